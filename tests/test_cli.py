@@ -497,7 +497,7 @@ def test_forms_of_a_snapshot(topodns: Run, tmp_path: Path, form: Callable[[Path]
     flags = form(tmp_path)
     checked = topodns("check", "-o", "json", *flags)
     found = [finding["message"] for finding in checked.json]
-    assert found == (["not read by its name, which ends in .old"] if form is FORMS["folder"] else [])
+    assert found == (["not read: the name ends in .old"] if form is FORMS["folder"] else [])
     assert (checked.status, checked.err) == (DONE, "")
     explained = topodns("explain", NAME, "--client", "127.1.0.9", "-o", "json", *flags).json
     assert [answer["data"] for answer in explained["answers"]] == ["10.9.0.1"]

@@ -1,7 +1,8 @@
 """Converts YAML to JSON, event by event, so that one decoder reads both and no tree of a whole dump is ever held.
 
-Scalars are read as kubectl reads them (YAML 1.1), but fractions stay text, and so do keys, and y and n, which not all
-programs quote. Aliases and merge keys are obeyed. A key that stands twice in one mapping is an error.
+Scalars are read as kubectl reads them (YAML 1.1), but fractions stay text, and so do keys, the values of labels and
+other mappings of text, and y and n, which not all programs quote. Aliases and merge keys are obeyed. A key that stands
+twice in one mapping is an error.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ _PLAIN: dict[str, bool | None] = {
     **{spelt: True for word in ("true", "yes", "on") for spelt in (word, word.capitalize(), word.upper())},
     **{spelt: False for word in ("false", "no", "off") for spelt in (word, word.capitalize(), word.upper())},
 }
+# Fields whose values are mappings of text to text: "rack: 0x1f" is a label as it stands there.
+_OF_TEXT = frozenset(
+    ("annotations", "deprecatedTopology", "labels", "matchLabels", "nodeLabels", "selector", "topology")
+)
 MERGE = "<<"
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = frozenset(f"{_TAG}{name}" for name in ("int", "bool", "null"))  # mean the same as without quotation marks
@@ -111,7 +116,7 @@ class _Reader:
             items.append(lines + msgspec.json.encode(self._top(event)))
         return Raw(b"[" + b",".join(items) + b"]")
 
-    def _mapping(self, *, is_object: bool = False, is_root: bool = False) -> dict[str, Any]:
+    def _mapping(self, *, is_object: bool = False, is_root: bool = False, is_of_text: bool = False) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         merged: list[dict[str, Any]] | None = None
         read = self._next
@@ -128,22 +133,23 @@ class _Reader:
                 continue
             event = read()
             if event.__class__ is ScalarEvent and event.anchor is None:
-                mapping[key] = _scalar(event)
+                meant = _scalar(event)
+                mapping[key] = event.value if is_of_text and meant is not None else meant
             elif is_object and key == "items" and event.__class__ is SequenceStartEvent and event.anchor is None:
                 mapping[key] = self._items()
             else:
-                mapping[key] = self._value(event)
+                mapping[key] = self._value(event, is_of_text=key in _OF_TEXT)
         for source in merged or ():
             mapping = {**source, **mapping}
         return mapping
 
-    def _value(self, event: Any) -> Any:
+    def _value(self, event: Any, *, is_of_text: bool = False) -> Any:
         kind = event.__class__
         value: Any
         if kind is ScalarEvent:
             value = _scalar(event)
         elif kind is MappingStartEvent:
-            value = self._mapping()
+            value = self._mapping(is_of_text=is_of_text)
         elif kind is AliasEvent:
             return self._alias(event)
         else:
