@@ -259,7 +259,7 @@ def test_policies_that_compete_narrow_in_their_order(seed: int) -> None:
 # While the cluster changes
 
 
-@settings(steady, max_examples=120)
+@settings(steady, max_examples=40)
 @given(seed=SEEDS, changes=st.lists(SEEDS, min_size=1, max_size=3))
 def test_every_edit_counts_at_once(seed: int, changes: Sequence[int]) -> None:
     """After each change of one object, clients get what the rules say of the objects now, whatever is remembered."""

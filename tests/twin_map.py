@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 CLUSTER = "topodns.io/cluster"
@@ -51,6 +52,8 @@ class TwinMap:
         self.locators = of_kind(items, "PodLocator") if "podlocators" in sources else []
         self.nodes = {node["metadata"]["name"]: node for node in of_kind(items, "Node") if "nodes" in sources}
         self.slices = of_kind(items, "EndpointSlice")
+        self._addresses: dict[object, dict[object, dict[str, None]]] = {}  # of the endpoints of like slices
+        self.kept_at = cache(self._kept_at)  # asked for again with each client and each pod CIDR
         self.subnets = {ipaddress.ip_network(text): labels for text, labels in subnets.items()}
         told = subnets if lacking is None else lacking
         self.lacking = {ipaddress.ip_network(text): plain(labels) for text, labels in told.items()}
@@ -137,7 +140,7 @@ class TwinMap:
             name for name, node in self.nodes.items() if text in [row["address"] for row in node["status"]["addresses"]]
         ]
 
-    def kept_at(self, text: str) -> list[tuple[str, Item]]:
+    def _kept_at(self, text: str) -> list[tuple[str, Item]]:
         """Return the kept endpoints that have an address, each with its namespace, the one that decides first."""
         found = []
         for owned in self.slices:
@@ -157,16 +160,17 @@ class TwinMap:
 
     def whole(self, owned: Item, row: Item) -> Item:
         """Return an endpoint of a kept slice with all addresses that its pod has in kept slices of the Service."""
-        if row.get("targetRef", {}).get("kind") != "Pod":
-            return row
+        if not self.lacking or row.get("targetRef", {}).get("kind") != "Pod":
+            return row  # without a subnet, nobody asks for the others
         labels, where = owned["metadata"]["labels"], owned["metadata"]["namespace"]
-        beside = [one for one in self.slices if one["metadata"]["namespace"] == where]
-        beside = [one for one in beside if one["metadata"]["labels"] == labels]
-        rows = [other for one in sorted(beside, key=key_of) for other in one["endpoints"]]
-        texts = [
-            text for other in rows if identity(other, where) == identity(row, where) for text in other["addresses"]
-        ]
-        return {**row, "addresses": list(dict.fromkeys(texts))}
+        group = (where, *sorted(labels.items()))
+        if group not in self._addresses:
+            beside = [one for one in self.slices if one["metadata"]["namespace"] == where]
+            beside = [one for one in beside if one["metadata"]["labels"] == labels]
+            known = self._addresses.setdefault(group, {})
+            for other in [other for one in sorted(beside, key=key_of) for other in one["endpoints"]]:
+                known.setdefault(identity(other, where), {}).update(dict.fromkeys(other["addresses"]))
+        return {**row, "addresses": list(self._addresses[group][identity(row, where)])}
 
     def at_node(self, text: str) -> Sequence[str]:
         """Return the addresses of whoever has a Node's address: the newest pod, else the kept endpoint."""
