@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 CLUSTER = "topodns.io/cluster"
@@ -53,7 +52,6 @@ class TwinMap:
         self.nodes = {node["metadata"]["name"]: node for node in of_kind(items, "Node") if "nodes" in sources}
         self.slices = of_kind(items, "EndpointSlice")
         self._addresses: dict[object, dict[object, dict[str, None]]] = {}  # of the endpoints of like slices
-        self.kept_at = cache(self._kept_at)  # asked for again with each client and each pod CIDR
         self.subnets = {ipaddress.ip_network(text): labels for text, labels in subnets.items()}
         told = subnets if lacking is None else lacking
         self.lacking = {ipaddress.ip_network(text): plain(labels) for text, labels in told.items()}
@@ -140,7 +138,7 @@ class TwinMap:
             name for name, node in self.nodes.items() if text in [row["address"] for row in node["status"]["addresses"]]
         ]
 
-    def _kept_at(self, text: str) -> list[tuple[str, Item]]:
+    def kept_at(self, text: str) -> list[tuple[str, Item]]:
         """Return the kept endpoints that have an address, each with its namespace, the one that decides first."""
         found = []
         for owned in self.slices:
