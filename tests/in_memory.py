@@ -49,7 +49,8 @@ def cluster_text(cluster: Cluster) -> str:
     """Return a cluster as YAML: a string unchanged, a mapping as one document, a sequence as one document each."""
     if isinstance(cluster, str):
         return cluster
-    return yaml.safe_dump(cluster) if isinstance(cluster, Mapping) else yaml.safe_dump_all(cluster)
+    documents = [cluster] if isinstance(cluster, Mapping) else cluster
+    return yaml.dump_all(documents, Dumper=yaml.CSafeDumper)
 
 
 def settings_of(flags: Flags | None = None) -> Settings:

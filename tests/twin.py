@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from ipaddress import ip_address
+from functools import cache
 from typing import Any, NamedTuple
 
-from tests.twin_map import HOSTNAME, NEW_NAMES, ZONE, Item, TwinMap, Where, key_of, of_kind
+from tests.twin_map import HOSTNAME, NEW_NAMES, ZONE, Item, TwinMap, Where, ip_address, key_of, of_kind
 
 
 class Modes(NamedTuple):
@@ -92,6 +92,7 @@ class Twin:
         self.modes, self.map = modes, TwinMap(items, modes.client_source, modes.subnets)
         self.services = {key_of(service): service for service in of_kind(items, "Service")}
         self.policies = of_kind(items, "ServicePolicy")
+        self.ready = cache(self._ready)
 
     def headless(self) -> list[tuple[str, str]]:
         """Return the namespaces and names of all headless Services."""
@@ -123,7 +124,7 @@ class Twin:
             found |= set().union(*of_family)
         return found
 
-    def ready(self, key: tuple[str, str]) -> list[Row]:
+    def _ready(self, key: tuple[str, str]) -> list[Row]:
         """Return the ready endpoints; entries of one pod, or of one address, are one endpoint."""
         found: dict[str, list[Item]] = {}
         entries = [

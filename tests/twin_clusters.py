@@ -8,13 +8,12 @@ own cluster's ``cluster.local``.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from tests.twin import Asked, Given, Modes, Twin, by_annotation, by_field
-from tests.twin_map import CLUSTER, HOSTNAME, NEW_NAMES, Item, Where, key_of, of_kind, shared
+from tests.twin_map import CLUSTER, HOSTNAME, NEW_NAMES, Item, Where, ip_address, key_of, of_kind, shared
 from tests.twin_places import TwinPlaces, marked, without_imported
 
 PLAIN = "cluster.local"
@@ -260,8 +259,8 @@ def near(entries: list[Entry], key: str, where: Where) -> list[Entry]:
 
 
 def version(text: str) -> int:
-    return ipaddress.ip_address(text).version
+    return ip_address(text).version
 
 
 def packed(text: str) -> bytes:
-    return ipaddress.ip_address(text).packed
+    return ip_address(text).packed

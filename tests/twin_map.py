@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 CLUSTER = "topodns.io/cluster"
@@ -19,6 +20,8 @@ NEW_NAMES = {
 }
 
 Item = Mapping[str, Any]
+# The same few texts are read again and again.
+ip_address, ip_network = cache(ipaddress.ip_address), cache(ipaddress.ip_network)
 
 
 class Where(NamedTuple):
@@ -51,10 +54,11 @@ class TwinMap:
         self.locators = of_kind(items, "PodLocator") if "podlocators" in sources else []
         self.nodes = {node["metadata"]["name"]: node for node in of_kind(items, "Node") if "nodes" in sources}
         self.slices = of_kind(items, "EndpointSlice")
+        self._kept = self.of_kept_slices()
         self._addresses: dict[object, dict[object, dict[str, None]]] = {}  # of the endpoints of like slices
-        self.subnets = {ipaddress.ip_network(text): labels for text, labels in subnets.items()}
+        self.subnets = {ip_network(text): labels for text, labels in subnets.items()}
         told = subnets if lacking is None else lacking
-        self.lacking = {ipaddress.ip_network(text): plain(labels) for text, labels in told.items()}
+        self.lacking = {ip_network(text): plain(labels) for text, labels in told.items()}
         self.trusted = self.trusted_blocks()
 
     def node_labels(self, name: str) -> dict[str, str]:
@@ -74,7 +78,7 @@ class TwinMap:
 
     def filled(self, labels: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
         """Return a node's labels with those that it lacks: of the subnet of the first address that is in one."""
-        told = [longest_first(self.lacking, ipaddress.ip_address(text))[:1] for text in texts] if labels else []
+        told = [longest_first(self.lacking, ip_address(text))[:1] for text in texts] if labels else []
         found = [networks[0] for networks in told if networks]
         return {**(self.lacking[found[0]] if found else {}), **labels}
 
@@ -138,23 +142,28 @@ class TwinMap:
             name for name, node in self.nodes.items() if text in [row["address"] for row in node["status"]["addresses"]]
         ]
 
-    def kept_at(self, text: str) -> list[tuple[str, Item]]:
-        """Return the kept endpoints that have an address, each with its namespace, the one that decides first."""
+    def of_kept_slices(self) -> list[tuple[Item, Item]]:
+        """Return the endpoints of slices that count for clients, each with its slice, the ones that decide first."""
         found = []
         for owned in self.slices:
             meta = owned["metadata"]
-            labels = meta["labels"]
-            service = self.services.get((meta["namespace"], labels.get("kubernetes.io/service-name")))
-            if labels.get(MANAGED_BY) != CONTROLLER or not (service and service["spec"].get("selector")):
-                continue
-            for position, row in enumerate(owned["endpoints"]):
-                target = row.get("targetRef", {})
-                pod = self.known_pods.get((meta["namespace"], target.get("name", "")))
-                if text in row["addresses"] and (target.get("kind") != "Pod" or pod is None or self.has(pod, text)):
+            service = self.services.get((meta["namespace"], meta["labels"].get("kubernetes.io/service-name")))
+            if meta["labels"].get(MANAGED_BY) == CONTROLLER and service and service["spec"].get("selector"):
+                for position, row in enumerate(owned["endpoints"]):
                     conditions = row.get("conditions", {})
                     order = (conditions.get("ready") is False, conditions.get("terminating") is True)
-                    found.append((*order, meta["namespace"], meta["name"], position, self.whole(owned, row)))
-        return [(namespace, row) for _, _, namespace, _, _, row in sorted(found, key=lambda one: one[:5])]
+                    found.append(((*order, meta["namespace"], meta["name"], position), owned, row))
+        return [(owned, row) for _, owned, row in sorted(found, key=lambda one: one[0])]
+
+    def kept_at(self, text: str) -> list[tuple[str, Item]]:
+        """Return the kept endpoints that have an address, each with its namespace, the one that decides first."""
+        found = []
+        for owned, row in [(owned, row) for owned, row in self._kept if text in row["addresses"]]:
+            target, namespace = row.get("targetRef", {}), owned["metadata"]["namespace"]
+            pod = self.known_pods.get((namespace, target.get("name", "")))
+            if target.get("kind") != "Pod" or pod is None or self.has(pod, text):
+                found.append((namespace, self.whole(owned, row)))
+        return found
 
     def whole(self, owned: Item, row: Item) -> Item:
         """Return an endpoint of a kept slice with all addresses that its pod has in kept slices of the Service."""
@@ -199,7 +208,7 @@ class TwinMap:
         for where in [self.on_node(*found) for found in kept]:
             if where is not None:
                 yield where
-        address = ipaddress.ip_address(text)
+        address = ip_address(text)
         for network in longest_first(self.trusted, address):
             yield self.within(network, [text])
         yield from filter(says_where, [self.told(*found) for found in kept])
@@ -222,7 +231,7 @@ class TwinMap:
         told = [subnet for subnet in self.lacking if inside(subnet, network) and longest_first(self.trusted, subnet)]
         parts = [self.part(block, network) for block in speaking] + [self.part(subnet, subnet) for subnet in told]
         for text in self.held():
-            address = ipaddress.ip_address(text)
+            address = ip_address(text)
             if address in network and not longest_first(self.trusted, address):
                 where = self.locate(text)
                 parts += [where] if where.located_by not in ("subnet", "unknown") else []
@@ -254,9 +263,7 @@ class TwinMap:
 
     def owners(self, network: Any) -> list[str]:
         return [
-            name
-            for name, node in self.nodes.items()
-            if network in map(ipaddress.ip_network, node["spec"].get("podCIDRs", ()))
+            name for name, node in self.nodes.items() if network in map(ip_network, node["spec"].get("podCIDRs", ()))
         ]
 
     def proofs(self, text: str) -> set[str]:
@@ -277,8 +284,8 @@ class TwinMap:
         Of several around an address, only the smallest counts; the next one if that is not trusted.
         """
         texts = dict.fromkeys(text for node in self.nodes.values() for text in node["spec"].get("podCIDRs", ()))
-        blocks = list(map(ipaddress.ip_network, texts))
-        proofs = {ipaddress.ip_address(text): names for text in self.held() if (names := self.proofs(text))}
+        blocks = list(map(ip_network, texts))
+        proofs = {ip_address(text): names for text in self.held() if (names := self.proofs(text))}
         trusted, owners = list(blocks), {block: set(self.owners(block)) for block in blocks}
         while True:
             wrong, right = set(), set()

@@ -5,10 +5,9 @@ Tests compare it with what topodns says. ``tests/twin_map.py`` says where an add
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
-from tests.twin_map import CLUSTER, UNKNOWN, Item, TwinMap, Where, longest_first
+from tests.twin_map import CLUSTER, UNKNOWN, Item, TwinMap, Where, ip_address, ip_network, longest_first
 
 IMPORTED = "multicluster.kubernetes.io/service-name"  # the label of EndpointSlices that come from other clusters
 
@@ -28,7 +27,7 @@ class TwinPlaces:
         self.maps = {
             name: TwinMap(without_imported(items), client_source, {}, subnets) for name, items in clusters.items()
         }
-        self.subnets = {ipaddress.ip_network(text): labels for text, labels in subnets.items()}
+        self.subnets = {ip_network(text): labels for text, labels in subnets.items()}
 
     def locate(self, text: str) -> Where:
         """Return where an address is: in the own cluster, in the one other that has it, else by ``--subnet``."""
@@ -37,7 +36,7 @@ class TwinPlaces:
             return self.within(self.own, text)
         if having:
             return self.within(having[0], text) if len(having) == 1 else UNKNOWN
-        for network in longest_first(self.subnets, ipaddress.ip_address(text))[:1]:
+        for network in longest_first(self.subnets, ip_address(text))[:1]:
             return Where("subnet", None, self.subnets[network])
         return UNKNOWN
 

@@ -9,12 +9,11 @@ import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from tests.api_objects import SERVICE_NAME, TOPOLOGY_KEYS, ZONE, Item
 from tests.twin import Modes, Row, Twin
-from tests.twin_map import NEW_NAMES, Where, key_of, of_kind
+from tests.twin_map import NEW_NAMES, Where, ip_address, key_of, of_kind
 
 Key = tuple[str, str]  # a Service's namespace and name
 
