@@ -1,4 +1,4 @@
-"""Explains a Decision, the same that ``serve`` answers from, as types that JSON and YAML have."""
+"""Explains a Decision, the same that ``serve`` answers from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dnsserver.answers.explanation import (
     ConstraintExplained,
     ErrorExplained,
     Explanation,
-    FindingExplained,
     ServiceExplained,
     SourceExplained,
     StepExplained,
@@ -98,7 +97,7 @@ def explain(
             {"name": f"{record.name}.", "type": type_name(record.rtype), "ttl": record.ttl, "data": str(record.data)}
             for record in (*decision.aliases, *decision.answers, *decision.spares)
         ],
-        "findings": list(map(_finding, _findings(case))) if suggests else [],
+        "findings": list(_findings(case)) if suggests else [],
     }
 
 
@@ -112,19 +111,6 @@ def _findings(case: Case) -> Iterator[Finding]:
         told = nearness_findings(service, services, case.decision.declaration)
         yield from (finding for finding in told if finding.code != ClusterCode.SourceNotHeard.name)
         yield from zone_findings(service, case.location)
-
-
-def _finding(finding: Finding) -> FindingExplained:
-    return {
-        "code": finding.code,
-        "severity": finding.severity,
-        "kind": finding.kind,
-        "namespace": finding.namespace,
-        "name": finding.name,
-        "field": finding.field,
-        "message": finding.message,
-        "expected": finding.expected,
-    }
 
 
 def _client(asker: Asker, *, tells_clusters: bool) -> ClientExplained:

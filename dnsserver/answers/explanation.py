@@ -1,10 +1,12 @@
-"""What an explanation consists of, as types that JSON and YAML have. The HTTP API's description is made from these."""
+"""What an explanation consists of. The HTTP API's description is made from these types."""
 
 from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
 import msgspec
+
+from locator.model import Finding
 
 
 class QuestionExplained(TypedDict):
@@ -107,19 +109,6 @@ class AnswerExplained(TypedDict):
     data: str
 
 
-class FindingExplained(TypedDict):
-    """What is worth knowing about what the Service asks for; the fields are those of ``topodns check``."""
-
-    code: str
-    severity: str
-    kind: str
-    namespace: str
-    name: str
-    field: str
-    message: str
-    expected: str
-
-
 class Explanation(TypedDict):
     """A Decision, and the reasons for it."""
 
@@ -135,7 +124,7 @@ class Explanation(TypedDict):
     rcode: str
     extended_error: ErrorExplained | None
     answers: list[AnswerExplained]
-    findings: NotRequired[list[FindingExplained]]  # older servers send none
+    findings: NotRequired[list[Finding]]  # as of ``topodns check``; older servers send none
 
 
 DECODER: msgspec.json.Decoder[Explanation] = msgspec.json.Decoder(Explanation)

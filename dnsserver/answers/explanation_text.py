@@ -47,7 +47,7 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
     rows += [("answer", line) for line in _wrapped(_rcode(explained))]
     rows += [("answer", line) for line in table([_answer(answer) for answer in explained["answers"]])]
     for finding in explained.get("findings", ()):
-        text = f"{finding['severity']}: {finding['message']}, expected {finding['expected']} [{finding['code']}]"
+        text = f"{finding.severity}: {finding.message}, expected {finding.expected} [{finding.code}]"
         rows += [("finding", line) for line in _wrapped(text)]
     if explained["candidates"]:
         header, *lines = table(_candidates(explained["candidates"]))

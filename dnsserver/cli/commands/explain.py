@@ -166,12 +166,15 @@ def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
 
 
 def _rendered(explanation: Explanation, output: str) -> str:
-    if output == "json":
-        return json.dumps(explanation, indent=2) + "\n"
-    if output == "yaml":
-        import yaml  # loaded late: other outputs do not need it
+    if output in ("json", "yaml"):
+        import msgspec  # loaded late, as yaml: text does not need them
 
-        return yaml.safe_dump(explanation, sort_keys=False, allow_unicode=True)
+        plain = msgspec.to_builtins(explanation)
+        if output == "json":
+            return json.dumps(plain, indent=2) + "\n"
+        import yaml
+
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
     from dnsserver.answers.explanation_text import as_text
 
     return as_text(explanation, colour=coloured())

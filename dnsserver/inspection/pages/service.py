@@ -119,8 +119,7 @@ def service_page(
     service = compiled.service
     about = _about(service, findings)
     known = {(finding.code, finding.field) for finding in about}
-    told = [Finding(**finding) for finding in sources.get("findings", ())]
-    about += [finding for finding in told if (finding.code, finding.field) not in known]
+    about += [finding for finding in sources.get("findings", ()) if (finding.code, finding.field) not in known]
     keys = _keys(sources["constraint"])
     verdicts = [_verdicts(answer.explanation["candidates"]) for answer in answers]
     located = [*compiled.endpoints, *snapshot.unready.get(compiled.basis_key, ())]
