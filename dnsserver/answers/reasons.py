@@ -16,7 +16,7 @@ from dnsserver.names import DISABLED, Meaning, labels_of, meaning_of, pod_addres
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
 from locator.ip import Network
 from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Object, Service
-from locator.state.findings import LACKING
+from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, ImportedService, Snapshot
 from locator.topology.constraints import AUTO, NOT_HEADLESS, TRAFFIC_DISTRIBUTION
 from locator.topology.hints import Hinted
@@ -37,9 +37,7 @@ ANY_WILL_DO = "is nearer, and the constraint allows any"
 HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
 AUTO_MODE = "the Service's topology mode is Auto, which switches trafficDistribution off"
 OWN_NAME = "an endpoint's own name is never narrowed"
-BETWEEN = "the name has no records of its own: it exists because names exist beneath it"
 NOT_READY = "the Service has no ready endpoint"
-NO_ENDPOINTS = "endpoints have no records (--no-endpoints)"
 
 # The shapes of names that have no records whatever there is.
 WITHOUT_RECORDS = (
@@ -163,7 +161,7 @@ def _no_records(case: Case) -> str:
         return _none_chosen(case, meaning, selection)
     compiled, found = case.compiled, decision.federated
     if _is_between(case, meaning):
-        return BETWEEN
+        return "the name has no records of its own: it exists because names exist beneath it"
     if other_types := _other_types(case, meaning):
         return other_types
     lacking = _record_text(case, meaning)
@@ -194,7 +192,11 @@ def _record_text(case: Case, meaning: Meaning) -> str:
     size = ADDRESS_SIZES.get(case.decision.qtype)
     if size is not None:
         return "IPv4 address" if size == 4 else "IPv6 address"
-    return f"port {meaning.port} ({meaning.protocol.upper()})" if meaning.port else "port"
+    return _port(meaning) if meaning.port else "port"
+
+
+def _port(meaning: Meaning) -> str:
+    return f"port {meaning.port} ({meaning.protocol.upper()})"
 
 
 def _is_between(case: Case, meaning: Meaning) -> bool:
@@ -264,8 +266,8 @@ def _no_such_name(case: Case) -> str:
             return f"{meaning.pod} is no address with dashes"
         return f"no running pod in namespace {meaning.namespace} has this address (--pods verified)"
     is_import = meaning.zone.about == names.MULTICLUSTER
-    if not is_import and Service.__name__ in case.snapshot.lacks:
-        return LACKING[Service.__name__]
+    if not is_import and (why := lacking(case.snapshot, Service)):
+        return why
     known, kind = (case.snapshot.imported, "ServiceImport") if is_import else (case.snapshot.services, "Service")
     return f"topodns serves no {kind} {meaning.service_key}{_hint(meaning, known) if case.suggests else ''}"
 
@@ -293,7 +295,7 @@ def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> 
     """Return why a name under a Service that exists, or its own, does not exist."""
     authority, service, shape = case.authority, compiled.service, meaning.shape
     ignored = authority.ignore_empty_service and service.virtual and compiled.empty
-    if ignored and EndpointSlice.__name__ not in case.snapshot.lacks:
+    if ignored and not lacking(case.snapshot, EndpointSlice):
         return f"{NOT_READY} (--ignore-empty-service)"
     if shape == names.SERVICE and service.alias == "":
         return "the Service's externalName is not a domain name"
@@ -302,13 +304,15 @@ def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> 
             return "there are no zonal names (--zonal off)"
         if not service.headless:
             return f"only headless Services have zonal names, and {NOT_HEADLESS}"
+    if service.alias is not None and shape in (names.ENDPOINT, names.CLUSTER):
+        return "the Service is an alias, and has no endpoints with names"
     by_endpoints = ignored or service.headless or shape in (names.ENDPOINT, names.CLUSTER)
     if by_endpoints and not compiled.endpoints:
-        if EndpointSlice.__name__ in case.snapshot.lacks:
-            return f"{LACKING[EndpointSlice.__name__]}, so the Service's endpoints are not known"
-        return NOT_READY if compiled.empty else NO_ENDPOINTS
+        if why := lacking(case.snapshot, EndpointSlice):
+            return f"{why}, so the Service's endpoints are not known"
+        return NOT_READY if compiled.empty else "endpoints have no records (--no-endpoints)"
     if shape == names.PORT:
-        return f"the Service has no port {meaning.port} ({meaning.protocol.upper()})"
+        return f"the Service has no {_port(meaning)}"
     if shape == names.PROTOCOL:
         return f"the Service has no port with a name and the protocol {meaning.protocol.upper()}"
     if shape == names.CLUSTER:
@@ -327,7 +331,7 @@ def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> 
 
 def _no_such_federated_name(meaning: Meaning) -> str:
     if meaning.shape == names.FEDERATED_PORT:
-        return f"no entry of the Service has a port {meaning.port} ({meaning.protocol.upper()})"
+        return f"no entry of the Service has a {_port(meaning)}"
     if meaning.shape == names.FEDERATED_PROTOCOL:
         return f"no entry of the Service has a port with a name and the protocol {meaning.protocol.upper()}"
     if meaning.shape == names.FEDERATED_CLUSTER:
@@ -352,7 +356,7 @@ def _outcome(case: Case, selection: Selection) -> str:
 
 def _lacking(case: Case, *kinds: type[Object]) -> str:
     """Return what may be the reason instead: which of the *kinds* the dump lacks, "" if it lacks none."""
-    return "".join(f"; {LACKING[kind.__name__]}" for kind in kinds if kind.__name__ in case.snapshot.lacks)
+    return "".join(f"; {why}" for kind in kinds if (why := lacking(case.snapshot, kind)))
 
 
 def _choice(case: Case, selection: Selection) -> str:

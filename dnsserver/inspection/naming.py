@@ -28,7 +28,7 @@ from locator.model import (
     object_key,
 )
 from locator.places.address_book import NODE, SUBNET, Place
-from locator.state.findings import LACKING
+from locator.state.findings import lacking
 from locator.state.snapshot import Snapshot
 
 KINDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, short
@@ -85,8 +85,8 @@ class Known(NamedTuple):
         by_key = self.objects.get(kind, {})
         if (found := by_key.get(key)) is not None:
             return found
-        if kind.__name__ in self.snapshot.lacks and kind.__name__ in LACKING:
-            raise UnknownName(argument, f"no {kind.__name__} {key}: {LACKING[kind.__name__]}")
+        if why := lacking(self.snapshot, kind):
+            raise UnknownName(argument, f"no {kind.__name__} {key}: {why}")
         hint = suggestion(name, by_key) if kind is Node else self._hint(name, by_key)
         raise UnknownName(argument, f"no {kind.__name__} {key}{hint}")
 

@@ -15,7 +15,7 @@ from dnsserver.simulation.service import Subject
 from dnsserver.spelling import listed, nearest_key, nearest_label, suggestion
 from locator.labels import Selector
 from locator.model import ClientPod, Node, Service
-from locator.state.findings import LACKING
+from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS, asks_in_vain
 
@@ -51,7 +51,7 @@ def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tri
     found = constrained_subjects(snapshot, authority, tried)
     if not found:
         headless = [key for key, service in snapshot.services.items() if service.service.headless]
-        none = LACKING[Service.__name__] if Service.__name__ in snapshot.lacks else "no headless Service"
+        none = lacking(snapshot, Service) or "no headless Service"
         found_text = f"none of {len(headless)} headless Services has a constraint" if headless else none
         raise BadSelection("--service", f"{found_text}, expected one; --with NS/NAME=KEYS tries a constraint")
     return found
@@ -107,8 +107,8 @@ def _why_not(key: str, snapshot: Snapshot) -> str:
     if known is not None:
         kind = "is an alias (ExternalName)" if known.service.alias is not None else "has a cluster IP"
         return f"{key} {kind}, so DNS chooses no endpoints, expected a headless Service"
-    if Service.__name__ in snapshot.lacks:
-        return f"no Service {key}: {LACKING[Service.__name__]}"
+    if why := lacking(snapshot, Service):
+        return f"no Service {key}: {why}"
     namespace, _, name = key.partition("/")
     headless = [key for key, service in snapshot.services.items() if service.service.headless]
     near = nearest_key(namespace, name, headless)
@@ -131,8 +131,8 @@ def check_annotations(snapshot: Snapshot, changes: Changes) -> None:
 
 def check_domains(failed: Collection[tuple[str, str]], nodes: Sequence[Node], snapshot: Snapshot) -> None:
     """Raise BadSelection if no node, and no endpoint, is in a domain that is to fail."""
-    if failed and not nodes and Node.__name__ in snapshot.lacks:
-        raise BadSelection("--fail", f"{LACKING[Node.__name__]}, expected some")
+    if failed and not nodes and (why := lacking(snapshot, Node)):
+        raise BadSelection("--fail", f"{why}, expected some")
     labels = [node.labels for node in nodes]
     labels += [location.labels for service in snapshot.services.values() for location in set(service.locations)]
     for key, value in failed:

@@ -25,12 +25,13 @@ from locator.model import (
     Finding,
     Location,
     Node,
+    Object,
     Pod,
     Service,
     ServiceExport,
     ServiceImport,
 )
-from locator.state.snapshot import CompiledService
+from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.advice import advice
 from locator.topology.constraint_findings import about, service_findings
 from locator.topology.constraints import TOPOLOGY_KEYS, Declaration, asks_in_vain, declarations_of, in_effect
@@ -107,6 +108,11 @@ FOLLOWING = {
         ClusterCode.NoTrustedForwarder,
     ),
 }
+
+
+def lacking(snapshot: Snapshot, kind: type[Object]) -> str:
+    """Return what a dump does not say because it has no object of a kind; "" if it has, and of other kinds."""
+    return LACKING.get(kind.__name__, "") if kind.__name__ in snapshot.lacks else ""
 
 
 def kind_missing(kind: str) -> Finding:

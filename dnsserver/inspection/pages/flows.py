@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from dnsserver.answers.decision import Authority
 from dnsserver.answers.explanation_text import counted
-from dnsserver.inspection.pages.services import without_endpoints
 from dnsserver.inspection.steps import STEP, Steps
 from dnsserver.names import SERVICES
 from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
@@ -30,8 +29,9 @@ from dnsserver.simulation.text import (
     named,
     outcome_of,
 )
-from locator.model import Pod
+from locator.model import EndpointSlice, Pod
 from locator.places.address_book import Addresses
+from locator.state.findings import lacking
 from locator.state.snapshot import Snapshot
 from locator.topology.constraints import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
 from locator.topology.key_findings import CarriedKeys, service_key_findings
@@ -141,7 +141,7 @@ def flows_of(
     """
     zone = next((zone for zone in authority.zones if zone.about == SERVICES and not zone.reverse), None)
     compiled = snapshot.services.get(key)
-    if zone is None or compiled is None or not compiled.service.headless or without_endpoints(snapshot):
+    if zone is None or compiled is None or not compiled.service.headless or lacking(snapshot, EndpointSlice):
         return ()
     subject = Subject(zone, key)
     world = world_of(snapshot, pods, authority, cluster)

@@ -9,13 +9,14 @@ from msgspec import Struct
 
 from dnsserver.answers.decision import Authority
 from dnsserver.inspection.pages.flows import MAX_OVERLOAD, NOT_WATCHED, Pods, world_of
-from dnsserver.inspection.pages.services import without_endpoints
 from dnsserver.inspection.steps import Steps
 from dnsserver.metrics.server_families import RELATIONS
 from dnsserver.names import SERVICES
 from dnsserver.simulation.selecting import constrained_subjects
 from dnsserver.simulation.service import Groupings, Simulated, exceeds, simulate
 from dnsserver.simulation.text import worst_first
+from locator.model import EndpointSlice
+from locator.state.findings import lacking
 from locator.state.snapshot import Snapshot
 
 MAX_SIMULATED = 500  # Services: a fifth of a second
@@ -89,7 +90,7 @@ def _percent(part: int, whole: int) -> int:
 def expected_in(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: str) -> Steps[Expected]:
     """Simulate the constrained Services of the own *cluster*."""
     subjects = [one for one in constrained_subjects(snapshot, authority) if one.zone.about == SERVICES]
-    if missing := without_endpoints(snapshot):
+    if missing := lacking(snapshot, EndpointSlice):
         return Expected(len(subjects), len(subjects), (), (), ("no endpoints", f"Not known: {missing}"))
     world = world_of(snapshot, pods, authority, cluster)
     groupings, simulated, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()

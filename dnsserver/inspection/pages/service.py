@@ -20,10 +20,11 @@ from dnsserver.answers.explanation import (
 from dnsserver.inspection.pages.findings import FindingRow, rows_of
 from dnsserver.inspection.pages.flows import Flows
 from dnsserver.inspection.pages.paging import Part, part_of
-from dnsserver.inspection.pages.services import sort_of, without_endpoints
+from dnsserver.inspection.pages.services import sort_of
 from locator.api.events import REASON, message_of
 from locator.ip import address_text
-from locator.model import CLUSTER, HOSTNAME, REGION, ZONE, Finding, Service
+from locator.model import CLUSTER, HOSTNAME, REGION, ZONE, EndpointSlice, Finding, Service
+from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraint_findings import is_invalid_constraint
 from locator.topology.selection import ANY, LocatedEndpoint
@@ -141,7 +142,7 @@ def service_page(
         columns=tuple(map(_column, answers)),
         client=answers[0].explanation["client"]["address"] if answers else "",
         flows=flows,
-        missing=without_endpoints(snapshot),
+        missing=lacking(snapshot, EndpointSlice),
     )
 
 

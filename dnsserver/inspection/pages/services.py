@@ -13,7 +13,7 @@ from dnsserver.answers.explanation import ConstraintExplained
 from dnsserver.inspection.pages.paging import Part, part_of
 from dnsserver.inspection.steps import STEP, Steps
 from locator.model import EndpointSlice, Finding, Service
-from locator.state.findings import LACKING
+from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import asks_in_vain
 
@@ -76,12 +76,7 @@ def service_list(
     others = yield from _containing(keys.others, text)
     part = part_of([*constrained, *others], number, ROWS)
     rows = [_row(snapshot.services[key], about.get(key, 0)) for key in part.rows]
-    return ServiceList(text, len(constrained), part.of(rows), without_endpoints(snapshot))
-
-
-def without_endpoints(snapshot: Snapshot) -> str:
-    """Return why no endpoint of any Service is known, "" as a rule."""
-    return LACKING[EndpointSlice.__name__] if EndpointSlice.__name__ in snapshot.lacks else ""
+    return ServiceList(text, len(constrained), part.of(rows), lacking(snapshot, EndpointSlice))
 
 
 def findings_by_service(findings: Sequence[Finding]) -> Mapping[str, int]:
