@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import dns.flags
 import dns.name
@@ -121,7 +122,7 @@ def test_as_many_addresses_as_fit_go_along(
     ]  # several of one name
     cluster = Headless([*endpoints, *more], ports=ports, port=port)
     whole = cluster.reply(proto="tcp")
-    for reply in cluster.turns(size, proto=proto):
+    for reply in islice(cluster.turns(size, proto=proto), 12):
         assert_glue(cluster, reply, whole, (size or 512) if proto == "udp" else 65535)
 
 
