@@ -80,6 +80,11 @@ class UpstreamAnswer(Struct, frozen=True, eq=False, gc=False):
     extended_error: tuple[int, str] | None = None
 
     @property
+    def failed(self) -> bool:
+        """Whether the look-up failed."""
+        return self.rcode == wire.SERVFAIL
+
+    @property
     def complete(self) -> bool:
         """Whether it says what lies at the end of the ``aliases``; if not, the upstream has to be asked for that."""
         return bool(self.records or self.soa or not self.aliases) or self.rcode != wire.NOERROR

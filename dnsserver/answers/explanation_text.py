@@ -16,7 +16,6 @@ from dnsserver.answers.explanation import (
 )
 from locator.health.votes import NONE as NO_VOTE
 from locator.model import CLUSTER, ENDPOINTS, HOSTNAME, REGION, SUCCESSORS, ZONE
-from locator.model import printable as printable
 
 INDENT = 12  # columns of a title and the space after it
 WIDTH = 100 - INDENT  # columns at which sentences and lists of keys are wrapped

@@ -112,7 +112,7 @@ def _followed(request: Request, decision: Decision) -> Decision:
         end = replace(decision, aliases=tuple(aliases), outside_target=target, upstream=said, basis=basis)
         if said is None:
             return end
-        if said.rcode == wire.SERVFAIL:  # without aliases: nobody must take them for the whole answer
+        if said.failed:  # without aliases: nobody must take them for the whole answer
             return replace(end, rcode=wire.SERVFAIL, aliases=(), extended_error=said.extended_error)
         further, leads_back = _followed_outside(said, aliases, authority)
         if said.complete and not leads_back:  # the upstream has followed them all: whole, however many they are

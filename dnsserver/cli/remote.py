@@ -10,10 +10,10 @@ from typing import Any
 import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ReadTimeoutError
 
-from dnsserver.answers.explanation_text import printable
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.inspection.operations import EVENT_STREAM, JSON, Operation
 from dnsserver.inspection.problem import PROBLEM_JSON
+from locator.model import printable
 
 CONNECT_SECONDS = 5.0
 # A server may have several requests to compute first; on a quiet stream there is a comment every 15 s.

@@ -16,7 +16,7 @@ MAX_ERROR_TEXT = 200  # octets; RFC 8914 asks for short texts, and it must fit b
 Error = tuple[int, str]  # an extended error (RFC 8914): code and text
 
 
-def udp_limit(edns: Edns | None, most: int = UDP_SIZE) -> int:
+def udp_limit(edns: Edns | None, most: int) -> int:
     """Return the maximum size of a UDP reply in octets: at *most* so many, whatever the client takes.
 
     *edns* is the query's, None if it had no OPT record.

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from dnsserver.answers.decision import ADDRESS_SIZES, UpstreamAnswer
 from dnsserver.message.records import Opaque, type_name
-from dnsserver.message.wire import SERVFAIL
 from dnsserver.net.upstream import Upstream
 from locator.federation.federating import ResolvedHost
 
@@ -77,7 +76,7 @@ class IngressHosts:
             for name, answers in found.items():
                 for qtype in ADDRESS_SIZES:
                     known = self._upstream.answer_at_once(name, qtype)
-                    if known is not None and known.rcode != SERVFAIL:  # no task for what is remembered
+                    if known is not None and not known.failed:  # no task for what is remembered
                         answers[qtype] = known
                     else:
                         nursery.start_soon(self._ask, name, qtype, answers, limit)
@@ -102,7 +101,7 @@ class IngressHosts:
         for qtype, size in ADDRESS_SIZES.items():
             key, said = (name, qtype), answers[qtype]
             last = self._last.pop(key, None)
-            if said.rcode != SERVFAIL:
+            if not said.failed:
                 of_type = tuple(record.data.octets for record in said.records if isinstance(record.data, Opaque))
                 ttl = min((record.ttl for record in (*said.aliases, *said.records)), default=0)
                 last = _Answered(of_type, ttl, now) if of_type else None
@@ -113,7 +112,7 @@ class IngressHosts:
                 self._last[key] = last
                 addresses += last.addresses
                 ttls[size] = last.ttl
-        failed = [qtype for qtype in ADDRESS_SIZES if answers[qtype].rcode == SERVFAIL]
+        failed = [qtype for qtype in ADDRESS_SIZES if answers[qtype].failed]
         self._note(name, failed, empty=not addresses)
         known, after = self._resolved.get(name), ResolvedHost(tuple(sorted(addresses)), ttls)
         if not addresses:

@@ -61,15 +61,12 @@ class PendingReplies:
     def finish_or_wait(self, pending: PendingReply, route: ReplyRoute) -> bytes | None:
         """Return the reply if it need not wait; else return None, and send it along *route* later."""
         assert self._upstream is not None
-        reply = self._finished(self._upstream, pending)
-        if isinstance(reply, bytes):
-            return reply
-        self._nursery.start_soon(self._wait, self._upstream, reply, route)
-        return None
-
-    def _finished(self, upstream: Upstream, reply: bytes | PendingReply) -> bytes | PendingReply:
-        """Finish a reply as far as that takes no waiting."""
-        while not isinstance(reply, bytes) and (said := upstream.answer_at_once(reply.target, reply.qtype)) is not None:
+        reply: bytes | PendingReply = pending
+        while not isinstance(reply, bytes):
+            said = self._upstream.answer_at_once(reply.target, reply.qtype)
+            if said is None:
+                self._nursery.start_soon(self._wait, self._upstream, reply, route)
+                return None
             reply = self._responder.finish(reply, said)
         return reply
 

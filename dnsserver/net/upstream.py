@@ -140,7 +140,7 @@ class Upstream:
                 answer = answer if known is None else known.answer
         finally:
             self._waiting -= 1
-        self._counts.upstream["failed" if answer.rcode == wire.SERVFAIL else "answered"] += 1
+        self._counts.upstream["failed" if answer.failed else "answered"] += 1
         return answer
 
     async def _join(self, key: tuple[str, int], deadline: float) -> _Known | None:
@@ -267,7 +267,7 @@ def _text(name: dns.name.Name) -> str:
 def _aged(known: _Known) -> UpstreamAnswer:
     """Return a remembered answer with the rest of its TTLs; within one second, the same object."""
     age = int(trio.current_time() - known.since)
-    if not age or known.answer.rcode == wire.SERVFAIL:
+    if not age or known.answer.failed:
         return known.answer
     if known.aged is None or known.age != age:
         known.age, said = age, known.answer

@@ -6,10 +6,10 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, printable, table
+from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, table
 from dnsserver.simulation.results import Proposed, Simulation, first_address
 from dnsserver.simulation.service import DomainOutcome, Simulated, exceeds
-from locator.model import Finding
+from locator.model import Finding, printable
 from locator.topology.selection import LocatedEndpoint
 
 MAX_DETAILED = 10  # Services that are shown in detail

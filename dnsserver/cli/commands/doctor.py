@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, printable
+from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
 from dnsserver.cli.output import coloured, write
 from dnsserver.cli.parser import Example, Parser, add_output_format, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
+from locator.model import printable
 
 if TYPE_CHECKING:
     from dnsserver.inspection.doctor.facts import Facts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dnsserver.answers.explanation_text import COLOURS, PLAIN, printable
+from dnsserver.answers.explanation_text import COLOURS, PLAIN
 from dnsserver.inspection.tap.lines import TailLine
+from locator.model import printable
 
 MAX_SHOWN = 4  # records
 
