@@ -100,26 +100,26 @@ class Inspected(NamedTuple):
     async def explained(self, given: Mapping[str, Any], turns: Turns) -> Explanation:
         """Return the explanation that somebody asks for, with what the upstream says. Raises UnknownName, NotReady."""
         known = await self.known(given["client"], given["namespace"] or self.namespace)
-        said: dict[tuple[str, int], UpstreamAnswer] = {}
-        missing: list[tuple[str, int]] = []
+        said: dict[str, UpstreamAnswer] = {}
+        missing: list[str] = []
 
-        def ask(target: str, qtype: int) -> UpstreamAnswer | None:
-            if (target, qtype) not in said:
-                missing.append((target, qtype))
-            return said.get((target, qtype))
+        def outside(target: str) -> UpstreamAnswer | None:
+            if target not in said:
+                missing.append(target)
+            return said.get(target)
 
         def explained() -> Explanation:
             return naming.explain_named(
                 given["name"], given["type"], given["client"], known, self.authority,
-                candidates=given["candidates"], ask=ask,
+                candidates=given["candidates"], outside=outside,
             )  # fmt: skip
 
         while True:
             explanation = await turns.in_thread(explained)
             if not missing or self.find is None:
                 return explanation
-            wanted = missing.pop()
-            said[wanted] = await self.find(*wanted)
+            target = missing.pop()
+            said[target] = await self.find(target, given["type"])
 
     async def contents(self) -> list[ClusterContents]:
         """Return the clusters that have been read, with their Nodes."""

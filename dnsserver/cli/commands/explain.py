@@ -18,8 +18,9 @@ from locator.finding_codes import ClusterCode
 from locator.model import Node, Object
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dnsserver.answers.decision import UpstreamAnswer
-    from dnsserver.answers.explain import Ask
     from dnsserver.answers.explanation import Explanation
 
 # What messages call the arguments: ``naming.NAME`` and ``naming.CLIENT``, and those of the HTTP API.
@@ -111,7 +112,7 @@ def run(arguments: Namespace) -> int:
     known = naming.Known(reading.publication.snapshot, objects, arguments.in_namespace or usual)
     try:
         explanation = naming.explain_named(
-            name, qtype, client, known, authority, candidates=settings.candidates, ask=_asking(settings)
+            name, qtype, client, known, authority, candidates=settings.candidates, outside=_asking(settings, qtype)
         )
     except naming.UnknownName as error:
         raise WrongInput(f"{ARGUMENTS[error.argument]}: {error}") from None
@@ -123,11 +124,11 @@ def run(arguments: Namespace) -> int:
     return DONE
 
 
-def _asking(settings: Settings) -> Ask:
+def _asking(settings: Settings, qtype: int) -> Callable[[str], UpstreamAnswer]:
     """Return a function that asks the upstream, as ``serve`` does for a name outside the zones."""
     from dnsserver.from_settings import upstream_of
 
-    def ask(target: str, qtype: int) -> UpstreamAnswer:
+    def outside(target: str) -> UpstreamAnswer:
         import trio
 
         from dnsserver.metrics.counters import Counts
@@ -135,7 +136,7 @@ def _asking(settings: Settings) -> Ask:
 
         return trio.run(Upstream(upstream_of(settings), Counts()).find, target, qtype)
 
-    return ask
+    return outside
 
 
 def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
