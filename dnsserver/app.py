@@ -179,9 +179,9 @@ class _Server:
         clusters, turns, changes = self._clusters, Turns(), Changes()
         clusters.subscribe(changes.published)
         honors = self._settings.traffic_distribution == HONOR
-        find = None if self._upstream is None else self._upstream.find
+        find_all = None if self._upstream is None else self._upstream.find_all
         inspected = Inspected(
-            lambda: self._responder.snapshot, clusters.by_name, self._authority, clusters.namespace, honors, find
+            lambda: self._responder.snapshot, clusters.by_name, self._authority, clusters.namespace, honors, find_all
         )
         self._console = Console(inspected, turns, Around(clusters.health, clusters.ages), changes, self._counts)
         return [

@@ -49,13 +49,13 @@ class _Console:
         self._clusters.subscribe(self._changes.published)
         authority = authority_of(settings)
         honors = settings.traffic_distribution == HONOR
-        find = None
+        find_all = None
         if authority.has_upstream:
             from dnsserver.net.upstream import Upstream  # imports dnspython
 
-            find = Upstream(upstream_of(settings), counts).find
+            find_all = Upstream(upstream_of(settings), counts).find_all
         inspected = Inspected(
-            self._changes.current, self._clusters.by_name, authority, self._clusters.namespace, honors, find
+            self._changes.current, self._clusters.by_name, authority, self._clusters.namespace, honors, find_all
         )
         around = Around(self._clusters.health, self._clusters.ages)
         self._api = Api(inspected, turns, None)

@@ -239,7 +239,7 @@ def test_it_is_explained(case: str) -> None:
     snapshot, authority = snapshot_of(listed([*ITEMS, *MORE]), FLAGS), authority_of(settings_of(FLAGS))
     explained = explain(
         labels_of(OUT), A, parse_network(f"{IN_A}/32"), snapshot, authority, candidates=True,
-        ask=lambda target, _: outside.get(target, FAILED),
+        outside=lambda target: outside.get(target, FAILED),
     )  # fmt: skip
     data = [answer["data"].rstrip(".") for answer in explained["answers"]]
     assert (explained["rcode"], [*data[: len(aliases)], *sorted(data[len(aliases) :])]) == (

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from html.parser import HTMLParser
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -25,7 +26,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
+from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.from_settings import authority_of, store_of
+from dnsserver.http.api import Api
 from dnsserver.http.console import files, rendering
 from dnsserver.http.console.changes import ChangeFeed, Changes
 from dnsserver.http.console.console import MAX_STREAMS, Console
@@ -38,6 +41,8 @@ from dnsserver.inspection.pages import completion, services, sites
 from dnsserver.inspection.pages.node import node_page
 from dnsserver.inspection.pages.window import MAX_SLOTS, Key, Window
 from dnsserver.inspection.steps import STEP, Steps
+from dnsserver.metrics.counters import Counts
+from dnsserver.net.upstream import Upstream
 from locator import model
 from tests.api_client import Answered, Events, request
 from tests.api_objects import (
@@ -58,7 +63,7 @@ from tests.api_objects import (
     pod,
     service,
 )
-from tests.clusters import WEB_AND_MANY
+from tests.clusters import OUT, WEB, WEB_AND_MANY, WITH_ALIASES
 from tests.commands_in_process import Run
 from tests.files import replace_file
 from tests.in_memory import NOW, dump_of, settings_of, snapshot_of, take_in
@@ -718,6 +723,49 @@ def test_requests_that_wait_are_bounded() -> None:
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             assert b"<h1>Busy</h1>" in refused.body
             nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+class SilentUpstream(Upstream):
+    """An upstream that never answers; ``asked`` is set when *number* requests wait for it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__((), Counts())
+        self.asked, self._number = trio.Event(), number
+
+    async def find(self, target: str, qtype: int, *, deadline: float = inf) -> UpstreamAnswer:
+        self._number -= 1
+        if not self._number:
+            self.asked.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("path", ["/explain", "/api/v1/explain"])
+def test_who_waits_for_the_upstream_holds_up_nobody(path: str) -> None:
+    """A name in the zones is explained while more wait than there are turns to wait for."""
+    snapshot, number = snapshot_of(WITH_ALIASES), 1 + MAX_WAITING
+    authority = authority_of(settings_of({"upstream": "192.0.2.1"}))
+
+    def asking(name: str) -> Request:
+        query = f"name={name}&client=127.1.0.1".encode()
+        return Request({"type": "http", "method": "GET", "headers": [], "query_string": query, "path": path})
+
+    async def main() -> None:
+        upstream, turns = SilentUpstream(number), Turns()
+        inspected = Inspected(lambda: snapshot, {}, authority, "default", find_all=upstream.find_all)
+        console = Console(inspected, turns, Around(dict, dict), Changes(), None)
+        routes = [*Api(inspected, turns, None).routes(loopback=False), *console.routes(loopback=False)]
+        (endpoint,) = (route.endpoint for route in routes if route.path == path)
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for _ in range(number):
+                    nursery.start_soon(endpoint, asking(OUT))
+                await upstream.asked.wait()
+                answered = await endpoint(asking(WEB))
+                assert answered.status_code == 200 and b"127.1.0.1" in answered.body
+                nursery.cancel_scope.cancel()
 
     trio.run(main)
 

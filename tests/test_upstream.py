@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,14 +30,18 @@ from prometheus_client import generate_latest
 
 from dnsserver import from_settings
 from dnsserver.answers.decision import UpstreamAnswer
+from dnsserver.answers.explain import explain
+from dnsserver.answers.explanation import Explanation
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.exposition import Metrics
+from dnsserver.names import labels_of
 from dnsserver.net import udp, upstream
 from dnsserver.net.upstream import NoServers, Upstream, servers_in
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.values import ListenAddress
-from tests import topodns_process
+from locator.ip import parse_network
+from tests import commands_in_process, outside, topodns_process
 from tests.clusters import OUT, OUT_2, WEB, WITH_ALIASES
 from tests.dns_queries import query
 from tests.in_memory import responder_of, settings_of, snapshot_of
@@ -817,20 +822,24 @@ def test_others_are_answered_while_one_waits() -> None:
     run(main)
 
 
+CHAIN_OUT_AGAIN = {  # from OUT
+    "example.org.": "example.org. 60 IN CNAME a.example.org.",
+    "a.example.org.": f"a.example.org. 60 IN CNAME {OUT_2}.",
+    "example.net.": "example.net. 60 IN A 192.0.2.1",
+}
+
+
+async def slow_chain(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:
+    row = CHAIN_OUT_AGAIN[asked.question[0].name.to_text()]
+    return await after(0.8, says(row, soa=None))(server, asked, proto)
+
+
 def test_all_look_ups_of_a_query_take_less_than_two_seconds() -> None:
     """A chain that leads out again: the last look-up has the rest of the time, and no failure is remembered of it."""
-    chain = {
-        "example.org.": "example.org. 60 IN CNAME a.example.org.",
-        "a.example.org.": f"a.example.org. 60 IN CNAME {OUT_2}.",
-        "example.net.": "example.net. 60 IN A 192.0.2.1",
-    }
-
-    async def slow(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:
-        return await after(0.8, says(chain[asked.question[0].name.to_text()], soa=None))(server, asked, proto)
 
     async def main() -> None:
         async with (
-            asking(slow) as (elsewhere, _, counts),
+            asking(slow_chain) as (elsewhere, _, counts),
             listening(elsewhere, counts) as server,
             client_of(server) as client,
         ):
@@ -847,6 +856,50 @@ def test_all_look_ups_of_a_query_take_less_than_two_seconds() -> None:
             assert counts.upstream == {"answered": 3, "failed": 1, "remembered": 2}
 
     run(main)
+
+
+def test_those_of_an_explanation_take_as_long() -> None:
+    """It says what the server would answer, however long it waits for its turn."""
+    snapshot, authority = snapshot_of(WITH_ALIASES), from_settings.authority_of(settings_of({"upstream": "127.0.0.1"}))
+    turn = 2.0  # seconds
+
+    async def main() -> None:
+        async with asking(slow_chain) as (elsewhere, _, counts):
+
+            async def compute(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
+                await trio.sleep(turn)
+                return explain(labels_of(OUT), A, parse_network("127.1.0.1/32"), snapshot, authority, outside=outside)
+
+            taken = []
+            for _ in range(2):
+                began = trio.current_time()
+                explained = await elsewhere.find_all(compute, A)
+                taken.append((explained["rcode"], trio.current_time() - began - 4 * turn))
+            assert taken == [("SERVFAIL", pytest.approx(1.8, abs=0.05)), ("NOERROR", pytest.approx(0.8, abs=0.05))]
+            assert explained["answers"][-1]["data"] == "192.0.2.1"
+            assert counts.upstream == {"answered": 3, "failed": 1, "remembered": 2}
+
+    run(main)
+
+
+def test_those_of_the_command_take_as_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, topodns: commands_in_process.Run
+) -> None:
+    """All but the first have what is left of the time; the first fails by itself, as for a query."""
+    deadlines = []
+
+    async def found(_: Upstream, target: str, qtype: int, *, deadline: float = inf) -> UpstreamAnswer:
+        deadlines.append(deadline - trio.current_time())
+        row = CHAIN_OUT_AGAIN[f"{target}."].split()
+        return outside.said([outside.alias(target, row[-1].rstrip(".")) if row[3] == "CNAME" else address(row[-1])])
+
+    monkeypatch.setattr(Upstream, "find", found)
+    (tmp_path / "cluster.json").write_text(WITH_ALIASES)
+    ran = topodns("explain", OUT, "--client", "127.1.0.1", "-o", "json", "--upstream", "192.0.2.1",
+                  "--snapshot", str(tmp_path / "cluster.json"))  # fmt: skip
+    assert ran.json["rcode"] == "NOERROR"
+    first, *others = deadlines
+    assert first == inf and len(others) == 2 and all(seconds <= upstream.LOOKUP_SECONDS for seconds in others)
 
 
 ASKED_AT = [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.5"), ("::", "::1"),

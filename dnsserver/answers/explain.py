@@ -20,7 +20,7 @@ from dnsserver.answers.explanation import (
 )
 from dnsserver.answers.federated_reasons import federated_candidates, federated_sources, kind_of
 from dnsserver.answers.reasons import Case, reason
-from dnsserver.answers.resolution import resolve
+from dnsserver.answers.resolution import nothing_outside, resolve
 from dnsserver.answers.sources import Source, sources_of
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED, SERVFAIL
@@ -35,9 +35,6 @@ from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Narrowing, Step
 
 RCODES = {NOERROR: "NOERROR", NXDOMAIN: "NXDOMAIN", REFUSED: "REFUSED", SERVFAIL: "SERVFAIL"}
-
-# Returns what an upstream says about a name outside the zones and a type, None if it is not asked.
-Ask = Callable[[str, int], UpstreamAnswer | None]
 
 
 class Asker(NamedTuple):
@@ -69,16 +66,16 @@ def explain(
     *,
     candidates: bool = False,
     suggests: bool = True,
-    ask: Ask = lambda *_: None,
+    outside: Callable[[str], UpstreamAnswer | None] = nothing_outside,
 ) -> Explanation:
     """Return the answer for a final client, and the reasons; with *candidates* also those for each endpoint.
 
-    *suggests* is that of ``Case``. *ask* is called for each name outside the zones to which aliases lead.
+    *suggests* is that of ``Case``, *outside* that of ``resolve``.
     """
     asker = client if isinstance(client, Asker) else asker_at(client, snapshot)
     location = asker.place.location
     meaning = meaning_of(name, authority.zones)
-    decision = resolve(meaning, qtype, snapshot, location, authority, outside=lambda target: ask(target, qtype))
+    decision = resolve(meaning, qtype, snapshot, location, authority, outside=outside)
     case = Case(decision, location, snapshot, authority, suggests)
     declaration, found = decision.declaration, decision.federated
     return {

@@ -30,7 +30,7 @@ IPV4, MAPPED = Network(bytes(4), 0), Network(bytes(10) + b"\xff\xff" + bytes(4),
 MAX_ALIASES = 8
 
 
-def _nothing(_: str) -> None:
+def nothing_outside(_: str) -> None:
     """Know nothing about names outside the zones."""
 
 
@@ -42,7 +42,7 @@ def resolve(
     authority: Authority,
     *,
     names_of: Callable[[Basis], EndpointNames] | None = None,
-    outside: Callable[[str], UpstreamAnswer | None] = _nothing,
+    outside: Callable[[str], UpstreamAnswer | None] = nothing_outside,
 ) -> Decision:
     """Return the decision for a client at *location*; *meaning* is None for a name outside the zones.
 

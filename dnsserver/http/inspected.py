@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import trio
 
 from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.answers.explanation import Explanation
+from dnsserver.answers.resolution import nothing_outside
 from dnsserver.inspection import naming
 from dnsserver.inspection.located import ClusterContents
 from dnsserver.inspection.steps import Steps
@@ -29,6 +31,9 @@ BUSY = "the server has enough requests of this sort already, expected fewer: try
 
 T = TypeVar("T")
 
+# Computes an explanation, given ``outside`` as ``resolve`` has it.
+Compute = Callable[[Callable[[str], UpstreamAnswer | None]], Awaitable[Explanation]]
+
 
 class NotReady(Exception):
     """The cluster has not been read yet."""
@@ -41,8 +46,8 @@ class Busy(Exception):
 class Inspected(NamedTuple):
     """What is read: ``snapshot`` is what the server answers from, or None; ``clusters`` by name, the own first.
 
-    ``namespace`` is where names without one are looked up. ``honor_kubernetes``: see ``Store``. ``find`` asks the
-    upstream, None if there is none.
+    ``namespace`` is where names without one are looked up. ``honor_kubernetes``: see ``Store``. ``find_all`` is
+    that of the upstream, None if there is none.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -50,7 +55,7 @@ class Inspected(NamedTuple):
     authority: Authority
     namespace: str
     honor_kubernetes: bool = True
-    find: Callable[[str, int], Awaitable[UpstreamAnswer]] | None = None
+    find_all: Callable[[Compute, int], Awaitable[Explanation]] | None = None
 
     @property
     def cluster(self) -> str:
@@ -97,29 +102,25 @@ class Inspected(NamedTuple):
             raise naming.UnknownName(naming.CLIENT, text)
         return found
 
-    async def explained(self, given: Mapping[str, Any], turns: Turns) -> Explanation:
-        """Return the explanation that somebody asks for, with what the upstream says. Raises UnknownName, NotReady."""
-        known = await self.known(given["client"], given["namespace"] or self.namespace)
-        said: dict[tuple[str, int], UpstreamAnswer] = {}
-        missing: list[tuple[str, int]] = []
+    async def explained(self, given: Mapping[str, Any], turns: Turns, sort: str) -> Explanation:
+        """Return the explanation that somebody asks for, with what the upstream says.
 
-        def ask(target: str, qtype: int) -> UpstreamAnswer | None:
-            if (target, qtype) not in said:
-                missing.append((target, qtype))
-            return said.get((target, qtype))
+        Whenever it is computed, it takes a turn of its *sort*. It has none while it waits for the upstream.
+        Raises UnknownName, NotReady, Busy.
+        """
 
-        def explained() -> Explanation:
-            return naming.explain_named(
-                given["name"], given["type"], given["client"], known, self.authority,
-                candidates=given["candidates"], ask=ask,
+        async def explained(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
+            known = await self.known(given["client"], given["namespace"] or self.namespace)
+            work = partial(
+                naming.explain_named, given["name"], given["type"], given["client"], known, self.authority,
+                candidates=given["candidates"], outside=outside,
             )  # fmt: skip
+            return await turns.in_thread(work)
 
-        while True:
-            explanation = await turns.in_thread(explained)
-            if not missing or self.find is None:
-                return explanation
-            wanted = missing.pop()
-            said[wanted] = await self.find(*wanted)
+        async def compute(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
+            return await turns.take(sort, partial(explained, outside))
+
+        return await (compute(nothing_outside) if self.find_all is None else self.find_all(compute, given["type"]))
 
     async def contents(self) -> list[ClusterContents]:
         """Return the clusters that have been read, with their Nodes."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dnsserver.answers.decision import Authority
-from dnsserver.answers.explain import Ask, Asker, explain
+from dnsserver.answers.decision import Authority, UpstreamAnswer
+from dnsserver.answers.explain import Asker, explain
 from dnsserver.answers.explanation import Explanation
-from dnsserver.answers.resolution import resolve
+from dnsserver.answers.resolution import nothing_outside, resolve
 from dnsserver.message.wire import NXDOMAIN, A
 from dnsserver.names import SERVICE, labels_of, meaning_of
 from dnsserver.spelling import listed, names_in, nearest_key, nearest_label, suggestion
@@ -178,11 +178,11 @@ def explain_named(
     authority: Authority,
     *,
     candidates: bool,
-    ask: Ask = lambda *_: None,
+    outside: Callable[[str], UpstreamAnswer | None] = nothing_outside,
 ) -> Explanation:
     """Return the answer to *name* for *client*, and why, as ``explain`` does. Raises UnknownName."""
     labels, asker = question_name(name, known, authority), asker_named(client, known)
-    return explain(labels, qtype, asker, known.snapshot, authority, candidates=candidates, ask=ask)
+    return explain(labels, qtype, asker, known.snapshot, authority, candidates=candidates, outside=outside)
 
 
 def by_key(objects: Iterable[Object]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ deadline, a reply that cannot be used counts as a failure, and all memory is bou
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
+from typing import TypeVar
 
 import dns.asyncbackend
 import dns.asyncresolver
@@ -35,6 +36,8 @@ from dnsserver.settings.values import DNS_PORT, ListenAddress
 from locator.ip import address_text, parse_address
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LOOKUP_SECONDS = 1.8  # for a look-up, and for all of one query: forwarders such as CoreDNS stop waiting after 2 s
 MAX_LOOKUPS = 256  # in flight, each with a socket of its own
@@ -142,6 +145,31 @@ class Upstream:
             self._waiting -= 1
         self._counts.upstream["failed" if answer.failed else "answered"] += 1
         return answer
+
+    async def find_all(
+        self, compute: Callable[[Callable[[str], UpstreamAnswer | None]], Awaitable[T]], qtype: int
+    ) -> T:
+        """Return what *compute* returns once it knows all names that it asks for, by the ``outside`` of ``resolve``.
+
+        It is called again after each look-up. All look-ups together take as long as one may, beside its own time.
+        """
+        said: dict[str, UpstreamAnswer] = {}
+        missing: list[str] = []
+        left = LOOKUP_SECONDS
+
+        def outside(target: str) -> UpstreamAnswer | None:
+            if target not in said:
+                missing.append(target)
+            return said.get(target)
+
+        while True:
+            result = await compute(outside)
+            if not missing:
+                return result
+            target, began = missing.pop(), trio.current_time()
+            deadline = began + left if said else inf  # the first ends by itself: its failure is one
+            said[target] = await self.find(target, qtype, deadline=deadline)
+            left -= trio.current_time() - began
 
     async def _join(self, key: tuple[str, int], deadline: float) -> _Known | None:
         """Wait for the look-up in flight, or start one; start again if it is cancelled (its query has ended)."""

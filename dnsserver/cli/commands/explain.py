@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, Failed, WrongInput
@@ -18,8 +19,9 @@ from locator.finding_codes import ClusterCode
 from locator.model import Node, Object
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dnsserver.answers.decision import UpstreamAnswer
-    from dnsserver.answers.explain import Ask
     from dnsserver.answers.explanation import Explanation
 
 # What messages call the arguments: ``naming.NAME`` and ``naming.CLIENT``, and those of the HTTP API.
@@ -109,10 +111,9 @@ def run(arguments: Namespace) -> int:
     usual = settings.namespace[0] if len(settings.namespace) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
     objects = {kind: naming.by_key(found) for kind, found in reading.objects.items()}
     known = naming.Known(reading.publication.snapshot, objects, arguments.in_namespace or usual)
+    explained = partial(naming.explain_named, name, qtype, client, known, authority, candidates=settings.candidates)
     try:
-        explanation = naming.explain_named(
-            name, qtype, client, known, authority, candidates=settings.candidates, ask=_asking(settings)
-        )
+        explanation = _looked_up(explained, qtype, settings)
     except naming.UnknownName as error:
         raise WrongInput(f"{ARGUMENTS[error.argument]}: {error}") from None
     write(_rendered(explanation, arguments.output))
@@ -123,19 +124,22 @@ def run(arguments: Namespace) -> int:
     return DONE
 
 
-def _asking(settings: Settings) -> Ask:
-    """Return a function that asks the upstream, as ``serve`` does for a name outside the zones."""
+def _looked_up(explained: Callable[..., Explanation], qtype: int, settings: Settings) -> Explanation:
+    """Return what *explained* returns, with what the upstream says of names outside the zones, as ``serve`` asks it."""
+    missing: list[str] = []
+    explanation = explained(outside=missing.append)
+    if not missing:
+        return explanation
+    import trio
+
     from dnsserver.from_settings import upstream_of
+    from dnsserver.metrics.counters import Counts
+    from dnsserver.net.upstream import Upstream
 
-    def ask(target: str, qtype: int) -> UpstreamAnswer:
-        import trio
+    async def compute(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
+        return explained(outside=outside)
 
-        from dnsserver.metrics.counters import Counts
-        from dnsserver.net.upstream import Upstream
-
-        return trio.run(Upstream(upstream_of(settings), Counts()).find, target, qtype)
-
-    return ask
+    return trio.run(Upstream(upstream_of(settings), Counts()).find_all, compute, qtype)
 
 
 def _ask(url: str, arguments: Namespace, settings: Settings) -> int:

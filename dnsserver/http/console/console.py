@@ -93,22 +93,30 @@ class Console:
         return response
 
     async def _page(self, path: str, make: Callable[[Request], Awaitable[Shown]], request: Request) -> Response:
-        """Return a page as HTML, when its turn has come."""
+        """Return a page as HTML, when its turn has come. ``explain`` takes turns itself: it waits for the upstream."""
+        made = partial(self._made, path, make, request)
+        early = await made() if path == parameters.EXPLAINED.path else None
 
-        async def made() -> tuple[Shown, bytes]:
-            version = self._changes.version  # from before the page is computed: it may be older than it is, never newer
-            try:
-                shown = await make(request)
-            except Exception as error:
-                shown = failed(error, _current(path), self._health())
+        async def rendered() -> tuple[Shown, bytes]:
+            shown, version = early or await made()
             return shown, await self._turns.in_thread(partial(self._rendered, shown, version))
 
         try:
-            shown, html = await self._turns.take(path, made)
+            shown, html = await self._turns.take(path, rendered)
         except Busy as error:
             shown = failed(error, _current(path), {})
             html = self._rendered(shown, self._changes.version)
         return Response(html, shown.status, shown.headers, media_type=HTML)
+
+    async def _made(
+        self, path: str, make: Callable[[Request], Awaitable[Shown]], request: Request
+    ) -> tuple[Shown, str]:
+        """Return a page, and the version that it follows."""
+        version = self._changes.version  # from before the page is computed: it may be older than it is, never newer
+        try:
+            return await make(request), version
+        except Exception as error:
+            return failed(error, _current(path), self._health()), version
 
     def _rendered(self, shown: Shown, version: str) -> bytes:
         return (

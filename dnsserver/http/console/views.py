@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from dnsserver.answers.explain import Asker, explain
 from dnsserver.answers.explanation import Explanation
+from dnsserver.http.console import parameters
 from dnsserver.http.console.changes import Changes
 from dnsserver.http.console.sampling import Sampler
 from dnsserver.http.inspected import Inspected, Turns, run
@@ -163,8 +164,8 @@ class Views:
         return await self._turns.in_thread(page)
 
     async def explained(self, given: Mapping[str, Any]) -> Explanation:
-        """Return the explanation that the API gives. Raises UnknownName."""
-        return await self._inspected.explained(given, self._turns)
+        """Return the explanation that the API gives, when its turn has come. Raises UnknownName, Busy."""
+        return await self._inspected.explained(given, self._turns, parameters.EXPLAINED.path)
 
     async def proposals(self, given: Mapping[str, Any]) -> list[Proposal]:
         """Return what completes a field."""

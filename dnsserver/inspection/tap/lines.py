@@ -45,7 +45,7 @@ def line_of(told: Told, authority: Authority) -> TailLine:
         told.snapshot,
         authority,
         suggests=False,
-        ask=lambda target, _: told.known.get(target),
+        outside=told.known.get,
     )
     return {
         **explained,
