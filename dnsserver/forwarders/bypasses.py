@@ -9,8 +9,9 @@ plugin ``kubernetes``, which follows an ExternalName within its own zones. A CNA
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from math import comb, prod
 from string import ascii_lowercase, digits
 from typing import NamedTuple
 
@@ -30,13 +31,15 @@ from dnsserver.forwarders.stub_zones import (
 from locator.model import Finding
 
 _FORMS = ("exact", "prefix", "suffix", "substring", "regex")
-_PLACE = re.compile(r"\{(\d+)\}")  # of a group, in what a regular expression is replaced by
+_PLACE = re.compile(r"\{(0|[1-9][0-9]?)\}")  # of a group, in what a regular expression is replaced by
 # A group without others in it, or one character or class, and how often it may come.
-_PIECE = re.compile(r"(?:\((?:\?:)?([^()]*)\)|(\\.|\[\^?\]?(?:\\.|[^\]])*\]|[^\\()\[]))([*+?]|\{[\d,]+\})?")
+_PIECE = re.compile(
+    r"(?:\((?:\?:|\?P<\w+>)?(?!\?)([^()]*)\)|(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\()\[]))([*+?]|\{[\d,]+\})?"
+)
 _WORDS = ("a", "1", "web", "web-0")  # what groups may stand for
 _LIKELY = f"a1-.{ascii_lowercase}{digits}"
-MAX_REPEATED = 4  # places of a pattern that may match more or less: Python's time grows with their number
-MAX_TRIED = 200  # names, for one pattern
+MAX_PATTERN = 500  # characters of a regular expression that is tried, and of its replacement: a name has half as many
+MAX_WAYS = 500_000  # in which Python may match one of some fifty names that are tried: it takes up to 20 ms
 
 
 def bypass_findings(stub: Stub, servers: Sequence[Server], external_names: Mapping[str, str]) -> Iterator[Finding]:
@@ -169,19 +172,25 @@ class _Rewrite(NamedTuple):
     def _matches(self, zone: str) -> Iterator[str]:
         """Yield names that match a regular expression, so that its groups become a name of *zone* if they can.
 
-        None if that cannot be told: for groups in groups, and for what Python does not read as Go does.
+        It yields none for groups in groups or with flags, for what Python does not read as Go does, and for what may
+        take Python long: Go matches any expression in linear time, but Python tries one way after the other.
         """
-        pieces = list(_PIECE.finditer(self.source))
-        if "".join(piece[0] for piece in pieces) != self.source or sum(map(self.source.count, "*+{")) > MAX_REPEATED:
+        if max(len(self.source), len(self.target)) > MAX_PATTERN:
             return
-        if any(piece[3] and set(piece[1] or "") & set("*+{") for piece in pieces):  # Python may never end
+        pieces = list(_PIECE.finditer(self.source))
+        if "".join(piece[0] for piece in pieces) != self.source or any(map(_repeats_choices, pieces)):
             return
         try:
-            re.compile(self.source)
-            names = dict.fromkeys(_match(pieces, values) for values in self._values(zone))
-        except re.error:
+            with warnings.catch_warnings(action="error", category=FutureWarning):  # of [[:alpha:]], for one
+                re.compile(self.source)
+                names = dict.fromkeys(_match(pieces, values) for values in self._values(zone))
+        except (re.error, FutureWarning, OverflowError):
             return
-        yield from islice((f"{name.rstrip('.')}." for name in names), MAX_TRIED)
+        choices = prod(piece[0].count("|") + 1 for piece in pieces) << self.source.count("?")
+        stretches = 1 + sum(map(self.source.count, "*+{"))  # one before the match
+        for name in names:
+            if choices * _divisions(name, stretches) <= MAX_WAYS:
+                yield f"{name.rstrip('.')}."
 
     def _values(self, zone: str) -> Iterator[Mapping[int, str]]:
         """Yield what groups may have matched: words, or what makes the replacement a name of *zone*."""
@@ -190,8 +199,6 @@ class _Rewrite(NamedTuple):
         for word in words:
             yield dict.fromkeys(groups, word)
         yield {}
-        if len(groups) > MAX_REPEATED:
-            return
         for value in (".+?", ".+", "[^.]+"):
             *texts, end = _PLACE.split(self.target.removesuffix("."))
             pattern, seen = "", set[str]()
@@ -199,8 +206,21 @@ class _Rewrite(NamedTuple):
                 pattern += re.escape(text) + (f"(?P=g{number})" if number in seen else f"(?P<g{number}>{value})")
                 seen.add(number)
             for wanted in (zone, *(f"{word}.{zone}" for word in words)):
+                if _divisions(wanted, len(groups)) > MAX_WAYS:
+                    continue
                 if (found := re.fullmatch(pattern + re.escape(end), wanted)) is not None:
                     yield {int(name.removeprefix("g")): text for name, text in found.groupdict().items()}
+
+
+def _repeats_choices(piece: re.Match[str]) -> bool:
+    """Whether a group may come several times, and match in several ways each time: their number grows exponentially."""
+    group, _, repeated = piece.groups()
+    return repeated not in (None, "?") and not set(group or "").isdisjoint("*+?{|")
+
+
+def _divisions(text: str, parts: int) -> int:
+    """Return in how many ways a text, or the beginning of it, consists of so many parts, which may be empty."""
+    return comb(len(text) + parts, parts)
 
 
 def _match(pieces: Sequence[re.Match[str]], values: Mapping[int, str]) -> str:
