@@ -94,15 +94,10 @@ class Reading(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """Clusters that were checked: all findings, also of severity info, and snapshot and namespaces of the own one.
+    """Clusters that were read and checked: all findings, also of severity info."""
 
-    ``counts`` of what was read in dumps are by cluster.
-    """
-
-    own: Snapshot
+    reading: Reading
     findings: list[Finding]
-    namespaces: set[str]
-    counts: Mapping[str, Counts]
 
 
 def check_cluster(settings: Settings) -> Checked:
@@ -114,7 +109,7 @@ def check_cluster(settings: Settings) -> Checked:
     if reading.clusters is not None:
         findings += _with_files(reading.clusters.advice(), reading.views)
     findings += _with_files(too_large(reading.publication.snapshot, authority_of(settings)), reading.views)
-    return Checked(reading.own, findings, reading.views[OWN].namespaces(), reading.counts)
+    return Checked(reading, findings)
 
 
 def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
@@ -191,12 +186,11 @@ def _read_and_tell(
             if isinstance(read, Finding):
                 findings.append(read)
                 continue
-            batch = read if isinstance(read, DeltaBatch) else read.batch()
             if not isinstance(read, DeltaBatch):
-                counts[name] = read.counts
+                counts[name], read = read.counts, read.batch()
             views[name] = ClusterView(other_store_of(settings, name))
-            views[name].apply(batch)
-            pods[name] = _pods_in(batch)
+            views[name].apply(read)
+            pods[name] = _pods_in(read)
             other = views[name].publish(now)
             clusters.update(name, other.snapshot)
             findings += [finding.in_cluster(name) for finding in other.findings]
