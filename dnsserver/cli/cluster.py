@@ -41,8 +41,9 @@ from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from locator.api.dump import ReadCounts
     from locator.cluster.api_client import ApiClient
-    from locator.cluster.dumps.reading import Counts, Dump
+    from locator.cluster.dumps.reading import Dump
 
 
 @contextmanager
@@ -90,7 +91,7 @@ class Reading(NamedTuple):
     pods: Mapping[str, Sequence[Any]]
     views: Mapping[str, ClusterView]
     clusters: ClusterSet | None
-    counts: Mapping[str, Counts]
+    counts: Mapping[str, ReadCounts]
 
 
 class Checked(NamedTuple):
@@ -158,7 +159,7 @@ def _read_and_tell(
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
     views, client = {OWN: ClusterView(store)}, None
     clients: Mapping[str, ApiClient | None] = {}
-    counts: dict[str, Counts] = {}
+    counts: dict[str, ReadCounts] = {}
     if not settings.snapshot:
         with cluster_errors(or_dump=True):
             client = cluster_of(settings)

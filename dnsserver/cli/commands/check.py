@@ -48,7 +48,7 @@ def run(arguments: Namespace) -> int:
     settings = settings_of(arguments)
     from dnsserver.cli.cluster import OWN, check_cluster
     from dnsserver.cli.report import report
-    from dnsserver.loaded import read_from
+    from dnsserver.loaded import read_text
     from locator.places.subnet_proposals import proposed_subnets
     from locator.state.snapshot import book_of
 
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
     remarks: list[str] = []
     if arguments.output == "text":
         remarks += _subnet_flags(proposed_subnets(book_of(reading.own)))
-        remarks += [f"{name and f'cluster {name}: '}{read_from(*read)}" for name, read in reading.counts.items()]
+        remarks += [read_text(read, name and f"cluster {name}") for name, read in reading.counts.items()]
     return report(findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 
 
