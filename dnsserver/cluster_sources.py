@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dnsserver import __version__
 from dnsserver.from_settings import cluster_of, other_clients_of, other_store_of, source_of
-from dnsserver.loaded import read_from
+from dnsserver.loaded import read_text
 from dnsserver.metrics.collector import Watch
 from dnsserver.metrics.counters import Counts
 from dnsserver.settings.fields import Settings
@@ -22,8 +22,8 @@ from locator.cluster.set_publisher import OtherCluster
 from locator.state.store import Store
 
 if TYPE_CHECKING:
+    from locator.api.dump import ReadCounts
     from locator.cluster.api_client import ApiClient
-    from locator.cluster.dumps.reading import Counts as ReadCounts
     from locator.cluster.event_poster import EventPoster
     from locator.cluster.informer import Informer
     from locator.cluster.reflector import Reflector
@@ -78,7 +78,7 @@ def _files(publisher: Publisher, paths: Sequence[str], counts: Counts, about: st
     from locator.cluster import dump_files
 
     def log_read(read: ReadCounts) -> None:
-        log.info("%s%s", f"{about}: " if about else "", read_from(*read), extra={"fields": read._asdict()})
+        log.info("%s", read_text(read, about), extra={"fields": read._asdict()})
 
     files = dump_files.DumpFiles(paths)
     return dump_files.DumpSource(files, publisher, on_reread=counts.reread, on_read=log_read, about=about)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dnsserver.answers.explanation_text import counted
 from locator.ip import Network
 from locator.model import ZONE, Node, Object, Pod, PodLocator
 from locator.places.address_map import PrefixTable
 from locator.state.snapshot import Snapshot, book_of
+
+if TYPE_CHECKING:
+    from locator.api.dump import ReadCounts  # a live cluster needs no module that reads dumps
 
 NOUNS: dict[type[Object], str] = {Node: "node", Pod: "pod", PodLocator: "PodLocator"}  # what locates clients
 LOWER = {"Namespace": "namespace", "Node": "node", "Pod": "pod"}  # the kinds that people write so
@@ -63,18 +66,13 @@ def loaded(snapshot: Snapshot, kinds: Collection[type[Object]], networks: Collec
     )
 
 
-def read_from(
-    files: int, objects: Mapping[str, int], unread: Mapping[str, int], passed_over: int, large_yaml: int = 0
-) -> str:
-    """Say how much was read: *files*, *objects* and *unread* ones by their kind, and files that were *passed_over*.
-
-    *large_yaml* are octets of YAML that would be read faster as JSON.
-    """
-    read = [counted(number, LOWER.get(kind, kind)) for kind, number in objects.items() if number]
-    passed = [counted(number, LOWER.get(kind, kind)) for kind, number in sorted(unread.items())]
-    passed += [counted(passed_over, "file")] if passed_over else []
-    parts = [f"read {counted(files, 'file')}: {', '.join(read) or 'no object that topodns reads'}"]
+def read_text(read: ReadCounts, about: str = "") -> str:
+    """Say how much was read, and of what if *about* does."""
+    objects = [counted(number, LOWER.get(kind, kind)) for kind, number in read.objects.items() if number]
+    passed = [counted(number, LOWER.get(kind, kind)) for kind, number in sorted(read.unread.items())]
+    passed += [counted(read.passed_over, "file")] if read.passed_over else []
+    parts = [f"read {counted(read.files, 'file')}: {', '.join(objects) or 'no object that topodns reads'}"]
     parts += [f"passed over: {', '.join(passed)}"] if passed else []
-    if large_yaml:
-        parts.append(f"{large_yaml // 1_000_000} MB are YAML: as JSON (kubectl's -o json) they are read faster")
-    return "; ".join(parts)
+    if read.large_yaml:
+        parts.append(f"{read.large_yaml // 1_000_000} MB are YAML: as JSON (kubectl's -o json) they are read faster")
+    return f"{about and f'{about}: '}{'; '.join(parts)}"

@@ -902,7 +902,21 @@ REGEXES = {
     r"(.*)\.example\.com {1}.{2}.svc.cluster.local": "",  # there is no second group
     r"(.*)\.example\.com {1}.other.svc.cluster.local": "",
     r"((.*)\.)?example\.com {2}.shop.svc.cluster.local": "",  # groups in groups are not judged
-    r"(.+)+\.example\.com {1}.shop.svc.cluster.local": "",
+    r"(?i)web\.example web.shop.svc.cluster.local": "",  # nor are flags
+    r"(?P<name>.*)\.example\.com {1}.shop.svc.cluster.local": "a.example.com",
+    r"(.+)+\.example\.com {1}.shop.svc.cluster.local": "",  # Python may try too many ways, here and below
+    r"(a|aa)+\.example web.shop.svc.cluster.local": "",
+    r"w(a?a?)+\.example web.shop.svc.cluster.local": "",
+    f"{'a?' * 20}web.example web.shop.svc.cluster.local": "",
+    f"{'(a|aa)' * 20}.example web.shop.svc.cluster.local": "",
+    f"a*a*a*a*{'b' * 60} web.shop.svc.cluster.local": "",
+    "[" + "\\" * 25 + "x web.shop.svc.cluster.local": "",
+    f"x {''.join('{' + '0' * zeros + '1}' for zeros in range(7))}y": "",
+    f"x {{{'1' * 5000}}}y": "",
+    "a{99999999999} web.shop.svc.cluster.local": "",
+    r"[[:alpha:]]+\.example web.shop.svc.cluster.local": "",  # Python reads another class
+    r"(a|b)?\.(c|dd)*x{2}\.example web.shop.svc.cluster.local": "",
+    r"^(a|bb)?(cc)+\.example web.shop.svc.cluster.local": "acc.example",
     r"[ {1}.shop.svc.cluster.local": "",
 }
 

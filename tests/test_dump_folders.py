@@ -365,6 +365,13 @@ def test_what_a_dump_lacks(topodns: Run, tmp_path: Path, kind: str, command: Seq
             assert "no ready endpoint (" not in said
 
 
+def test_nodes_that_are_not_needed_are_not_missing(topodns: Run, tmp_path: Path) -> None:
+    """Where PodLocators locate clients, one who gets nothing is unmet, with Nodes in the dump or without."""
+    lay(tmp_path, {"a.json": listed(*[item for item in WHOLE if item["kind"] != "Node"])})
+    ran = topodns("simulate", "--client-source", "podlocators", "--clients", "shop", "--snapshot", str(tmp_path))
+    assert "UnmetClient" in ran.out and NO_NODES not in ran.out
+
+
 def test_a_kind_that_cannot_be_read_is_not_missing(topodns: Run, tmp_path: Path) -> None:
     """The dump has a Service, though none that can be used."""
     lay(tmp_path, {"a.json": listed(NODE, SLICE, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": 7}})})

@@ -41,8 +41,9 @@ from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from locator.api.dump import ReadCounts
     from locator.cluster.api_client import ApiClient
-    from locator.cluster.dumps.reading import Counts, Dump
+    from locator.cluster.dumps.reading import Dump
 
 
 @contextmanager
@@ -90,19 +91,14 @@ class Reading(NamedTuple):
     pods: Mapping[str, Sequence[Any]]
     views: Mapping[str, ClusterView]
     clusters: ClusterSet | None
-    counts: Mapping[str, Counts]
+    counts: Mapping[str, ReadCounts]
 
 
 class Checked(NamedTuple):
-    """Clusters that were checked: all findings, also of severity info, and snapshot and namespaces of the own one.
+    """Clusters that were read and checked: all findings, also of severity info."""
 
-    ``counts`` of what was read in dumps are by cluster.
-    """
-
-    own: Snapshot
+    reading: Reading
     findings: list[Finding]
-    namespaces: set[str]
-    counts: Mapping[str, Counts]
 
 
 def check_cluster(settings: Settings) -> Checked:
@@ -114,7 +110,7 @@ def check_cluster(settings: Settings) -> Checked:
     if reading.clusters is not None:
         findings += _with_files(reading.clusters.advice(), reading.views)
     findings += _with_files(too_large(reading.publication.snapshot, authority_of(settings)), reading.views)
-    return Checked(reading.own, findings, reading.views[OWN].namespaces(), reading.counts)
+    return Checked(reading, findings)
 
 
 def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
@@ -163,7 +159,7 @@ def _read_and_tell(
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
     views, client = {OWN: ClusterView(store)}, None
     clients: Mapping[str, ApiClient | None] = {}
-    counts: dict[str, Counts] = {}
+    counts: dict[str, ReadCounts] = {}
     if not settings.snapshot:
         with cluster_errors(or_dump=True):
             client = cluster_of(settings)
@@ -191,12 +187,11 @@ def _read_and_tell(
             if isinstance(read, Finding):
                 findings.append(read)
                 continue
-            batch = read if isinstance(read, DeltaBatch) else read.batch()
             if not isinstance(read, DeltaBatch):
-                counts[name] = read.counts
+                counts[name], read = read.counts, read.batch()
             views[name] = ClusterView(other_store_of(settings, name))
-            views[name].apply(batch)
-            pods[name] = _pods_in(batch)
+            views[name].apply(read)
+            pods[name] = _pods_in(read)
             other = views[name].publish(now)
             clusters.update(name, other.snapshot)
             findings += [finding.in_cluster(name) for finding in other.findings]

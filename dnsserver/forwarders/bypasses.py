@@ -9,8 +9,9 @@ plugin ``kubernetes``, which follows an ExternalName within its own zones. A CNA
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from math import comb, prod
 from string import ascii_lowercase, digits
 from typing import NamedTuple
 
@@ -30,13 +31,15 @@ from dnsserver.forwarders.stub_zones import (
 from locator.model import Finding
 
 _FORMS = ("exact", "prefix", "suffix", "substring", "regex")
-_PLACE = re.compile(r"\{(\d+)\}")  # of a group, in what a regular expression is replaced by
+_GROUP = re.compile(r"\{(0|[1-9][0-9]?)\}")  # of a group, in what a regular expression is replaced by
 # A group without others in it, or one character or class, and how often it may come.
-_PIECE = re.compile(r"(?:\((?:\?:)?([^()]*)\)|(\\.|\[\^?\]?(?:\\.|[^\]])*\]|[^\\()\[]))([*+?]|\{[\d,]+\})?")
+_ATOM = re.compile(
+    r"(?:\((?:\?:|\?P<\w+>)?(?!\?)([^()]*)\)|(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\()\[]))([*+?]|\{[\d,]+\})?"
+)
 _WORDS = ("a", "1", "web", "web-0")  # what groups may stand for
-_LIKELY = f"a1-.{ascii_lowercase}{digits}"
-MAX_REPEATED = 4  # places of a pattern that may match more or less: Python's time grows with their number
-MAX_TRIED = 200  # names, for one pattern
+_CHARACTERS = f"a1-.{ascii_lowercase}{digits}"
+MAX_PATTERN = 500  # characters of a regular expression that is tried, and of its replacement: a name has half as many
+MAX_WAYS = 500_000  # in which Python may match one of some fifty names that are tried: it takes up to 20 ms
 
 
 def bypass_findings(stub: Stub, servers: Sequence[Server], external_names: Mapping[str, str]) -> Iterator[Finding]:
@@ -48,16 +51,16 @@ def bypass_findings(stub: Stub, servers: Sequence[Server], external_names: Mappi
         server for server in servers if server.block is not stub.server.block and share_address(server, stub.server)
     ]
     for server in others:
-        chosen = _Choice(server, [stub.server, *others], {key.port for key in stub.server.keys})
+        other = _OtherBlock(server, [stub.server, *others], {key.port for key in stub.server.keys})
         for zone in stub.zones:
             reverse = any(within(zone, arpa) for arpa in ARPA)
             if zone and not reverse and not _asks_topodns(server, zone, stub):
-                yield from _autopath(chosen, zone, stub)
-                yield from _rewrites(chosen, zone, stub)
-                yield from _external_names(chosen, zone, stub, external_names)
+                yield from _autopath(other, zone, stub)
+                yield from _rewrites(other, zone, stub)
+                yield from _external_names(other, zone, stub, external_names)
 
 
-class _Choice(NamedTuple):
+class _OtherBlock(NamedTuple):
     """A block, all that listen beside it, and the ports on which the stub block is among them."""
 
     server: Server
@@ -79,26 +82,26 @@ class _Choice(NamedTuple):
         return False
 
 
-def _autopath(chosen: _Choice, zone: str, stub: Stub) -> Iterator[Finding]:
+def _autopath(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
     """Find names such as ``web.shop.default.svc.cluster.local``, which a pod of ``default`` asks first for web.shop.
 
     The search path in a file is not known here.
     """
-    server = chosen.server
+    server = other.server
     for autopath in server.directives("autopath"):
         *zones, search = autopath.arguments or ("",)
         plugins = server.directives("kubernetes") if search == "@kubernetes" else []
         domains = [domain for plugin in plugins if _knows_pods(plugin) for domain in server.zones_of(plugin)]
-        own = [own for text in zones for own in zones_named(text)] or [key.zone for key in server.keys]
+        searched = [named for text in zones for named in zones_named(text)] or [key.zone for key in server.keys]
         asked = [
             f"web.{zone.removesuffix(f'svc.{domain}')}{namespace}.svc.{domain}"
             for domain in domains
             for namespace in ("default", "kube-system")
             if zone.endswith(f".svc.{domain}")
         ]
-        name = next((name for name in asked if chosen.takes(name) and any(within(name, zone) for zone in own)), None)
-        if name is not None:
-            message = f"{cut(name)} becomes a name of {cut(zone)} by autopath, {_by_whom(server, zone)}"
+        taken = (name for name in asked if other.takes(name) and any(within(name, parent) for parent in searched))
+        if (name := next(taken, None)) is not None:
+            message = f"{_becomes(name, zone)} by autopath, {_by_whom(server, zone)}"
             yield line_finding(CorefileCode.AutopathBypassesStub, autopath.line, server, message, _expected(stub, zone))
 
 
@@ -107,14 +110,13 @@ def _knows_pods(plugin: Directive) -> bool:
     return any(line.words[1:2] == ("verified",) for line in plugin.lines("pods"))
 
 
-def _rewrites(chosen: _Choice, zone: str, stub: Stub) -> Iterator[Finding]:
-    for rule in rules_of(chosen.server):
+def _rewrites(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
+    for rule in rules_of(other.server):
         rewrite = _rewrite(rule)
-        if rewrite is not None and (name := rewrite.leads_into(zone, chosen)) is not None:
-            becomes = f"{cut(name)} becomes a name of {cut(zone)}"
-            message = f"{becomes}, {_by_whom(chosen.server, zone)}"
+        if rewrite is not None and (name := rewrite.leads_into(zone, other)) is not None:
+            message = f"{_becomes(name, zone)}, {_by_whom(other.server, zone)}"
             expected = f"this rule in a block of its own that forwards as the one at line {stub.server.block.line}"
-            yield line_finding(CorefileCode.RewriteBypassesStub, rule.line, chosen.server, message, expected)
+            yield line_finding(CorefileCode.RewriteBypassesStub, rule.line, other.server, message, expected)
 
 
 class _Rewrite(NamedTuple):
@@ -124,13 +126,13 @@ class _Rewrite(NamedTuple):
     source: str
     target: str
 
-    def leads_into(self, zone: str, chosen: _Choice) -> str | None:
+    def leads_into(self, zone: str, other: _OtherBlock) -> str | None:
         """Return a name that the block takes and that the rule makes a name of *zone*; None if none is known."""
-        sources = self._matches(zone) if self.form == "regex" else self._sources(f"{zone}.")
+        sources = self._examples(zone) if self.form == "regex" else self._candidates(f"{zone}.")
         for name in sources:
             asked, becomes = name.rstrip("."), self.applied(name).removesuffix(".")
             is_name = all(asked.split(".")) and (self.form != "regex" or all(becomes.split(".")))
-            if is_name and within(becomes, zone) and chosen.takes(asked):
+            if is_name and within(becomes, zone) and other.takes(asked):
                 return asked
         return None
 
@@ -140,7 +142,7 @@ class _Rewrite(NamedTuple):
             found = re.search(self.source, name)
             groups = () if found is None else (found[0], *found.groups(""))
             places = {f"{{{number}}}": text for number, text in enumerate(groups)}
-            return name if found is None else _PLACE.sub(lambda place: places.get(place[0], place[0]), self.target)
+            return name if found is None else _GROUP.sub(lambda place: places.get(place[0], place[0]), self.target)
         if self.form == "prefix" and name.startswith(self.source):
             return self.target + name.removeprefix(self.source)
         if self.form == "suffix" and name.endswith(self.source):
@@ -149,7 +151,7 @@ class _Rewrite(NamedTuple):
             return name.replace(self.source, self.target)
         return self.target if name == self.source else name
 
-    def _sources(self, zone: str) -> Iterator[str]:
+    def _candidates(self, zone: str) -> Iterator[str]:
         """Yield names of which the rule may make a name of *zone*, which has a final dot, and a few others."""
         source, target = self.source, self.target
         if self.form == "exact":
@@ -159,63 +161,80 @@ class _Rewrite(NamedTuple):
                 yield wanted.removesuffix(target) + source
             for cut_at in range(len(wanted) + 1) if self.form in ("prefix", "substring") else ():
                 head, tail = wanted[:cut_at], wanted[cut_at:]
-                if self.form in ("prefix", "substring") and target.endswith(head):
+                if target.endswith(head):
                     yield source + tail  # the replacement ends in the zone's first letters
                 if self.form == "substring" and tail.startswith(target):
                     yield head + source + tail.removeprefix(target)
         if self.form in ("suffix", "substring"):
             yield from (f"{labels}{source}" for labels in ("a", "a.", ""))
 
-    def _matches(self, zone: str) -> Iterator[str]:
+    def _examples(self, zone: str) -> Iterator[str]:
         """Yield names that match a regular expression, so that its groups become a name of *zone* if they can.
 
-        None if that cannot be told: for groups in groups, and for what Python does not read as Go does.
+        It yields none for groups in groups or with flags, for what Python does not read as Go does, and for what may
+        take Python long: Go matches any expression in linear time, but Python tries one way after the other.
         """
-        pieces = list(_PIECE.finditer(self.source))
-        if "".join(piece[0] for piece in pieces) != self.source or sum(map(self.source.count, "*+{")) > MAX_REPEATED:
+        if max(len(self.source), len(self.target)) > MAX_PATTERN:
             return
-        if any(piece[3] and set(piece[1] or "") & set("*+{") for piece in pieces):  # Python may never end
+        atoms = list(_ATOM.finditer(self.source))
+        if "".join(atom[0] for atom in atoms) != self.source or any(map(_repeats_choices, atoms)):
             return
         try:
-            re.compile(self.source)
-            names = dict.fromkeys(_match(pieces, values) for values in self._values(zone))
-        except re.error:
+            with warnings.catch_warnings(action="error", category=FutureWarning):  # of [[:alpha:]], for one
+                re.compile(self.source)
+                names = dict.fromkeys(_example(atoms, values) for values in self._values(zone))
+        except (re.error, FutureWarning, OverflowError):
             return
-        yield from islice((f"{name.rstrip('.')}." for name in names), MAX_TRIED)
+        choices = prod(atom[0].count("|") + 1 for atom in atoms) << self.source.count("?")
+        stretches = 1 + sum(map(self.source.count, "*+{"))  # one before the match
+        for name in names:
+            if choices * _divisions(name, stretches) <= MAX_WAYS:
+                yield f"{name.rstrip('.')}."
 
     def _values(self, zone: str) -> Iterator[Mapping[int, str]]:
         """Yield what groups may have matched: words, or what makes the replacement a name of *zone*."""
-        groups = dict.fromkeys(int(place) for place in _PLACE.findall(self.target))
+        groups = dict.fromkeys(int(place) for place in _GROUP.findall(self.target))
         words = dict.fromkeys((*_WORDS, *re.findall(r"[a-z0-9][a-z0-9-]*", self.source)[:8]))
         for word in words:
             yield dict.fromkeys(groups, word)
         yield {}
-        if len(groups) > MAX_REPEATED:
-            return
         for value in (".+?", ".+", "[^.]+"):
-            *texts, end = _PLACE.split(self.target.removesuffix("."))
+            *texts, end = _GROUP.split(self.target.removesuffix("."))
             pattern, seen = "", set[str]()
             for text, number in zip(texts[::2], texts[1::2], strict=True):
                 pattern += re.escape(text) + (f"(?P=g{number})" if number in seen else f"(?P<g{number}>{value})")
                 seen.add(number)
             for wanted in (zone, *(f"{word}.{zone}" for word in words)):
+                if _divisions(wanted, len(groups)) > MAX_WAYS:
+                    continue
                 if (found := re.fullmatch(pattern + re.escape(end), wanted)) is not None:
                     yield {int(name.removeprefix("g")): text for name, text in found.groupdict().items()}
 
 
-def _match(pieces: Sequence[re.Match[str]], values: Mapping[int, str]) -> str:
-    """Return a text that *pieces* of a regular expression match in most cases, with *values* in its groups."""
+def _repeats_choices(atom: re.Match[str]) -> bool:
+    """Whether a group may come several times, and match in several ways each time: their number grows exponentially."""
+    group, _, repeated = atom.groups()
+    return repeated not in (None, "?") and not set(group or "").isdisjoint("*+?{|")
+
+
+def _divisions(text: str, parts: int) -> int:
+    """Return in how many ways a text, or the beginning of it, consists of so many parts, which may be empty."""
+    return comb(len(text) + parts, parts)
+
+
+def _example(atoms: Sequence[re.Match[str]], values: Mapping[int, str]) -> str:
+    """Return a text that *atoms* of a regular expression match in most cases, with *values* in its groups."""
     texts, number = [], 0
-    for piece in pieces:
-        group, character, repeated = piece.groups()
-        if group is not None and not piece[0].startswith("(?:"):
+    for atom in atoms:
+        group, character, repeated = atom.groups()
+        if group is not None and not atom[0].startswith("(?:"):
             number += 1
         if group is not None:
-            first = list(_PIECE.finditer(group.partition("|")[0]))
-            own = not piece[0].startswith("(?:") and number in values
-            texts.append(values[number] if own else _match(first, {}))
+            first = list(_ATOM.finditer(group.partition("|")[0]))
+            own = not atom[0].startswith("(?:") and number in values
+            texts.append(values[number] if own else _example(first, {}))
         elif character not in ("^", "$") and repeated not in ("?", "*"):
-            likely = next((one for one in _LIKELY if re.fullmatch(character, one)), character.removeprefix("\\"))
+            likely = next((one for one in _CHARACTERS if re.fullmatch(character, one)), character.removeprefix("\\"))
             texts.append(likely)
     return "".join(texts)
 
@@ -235,14 +254,14 @@ def _absolute(name: str) -> str:
     return f"{name.rstrip('.').lower()}."
 
 
-def _external_names(chosen: _Choice, zone: str, stub: Stub, external_names: Mapping[str, str]) -> Iterator[Finding]:
-    server = chosen.server
+def _external_names(other: _OtherBlock, zone: str, stub: Stub, external_names: Mapping[str, str]) -> Iterator[Finding]:
+    server = other.server
     for plugin in server.directives("kubernetes"):
         for domain in server.zones_of(plugin):
             for service, target in external_names.items():
                 namespace, _, name = service.partition("/")
                 target = target.rstrip(".").lower()
-                if within(target, zone) and within(target, domain) and chosen.takes(f"{name}.{namespace}.svc.{domain}"):
+                if within(target, zone) and within(target, domain) and other.takes(f"{name}.{namespace}.svc.{domain}"):
                     message = f"Service {cut(service)} names {cut(target)}, {_by_whom(server, zone)}"
                     code = CorefileCode.ExternalNameBypassesStub
                     yield line_finding(code, plugin.line, server, message, _expected(stub, zone, namespace))
@@ -255,21 +274,30 @@ def _expected(stub: Stub, zone: str, namespace: str = "") -> str:
     return f"{also} forwarded at line {stub.server.block.line}"
 
 
+def _becomes(name: str, zone: str) -> str:
+    return f"{cut(name)} becomes a name of {cut(zone)}"
+
+
 def _by_whom(server: Server, zone: str) -> str:
     """Return who answers for *zone* in a block that does not ask topodns."""
-    if any(within(zone, own) for plugin in server.directives("kubernetes") for own in server.zones_of(plugin)):
-        return "which kubernetes answers in this block: topodns is not asked"
-    if (forward := _forward(server, zone)) is not None:
-        return f"which this block forwards to {cut(' '.join(forward.arguments[1:]))}: topodns is not asked"
-    return "which nothing in this block knows: topodns is not asked"
+    if _knows(server, zone):
+        answered = "kubernetes answers in this block"
+    elif (forward := _forward(server, zone)) is not None:
+        answered = f"this block forwards to {cut(' '.join(forward.arguments[1:]))}"
+    else:
+        answered = "nothing in this block knows"
+    return f"which {answered}: topodns is not asked"
 
 
 def _asks_topodns(server: Server, zone: str, stub: Stub) -> bool:
     """Whether a block forwards names of *zone* to where *stub* forwards them."""
-    if any(within(zone, own) for plugin in server.directives("kubernetes") for own in server.zones_of(plugin)):
-        return False
-    forward = _forward(server, zone)
+    forward = None if _knows(server, zone) else _forward(server, zone)
     return forward is not None and not {*upstreams_of(forward)}.isdisjoint({*stub.upstreams} - {None})
+
+
+def _knows(server: Server, zone: str) -> bool:
+    """Whether the plugin ``kubernetes`` of a block answers for *zone*, before any ``forward``."""
+    return any(within(zone, known) for plugin in server.directives("kubernetes") for known in server.zones_of(plugin))
 
 
 def _forward(server: Server, zone: str) -> Directive | None:

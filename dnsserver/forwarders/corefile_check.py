@@ -71,8 +71,9 @@ def check(
     stubs = list(stubs_of(servers, to=to, zones=zones))
     rules = _NODELOCAL if forwarder == NODELOCAL else _COREDNS
     # NodeLocal DNSCache comes with blocks for all zones, which forward to the cluster's DNS. They may be meant or not.
-    certain = forwarder == COREDNS or any(zone in ARPA for zone in zones)
-    asked = set(to) or ({upstream for stub in stubs for upstream in stub.upstreams if upstream} if certain else set())
+    knows_topodns = forwarder == COREDNS or any(zone in ARPA for zone in zones)
+    upstreams = {upstream for stub in stubs for upstream in stub.upstreams if upstream}
+    topodns_addresses = set(to) or (upstreams if knows_topodns else set())
     findings = chain(
         _imports(blocks),
         _zones_served_twice(servers),
@@ -82,7 +83,7 @@ def check(
         (finding for stub in stubs for finding in fallback_findings(stub, servers, to)),
         _subzones_served_elsewhere(servers, stubs),
         (finding for stub in stubs for finding in bypass_findings(stub, servers, external_names)),
-        _reverse_zones_forwarded_whole(servers, asked),
+        _reverse_zones_forwarded_whole(servers, topodns_addresses),
     )
     unique = dict.fromkeys(findings)  # two forwards in one block find the same problems in their block
     by_line = sorted(unique, key=lambda finding: finding.line or 0)
@@ -159,11 +160,13 @@ def _subzones_served_elsewhere(servers: Iterable[Server], stubs: Iterable[Stub])
                 yield line_finding(CorefileCode.SubzoneNotForwarded, server.block.line, server, message, expected)
 
 
-def _reverse_zones_forwarded_whole(servers: Iterable[Server], asked: Set[ListenAddress]) -> Iterator[Finding]:
-    """Find blocks that forward the reverse zones of the whole Internet to one of *asked*."""
+def _reverse_zones_forwarded_whole(
+    servers: Iterable[Server], topodns_addresses: Set[ListenAddress]
+) -> Iterator[Finding]:
+    """Find blocks that forward the reverse zones of the whole Internet to topodns."""
     for server in servers:
         for forward in server.directives("forward"):
-            to_topodns = not asked.isdisjoint(upstreams_of(forward)) and forward.arguments
+            to_topodns = not topodns_addresses.isdisjoint(upstreams_of(forward))
             for zone in server.forwarded(forward) if to_topodns else ():
                 if zone in ARPA:
                     message = f"{zone} is forwarded whole: topodns has no names for addresses outside the cluster"

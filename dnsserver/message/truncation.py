@@ -24,7 +24,7 @@ def ring(records: Iterable[Record]) -> list[Record]:
     record that comes or goes moves no other one, and the weights of SRV records do not count: they change with the
     number of records.
     """
-    return sorted(sorted(records, key=_target), key=_place)
+    return sorted(records, key=_place)
 
 
 def arc_start(client: bytes, question: bytes, records: int) -> int:
@@ -36,12 +36,10 @@ def arc_start(client: bytes, question: bytes, records: int) -> int:
     return number * records >> 32
 
 
-def _place(record: Record) -> int:
-    return crc32(_target(record))
-
-
-def _target(record: Record) -> bytes:
+def _place(record: Record) -> tuple[int, bytes]:
     data = record.data
     if isinstance(data, Address):
-        return data.packed
-    return f"{data.target} {data.port}".encode() if isinstance(data, Srv) else str(data).encode()
+        target = data.packed
+    else:
+        target = (f"{data.target} {data.port}" if isinstance(data, Srv) else str(data)).encode()
+    return crc32(target), target

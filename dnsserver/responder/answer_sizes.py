@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from dnsserver.answers.decision import Authority
 from dnsserver.answers.resolution import resolve
@@ -24,12 +23,12 @@ from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import in_effect
 from locator.topology.selection import Constraint, LocatedEndpoint, Narrowing
 
-TYPES = {"A": wire.A, "AAAA": wire.AAAA, "SRV": wire.SRV}
+ASKED_TYPES = {"A": wire.A, "AAAA": wire.AAAA, "SRV": wire.SRV}
 SRV_FIXED = 2 + 10 + 6  # octets of an SRV record, the largest of these, without its target
 LABELS = 2 * (1 + MAX_LABEL)  # octets of a target before the Service's name: the endpoint's label, and its cluster's
 
 
-class TooLarge(Struct, frozen=True):
+class TooLarge(NamedTuple):
     """An answer of so many *records*; a message has room for about *fit* of them."""
 
     records: int
@@ -73,14 +72,16 @@ def _answers(compiled: CompiledService, zone: Zone, snapshot: Snapshot, authorit
     if sum(map(_records, compiled.slices)) <= always_fit:
         return {}
     ports = dict.fromkeys(port for located in compiled.endpoints for port in located.endpoint.ports if port.name)
-    asked = [(base, rtype) for rtype in TYPES] + [(f"_{port.name}._{port.protocol}.{base}", "SRV") for port in ports]
+    asked = [(base, rtype) for rtype in ASKED_TYPES] + [
+        (f"_{port.name}._{port.protocol}.{base}", "SRV") for port in ports
+    ]
     declaration = compiled.declaration or authority.zone_default(zone, compiled)
     found: dict[str, TooLarge] = {}
     for client in _clients(in_effect(declaration), compiled.endpoints, always_fit):
         for name, rtype in asked:
-            answer = _measured(name, TYPES[rtype], client, snapshot, authority)
-            if answer is not None and (rtype not in found or answer.records > found[rtype].records):
-                found[rtype] = answer
+            answer = _measured(name, ASKED_TYPES[rtype], client, snapshot, authority)
+            if answer is not None:
+                found[rtype] = max(found.get(rtype, answer), answer)
     return found
 
 

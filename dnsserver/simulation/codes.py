@@ -79,7 +79,7 @@ FAILS = {
     SimulationCode.UnmetClient: UNMET,
 }
 # What is found only because a dump has no Nodes: then all clients are alike.
-FOLLOWING = frozenset(
+WITHOUT_NODES = frozenset(
     code.name
     for code in (*FAILS, SimulationCode.ChoosesNothing, SimulationCode.SavesNothing, SimulationCode.UnlocatedClient)
 )

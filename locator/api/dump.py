@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -45,6 +45,20 @@ class Skipped(NamedTuple):
 
     found: str
     expected: str = ""
+
+
+class ReadCounts(NamedTuple):
+    """How much was read: files, and objects by the name of their kind. ``unread`` are objects of other kinds.
+
+    ``passed_over`` is the number of files of which nothing was read. ``large_yaml`` are the octets in large files of
+    YAML, which would be read faster as JSON.
+    """
+
+    files: int = 0
+    objects: Mapping[str, int] = {}
+    unread: Mapping[str, int] = {}
+    passed_over: int = 0
+    large_yaml: int = 0
 
 
 class _NotJSON(ValueError):

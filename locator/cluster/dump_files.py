@@ -20,8 +20,9 @@ from pathlib import Path
 import trio
 
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
+from locator.api.dump import ReadCounts
 from locator.cluster.dumps import folders, reading
-from locator.cluster.dumps.reading import STANDARD_INPUT, BadDump, Counts, Dump, Input, Report
+from locator.cluster.dumps.reading import STANDARD_INPUT, BadDump, Dump, Input, Report
 from locator.cluster.publisher import Publisher, without_gc
 from locator.model import Health
 
@@ -196,7 +197,7 @@ class DumpSource:
         publisher: Publisher,
         *,
         on_reread: Callable[[bool], None],
-        on_read: Callable[[Counts], None] = lambda counts: None,
+        on_read: Callable[[ReadCounts], None] = lambda counts: None,
         about: str = "",
     ) -> None:
         """Raise BadDump if a path does not exist. Reads no file yet. Messages begin with *about*."""

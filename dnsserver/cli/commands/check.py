@@ -46,22 +46,23 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Print all findings. The exit status is 1 if one of them is as severe as --fail-on."""
     settings = settings_of(arguments)
-    from dnsserver.cli.cluster import check_cluster
+    from dnsserver.cli.cluster import OWN, check_cluster
     from dnsserver.cli.report import report
-    from dnsserver.loaded import read_from
+    from dnsserver.loaded import read_text
     from locator.places.subnet_proposals import proposed_subnets
     from locator.state.snapshot import book_of
 
-    checked = check_cluster(settings)
+    reading, findings = check_cluster(settings)
+    namespaces = reading.views[OWN].namespaces()
     for name in settings.namespace:
-        if name not in checked.namespaces:  # nothing is looked at there
-            hint = suggestion(name, checked.namespaces)
+        if name not in namespaces:  # nothing is looked at there
+            hint = suggestion(name, namespaces)
             say(f"--namespace: no namespace {name}{hint}")
     remarks: list[str] = []
     if arguments.output == "text":
-        remarks += _subnet_flags(proposed_subnets(book_of(checked.own)))
-        remarks += [f"{name and f'cluster {name}: '}{read_from(*read)}" for name, read in checked.counts.items()]
-    return report(checked.findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
+        remarks += _subnet_flags(proposed_subnets(book_of(reading.own)))
+        remarks += [read_text(read, name and f"cluster {name}") for name, read in reading.counts.items()]
+    return report(findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 
 
 def _subnet_flags(proposals: Mapping[Network, Zone]) -> list[str]:

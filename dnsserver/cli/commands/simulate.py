@@ -117,13 +117,14 @@ def run(arguments: Namespace) -> int:
 
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.simulated import constraint_findings, read_counted, read_world
-    from dnsserver.simulation.codes import FOLLOWING
+    from dnsserver.simulation.codes import WITHOUT_NODES
     from dnsserver.simulation.proposals import most_overloaded, proposal
     from dnsserver.simulation.running import simulate_all
     from dnsserver.simulation.selecting import BadSelection, subjects
     from dnsserver.simulation.service import Groupings
     from dnsserver.simulation.text import proposal_key
-    from locator.model import SEVERITIES
+    from locator.finding_codes import ClusterCode
+    from locator.model import SEVERITIES, Node
 
     changes, wanted, price = _changes(arguments, settings), list(_asking(arguments.clients)), _price(arguments)
     max_overload, fail_on = _factor(arguments.max_overload), _fail_on(arguments.fail_on)
@@ -144,7 +145,8 @@ def run(arguments: Namespace) -> int:
             report=lambda done: report(f"simulating, {done:,} of {len(selected):,} Services"),
         )  # fmt: skip
         findings = [*constraint_findings(simulation, reading, world, changes)]
-        following = FOLLOWING if any(row.code == "KindMissing" and row.kind == "Node" for row in findings) else ()
+        missing = {finding.kind for finding in findings if finding.code == ClusterCode.KindMissing.name}
+        following = WITHOUT_NODES if Node.__name__ in missing else ()
         findings += [finding for finding in simulation.findings if finding.code not in following]
         findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
         simulation = replace(simulation, findings=findings)

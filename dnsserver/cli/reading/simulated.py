@@ -30,7 +30,7 @@ from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS, in_effect
 from locator.topology.key_findings import CarriedKeys, service_key_findings
 
 METRICS_SECONDS = 30.0
-TOLD = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as it is simulated, not as it was read
+AS_SIMULATED = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as it is simulated, not as it was read
 
 
 def read_world(
@@ -76,9 +76,9 @@ def constraint_findings(simulation: Simulation, reading: Reading, world: World, 
     for finding in reading.publication.findings:
         key = f"{finding.namespace}/{finding.name}"
         is_simulated = finding.kind == "Service" and not finding.cluster and key in as_they_are
-        if (is_simulated and finding.code not in TOLD) or finding.code == ClusterCode.KindMissing.name:
+        if (is_simulated and finding.code not in AS_SIMULATED) or finding.code == ClusterCode.KindMissing.name:
             yield finding
-    yield from _told_about(simulation, reading, world)
+    yield from _nearness_findings(simulation, reading, world)
     carried = CarriedKeys(frozenset(key for node in reading.nodes for key in node.labels))
     for key in changes.annotations:
         compiled = world.snapshot.services[key]
@@ -90,7 +90,7 @@ def constraint_findings(simulation: Simulation, reading: Reading, world: World, 
                 yield about(compiled.service, ClusterCode.SourceNotHeard, field, message)
 
 
-def _told_about(simulation: Simulation, reading: Reading, world: World) -> Iterator[Finding]:
+def _nearness_findings(simulation: Simulation, reading: Reading, world: World) -> Iterator[Finding]:
     """Yield what is worth knowing about what the Services that were simulated ask for."""
     own, services = reading.views[OWN], world.snapshot.services
     plain = {one.subject.key: one for one in simulation.services if one.subject.zone.about == SERVICES}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from locator.api import dump, dump_text, packing
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
 from locator.api.deltas import DeltaBatch, Origin, Replace, object_reference
-from locator.api.dump import Skipped
+from locator.api.dump import ReadCounts, Skipped
 from locator.finding_codes import ClusterCode
 from locator.model import (
     ENDPOINTS,
@@ -69,20 +69,6 @@ class Input(NamedTuple):
         return "" if self.name == STANDARD_INPUT else self.name
 
 
-class Counts(NamedTuple):
-    """How much was read: files, and objects by the name of their kind. ``unread`` are objects of other kinds.
-
-    ``passed_over`` is the number of files of which nothing was read. ``large_yaml`` are the octets in large files of
-    YAML, which would be read faster as JSON.
-    """
-
-    files: int = 0
-    objects: Mapping[str, int] = {}
-    unread: Mapping[str, int] = {}
-    passed_over: int = 0
-    large_yaml: int = 0
-
-
 class Dump(Struct):
     """The objects in all files in order, the findings, and where each object stands.
 
@@ -94,7 +80,7 @@ class Dump(Struct):
     findings: list[Finding]
     origins: dict[str, Origin]
     lacks: frozenset[str]
-    counts: Counts
+    counts: ReadCounts
 
     def batch(self) -> DeltaBatch:
         """Return the dump as the batch of a source: it replaces all objects and all findings."""
@@ -204,7 +190,7 @@ class _Reading:
         held |= {EndpointSlice.__name__} if ENDPOINTS in held else set()
         lacks = frozenset(kind.__name__ for kind in KINDS) - held
         passed_over = {origin.file for origins in self._passed_over.values() for origin in origins} - self._files
-        counted = Counts(len(self._files), number, unread, len(passed_over), self._large_yaml)
+        counted = ReadCounts(len(self._files), number, unread, len(passed_over), self._large_yaml)
         return Dump(objects, findings, self._origins, lacks, counted)
 
     def _add(self, item: Object, origin: Origin) -> None:
