@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
-import dns.message
 import pytest
 
 from tests.api_objects import endpoint, endpoint_slice, listed, namespace, service
 from tests.clusters import WEB
-from tests.in_memory import CountedResponder, ask_in_memory, snapshot_of, with_and_without_native
+from tests.dns_queries import opt, query
+from tests.in_memory import CountedResponder, snapshot_of, with_and_without_native
+from tests.random_queries import Asked, replied
+from tests.replies import parts_of
 
 ROUNDS = 600
 TOLERANCE = 0.25  # of what is even for two records: six standard deviations
@@ -23,7 +24,7 @@ def cluster(endpoints: int) -> str:
                    endpoint_slice("web", 1, six, family="IPv6")])  # fmt: skip
 
 
-PATTERNS: list[tuple[str, Sequence[tuple[str, str, str]]]] = [
+PATTERNS: list[tuple[str, list[tuple[str, str, str]]]] = [
     # what is asked over and over: by whom, which type, by which transport
     ("alone", [("a", "A", "udp")]),
     ("two-in-turn", [("a", "A", "udp"), ("b", "A", "udp")]),
@@ -41,18 +42,16 @@ PATTERNS: list[tuple[str, Sequence[tuple[str, str, str]]]] = [
 @pytest.mark.parametrize("pattern", [row[1] for row in PATTERNS], ids=[row[0] for row in PATTERNS])
 @with_and_without_native
 def test_every_client_meets_every_endpoint_first(
-    native: bool, pattern: Sequence[tuple[str, str, str]], endpoints: int
+    native: bool, pattern: list[tuple[str, str, str]], endpoints: int
 ) -> None:
     """About equally often, whichever clients ask in between."""
     responder = CountedResponder(native=native)
     responder.publish(snapshot_of(cluster(endpoints)))
-    first: dict[tuple[str, str], Counter[str]] = {}
-    for _ in range(ROUNDS):
-        for client, rtype, proto in pattern:
-            asked = dns.message.make_query(WEB, rtype, use_edns=0, payload=1232)
-            reply = ask_in_memory(responder, asked, f"192.0.2.{ord(client)}", proto=proto)
-            assert reply is not None
-            first.setdefault((client, rtype), Counter())[str(reply.answer[0][0])] += 1
+    first: dict[tuple[str, str], Counter[bytes]] = {}
+    for client, rtype, proto in pattern * ROUNDS:
+        reply = replied(responder, Asked(query(WEB, rtype, edns=opt()), f"192.0.2.{ord(client)}", proto))
+        assert reply is not None
+        first.setdefault((client, rtype), Counter())[parts_of(reply).answers[0]] += 1
     for (_, rtype), met in first.items():
         records = endpoints * (2 if rtype == "SRV" else 1)  # of both families
         even = met.total() / records
