@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.endpoints import in_rows
+from locator.endpoints import Endpoints, in_rows
 from locator.ip import Network, host_network, parse_address, parse_network
 from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
@@ -223,6 +223,23 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
     ),
 }  # fmt: skip
 
+# Slices of endpoints that often nothing locates but the places of their addresses.
+unplaced = st.lists(
+    st.builds(
+        lambda addresses, node, word, pod, *states: Endpoint(
+            addresses, node=node, slice_labels=word, pod=pod, ready=states[0], terminating=states[1]
+        ),
+        some(ADDRESSES[:4], 2, 1), st.sampled_from((None, None, "n1")), st.sampled_from(({}, {}, {ZONE: "b"})),
+        st.sampled_from((None, None, "p0")), st.booleans(), st.sampled_from((False, False, True)),
+    ), min_size=1, max_size=2,
+).map(in_rows)  # fmt: skip
+
+FIRST, IN_CIDR = ip("10.0.1.1"), ip("10.0.0.1")
+JOINS_BY_ADDRESS, JOINED_BY_ADDRESS = (Endpoint((FIRST,)),), (Endpoint((FIRST, IN_CIDR), node="n1"),)
+JOINS_BY_POD, JOINED_BY_POD = (
+    (Endpoint((address,), pod="p0", slice_labels=word),) for address, word in ((FIRST, {}), (IN_CIDR, {ZONE: "b"}))
+)
+
 # Services that gain and lose the label by which the cluster's DNS is found, and their slices.
 DNS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
     Service: st.builds(
@@ -318,6 +335,25 @@ def test_any_events_end_in_the_snapshot_of_the_final_state(
 def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], pods: bool, backwards: bool) -> None:
     """Which pod CIDRs are trusted depends on the final state, not on the order of changes."""
     assert_same_in_the_end({"pods": pods}, events, backwards=backwards)
+
+
+@steady
+@example([JOINS_BY_ADDRESS, JOINED_BY_ADDRESS], [(CIDRS[0],)], True)
+@example([JOINS_BY_POD, JOINED_BY_POD], [(CIDRS[0],)], True)
+@given(rows=st.lists(unplaced, min_size=1, max_size=2), cidrs=st.lists(some(CIDRS[:2]), max_size=3), more=st.booleans())
+def test_an_endpoint_follows_the_place_of_its_address(
+    rows: list[Endpoints], cidrs: list[tuple[Network, ...]], more: bool
+) -> None:
+    """And so does the finding that nobody knows where it is, with endpoint records and without."""
+    options, state = {"subnets": None, "endpoint_records": more}, State()
+    store, n0 = store_with(**options), Node("n0", canonical("n0", {ZONE: "a"}))
+    slices = [Put(EndpointSlice("shop", name, "web", part)) for name, part in zip("xy", rows, strict=False)]
+    service = Service("shop", "web", headless=True, annotations={"topodns.io/topology-keys": ZONE})
+    for deltas in ([Put(service), *slices, Put(n0)], *([Put(replace(n0, pod_cidrs=networks))] for networks in cidrs)):
+        for delta in deltas:
+            store.apply(delta)
+            state.apply(delta)
+        assert said(store.publish(NOW)) == said(state.fresh(options).publish(NOW))
 
 
 @steady

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from locator.endpoints import EndpointRows, nodes_of, target_nodes_of
@@ -24,7 +24,7 @@ from locator.model import (
 
 K = TypeVar("K", bound=Object)
 
-NAMESPACE, SERVICE, NODE, IMPORT = "namespace", "service", "node", "import"  # index names
+NAMESPACE, SERVICE, NODE, IMPORT, UNPLACED = "namespace", "service", "node", "import", "unplaced"  # index names
 
 NAMESPACED: tuple[
     type[Pod | PodLocator | Service | ServicePolicy | EndpointSlice | ServiceExport | ServiceImport], ...
@@ -56,7 +56,10 @@ class Objects:
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
-        functions = {SERVICE: _service, NODE: _nodes, **({IMPORT: _import} if slices_by_import else {})}
+        functions: dict[str, Callable[[EndpointSlice], Iterable[Hashable]]] = {
+            **{SERVICE: _service, NODE: _nodes, UNPLACED: _unplaced},
+            **({IMPORT: _import} if slices_by_import else {}),
+        }
         self._slices: Index[str, EndpointSlice] = Index(**functions)
         self._pods_locate, self._follows_pods = pods_locate, pods_locate or locators
         self._awaited: dict[str, tuple[str, ...]] = {}  # by slice: the pods that it depends on
@@ -153,6 +156,17 @@ class Objects:
         """Return the slices with an endpoint on a node."""
         return self._slices.keys(NODE, node)
 
+    def unplaced_addresses(self) -> Collection[bytes]:
+        """Return the addresses whose places may say where endpoints of Services are: those of endpoints without a node.
+
+        Endpoints that ``joined_endpoints`` makes one have the addresses of all of them.
+        """
+        return self._slices.values(UNPLACED)
+
+    def slices_unplaced_at(self, address: bytes) -> Collection[str]:
+        """Return the slices with an endpoint at one of the ``unplaced_addresses``."""
+        return self._slices.keys(UNPLACED, address)
+
     def slices_awaiting(self, pod: str) -> Collection[str]:
         """Return the slices with an endpoint for which it matters what is known of its pod, as of the last ``settle``.
 
@@ -227,3 +241,12 @@ def _import(endpoint_slice: EndpointSlice) -> Iterable[str]:
 def _nodes(endpoint_slice: EndpointSlice) -> Iterable[str]:
     endpoints = endpoint_slice.endpoints
     return [*(node for node in nodes_of(endpoints) if node is not None), *target_nodes_of(endpoints)]
+
+
+def _unplaced(endpoint_slice: EndpointSlice) -> Iterable[bytes]:
+    rows = endpoint_slice.endpoints if endpoint_slice.service is not None else ()
+    if isinstance(rows, EndpointRows) and None not in rows.nodes:  # as nearly always
+        return ()
+    # An endpoint on a node may be joined with one on none that has one of its addresses. So it brings the others.
+    either = (endpoint for endpoint in rows if endpoint.node is None or len(endpoint.addresses) > 1)
+    return [address for endpoint in either for address in endpoint.addresses]

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
 from locator.endpoints import addresses_of_pod, addresses_on, all_addresses, any_hints
-from locator.index import Index
 from locator.ip import Network
 from locator.model import (
     KINDS,
@@ -116,10 +115,6 @@ class Store:
             exports=exports, imports=imports, nodes_by_name=nodes_by_name,
         )  # fmt: skip
         self._endpoint_locator = EndpointLocator(self._locations)
-        # By Service: the addresses that say where its endpoints are, and those of the Services that are compiled now.
-        self._asked: dict[str, tuple[bytes, ...]] = {}
-        self._asked_now: dict[str, set[bytes]] = {}
-        self._asking: Index[str, tuple[bytes, ...]] = Index(address=tuple)  # Services by those addresses
         self._checks = Checks(
             self._objects, self._locations, self._endpoint_locator.locate, self.kinds, default_keys or {}
         )
@@ -418,11 +413,10 @@ class Store:
         before = self._snapshot or self._empty
         self._objects.settle(self._addresses.pods_at)
         addresses = self._endpoint_locator.book = self._address_book(book_of(before), now)
-        self._mark_asking(book_of(before), addresses)
+        self._mark_unplaced(book_of(before), addresses)
         changes = self._compiled_changes(before.services)
         services = mapping_after(before.services, changes)
         unready = self._unready_after(before.unready, services)
-        self._follow_asked()
         exported = self._among_clusters.exported_after(before.exported, services, self._services_changed)
         self._checks.mark_services(self._services_changed)
         self._services_changed = set()
@@ -479,36 +473,24 @@ class Store:
         self._checks.set_forwarders(self._dns_services.text if missing else None)
         return after
 
-    def _mark_asking(self, before: AddressBook, after: AddressBook) -> None:
-        """Note which Services have endpoints that are where their addresses are, if these have other places now."""
-        asked = self._asking.values("address")
-        if after is before or not asked:
+    def _mark_unplaced(self, before: AddressBook, after: AddressBook) -> None:
+        """Note which slices have endpoints that are where their addresses are, if these have other places now."""
+        unplaced = self._objects.unplaced_addresses()
+        if self._snapshot is None or after is before or not unplaced:  # the first time, all slices are new
             return
         changes = after.changes_since(before)
-        moved = {address for address, _ in changes.places if address in asked}
+        moved = {address for address, _ in changes.places if address in unplaced}
         if changes.networks:
             networks = PrefixTable(dict.fromkeys(changes.networks, True))
-            moved.update(address for address in asked if networks.find(address))
-        for service in {service for address in moved for service in self._asking.keys("address", address)}:
-            self._services_changed.add(service)
-            self._checks.mark_slices(known.key for known in self._objects.slices_of(service))
-
-    def _follow_asked(self) -> None:
-        """Note which addresses say where the endpoints of the Services are that were compiled."""
-        asked, self._asked_now = self._asked_now, {}
-        for key, addresses in asked.items():
-            before, after = self._asked.pop(key, ()), tuple(sorted(addresses))
-            if after:
-                self._asked[key] = after
-            if after != before:
-                self._asking.move(key, before, after)
+            moved.update(address for address in unplaced if networks.find(address))
+        for key in {key for address in moved for key in self._objects.slices_unplaced_at(address)}:
+            self._mark_relocated(key, ())
 
     def _compiled_changes(self, before: Mapping[str, CompiledService]) -> dict[str, CompiledService | None]:
         """Return the Services that differ from *before*, None for one that is deleted or no longer served."""
         changes: dict[str, CompiledService | None] = {}
         for key in self._services_changed:
             known = before.get(key)
-            self._endpoint_locator.asked = self._asked_now[key] = set()
             after = self._compiled(key, known)
             if after is not known:
                 changes[key] = after
@@ -524,7 +506,6 @@ class Store:
         for key in self._services_changed:
             known = before.get(key, ())
             slices = self._objects.slices_of(key)
-            self._endpoint_locator.asked = self._asked_now[key]
             after = unready_endpoints(services.get(key), slices, self._endpoint_locator, known)
             if after is not known:
                 changes[key] = after or None
