@@ -96,6 +96,7 @@ class Checks:
         self._zoneless: set[str] = set()  # all other nodes
         self._regions: dict[str, dict[str, set[str]]] = {}  # zone -> region -> nodes with both labels
         self._zone_of: dict[str, tuple[str, str]] = {}  # of these nodes: zone and region
+        self._pods_partial = True
         self._carried = CarriedKeys()
         self._asked: dict[str, tuple[str, ...]] = {}  # the topology keys in effect, by Service
         self._asking: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
@@ -161,11 +162,13 @@ class Checks:
         """Report that no forwarder is known; *missing* describes the DNS Services, None if there is no problem."""
         self._findings.set(Rank.FORWARDERS, "", [no_forwarder(missing)] if missing is not None else ())
 
-    def all_findings(self, services: Services, lacks: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+    def all_findings(self, services: Services, lacks: frozenset[str], *, pods_partial: bool) -> tuple[Finding, ...]:
         """Return all findings in order, after the due checks; the same object until one changes.
 
         *lacks* names the kinds about which a dump says nothing: no finding follows from that but that they are missing.
+        If *pods_partial*, those of a namespace without any may be missing.
         """
+        self._pods_partial = pods_partial
         self._follow_keys()
         for key in self._imports:
             self._findings.set(Rank.IMPORT, key, self._import_findings(key))
@@ -218,17 +221,16 @@ class Checks:
             yield from without_address(service_import)
 
     def _left_behind(self, endpoint_slice: EndpointSlice) -> tuple[Finding, ...]:
-        """Return a finding if the mirroring controller has left a slice of its own behind, as far as Pods are known.
-
-        A dump may have the Pods of some namespaces alone.
-        """
+        """Return a finding if the mirroring controller has left a slice of its own behind, as far as Pods are known."""
         key, pods = endpoint_slice.service_key or "", self._objects.of(Pod)
         service = self._objects.of(Service).get(key)
         if service is None or not service.selects_pods:
             return ()
         managed = [one for one in self._objects.slices_of(key) if one.managed]
         found = tuple(left_behind(endpoint_slice, pods, managed))
-        return found if found and any(pod.namespace == endpoint_slice.namespace for pod in pods.values()) else ()
+        if found and self._pods_partial and all(pod.namespace != endpoint_slice.namespace for pod in pods.values()):
+            return ()  # a dump may have the Pods of some namespaces alone
+        return found
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""

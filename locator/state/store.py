@@ -134,6 +134,7 @@ class Store:
         self._changed = self._namespaces_changed = True
         self._forwarders_changed = False
         self._lacks: frozenset[str] = frozenset()
+        self._pods_partial = True  # whether there may be more Pods in the cluster
         self._services_changed: set[str] = set()
         self._snapshot: Snapshot | None = None
         self.settings = repr((
@@ -176,7 +177,9 @@ class Store:
         if isinstance(delta, Drop):
             return self._drop(delta.kind, delta.key)
         lacks = self._lacks | {delta.kind.__name__} if delta.lacks else self._lacks - {delta.kind.__name__}
-        differs, self._lacks = lacks != self._lacks, lacks
+        pods_partial = delta.partial if delta.kind is Pod and Pod in self.kinds else self._pods_partial
+        differs = (lacks, pods_partial) != (self._lacks, self._pods_partial)
+        self._lacks, self._pods_partial = lacks, pods_partial
         self._changed |= differs
         return self.replace(delta.kind, delta.objects) or differs
 
@@ -425,7 +428,7 @@ class Store:
             namespaces=self._namespaces() if self._namespaces_changed else before.namespaces,
             addresses=addresses,
             serial=int(now),
-            findings=self._checks.all_findings(services, self._lacks),
+            findings=self._checks.all_findings(services, self._lacks, pods_partial=self._pods_partial),
             object_counts={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_addresses.namespaces_after(before.pod_namespaces),
