@@ -90,12 +90,9 @@ class Checks:
         self._slices: set[str] = set()  # likewise
         self._imports: set[str] = set()  # likewise
         self._mirrored: set[str] = set()  # slices that the mirroring controller keeps
+        self._zones: set[str] = set()  # whose nodes are to check again; "" stands for none
         self._namespaces: set[str] = set()  # with policies to check again
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
-        self._zoned: set[str] = set()  # nodes that have a zone
-        self._zoneless: set[str] = set()  # all other nodes
-        self._regions: dict[str, dict[str, set[str]]] = {}  # zone -> region -> nodes with both labels
-        self._zone_of: dict[str, tuple[str, str]] = {}  # of these nodes: zone and region
         self._pods_partial = True
         self._carried = CarriedKeys()
         self._asked: dict[str, tuple[str, ...]] = {}  # the topology keys in effect, by Service
@@ -118,41 +115,9 @@ class Checks:
         """Note that the findings of the policies of a namespace may change."""
         self._namespaces.add(namespace)
 
-    def check_node(self, name: str, node: Node | None) -> None:
-        """Check a Node (None: it does not exist) at once, and replace its findings."""
-        had_zones = bool(self._zoned)
-        self._zoned.discard(name)
-        self._zoneless.discard(name)
-        if node is not None:
-            (self._zoned if ZONE in node.labels else self._zoneless).add(name)
-        has_zones = bool(self._zoned)
-        for checked in [name] if has_zones == had_zones else [name, *self._zoneless]:
-            found = [without_zone(checked)] if has_zones and checked in self._zoneless else ()
-            self._findings.set(Rank.NODE, checked, found)
-        self._check_region(name, node)
-
-    def _check_region(self, name: str, node: Node | None) -> None:
-        """Check the zones of a Node, the former one and the present one."""
-        before = self._zone_of.pop(name, None)
-        labels = {} if node is None else node.labels
-        after = (labels[ZONE], labels[REGION]) if ZONE in labels and REGION in labels else None
-        if after is not None:
-            self._zone_of[name] = after
-        if before == after:
-            return
-        if before is not None:
-            zone, region = before
-            nodes = self._regions[zone][region]
-            nodes.discard(name)
-            if not nodes:
-                del self._regions[zone][region]
-        if after is not None:
-            zone, region = after
-            self._regions.setdefault(zone, {}).setdefault(region, set()).add(name)
-        for zone in {pair[0] for pair in (before, after) if pair is not None}:
-            self._findings.set(Rank.ZONE, zone, split_zone(zone, self._regions[zone]))
-            if not self._regions[zone]:
-                del self._regions[zone]
+    def mark_node(self, before: Node | None, after: Node | None) -> None:
+        """Note that the findings of the zone that a Node was in may change, and those of its zone now."""
+        self._zones.update(node.labels.get(ZONE, "") for node in (before, after) if node is not None)
 
     def set_pod_cidr(self, network: Network, found: tuple[Finding, ...]) -> None:
         """Replace the findings of a pod CIDR."""
@@ -170,6 +135,8 @@ class Checks:
         """
         self._pods_partial = pods_partial
         self._follow_keys()
+        if self._zones:
+            self._check_zones()
         for key in self._imports:
             self._findings.set(Rank.IMPORT, key, self._import_findings(key))
             self._services.add(key)
@@ -190,11 +157,23 @@ class Checks:
             self._findings.set(Rank.MIRRORED, key, self._left_behind(self._objects.of(EndpointSlice)[key]))
         for namespace in self._namespaces:
             self._findings.set(Rank.POLICIES, namespace, self._policy_findings(namespace, services))
-        self._services, self._slices, self._imports, self._namespaces = set(), set(), set(), set()
+        self._services, self._slices, self._imports, self._namespaces, self._zones = set(), set(), set(), set(), set()
         missing = self._missing(lacks)
         self._findings.set(Rank.MISSING, "", map(kind_missing, missing))
         self._following = frozenset(code.name for kind in missing for code in FOLLOWING[kind])
         return self._findings.all(self._following)
+
+    def _check_zones(self) -> None:
+        """Replace the findings of the zones whose nodes have changed, and those of the nodes without a zone."""
+        nodes, has_zones = self._objects.of(Node), bool(self._objects.zones() - {""})
+        zoneless = sorted(self._objects.nodes_in("")) if has_zones else ()
+        self._findings.set(Rank.NODE, "", map(without_zone, zoneless))
+        for zone in self._zones - {""}:
+            regions: dict[str, list[str]] = {}
+            for name in self._objects.nodes_in(zone):
+                if (region := nodes[name].labels.get(REGION)) is not None:
+                    regions.setdefault(region, []).append(name)
+            self._findings.set(Rank.ZONE, zone, split_zone(zone, regions))
 
     def _missing(self, lacks: frozenset[str]) -> list[str]:
         """Return the kinds of those that a dump *lacks* which change what it means, by their names."""

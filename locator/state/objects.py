@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
 from locator.endpoints import EndpointRows, nodes_of, target_nodes_of
 from locator.index import Index, Packing
 from locator.model import (
     KINDS,
+    ZONE,
     EndpointSlice,
     Namespace,
     Node,
@@ -56,6 +57,7 @@ class Objects:
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
+        self._nodes: Index[str, Node] = Index(zone=_zone)
         functions: dict[str, Callable[[EndpointSlice], Iterable[Hashable]]] = {
             **{SERVICE: _service, NODE: _nodes, UNPLACED: _unplaced},
             **({IMPORT: _import} if slices_by_import else {}),
@@ -66,6 +68,7 @@ class Objects:
         self._awaiting: Index[str, tuple[str, ...]] = Index(pod=tuple)  # slices by those pods
         self._unsettled: set[str] = set()  # slices that may depend on other pods by now
         self._indices: dict[type[Object], Index[str, Any]] = {
+            Node: self._nodes,
             Service: self._services,
             ServicePolicy: self._policies,
             EndpointSlice: self._slices,
@@ -134,6 +137,14 @@ class Objects:
         }
         existing.update(self._services.values(NAMESPACE))
         return existing
+
+    def zones(self) -> Set[str]:
+        """Return the zones of all nodes, "" if one has none."""
+        return self._nodes.values("zone")
+
+    def nodes_in(self, zone: str) -> Collection[str]:
+        """Return the nodes in a zone, and for "" those that have none."""
+        return self._nodes.keys("zone", zone)
 
     def policies_in(self, namespace: str) -> list[ServicePolicy]:
         """Return the policies of a namespace, sorted by key."""
@@ -226,6 +237,10 @@ class Objects:
 
 def _namespace(namespaced: Service | ServicePolicy) -> Iterable[str]:
     return (namespaced.namespace,)
+
+
+def _zone(node: Node) -> Iterable[str]:
+    return (node.labels.get(ZONE, ""),)
 
 
 def _service(endpoint_slice: EndpointSlice) -> Iterable[str]:

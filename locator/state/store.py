@@ -274,7 +274,7 @@ class Store:
         return True
 
     def _update_node(self, key: str, before: Node | None, after: Node | None) -> bool:
-        self._checks.check_node(key, after)
+        self._checks.mark_node(before, after)
         if self._addresses.update_node(key, before, after):
             self._among_clusters.mark_nodes((key,))
             for slice_key in self._objects.slices_on(key):
