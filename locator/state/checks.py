@@ -144,17 +144,13 @@ class Checks:
         for key in self._services:
             self._check_service(key, services.get(key))
             self._slices.update(known.key for known in self._objects.slices_of(key) if any_terminating(known.endpoints))
+        self._slices |= self._mirrored  # few, if any; and nearly all of Services without a selector
         for key in self._slices:
             endpoint_slice = self._objects.of(EndpointSlice).get(key)
+            is_mirrored = endpoint_slice is not None and endpoint_slice.mirrored
+            (self._mirrored.add if is_mirrored else self._mirrored.discard)(key)
             found = self._slice_findings(endpoint_slice) if endpoint_slice is not None else ()
             self._findings.set(Rank.SLICE, key, found)
-            if endpoint_slice is not None and endpoint_slice.mirrored:
-                self._mirrored.add(key)
-            elif key in self._mirrored:
-                self._mirrored.remove(key)
-                self._findings.set(Rank.MIRRORED, key, ())
-        for key in self._mirrored:  # few, if any; and nearly all of Services without a selector
-            self._findings.set(Rank.MIRRORED, key, self._left_behind(self._objects.of(EndpointSlice)[key]))
         for namespace in self._namespaces:
             self._findings.set(Rank.POLICIES, namespace, self._policy_findings(namespace, services))
         self._services, self._slices, self._imports, self._namespaces, self._zones = set(), set(), set(), set(), set()
@@ -295,18 +291,19 @@ class Checks:
             yield from import_findings(service_import, has_slices=has_slices)
 
     def _slice_findings(self, endpoint_slice: EndpointSlice) -> Iterator[Finding]:
-        service, imported = endpoint_slice.service_key, endpoint_slice.import_key
-        service_known = service in self._objects.of(Service)
+        service, imported = endpoint_slice.service_key or "", endpoint_slice.import_key
+        if endpoint_slice.mirrored:
+            yield from self._left_behind(endpoint_slice)
         if imported is None:
-            yield from orphan_findings(endpoint_slice, service_known=service_known)
-        elif self._reads_imports and not service_known and imported not in self._objects.of(ServiceImport):
-            yield orphan_of_import(endpoint_slice)
-        if imported is not None and (service_import := self._objects.of(ServiceImport).get(imported)) is not None:
+            yield from orphan_findings(endpoint_slice, service_known=service in self._objects.of(Service))
+        elif (service_import := self._objects.of(ServiceImport).get(imported)) is not None:
             yield from not_of_import(endpoint_slice, service_import)
+        elif self._reads_imports and service not in self._objects.of(Service):
+            yield orphan_of_import(endpoint_slice)
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes = self._objects.of(Node)
-        if service is None or nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
+        if nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
             return
         living = living_positions(endpoint_slice.endpoints, self._objects.slices_of(service))
         unlocated = [

@@ -53,11 +53,10 @@ class Rank(IntEnum):
     NODE = 3
     ZONE = 4
     SLICE = 5
-    MIRRORED = 6
-    POD_CIDR = 7
-    FORWARDERS = 8
-    SETTINGS = 9
-    MISSING = 10
+    POD_CIDR = 6
+    FORWARDERS = 7
+    SETTINGS = 8
+    MISSING = 9
 
 
 class Findings:
