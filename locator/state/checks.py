@@ -47,7 +47,7 @@ from locator.state.findings import (
     without_address,
     without_zone,
 )
-from locator.state.joining import living_positions
+from locator.state.joining import less, living_addresses
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
@@ -305,11 +305,13 @@ class Checks:
         nodes = self._objects.of(Node)
         if nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
             return
-        living = living_positions(endpoint_slice.endpoints, self._objects.slices_of(service))
+        living = living_addresses([known.endpoints for known in self._objects.slices_of(service)])
         unlocated = [
             position
-            for position, endpoint in living
-            if endpoint.node not in nodes and not self._is_located(endpoint_slice.namespace, endpoint)
+            for position, endpoint in enumerate(endpoint_slice.endpoints)
+            if endpoint.node not in nodes
+            and (left := less(endpoint, living)) is not None
+            and not self._is_located(endpoint_slice.namespace, left)
         ]
         yield from location_findings(endpoint_slice, unlocated, nodes_known=self._reads_nodes)
 
