@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from locator.finding_codes import ClusterCode
 from locator.ip import address_text
 from locator.model import HOSTNAME, ZONE, Finding, Service
-from locator.topology.constraint_findings import about
 from locator.topology.constraints import HINTS, SOURCE_FIELDS, TOPOLOGY_KEYS, TOPOLOGY_MODE, Declaration
 from locator.topology.hints import names_for
 from locator.topology.selection import LocatedEndpoint
@@ -35,7 +34,7 @@ def incomplete_hints(
     is_zoneless = key == ZONE and any(located.location.value(ZONE) is None for located in lacking)
     why = "which needs a node with a zone" if is_zoneless else "not at some alone"
     code, expected = ClusterCode.HintsIncomplete, f"hints at each ready endpoint, {why}"
-    yield about(service, code, SOURCE_FIELDS[HINTS], message, expected)
+    yield code.about(service, SOURCE_FIELDS[HINTS], message, expected)
 
 
 def hint_advice(
@@ -48,7 +47,7 @@ def hint_advice(
     if hints.in_vain and not _any_hints(endpoints):
         message = "topology mode Auto without effect: Kubernetes has given no ready endpoint a hint"
         field, expected = f"metadata.annotations[{TOPOLOGY_MODE}]", "spec.trafficDistribution, or the annotation "
-        yield about(service, ClusterCode.AutoWithoutHints, field, message, f"{expected}{TOPOLOGY_KEYS}")
+        yield ClusterCode.AutoWithoutHints.about(service, field, message, f"{expected}{TOPOLOGY_KEYS}")
     elif hints.effective and hints.unheard is None:
         yield from _elsewhere(service, endpoints)
 
@@ -65,7 +64,7 @@ def _elsewhere(service: Service, endpoints: Sequence[LocatedEndpoint]) -> Iterat
             f"hints of {len(elsewhere)} of {len(endpoints)} ready endpoints name other zones: {_listed(elsewhere)}"
         )
         expected = "hints for the zones of their nodes"
-        yield about(service, ClusterCode.HintsElsewhere, SOURCE_FIELDS[HINTS], message, expected)
+        yield ClusterCode.HintsElsewhere.about(service, SOURCE_FIELDS[HINTS], message, expected)
 
 
 def _in_turn(declarations: Sequence[Declaration]) -> Declaration | None:

@@ -214,7 +214,7 @@ class _Reading:
         if before is not None and before != item:
             namespace, _, own_name = key.rpartition("/")
             message = "the same object occurs twice; the later one counts"
-            finding = ClusterCode.ObjectTwice.finding(kind, namespace, own_name, field="", message=message)
+            finding = ClusterCode.ObjectTwice.finding(kind, namespace, own_name, message=message)
             self._find(replace(finding, file=origin.file, line=origin.line))
         self.objects[kind, key] = item
         if not isinstance(item, Pod):
@@ -229,8 +229,6 @@ def _misplaced(group: str, kind: str, own_group: str, number: int, origin: Origi
     more = f" (and {number - 1} more)" if number > 1 else ""
     return ClusterCode.PassedOver.finding(
         kind,
-        "",
-        "",
         field="apiVersion",
         message=f"not read: {found}{more}",
         expected=f"a version of {own_group}, as in apiVersion: {own_group}/v1" if own_group else "apiVersion: v1",
@@ -245,9 +243,7 @@ def _passed_over(reason: Skipped, origins: Sequence[Origin]) -> Finding:
     more = [f"{documents} documents"] if documents > 1 else []
     more += [f"and {len(others)} more file{'s' if len(others) > 1 else ''}"] if others else []
     message = f"not read: {reason.found}" + (f" ({', '.join(more)})" if more else "")
-    return ClusterCode.PassedOver.finding(
-        "", "", "", field="", message=message, expected=reason.expected, line=origins[0].line, file=file
-    )
+    return ClusterCode.PassedOver.finding(message=message, expected=reason.expected, line=origins[0].line, file=file)
 
 
 def _nothing_in(inputs: Sequence[Input]) -> str:
