@@ -260,22 +260,30 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
     ``imported_service`` is likewise that of a ServiceImport.
 
     ``kind`` is the kind of the object that it was read from: EndpointSlice, or in a dump also Endpoints.
-    ``managed``: its label says that Kubernetes' own EndpointSlice controller keeps it, as it does that of Endpoints.
-    ``mirrored``: its label says that the EndpointSliceMirroring controller keeps it.
+    ``managed_by`` is the controller that keeps it, as its label says; that of Endpoints is Kubernetes' own.
     """
 
     service: str | None
     endpoints: Endpoints = ()
     kind: str = "EndpointSlice"
     imported_service: str | None = None
-    managed: bool = False
-    mirrored: bool = False
+    managed_by: str = ""
 
     @property
     def key(self) -> str:
         """The object's ``namespace/name``, marked if it is an Endpoints object: a slice may have the same name."""
         own = f"{self.namespace}/{self.name}"
         return f"{own} ({ENDPOINTS})" if self.kind == ENDPOINTS else own
+
+    @property
+    def managed(self) -> bool:
+        """Whether Kubernetes' own EndpointSlice controller keeps the slice."""
+        return self.managed_by == SLICE_CONTROLLER
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the EndpointSliceMirroring controller keeps the slice."""
+        return self.managed_by == MIRRORING_CONTROLLER
 
     @property
     def service_key(self) -> str | None:

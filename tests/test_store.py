@@ -20,6 +20,8 @@ from locator.ip import Network, host_network, parse_address, parse_network
 from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
     KINDS,
+    MIRRORING_CONTROLLER,
+    SLICE_CONTROLLER,
     ZONE,
     Endpoint,
     EndpointSlice,
@@ -121,6 +123,7 @@ def some(values: Sequence[Any], most: int = 2, least: int = 0) -> st.SearchStrat
 NODES, SPACES, NAMES, PODS = ("n0", "n1", "n2"), ("shop", "lab", "kube-system"), ("web", "api"), ("p0", "p1", "p2")
 CIDRS = [parse_network(text) for text in ("10.0.0.0/24", "10.0.1.0/24", "10.0.0.0/16", "10.0.0.0/28", "fd00::/64")]
 labels = st.dictionaries(st.sampled_from((ZONE, "rack")), st.sampled_from("ab"), max_size=2)
+KEEPERS = (SLICE_CONTROLLER, SLICE_CONTROLLER, SLICE_CONTROLLER, MIRRORING_CONTROLLER, "operator")
 maybe_node = st.sampled_from((*NODES, *NODES, None))
 held = some(ADDRESSES[:13])
 
@@ -158,11 +161,11 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
 # As the decoder has them: in rows if each has one address.
 endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(in_rows)
 slices = st.builds(
-    lambda space, name, service, rows, managed: EndpointSlice(
-        space, name, service, rows, managed=managed, mirrored=not managed
+    lambda space, name, service, rows, keeper: EndpointSlice(
+        space, name, service, rows, managed_by=keeper
     ),
     st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")),
-    st.sampled_from((*NAMES, "dns", None)), endpoints, st.sampled_from((True, True, False)),
+    st.sampled_from((*NAMES, "dns", None)), endpoints, st.sampled_from(KEEPERS),
 )  # fmt: skip
 services = st.builds(
     lambda space, name, ips, keys, alias, own, selects: Service(
@@ -212,14 +215,14 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
         st.sampled_from(("web", "dns")), st.sampled_from((True, True, False)),
     ),
     EndpointSlice: st.builds(
-        lambda name, service, rows, managed: EndpointSlice(
-            "kube-system", name, service, tuple(rows), managed=managed, mirrored=not managed
+        lambda name, service, rows, keeper: EndpointSlice(
+            "kube-system", name, service, tuple(rows), managed_by=keeper
         ),
         st.sampled_from("xy"), st.sampled_from(("web", "dns")),
         st.lists(st.builds(lambda address, node, pod: Endpoint((address,), node=node, pod=pod),
                            st.sampled_from((ADDRESSES[0], ADDRESSES[2], ADDRESSES[3])), maybe_node,
                            st.sampled_from((*PODS[:2], None))), max_size=2),
-        st.sampled_from((True, True, True, False)),
+        st.sampled_from(KEEPERS),
     ),
 }  # fmt: skip
 
@@ -652,8 +655,8 @@ def test_a_slice_is_found_once_its_pods_are_gone() -> None:
     """As long as the Service has a selector, whose slice does not list them."""
     first, second = (Endpoint((ip(f"10.0.0.{number}"),), pod=f"web-{number}") for number in (1, 2))
     pods = [Put(Pod("shop", f"web-{number}", (ip(f"10.0.0.{number}"),), "n0")) for number in (1, 2)]
-    own = EndpointSlice("shop", "web-a", "web", (first,), managed=True)
-    mirrored = EndpointSlice("shop", "web-b", "web", (first, second), mirrored=True)
+    own = EndpointSlice("shop", "web-a", "web", (first,), managed_by=SLICE_CONTROLLER)
+    mirrored = EndpointSlice("shop", "web-b", "web", (first, second), managed_by=MIRRORING_CONTROLLER)
     store = store_with()
     for delta in (Replace(Pod, []), SELECTING, Put(own), Put(mirrored), *pods):
         store.apply(delta)
@@ -662,7 +665,7 @@ def test_a_slice_is_found_once_its_pods_are_gone() -> None:
         Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=(first, second))), Put(own), pods[1],
         Drop(Pod, "shop/web-2"), Put(Service("shop", "web", headless=True)),
         SELECTING, Drop(EndpointSlice, own.key), Put(own),
-        Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, mirrored=False)), Put(mirrored),
+        Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, managed_by="")), Put(mirrored),
         Drop(Pod, "shop/web-1"),
     ):  # fmt: skip
         store.apply(delta)
@@ -692,7 +695,8 @@ def told(name: str) -> Put:
 
 
 def elsewhere(pod: str, *, kept: bool = True, **more: Any) -> Put:
-    return Put(EndpointSlice("shop", "y", "web", (Endpoint((OLD,), node="n0", pod=pod, **more),), managed=kept))
+    row = Endpoint((OLD,), node="n0", pod=pod, **more)
+    return Put(EndpointSlice("shop", "y", "web", (row,), managed_by=SLICE_CONTROLLER if kept else ""))
 
 
 AFTER = GRACE_SECONDS
@@ -841,12 +845,12 @@ def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
         store.apply(Put(Node(name, canonical(name, {ZONE: "a"}), (), (parse_network(cidr),))))
     for number in range(1, 9):  # honest in the inner block
         row = Endpoint((ip(f"10.0.0.{number}"),), node="n1")
-        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", (row,), managed=True)))
+        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", (row,), managed_by=SLICE_CONTROLLER)))
     for _ in range(2):
         first = store.publish(NOW).addresses
         assert (first.distrusted_cidrs, first.locate(ip("10.0.9.9")).located_by) == (0, "podcidr")
         other = Endpoint((ip("10.0.0.200"),), node="n2")
-        store.apply(Put(EndpointSlice("shop", "y", "web", (other,), managed=True)))
+        store.apply(Put(EndpointSlice("shop", "y", "web", (other,), managed_by=SLICE_CONTROLLER)))
         second = store.publish(NOW).addresses
         assert (second.distrusted_cidrs, second.locate(ip("10.0.9.9")).located_by) == (2, "unknown")
         store.apply(Drop(EndpointSlice, "shop/y"))
@@ -881,7 +885,7 @@ def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
 
 def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
     row = Endpoint((ip("10.0.0.1"),), node=node, slice_labels={ZONE: word} if word else {}, pod=pod)
-    return Put(EndpointSlice("shop", "x", "web", (row,), managed=True))
+    return Put(EndpointSlice("shop", "x", "web", (row,), managed_by=SLICE_CONTROLLER))
 
 
 ALL: dict[str, Any] = {"pod_locators": True}
