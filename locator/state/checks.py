@@ -95,8 +95,8 @@ class Checks:
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
         self._pods_partial = True
         self._carried = CarriedKeys()
-        self._asked: dict[str, tuple[str, ...]] = {}  # the topology keys in effect, by Service
-        self._asking: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
+        self._keys_in_effect: dict[str, tuple[str, ...]] = {}  # those of each Service
+        self._services_by_key: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
 
     def mark_services(self, keys: Iterable[str]) -> None:
         """Note that the findings of some Services may change."""
@@ -212,9 +212,9 @@ class Checks:
         if self._locations.keys.carried is self._carried.keys:
             return
         before, self._carried = self._carried, CarriedKeys(self._locations.keys.carried)
-        for key in self._asking.values("key"):
+        for key in self._services_by_key.values("key"):
             if before.nearest(key) != self._carried.nearest(key):
-                self._services.update(self._asking.keys("key", key))
+                self._services.update(self._services_by_key.keys("key", key))
         for policy in self._objects.of(ServicePolicy).values():
             if before.nearest(policy.topology_key) != self._carried.nearest(policy.topology_key):
                 self._namespaces.add(policy.namespace)
@@ -253,11 +253,11 @@ class Checks:
         return replace(service, annotations={**service.annotations, FEDERATED: "true"})
 
     def _note_keys(self, key: str, asked: tuple[str, ...]) -> None:
-        before = self._asked.pop(key, ())
+        before = self._keys_in_effect.pop(key, ())
         if asked:
-            self._asked[key] = asked
+            self._keys_in_effect[key] = asked
         if asked != before:
-            self._asking.move(key, before, asked)
+            self._services_by_key.move(key, before, asked)
 
     def _policy_findings(self, namespace: str, services: Services) -> Iterator[Finding]:
         known = [self._objects.of(Service)[key] for key in sorted(self._objects.services_in(namespace))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
-from locator.endpoints import EndpointRows, nodes_of, target_nodes_of
+from locator.endpoints import EndpointRows, nodes_of, pod_keys, target_nodes_of
 from locator.index import Index, Packing
 from locator.model import (
     KINDS,
@@ -64,9 +64,9 @@ class Objects:
         }
         self._slices: Index[str, EndpointSlice] = Index(**functions)
         self._pods_locate, self._follows_pods = pods_locate, pods_locate or locators
-        self._awaited: dict[str, tuple[str, ...]] = {}  # by slice: the pods that it depends on
-        self._awaiting: Index[str, tuple[str, ...]] = Index(pod=tuple)  # slices by those pods
-        self._unsettled: set[str] = set()  # slices that may depend on other pods by now
+        self._depended_on: dict[str, tuple[str, ...]] = {}  # by slice: the pods that it depends on
+        self._depending: Index[str, tuple[str, ...]] = Index(pod=tuple)  # slices by those pods
+        self._marked: set[str] = set()  # slices that may depend on other pods by now
         self._indices: dict[type[Object], Index[str, Any]] = {
             Node: self._nodes,
             Service: self._services,
@@ -90,7 +90,7 @@ class Objects:
         if kind in self._indices:
             self._indices[kind].move(key, before, after)
         if kind is EndpointSlice:
-            self._unsettled.add(key)
+            self._marked.add(key)
 
     def add_pods(self, pods: Mapping[str, Pod]) -> None:
         """Record many pods that are new, by key."""
@@ -178,52 +178,53 @@ class Objects:
         """Return the slices with an endpoint at one of the ``unplaced_addresses``."""
         return self._slices.keys(UNPLACED, address)
 
-    def slices_awaiting(self, pod: str) -> Collection[str]:
-        """Return the slices with an endpoint for which it matters what is known of its pod, as of the last ``settle``.
+    def slices_depending_on(self, pod: str) -> Collection[str]:
+        """Return the slices with an endpoint for which it matters what is known of a pod, as of ``follow_pods``.
 
-        It does not while the Node that the endpoint names is known, and the pod has the endpoint's address.
+        It does not matter while the Node that the endpoint names is known, and the pod has the endpoint's address.
         """
-        return self._awaiting.keys("pod", pod)
+        return self._depending.keys("pod", pod)
 
-    def awaited_pods(self) -> Collection[str]:
-        """Return the pods for which ``slices_awaiting`` returns any slice."""
-        return self._awaiting.values("pod")
+    def pods_depended_on(self) -> Collection[str]:
+        """Return the pods for which ``slices_depending_on`` returns any slice."""
+        return self._depending.values("pod")
 
-    def awaited_on(self, node: str) -> list[str]:
-        """Return those of the ``awaited_pods`` that are on a node, as their Pods or their PodLocators say."""
+    def pods_depended_on_at(self, node: str) -> list[str]:
+        """Return those of the ``pods_depended_on`` that are on a node, as their Pods or their PodLocators say."""
         kinds = self.of(Pod), self.of(PodLocator)
-        return [key for key in self.awaited_pods() for known in kinds if key in known and known[key].node == node]
+        return [key for key in self.pods_depended_on() for known in kinds if key in known and known[key].node == node]
 
-    def unsettle(self, slices: Iterable[str]) -> None:
+    def mark_slices(self, slices: Iterable[str]) -> None:
         """Note that some slices may depend on other pods than before: a Node or a pod came, went or changed."""
-        self._unsettled.update(slices)
+        self._marked.update(slices)
 
-    def settle(self, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> None:
+    def follow_pods(self, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> None:
         """Find out which pods the changed slices depend on.
 
         *pods_at* returns the key of the only running pod that has each of some addresses, or anything else.
         """
-        unsettled, self._unsettled = self._unsettled, set()
-        for key in unsettled if self._follows_pods else ():
+        marked, self._marked = self._marked, set()
+        for key in marked if self._follows_pods else ():
             known = self.of(EndpointSlice).get(key)
-            before, after = self._awaited.pop(key, ()), () if known is None else self._awaited_by(known, pods_at)
+            before, after = self._depended_on.pop(key, ()), () if known is None else self._pods_of(known, pods_at)
             if after:
-                self._awaited[key] = after
+                self._depended_on[key] = after
             if after != before:
-                self._awaiting.move(key, before, after)
+                self._depending.move(key, before, after)
 
-    def _awaited_by(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> tuple[str, ...]:
+    def _pods_of(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> tuple[str, ...]:
+        """Return the pods that a slice depends on."""
         nodes, pods = self.of(Node), self.of(Pod)
         has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
-        rows, prefix = known.endpoints, f"{known.namespace}/"
+        rows = known.endpoints
         if isinstance(rows, EndpointRows):
             if not rows.pods:
                 return ()
-            if nodes.keys() >= set(rows.nodes):  # as nearly always
-                names = map(prefix.__add__, rows.pods.split("\n"))
-                if not has_to_be_of_pod or pods_at(rows.each_address()) == list(names):
-                    return ()
-        awaited: dict[str, None] = {}
+            if nodes.keys() >= set(rows.nodes) and (  # as nearly always
+                not has_to_be_of_pod or pods_at(rows.each_address()) == pod_keys(rows, known.namespace)
+            ):
+                return ()
+        depended_on: dict[str, None] = {}
         for endpoint in rows:
             key = endpoint.pod_key(known.namespace)
             if key is None:
@@ -231,8 +232,8 @@ class Objects:
             pod = pods.get(key) if has_to_be_of_pod else None
             is_of_pod = not has_to_be_of_pod or (pod is not None and set(endpoint.addresses) <= set(pod.addresses))
             if endpoint.node not in nodes or not is_of_pod:
-                awaited[key] = None
-        return tuple(awaited)
+                depended_on[key] = None
+        return tuple(depended_on)
 
 
 def _namespace(namespaced: Service | ServicePolicy) -> Iterable[str]:

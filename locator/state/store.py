@@ -203,8 +203,8 @@ class Store:
         self._objects.add_pods(pods)
         visible = self._locate_by_pods and self._addresses.add_pods(pods)
         if self._locate_by_pods:
-            self._mark_filled(address for pod in pods.values() for address in pod.addresses)
-        for key in [key for key in self._objects.awaited_pods() if key in pods]:
+            self._mark_subnet_labels(address for pod in pods.values() for address in pod.addresses)
+        for key in [key for key in self._objects.pods_depended_on() if key in pods]:
             visible = self._mark_endpoints_of(key) or visible
         if self._pod_names:
             for key, pod in pods.items():
@@ -280,8 +280,8 @@ class Store:
             for slice_key in self._objects.slices_on(key):
                 self._mark_relocated(slice_key, addresses_on(self._objects.of(EndpointSlice)[slice_key].endpoints, key))
             if before is None or after is None:
-                self._objects.unsettle(self._objects.slices_on(key))
-            for pod in self._objects.awaited_on(key):
+                self._objects.mark_slices(self._objects.slices_on(key))
+            for pod in self._objects.pods_depended_on_at(key):
                 self._mark_endpoints_of(pod)
         return True
 
@@ -357,21 +357,21 @@ class Store:
 
     def _mark_endpoints_of(self, pod: str) -> bool:
         """Note what depends on a pod, or on its PodLocator, by its key; return whether something does."""
-        slices = [key for key in self._objects.slices_awaiting(pod) if key in self._objects.of(EndpointSlice)]
+        slices = [key for key in self._objects.slices_depending_on(pod) if key in self._objects.of(EndpointSlice)]
         for key in slices:
             known = self._objects.of(EndpointSlice)[key]
             self._mark_relocated(key, addresses_of_pod(known.endpoints, known.namespace, pod))
-        self._objects.unsettle(slices)
+        self._objects.mark_slices(slices)
         return bool(slices)
 
     def _mark_addresses_of_pod(self, before: Pod | PodLocator | None, after: Pod | PodLocator | None) -> None:
         """Note what depends on the addresses of a pod, as its Pod or its PodLocator says them."""
         had, has = (((), None) if known is None else (known.addresses, _finished(known)) for known in (before, after))
         if had != has:
-            self._objects.unsettle(self._addresses.slices_at(had[0]))
-            self._mark_filled((*had[0], *has[0]))
+            self._objects.mark_slices(self._addresses.slices_at(had[0]))
+            self._mark_subnet_labels((*had[0], *has[0]))
 
-    def _mark_filled(self, addresses: Iterable[bytes]) -> None:
+    def _mark_subnet_labels(self, addresses: Iterable[bytes]) -> None:
         """Note that each of a pod's addresses may say what the labels of its endpoints' node lack."""
         for key in {*self._addresses.slices_at(addresses)} if self._locations.subnets else ():
             if (known := self._objects.of(EndpointSlice).get(key)) is not None:
@@ -414,7 +414,7 @@ class Store:
         for part in (self._objects, self._addresses, self._pod_addresses):
             part.pack()
         before = self._snapshot or self._empty
-        self._objects.settle(self._addresses.pods_at)
+        self._objects.follow_pods(self._addresses.pods_at)
         addresses = self._endpoint_locator.book = self._address_book(book_of(before), now)
         self._mark_unplaced(book_of(before), addresses)
         changes = self._compiled_changes(before.services)
