@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
-from locator.endpoints import addresses_of_pod, addresses_on, all_addresses, any_hints
+from locator.endpoints import addresses_on, all_addresses, any_hints, endpoints_of_pod
 from locator.ip import Network
 from locator.model import (
     KINDS,
@@ -360,7 +360,8 @@ class Store:
         slices = [key for key in self._objects.slices_depending_on(pod) if key in self._objects.of(EndpointSlice)]
         for key in slices:
             known = self._objects.of(EndpointSlice)[key]
-            self._mark_relocated(key, addresses_of_pod(known.endpoints, known.namespace, pod))
+            endpoints = endpoints_of_pod(known.endpoints, known.namespace, pod)
+            self._mark_relocated(key, all_addresses(tuple(endpoints)))
         self._objects.mark_slices(slices)
         return bool(slices)
 
