@@ -9,7 +9,7 @@ The ``key`` of a record identifies the object among all objects of its kind.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -362,6 +362,17 @@ def kind_of(item: Object) -> type[Object]:
 def printable(text: str) -> str:
     """Return a text that a terminal only shows: what others wrote may hold the sequences that command it, and lines."""
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
+def listed(texts: Sequence[str], most: int) -> str:
+    """Return at most some of the texts, and how many are left out: ``a, b and 3 more``."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
+
+
+def and_more(number: int, where: str = "") -> str:
+    """Return how many there are besides the one that a text names, of a *number* in all: `` (and 3 more)``."""
+    return f" (and {number - 1} more{where})" if number > 1 else ""
 
 
 class Finding(Struct, frozen=True, gc=False):

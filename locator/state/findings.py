@@ -30,6 +30,8 @@ from locator.model import (
     Service,
     ServiceExport,
     ServiceImport,
+    and_more,
+    listed,
 )
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.advice import advice
@@ -145,10 +147,7 @@ def split_zone(zone: str, regions: Mapping[str, Collection[str]]) -> Iterator[Fi
     """Yield a finding if a zone is in several *regions*, by which it has the names of the nodes there."""
     if len(regions) < 2:
         return
-    texts = []
-    for region, nodes in sorted(regions.items()):
-        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-        texts.append(f"{region} ({min(nodes)}{more})")
+    texts = [f"{region} ({listed(sorted(nodes), 1)})" for region, nodes in sorted(regions.items())]
     fewest = min(sorted(regions.items()), key=lambda pair: len(pair[1]))[1]  # probably the wrong ones
     message = f"one zone in two regions: nodes of zone {zone} are in {', '.join(texts)}"
     field, expected = f"metadata.labels[{ZONE}]", "zones with names that are unique in the cluster"
@@ -295,8 +294,7 @@ def left_behind(
         if pod is None or pod.finished or (pod.addresses and not {*endpoint.addresses} & {*pod.addresses}):
             gone.append(f"{key} with {address_text(endpoint.addresses[0])}")
     if gone:
-        more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
-        message = f"left behind by the mirroring controller: there is no Pod {gone[0]}{more}"
+        message = f"left behind by the mirroring controller: there is no Pod {gone[0]}{and_more(len(gone))}"
         code, field = ClusterCode.SliceLeftBehind, f"metadata.labels[{MANAGED_BY}]"
         yield code.about(endpoint_slice, field, message, "only slices of the Service's selector")
 
@@ -326,15 +324,14 @@ def location_findings(
         why = f": there is no Node {endpoint.node}"
     elif not nodes_known and endpoint.pod is not None:
         why = f": no PodLocator locates {endpoint.pod_key(endpoint_slice.namespace)}"
-    whole = "object" if endpoint_slice.kind == ENDPOINTS else "slice"
-    more = f" (and {len(unlocated) - 1} more in this {whole})" if len(unlocated) > 1 else ""
+    where = " in this object" if endpoint_slice.kind == ENDPOINTS else " in this slice"
     field, expected = (
         (".nodeName", "the name of a Node, a targetRef") if nodes_known else (".targetRef", "a pod with a PodLocator")
     )
     yield ClusterCode.EndpointWithoutLocation.about(
         endpoint_slice,
         "subsets" if endpoint_slice.kind == ENDPOINTS else f"endpoints[{unlocated[0]}]{field}",
-        f"endpoint without location{why}{more}",
+        f"endpoint without location{why}{and_more(len(unlocated), where)}",
         f"{expected}, a zone, or --subnet",
     )
 

@@ -27,6 +27,7 @@ from locator.model import (
     Finding,
     Object,
     Pod,
+    and_more,
     by_kind,
     kind_of,
     object_key,
@@ -226,11 +227,10 @@ class _Reading:
 
 def _misplaced(group: str, kind: str, own_group: str, number: int, origin: Origin) -> Finding:
     found = f"{group or 'v1'} found" if group else "apiVersion v1, or none, found"
-    more = f" (and {number - 1} more)" if number > 1 else ""
     return ClusterCode.PassedOver.finding(
         kind,
         field="apiVersion",
-        message=f"not read: {found}{more}",
+        message=f"not read: {found}{and_more(number)}",
         expected=f"a version of {own_group}, as in apiVersion: {own_group}/v1" if own_group else "apiVersion: v1",
         line=origin.line,
         file=origin.file,
