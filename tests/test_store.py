@@ -21,6 +21,7 @@ from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
     KINDS,
     MIRRORING_CONTROLLER,
+    REGION,
     SLICE_CONTROLLER,
     ZONE,
     Endpoint,
@@ -357,6 +358,19 @@ def test_an_endpoint_follows_the_place_of_its_address(
             store.apply(delta)
             state.apply(delta)
         assert said(store.publish(NOW)) == said(state.fresh(options).publish(NOW))
+
+
+@steady
+@given(changes=st.lists(st.tuples(*map(st.sampled_from, (NODES, (None, "", "a", "b"), ("", "r", "s")))), min_size=4))
+def test_what_is_wrong_with_zones_depends_on_the_nodes_alone(changes: list[tuple[str, str | None, str]]) -> None:
+    """Nodes come and go, and gain and lose zones and regions: who lacks a zone, and which zone is in two regions."""
+    store, state = store_with(), State()
+    for name, zone, region in changes:
+        made = None if zone is None else Node(name, canonical(name, {ZONE: zone, REGION: region}))
+        delta = Drop(Node, name) if made is None else Put(made)
+        store.apply(delta)
+        state.apply(delta)
+        assert store.publish(NOW).findings == state.fresh({}).publish(NOW).findings
 
 
 @steady
