@@ -21,6 +21,7 @@ from locator.ip import (
 )
 from locator.model import (
     HOSTNAME,
+    SLICE_CONTROLLER,
     ZONE,
     Endpoint,
     EndpointSlice,
@@ -111,7 +112,8 @@ def cluster(
         objects[Service].append(
             Service(space, name, headless=True, ports=ports, selects_pods=True, annotations=annotations)
         )
-        objects[EndpointSlice].append(EndpointSlice(space, f"{name}-1", name, in_rows(endpoints), managed=True))
+        made = EndpointSlice(space, f"{name}-1", name, in_rows(endpoints), managed_by=SLICE_CONTROLLER)
+        objects[EndpointSlice].append(made)
     return objects
 
 

@@ -238,11 +238,6 @@ def addresses_on(endpoints: Endpoints, node: str) -> list[bytes]:
     return [address for endpoint in on for address in endpoint.addresses]
 
 
-def addresses_of_pod(endpoints: Endpoints, namespace: str, pod: str) -> list[bytes]:
-    """Return the addresses of the endpoints that a pod is behind, by its key; they are in a slice in *namespace*."""
-    return [address for endpoint in endpoints_of_pod(endpoints, namespace, pod) for address in endpoint.addresses]
-
-
 def endpoints_of_pod(endpoints: Endpoints, namespace: str, pod: str) -> list[Endpoint]:
     """Return the endpoints that a pod is behind, by its key; they are in a slice in *namespace*."""
     if isinstance(endpoints, EndpointRows):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum, unique
 
-from locator.model import ERROR, INFO, WARNING, Finding
+from locator.model import ERROR, INFO, WARNING, EndpointSlice, Finding, Namespaced
 
 
 class FindingCode(Enum):
@@ -26,23 +26,32 @@ class FindingCode(Enum):
 
     def finding(
         self,
-        kind: str,
-        namespace: str,
-        name: str,
+        kind: str = "",
+        namespace: str = "",
+        name: str = "",
         *,
-        field: str,
+        field: str = "",
         message: str,
         expected: str = "",
         line: int | None = None,
         file: str = "",
         severity: str | None = None,
     ) -> Finding:
-        """Return a finding with this cause about an object, or about a line of a file.
+        """Return a finding with this cause about an object, a line of a file, or neither.
 
         *severity* is the code's own unless given: the same cause may do less harm in one place than in another.
         """
         return Finding(
             self.name, severity or self.severity, kind, namespace, name, field, message, expected, line, file
+        )
+
+    def about(
+        self, item: Namespaced, field: str, message: str, expected: str = "", *, severity: str | None = None
+    ) -> Finding:
+        """Return a finding with this cause about a known object."""
+        kind = item.kind if isinstance(item, EndpointSlice) else type(item).__name__
+        return self.finding(
+            kind, item.namespace, item.name, field=field, message=message, expected=expected, severity=severity
         )
 
 

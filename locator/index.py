@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Set
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
@@ -104,7 +104,7 @@ class Index(Generic[K, T]):
             return keys
         return () if present is None else (present,)
 
-    def values(self, name: str) -> Collection[Any]:
+    def values(self, name: str) -> Set[Any]:
         """Return all values that at least one object has."""
         return self._tables[name].keys()
 

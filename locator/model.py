@@ -9,7 +9,7 @@ The ``key`` of a record identifies the object among all objects of its kind.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -260,22 +260,30 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
     ``imported_service`` is likewise that of a ServiceImport.
 
     ``kind`` is the kind of the object that it was read from: EndpointSlice, or in a dump also Endpoints.
-    ``managed``: its label says that Kubernetes' own EndpointSlice controller keeps it, as it does that of Endpoints.
-    ``mirrored``: its label says that the EndpointSliceMirroring controller keeps it.
+    ``managed_by`` is the controller that keeps it, as its label says; that of Endpoints is Kubernetes' own.
     """
 
     service: str | None
     endpoints: Endpoints = ()
     kind: str = "EndpointSlice"
     imported_service: str | None = None
-    managed: bool = False
-    mirrored: bool = False
+    managed_by: str = ""
 
     @property
     def key(self) -> str:
         """The object's ``namespace/name``, marked if it is an Endpoints object: a slice may have the same name."""
         own = f"{self.namespace}/{self.name}"
         return f"{own} ({ENDPOINTS})" if self.kind == ENDPOINTS else own
+
+    @property
+    def managed(self) -> bool:
+        """Whether Kubernetes' own EndpointSlice controller keeps the slice."""
+        return self.managed_by == SLICE_CONTROLLER
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the EndpointSliceMirroring controller keeps the slice."""
+        return self.managed_by == MIRRORING_CONTROLLER
 
     @property
     def service_key(self) -> str | None:
@@ -354,6 +362,17 @@ def kind_of(item: Object) -> type[Object]:
 def printable(text: str) -> str:
     """Return a text that a terminal only shows: what others wrote may hold the sequences that command it, and lines."""
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
+def listed(texts: Sequence[str], most: int) -> str:
+    """Return at most some of the texts, and how many are left out: ``a, b and 3 more``."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
+
+
+def and_more(number: int, where: str = "") -> str:
+    """Return how many there are besides the one that a text names, of a *number* in all: `` (and 3 more)``."""
+    return f" (and {number - 1} more{where})" if number > 1 else ""
 
 
 class Finding(Struct, frozen=True, gc=False):

@@ -45,8 +45,11 @@ def share_parts(thing: Object) -> None:
         force_setattr(thing, "name", shared_text(thing.name))
         for key, value in thing.labels.items():
             thing.labels[key] = shared_text(value)
-    elif isinstance(thing, EndpointSlice) and isinstance(thing.endpoints, EndpointRows):
+    elif isinstance(thing, EndpointSlice):
+        force_setattr(thing, "managed_by", shared_text(thing.managed_by))
         rows = thing.endpoints
+        if not isinstance(rows, EndpointRows):
+            return
         force_setattr(rows, "ports", shared_ports(rows.ports))
         if rows.hostnames == rows.pods:
             force_setattr(rows, "hostnames", rows.pods)

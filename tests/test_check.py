@@ -481,10 +481,11 @@ def after_a_selector(
 
 
 BEHIND, KEEPER = "EndpointSlice shop/web-2", f"metadata.labels[{MANAGED_BY}]"
+IN_LAB = pod("web-0", ["10.0.1.1"], "a1", where="lab")
+ALL_GONE = ("SliceLeftBehind", WARNING, BEHIND, KEEPER, "there is no Pod shop/web-9 with 10.0.1.9,")
 
 LEFT_BEHIND = [
-    Row("pod-gone", after_a_selector(OF_A_DEAD_POD),
-        [("SliceLeftBehind", WARNING, BEHIND, KEEPER, "there is no Pod shop/web-9 with 10.0.1.9,")]),
+    Row("pod-gone", after_a_selector(OF_A_DEAD_POD), [ALL_GONE]),
     Row("some-pods-gone", after_a_selector(AT_WORK, OF_A_DEAD_POD, {**OF_A_DEAD_POD, "addresses": ["10.0.1.8"]}),
         [("SliceLeftBehind", WARNING, BEHIND, KEEPER, "shop/web-9 with 10.0.1.9 (and 1 more)")]),
     Row("pod-with-another-address", after_a_selector({**AT_WORK, "addresses": ["10.0.1.7"]}),
@@ -494,15 +495,19 @@ LEFT_BEHIND = [
     Row("pod-there", after_a_selector(AT_WORK)),
     Row("pod-without-address-yet", after_a_selector(AT_WORK, pods=[pod("web-0", [], "a1")])),
     Row("no-pod-named", after_a_selector(endpoint("10.0.1.9"))),
-    Row("no-pods-of-the-namespace",
-        after_a_selector(OF_A_DEAD_POD, pods=[pod("web-0", ["10.0.1.1"], "a1", where="lab")])),
+    Row("no-pods-of-the-namespace", after_a_selector(OF_A_DEAD_POD, pods=[IN_LAB]), [ALL_GONE]),
     Row("pod-in-the-slice-of-the-selector", after_a_selector(AT_WORK, pods=[pod("web-1", ["10.0.1.2"], "a1")])),
-    Row("no-pods-known", after_a_selector(OF_A_DEAD_POD, pods=[])),
+    Row("no-pods", after_a_selector(OF_A_DEAD_POD, pods=[]), [ALL_GONE]),
     Row("pods-not-read", after_a_selector(OF_A_DEAD_POD), flags={"client-source": "nodes"}),
     Row("no-slice-of-the-selector", after_a_selector(OF_A_DEAD_POD, by="somebody.example.com")),
     Row("no-selector", after_a_selector(OF_A_DEAD_POD, selects=False)),
     Row("own-slice-is-late", [*HEALTHY, *web([OF_A_DEAD_POD]), ALIVE]),
 ]  # fmt: skip
+IN_DUMPS += [
+    Row("pod-gone", after_a_selector(OF_A_DEAD_POD), [ALL_GONE]),
+    Row("no-pods-of-the-namespace", after_a_selector(OF_A_DEAD_POD, pods=[IN_LAB])),
+    Row("no-pods", after_a_selector(OF_A_DEAD_POD, pods=[])),
+]
 
 NAMES = [
     Row("service-without-address", [*HEALTHY, service("web", cluster_ips=())],

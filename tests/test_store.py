@@ -10,16 +10,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.endpoints import in_rows
+from locator.endpoints import Endpoints, in_rows
 from locator.ip import Network, host_network, parse_address, parse_network
 from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
     KINDS,
+    MIRRORING_CONTROLLER,
+    REGION,
+    SLICE_CONTROLLER,
     ZONE,
     Endpoint,
     EndpointSlice,
@@ -121,6 +124,7 @@ def some(values: Sequence[Any], most: int = 2, least: int = 0) -> st.SearchStrat
 NODES, SPACES, NAMES, PODS = ("n0", "n1", "n2"), ("shop", "lab", "kube-system"), ("web", "api"), ("p0", "p1", "p2")
 CIDRS = [parse_network(text) for text in ("10.0.0.0/24", "10.0.1.0/24", "10.0.0.0/16", "10.0.0.0/28", "fd00::/64")]
 labels = st.dictionaries(st.sampled_from((ZONE, "rack")), st.sampled_from("ab"), max_size=2)
+KEEPERS = (SLICE_CONTROLLER, SLICE_CONTROLLER, SLICE_CONTROLLER, MIRRORING_CONTROLLER, "operator")
 maybe_node = st.sampled_from((*NODES, *NODES, None))
 held = some(ADDRESSES[:13])
 
@@ -158,11 +162,11 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
 # As the decoder has them: in rows if each has one address.
 endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(in_rows)
 slices = st.builds(
-    lambda space, name, service, rows, managed: EndpointSlice(
-        space, name, service, rows, managed=managed, mirrored=not managed
+    lambda space, name, service, rows, keeper: EndpointSlice(
+        space, name, service, rows, managed_by=keeper
     ),
     st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")),
-    st.sampled_from((*NAMES, "dns", None)), endpoints, st.sampled_from((True, True, False)),
+    st.sampled_from((*NAMES, "dns", None)), endpoints, st.sampled_from(KEEPERS),
 )  # fmt: skip
 services = st.builds(
     lambda space, name, ips, keys, alias, own, selects: Service(
@@ -212,16 +216,33 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
         st.sampled_from(("web", "dns")), st.sampled_from((True, True, False)),
     ),
     EndpointSlice: st.builds(
-        lambda name, service, rows, managed: EndpointSlice(
-            "kube-system", name, service, tuple(rows), managed=managed, mirrored=not managed
+        lambda name, service, rows, keeper: EndpointSlice(
+            "kube-system", name, service, tuple(rows), managed_by=keeper
         ),
         st.sampled_from("xy"), st.sampled_from(("web", "dns")),
         st.lists(st.builds(lambda address, node, pod: Endpoint((address,), node=node, pod=pod),
                            st.sampled_from((ADDRESSES[0], ADDRESSES[2], ADDRESSES[3])), maybe_node,
                            st.sampled_from((*PODS[:2], None))), max_size=2),
-        st.sampled_from((True, True, True, False)),
+        st.sampled_from(KEEPERS),
     ),
 }  # fmt: skip
+
+# Slices of endpoints that often nothing locates but the places of their addresses.
+unplaced = st.lists(
+    st.builds(
+        lambda addresses, node, word, pod, *states: Endpoint(
+            addresses, node=node, slice_labels=word, pod=pod, ready=states[0], terminating=states[1]
+        ),
+        some(ADDRESSES[:4], 2, 1), st.sampled_from((None, None, "n1")), st.sampled_from(({}, {}, {ZONE: "b"})),
+        st.sampled_from((None, None, "p0")), st.booleans(), st.sampled_from((False, False, True)),
+    ), min_size=1, max_size=2,
+).map(in_rows)  # fmt: skip
+
+FIRST, IN_CIDR = ip("10.0.1.1"), ip("10.0.0.1")
+JOINS_BY_ADDRESS, JOINED_BY_ADDRESS = (Endpoint((FIRST,)),), (Endpoint((FIRST, IN_CIDR), node="n1"),)
+JOINS_BY_POD, JOINED_BY_POD = (
+    (Endpoint((address,), pod="p0", slice_labels=word),) for address, word in ((FIRST, {}), (IN_CIDR, {ZONE: "b"}))
+)
 
 # Services that gain and lose the label by which the cluster's DNS is found, and their slices.
 DNS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
@@ -321,6 +342,38 @@ def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], po
 
 
 @steady
+@example([JOINS_BY_ADDRESS, JOINED_BY_ADDRESS], [(CIDRS[0],)], True)
+@example([JOINS_BY_POD, JOINED_BY_POD], [(CIDRS[0],)], True)
+@given(rows=st.lists(unplaced, min_size=1, max_size=2), cidrs=st.lists(some(CIDRS[:2]), max_size=3), more=st.booleans())
+def test_an_endpoint_follows_the_place_of_its_address(
+    rows: list[Endpoints], cidrs: list[tuple[Network, ...]], more: bool
+) -> None:
+    """And so does the finding that nobody knows where it is, with endpoint records and without."""
+    options, state = {"subnets": None, "endpoint_records": more}, State()
+    store, n0 = store_with(**options), Node("n0", canonical("n0", {ZONE: "a"}))
+    slices = [Put(EndpointSlice("shop", name, "web", part)) for name, part in zip("xy", rows, strict=False)]
+    service = Service("shop", "web", headless=True, annotations={"topodns.io/topology-keys": ZONE})
+    for deltas in ([Put(service), *slices, Put(n0)], *([Put(replace(n0, pod_cidrs=networks))] for networks in cidrs)):
+        for delta in deltas:
+            store.apply(delta)
+            state.apply(delta)
+        assert said(store.publish(NOW)) == said(state.fresh(options).publish(NOW))
+
+
+@steady
+@given(changes=st.lists(st.tuples(*map(st.sampled_from, (NODES, (None, "", "a", "b"), ("", "r", "s")))), min_size=4))
+def test_what_is_wrong_with_zones_depends_on_the_nodes_alone(changes: list[tuple[str, str | None, str]]) -> None:
+    """Nodes come and go, and gain and lose zones and regions: who lacks a zone, and which zone is in two regions."""
+    store, state = store_with(), State()
+    for name, zone, region in changes:
+        made = None if zone is None else Node(name, canonical(name, {ZONE: zone, REGION: region}))
+        delta = Drop(Node, name) if made is None else Put(made)
+        store.apply(delta)
+        state.apply(delta)
+        assert store.publish(NOW).findings == state.fresh({}).publish(NOW).findings
+
+
+@steady
 @given(events=history_of_dns, backwards=st.booleans())
 def test_trust_in_the_clusters_dns_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
     """Services gain and lose the label that makes them forwarders, before and after their slices come."""
@@ -329,6 +382,7 @@ def test_trust_in_the_clusters_dns_depends_on_the_final_state_alone(events: list
 
 def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwards: bool) -> None:
     store, state, now, published = store_with(**options), State(), NOW, list[tuple[Snapshot, dict[str, Any]]]()
+    store.apply(Replace(Pod, []))  # from a cluster: what is not listed does not exist
     for event in events:
         if event == PUBLISH:
             now += 10
@@ -608,35 +662,35 @@ def test_ready_in_one_slice_is_ready() -> None:
     assert store.publish(NOW).unready == {}
 
 
+SELECTING = Put(Service("shop", "web", headless=True, selects_pods=True))
+
+
 def test_a_slice_is_found_once_its_pods_are_gone() -> None:
-    """As long as the Service has a selector, whose slice does not list them, and a Pod of the namespace is known."""
+    """As long as the Service has a selector, whose slice does not list them."""
     first, second = (Endpoint((ip(f"10.0.0.{number}"),), pod=f"web-{number}") for number in (1, 2))
     pods = [Put(Pod("shop", f"web-{number}", (ip(f"10.0.0.{number}"),), "n0")) for number in (1, 2)]
-    own = EndpointSlice("shop", "web-a", "web", (first,), managed=True)
-    mirrored = EndpointSlice("shop", "web-b", "web", (first, second), mirrored=True)
+    own = EndpointSlice("shop", "web-a", "web", (first,), managed_by=SLICE_CONTROLLER)
+    mirrored = EndpointSlice("shop", "web-b", "web", (first, second), managed_by=MIRRORING_CONTROLLER)
     store = store_with()
-    for delta in (Put(Service("shop", "web", headless=True, selects_pods=True)), Put(own), Put(mirrored), *pods):
+    for delta in (Replace(Pod, []), SELECTING, Put(own), Put(mirrored), *pods):
         store.apply(delta)
     found = []
     for delta in (
         Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=(first, second))), Put(own), pods[1],
         Drop(Pod, "shop/web-2"), Put(Service("shop", "web", headless=True)),
-        Put(Service("shop", "web", headless=True, selects_pods=True)), Drop(EndpointSlice, own.key), Put(own),
-        Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, mirrored=False)), Put(mirrored),
+        SELECTING, Drop(EndpointSlice, own.key), Put(own),
+        Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, managed_by="")), Put(mirrored),
         Drop(Pod, "shop/web-1"),
     ):  # fmt: skip
         store.apply(delta)
         found.append("SliceLeftBehind" in [finding.code for finding in store.publish(NOW).findings])
-    assert "".join(".x"[one] for one in found) == ".x.x.x.x.x.x.x."
+    assert "".join(".x"[one] for one in found) == ".x.x.x.x.x.x.xx"
 
 
 # Forwarders
 
 
 OLD, NEW = ip("10.0.0.53"), ip("10.0.0.54")
-
-
-SELECTING = Put(Service("shop", "web", headless=True, selects_pods=True))
 
 
 def dns(*addresses: bytes, ready: bool = True, pod: str | None = "dns-1", pod_namespace: str | None = None) -> Put:
@@ -655,7 +709,8 @@ def told(name: str) -> Put:
 
 
 def elsewhere(pod: str, *, kept: bool = True, **more: Any) -> Put:
-    return Put(EndpointSlice("shop", "y", "web", (Endpoint((OLD,), node="n0", pod=pod, **more),), managed=kept))
+    row = Endpoint((OLD,), node="n0", pod=pod, **more)
+    return Put(EndpointSlice("shop", "y", "web", (row,), managed_by=SLICE_CONTROLLER if kept else ""))
 
 
 AFTER = GRACE_SECONDS
@@ -804,12 +859,12 @@ def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
         store.apply(Put(Node(name, canonical(name, {ZONE: "a"}), (), (parse_network(cidr),))))
     for number in range(1, 9):  # honest in the inner block
         row = Endpoint((ip(f"10.0.0.{number}"),), node="n1")
-        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", (row,), managed=True)))
+        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", (row,), managed_by=SLICE_CONTROLLER)))
     for _ in range(2):
         first = store.publish(NOW).addresses
         assert (first.distrusted_cidrs, first.locate(ip("10.0.9.9")).located_by) == (0, "podcidr")
         other = Endpoint((ip("10.0.0.200"),), node="n2")
-        store.apply(Put(EndpointSlice("shop", "y", "web", (other,), managed=True)))
+        store.apply(Put(EndpointSlice("shop", "y", "web", (other,), managed_by=SLICE_CONTROLLER)))
         second = store.publish(NOW).addresses
         assert (second.distrusted_cidrs, second.locate(ip("10.0.9.9")).located_by) == (2, "unknown")
         store.apply(Drop(EndpointSlice, "shop/y"))
@@ -844,7 +899,7 @@ def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
 
 def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
     row = Endpoint((ip("10.0.0.1"),), node=node, slice_labels={ZONE: word} if word else {}, pod=pod)
-    return Put(EndpointSlice("shop", "x", "web", (row,), managed=True))
+    return Put(EndpointSlice("shop", "x", "web", (row,), managed_by=SLICE_CONTROLLER))
 
 
 ALL: dict[str, Any] = {"pod_locators": True}

@@ -256,7 +256,7 @@ def _listed(
         return api_client.list_once(client, kinds, report=report, silence=OTHER_SILENCE, resources=resources)
     except (Refused, Unreachable) as error:
         code, expected = ClusterCode.ClusterUnreachable, "a cluster whose API server answers"
-        return code.finding("", "", "", field=source_of(cluster), message=str(error), expected=expected)
+        return code.finding(field=source_of(cluster), message=str(error), expected=expected)
 
 
 def _resolved(settings: Settings, clusters: ClusterSet, now: int) -> Snapshot:

@@ -174,4 +174,4 @@ def zone_text(zone: str) -> str:
 def line_finding(code: CorefileCode, line: int, server: Server | None, message: str, expected: str) -> Finding:
     """Return a finding about a line of a Corefile. *server* is the block around the line, or None."""
     keys = cut(" ".join(server.block.keys)) if server is not None else ""
-    return code.finding("", "", "", field=keys, message=message, expected=expected, line=line)
+    return code.finding(field=keys, message=message, expected=expected, line=line)

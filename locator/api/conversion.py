@@ -25,7 +25,6 @@ from locator.model import (
     IMPORTED,
     MANAGED_BY,
     MAX_NAME,
-    MIRRORING_CONTROLLER,
     SLICE_CONTROLLER,
     SOURCE_CLUSTER,
     ZONE,
@@ -291,8 +290,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
         service=labels.get(SERVICE_NAME) or None,
         endpoints=in_rows(endpoints),
         imported_service=imported,
-        managed=labels.get(MANAGED_BY) == SLICE_CONTROLLER,
-        mirrored=labels.get(MANAGED_BY) == MIRRORING_CONTROLLER,
+        managed_by=shared_text(labels.get(MANAGED_BY) or ""),
     )
 
 
@@ -350,7 +348,7 @@ def to_endpoints(raw: schema.Endpoints, collector: FindingCollector) -> Endpoint
             endpoints += _subset(f"{path}.{field}", rows, namespace, ports, collector, ready=ready)
     if raw.metadata.annotations is not None and raw.metadata.annotations.over_capacity == "truncated":
         collector.wrong("subsets", "some endpoints are missing", "all endpoints", code=ClusterCode.EndpointsTruncated)
-    return EndpointSlice(namespace, name, service=name, endpoints=tuple(endpoints), kind=ENDPOINTS, managed=True)
+    return EndpointSlice(namespace, name, name, tuple(endpoints), kind=ENDPOINTS, managed_by=SLICE_CONTROLLER)
 
 
 def _subset(

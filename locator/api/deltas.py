@@ -18,12 +18,14 @@ class Replace(Struct, frozen=True, gc=False):
     """All objects of a kind. They replace everything known of that kind.
 
     The list belongs to the receiver, who may empty it. If the source ``lacks`` the kind, it has none and says nothing
-    about them, as a dump of other kinds: there may be some in the cluster.
+    about them, as a dump of other kinds: there may be some in the cluster. If they are ``partial``, there may be more,
+    as beside a dump of some namespaces.
     """
 
     kind: type[Any]
     objects: list[Any]
     lacks: bool = False
+    partial: bool = False
 
 
 class Put(Struct, frozen=True, gc=False):

@@ -12,7 +12,7 @@ import shlex
 import zlib
 from typing import Any, NamedTuple
 
-from locator.model import printable
+from locator.model import and_more, printable
 
 COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"  # what a dump is made by
 
@@ -137,8 +137,7 @@ def cleaned(text: bytes, file: str) -> Cleaned | None:
     if number > len(clean) * (1 - TEXT_SHARE):
         raise NotADump("octets that are no text, expected YAML or JSON in UTF-8")
     what, expected = _wrong(first[0], file)
-    message = f"{what} (and {number - 1} more)" if number > 1 else what
-    return Cleaned(clean.encode(), decoded.count("\n", 0, first.start()) + 1, message, expected)
+    return Cleaned(clean.encode(), decoded.count("\n", 0, first.start()) + 1, what + and_more(number), expected)
 
 
 def _wrong(found: str, file: str) -> tuple[str, str]:

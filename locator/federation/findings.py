@@ -118,9 +118,6 @@ def overlaps(books: Mapping[str, AddressBook], flat: Iterable[tuple[str, str]]) 
         network = _in_both(books[one], books[other]) or _in_both(books[other], books[one])
         if network is not None:
             yield ClusterCode.FlatNetworkOverlaps.finding(
-                "",
-                "",
-                "",
                 field="--flat-network",
                 message=f"both {one} and {other} have addresses in {network_text(network)}",
                 expected="clusters whose pods have different addresses",
@@ -153,14 +150,8 @@ def _one_address(address: bytes, holders: Mapping[str, ServiceImport]) -> Findin
     first = min(holders.values(), key=lambda one: one.key)
     keys = dict.fromkeys(one.key for _, one in sorted(holders.items()))
     message = f"{address_text(address)} is an address of endpoints in {' and '.join(sorted(holders))}"
-    return ClusterCode.FlatNetworkOverlaps.finding(
-        "ServiceImport",
-        first.namespace,
-        first.name,
-        field="",
-        message=f"{message} ({', '.join(keys)})" if len(keys) > 1 else message,
-        expected="clusters whose pods have different addresses",
-    )
+    message = f"{message} ({', '.join(keys)})" if len(keys) > 1 else message
+    return ClusterCode.FlatNetworkOverlaps.about(first, "", message, "clusters whose pods have different addresses")
 
 
 def _in_both(one: AddressBook, other: AddressBook) -> Network | None:
@@ -177,6 +168,5 @@ def _in_both(one: AddressBook, other: AddressBook) -> Network | None:
 def _about(
     cluster: str, service: ExportedService, own: str, code: ClusterCode, field: str, message: str, expected: str
 ) -> Finding:
-    about, other = service.compiled.service, "" if cluster == own else cluster
-    found = code.finding("Service", about.namespace, about.name, field=field, message=message, expected=expected)
-    return found.in_cluster(other)
+    found = code.about(service.compiled.service, field, message, expected)
+    return found.in_cluster("" if cluster == own else cluster)

@@ -47,7 +47,7 @@ from locator.state.findings import (
     without_address,
     without_zone,
 )
-from locator.state.joining import living_positions
+from locator.state.joining import less, living_addresses
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
@@ -90,15 +90,13 @@ class Checks:
         self._slices: set[str] = set()  # likewise
         self._imports: set[str] = set()  # likewise
         self._mirrored: set[str] = set()  # slices that the mirroring controller keeps
+        self._zones: set[str] = set()  # whose nodes are to check again; "" stands for none
         self._namespaces: set[str] = set()  # with policies to check again
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
-        self._zoned: set[str] = set()  # nodes that have a zone
-        self._zoneless: set[str] = set()  # all other nodes
-        self._regions: dict[str, dict[str, set[str]]] = {}  # zone -> region -> nodes with both labels
-        self._zone_of: dict[str, tuple[str, str]] = {}  # of these nodes: zone and region
+        self._pods_partial = True
         self._carried = CarriedKeys()
-        self._asked: dict[str, tuple[str, ...]] = {}  # the topology keys in effect, by Service
-        self._asking: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
+        self._keys_in_effect: dict[str, tuple[str, ...]] = {}  # those of each Service
+        self._services_by_key: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
 
     def mark_services(self, keys: Iterable[str]) -> None:
         """Note that the findings of some Services may change."""
@@ -117,41 +115,9 @@ class Checks:
         """Note that the findings of the policies of a namespace may change."""
         self._namespaces.add(namespace)
 
-    def check_node(self, name: str, node: Node | None) -> None:
-        """Check a Node (None: it does not exist) at once, and replace its findings."""
-        had_zones = bool(self._zoned)
-        self._zoned.discard(name)
-        self._zoneless.discard(name)
-        if node is not None:
-            (self._zoned if ZONE in node.labels else self._zoneless).add(name)
-        has_zones = bool(self._zoned)
-        for checked in [name] if has_zones == had_zones else [name, *self._zoneless]:
-            found = [without_zone(checked)] if has_zones and checked in self._zoneless else ()
-            self._findings.set(Rank.NODE, checked, found)
-        self._check_region(name, node)
-
-    def _check_region(self, name: str, node: Node | None) -> None:
-        """Check the zones of a Node, the former one and the present one."""
-        before = self._zone_of.pop(name, None)
-        labels = {} if node is None else node.labels
-        after = (labels[ZONE], labels[REGION]) if ZONE in labels and REGION in labels else None
-        if after is not None:
-            self._zone_of[name] = after
-        if before == after:
-            return
-        if before is not None:
-            zone, region = before
-            nodes = self._regions[zone][region]
-            nodes.discard(name)
-            if not nodes:
-                del self._regions[zone][region]
-        if after is not None:
-            zone, region = after
-            self._regions.setdefault(zone, {}).setdefault(region, set()).add(name)
-        for zone in {pair[0] for pair in (before, after) if pair is not None}:
-            self._findings.set(Rank.ZONE, zone, split_zone(zone, self._regions[zone]))
-            if not self._regions[zone]:
-                del self._regions[zone]
+    def mark_node(self, before: Node | None, after: Node | None) -> None:
+        """Note that the findings of the zone that a Node was in may change, and those of its zone now."""
+        self._zones.update(node.labels.get(ZONE, "") for node in (before, after) if node is not None)
 
     def set_pod_cidr(self, network: Network, found: tuple[Finding, ...]) -> None:
         """Replace the findings of a pod CIDR."""
@@ -161,12 +127,16 @@ class Checks:
         """Report that no forwarder is known; *missing* describes the DNS Services, None if there is no problem."""
         self._findings.set(Rank.FORWARDERS, "", [no_forwarder(missing)] if missing is not None else ())
 
-    def all_findings(self, services: Services, lacks: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+    def all_findings(self, services: Services, lacks: frozenset[str], *, pods_partial: bool) -> tuple[Finding, ...]:
         """Return all findings in order, after the due checks; the same object until one changes.
 
         *lacks* names the kinds about which a dump says nothing: no finding follows from that but that they are missing.
+        If *pods_partial*, those of a namespace without any may be missing.
         """
+        self._pods_partial = pods_partial
         self._follow_keys()
+        if self._zones:
+            self._check_zones()
         for key in self._imports:
             self._findings.set(Rank.IMPORT, key, self._import_findings(key))
             self._services.add(key)
@@ -174,24 +144,32 @@ class Checks:
         for key in self._services:
             self._check_service(key, services.get(key))
             self._slices.update(known.key for known in self._objects.slices_of(key) if any_terminating(known.endpoints))
+        self._slices |= self._mirrored  # few, if any; and nearly all of Services without a selector
         for key in self._slices:
             endpoint_slice = self._objects.of(EndpointSlice).get(key)
+            is_mirrored = endpoint_slice is not None and endpoint_slice.mirrored
+            (self._mirrored.add if is_mirrored else self._mirrored.discard)(key)
             found = self._slice_findings(endpoint_slice) if endpoint_slice is not None else ()
             self._findings.set(Rank.SLICE, key, found)
-            if endpoint_slice is not None and endpoint_slice.mirrored:
-                self._mirrored.add(key)
-            elif key in self._mirrored:
-                self._mirrored.remove(key)
-                self._findings.set(Rank.MIRRORED, key, ())
-        for key in self._mirrored:  # few, if any; and nearly all of Services without a selector
-            self._findings.set(Rank.MIRRORED, key, self._left_behind(self._objects.of(EndpointSlice)[key]))
         for namespace in self._namespaces:
             self._findings.set(Rank.POLICIES, namespace, self._policy_findings(namespace, services))
-        self._services, self._slices, self._imports, self._namespaces = set(), set(), set(), set()
+        self._services, self._slices, self._imports, self._namespaces, self._zones = set(), set(), set(), set(), set()
         missing = self._missing(lacks)
         self._findings.set(Rank.MISSING, "", map(kind_missing, missing))
         self._following = frozenset(code.name for kind in missing for code in FOLLOWING[kind])
         return self._findings.all(self._following)
+
+    def _check_zones(self) -> None:
+        """Replace the findings of the zones whose nodes have changed, and those of the nodes without a zone."""
+        nodes, has_zones = self._objects.of(Node), bool(self._objects.zones() - {""})
+        zoneless = sorted(self._objects.nodes_in("")) if has_zones else ()
+        self._findings.set(Rank.NODE, "", map(without_zone, zoneless))
+        for zone in self._zones - {""}:
+            regions: dict[str, list[str]] = {}
+            for name in self._objects.nodes_in(zone):
+                if (region := nodes[name].labels.get(REGION)) is not None:
+                    regions.setdefault(region, []).append(name)
+            self._findings.set(Rank.ZONE, zone, split_zone(zone, regions))
 
     def _missing(self, lacks: frozenset[str]) -> list[str]:
         """Return the kinds of those that a dump *lacks* which change what it means, by their names."""
@@ -218,26 +196,25 @@ class Checks:
             yield from without_address(service_import)
 
     def _left_behind(self, endpoint_slice: EndpointSlice) -> tuple[Finding, ...]:
-        """Return a finding if the mirroring controller has left a slice of its own behind, as far as Pods are known.
-
-        A dump may have the Pods of some namespaces alone.
-        """
+        """Return a finding if the mirroring controller has left a slice of its own behind, as far as Pods are known."""
         key, pods = endpoint_slice.service_key or "", self._objects.of(Pod)
         service = self._objects.of(Service).get(key)
         if service is None or not service.selects_pods:
             return ()
         managed = [one for one in self._objects.slices_of(key) if one.managed]
         found = tuple(left_behind(endpoint_slice, pods, managed))
-        return found if found and any(pod.namespace == endpoint_slice.namespace for pod in pods.values()) else ()
+        if found and self._pods_partial and all(pod.namespace != endpoint_slice.namespace for pod in pods.values()):
+            return ()  # a dump may have the Pods of some namespaces alone
+        return found
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""
         if self._locations.keys.carried is self._carried.keys:
             return
         before, self._carried = self._carried, CarriedKeys(self._locations.keys.carried)
-        for key in self._asking.values("key"):
+        for key in self._services_by_key.values("key"):
             if before.nearest(key) != self._carried.nearest(key):
-                self._services.update(self._asking.keys("key", key))
+                self._services.update(self._services_by_key.keys("key", key))
         for policy in self._objects.of(ServicePolicy).values():
             if before.nearest(policy.topology_key) != self._carried.nearest(policy.topology_key):
                 self._namespaces.add(policy.namespace)
@@ -276,11 +253,11 @@ class Checks:
         return replace(service, annotations={**service.annotations, FEDERATED: "true"})
 
     def _note_keys(self, key: str, asked: tuple[str, ...]) -> None:
-        before = self._asked.pop(key, ())
+        before = self._keys_in_effect.pop(key, ())
         if asked:
-            self._asked[key] = asked
+            self._keys_in_effect[key] = asked
         if asked != before:
-            self._asking.move(key, before, asked)
+            self._services_by_key.move(key, before, asked)
 
     def _policy_findings(self, namespace: str, services: Services) -> Iterator[Finding]:
         known = [self._objects.of(Service)[key] for key in sorted(self._objects.services_in(namespace))]
@@ -314,24 +291,27 @@ class Checks:
             yield from import_findings(service_import, has_slices=has_slices)
 
     def _slice_findings(self, endpoint_slice: EndpointSlice) -> Iterator[Finding]:
-        service, imported = endpoint_slice.service_key, endpoint_slice.import_key
-        service_known = service in self._objects.of(Service)
+        service, imported = endpoint_slice.service_key or "", endpoint_slice.import_key
+        if endpoint_slice.mirrored:
+            yield from self._left_behind(endpoint_slice)
         if imported is None:
-            yield from orphan_findings(endpoint_slice, service_known=service_known)
-        elif self._reads_imports and not service_known and imported not in self._objects.of(ServiceImport):
-            yield orphan_of_import(endpoint_slice)
-        if imported is not None and (service_import := self._objects.of(ServiceImport).get(imported)) is not None:
+            yield from orphan_findings(endpoint_slice, service_known=service in self._objects.of(Service))
+        elif (service_import := self._objects.of(ServiceImport).get(imported)) is not None:
             yield from not_of_import(endpoint_slice, service_import)
+        elif self._reads_imports and service not in self._objects.of(Service):
+            yield orphan_of_import(endpoint_slice)
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes = self._objects.of(Node)
-        if service is None or nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
+        if nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
             return
-        living = living_positions(endpoint_slice.endpoints, self._objects.slices_of(service))
+        living = living_addresses([known.endpoints for known in self._objects.slices_of(service)])
         unlocated = [
             position
-            for position, endpoint in living
-            if endpoint.node not in nodes and not self._is_located(endpoint_slice.namespace, endpoint)
+            for position, endpoint in enumerate(endpoint_slice.endpoints)
+            if endpoint.node not in nodes
+            and (left := less(endpoint, living)) is not None
+            and not self._is_located(endpoint_slice.namespace, left)
         ]
         yield from location_findings(endpoint_slice, unlocated, nodes_known=self._reads_nodes)
 

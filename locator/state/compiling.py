@@ -18,20 +18,18 @@ from locator.topology.selection import LocatedEndpoint
 class EndpointLocator:
     """Locates endpoints as objects and their slices tell, else where ``book`` has their addresses.
 
-    ``asked`` collects the addresses that it looked up in the book.
+    It looks up no others than the ``unplaced_addresses`` of ``Objects``.
     """
 
     def __init__(self, locations: Locations) -> None:
         self._locations = locations
         self.book = AddressBook()
-        self.asked: set[bytes] = set()
 
     def locate(self, namespace: str, endpoint: Endpoint) -> Location:
         """Return the location of an endpoint of a slice in *namespace*."""
         location = self._locations.of_endpoint(namespace, endpoint)
         if has_labels(location) or endpoint.cluster not in (None, self._locations.cluster):
             return location
-        self.asked.update(endpoint.addresses)
         places = map(self.book.locate, endpoint.addresses)
         found = next((place.location for place in places if place.location.known), None)
         return location if found is None else self._locations.in_own_cluster(found)

@@ -30,10 +30,12 @@ from locator.model import (
     Service,
     ServiceExport,
     ServiceImport,
+    and_more,
+    listed,
 )
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.advice import advice
-from locator.topology.constraint_findings import about, service_findings
+from locator.topology.constraint_findings import service_findings
 from locator.topology.constraints import TOPOLOGY_KEYS, Declaration, asks_in_vain, declarations_of, in_effect
 from locator.topology.hint_findings import incomplete_hints
 from locator.topology.key_findings import CarriedKeys
@@ -53,11 +55,10 @@ class Rank(IntEnum):
     NODE = 3
     ZONE = 4
     SLICE = 5
-    MIRRORED = 6
-    POD_CIDR = 7
-    FORWARDERS = 8
-    SETTINGS = 9
-    MISSING = 10
+    POD_CIDR = 6
+    FORWARDERS = 7
+    SETTINGS = 8
+    MISSING = 9
 
 
 class Findings:
@@ -119,7 +120,7 @@ def kind_missing(kind: str) -> Finding:
     """Return the finding that a dump has no object of a kind, which changes what all others mean."""
     message = f"{LACKING[kind]}, so {_UNKNOWN[kind]}"
     expected = f"all kinds that {COMMAND} prints"
-    return ClusterCode.KindMissing.finding(kind, "", "", field="", message=message, expected=expected)
+    return ClusterCode.KindMissing.finding(kind, message=message, expected=expected)
 
 
 def no_forwarder(services: str) -> Finding:
@@ -131,14 +132,14 @@ def no_forwarder(services: str) -> Finding:
     expected = (
         "--forwarder-service NAMESPACE/NAME or --trusted-forwarder CIDR; --forwarder-service off if nothing forwards"
     )
-    return ClusterCode.NoTrustedForwarder.finding("", "", "", field="", message=message, expected=expected)
+    return ClusterCode.NoTrustedForwarder.finding(message=message, expected=expected)
 
 
 def without_zone(node: str) -> Finding:
     """Return the finding that a node has no zone."""
-    field = f"metadata.labels[{ZONE}]"
+    field, expected = f"metadata.labels[{ZONE}]", "a label, as other nodes have one"
     return ClusterCode.NodeWithoutZone.finding(
-        "Node", "", node, field=field, message="node without zone", expected="a label, as other nodes have one"
+        "Node", name=node, field=field, message="node without zone", expected=expected
     )
 
 
@@ -146,10 +147,7 @@ def split_zone(zone: str, regions: Mapping[str, Collection[str]]) -> Iterator[Fi
     """Yield a finding if a zone is in several *regions*, by which it has the names of the nodes there."""
     if len(regions) < 2:
         return
-    texts = []
-    for region, nodes in sorted(regions.items()):
-        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-        texts.append(f"{region} ({min(nodes)}{more})")
+    texts = [f"{region} ({listed(sorted(nodes), 1)})" for region, nodes in sorted(regions.items())]
     fewest = min(sorted(regions.items()), key=lambda pair: len(pair[1]))[1]  # probably the wrong ones
     message = f"one zone in two regions: nodes of zone {zone} are in {', '.join(texts)}"
     field, expected = f"metadata.labels[{ZONE}]", "zones with names that are unique in the cluster"
@@ -169,7 +167,7 @@ def twin_findings(compiled: CompiledService, asking: Mapping[tuple[str, Pods], S
     if twin is not None:
         message = f"asks for no near endpoints, but Service {twin.key}, which selects the same pods, does"
         expected = f"the annotation {TOPOLOGY_KEYS}, if clients use this name"
-        yield about(own, ClusterCode.TwinWithoutConstraint, "spec.selector", message, expected)
+        yield ClusterCode.TwinWithoutConstraint.about(own, "spec.selector", message, expected)
 
 
 def asking_by_pods(services: Iterable[CompiledService]) -> dict[tuple[str, Pods], Service]:
@@ -234,43 +232,36 @@ def zone_findings(compiled: CompiledService, client: Location) -> Iterator[Findi
 
 def export_without_service(export: ServiceExport) -> Finding:
     """Return the finding that a ServiceExport names no Service."""
-    return ClusterCode.ExportWithoutService.finding(
-        "ServiceExport",
-        export.namespace,
-        export.name,
-        field="metadata.name",
-        message=f"there is no Service {export.key}",
-        expected="the name of a Service in the same namespace",
-    )
+    message, expected = f"there is no Service {export.key}", "the name of a Service in the same namespace"
+    return ClusterCode.ExportWithoutService.about(export, "metadata.name", message, expected)
 
 
 def orphan_findings(endpoint_slice: EndpointSlice, *, service_known: bool) -> Iterator[Finding]:
     """Yield a finding if a slice belongs to no Service."""
     code, message = ClusterCode.SliceWithoutService, "slice without a Service"
     if endpoint_slice.service_key is None:
-        yield _about(endpoint_slice, code, SERVICE_LABEL, message, "a Service's name")
+        yield code.about(endpoint_slice, SERVICE_LABEL, message, "a Service's name")
     elif not service_known:
         message = f"{message}: there is no Service {endpoint_slice.service_key}"
-        yield _about(endpoint_slice, code, SERVICE_LABEL, message, "a Service in the same namespace")
+        yield code.about(endpoint_slice, SERVICE_LABEL, message, "a Service in the same namespace")
 
 
 def orphan_of_import(endpoint_slice: EndpointSlice) -> Finding:
     """Return the finding that a slice was imported with a ServiceImport that is not there."""
     message = f"slice without a ServiceImport: there is no ServiceImport {endpoint_slice.import_key}"
     code, expected = ClusterCode.SliceWithoutService, "a ServiceImport in the same namespace"
-    return _about(endpoint_slice, code, f"metadata.labels[{IMPORTED}]", message, expected)
+    return code.about(endpoint_slice, f"metadata.labels[{IMPORTED}]", message, expected)
 
 
 def import_findings(service_import: ServiceImport, *, has_slices: bool) -> Iterator[Finding]:
     """Yield the findings about a ServiceImport: about its constraint, and that it is headless without slices."""
-    kind, service = "ServiceImport", service_import.as_service()
+    service = service_import.as_service()
     for finding in service_findings(service, declarations_of(service)):
         in_vain = finding.code == ClusterCode.ConstraintWithoutEffect.name
-        yield replace(finding, kind=kind, expected="type: Headless" if in_vain else finding.expected)
+        yield replace(finding, kind="ServiceImport", expected="type: Headless" if in_vain else finding.expected)
     if service_import.headless and not has_slices:
-        code, namespace, name = ClusterCode.ServiceImportWithoutSlices, service.namespace, service.name
         message, expected = "headless, but no slice was imported with it", f"slices with the label {IMPORTED}"
-        yield code.finding(kind, namespace, name, field="spec.type", message=message, expected=expected)
+        yield ClusterCode.ServiceImportWithoutSlices.about(service_import, "spec.type", message, expected)
 
 
 def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) -> Iterator[Finding]:
@@ -282,7 +273,7 @@ def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) 
     message = f"{cluster} is no cluster of ServiceImport {service_import.key}, but a slice was imported from it"
     expected = f"a cluster that the status of the ServiceImport lists: {', '.join(known)}"
     field = f"metadata.labels[{SOURCE_CLUSTER}]"
-    yield _about(endpoint_slice, ClusterCode.ImportWithoutCluster, field, message, expected)
+    yield ClusterCode.ImportWithoutCluster.about(endpoint_slice, field, message, expected)
 
 
 def left_behind(
@@ -303,21 +294,19 @@ def left_behind(
         if pod is None or pod.finished or (pod.addresses and not {*endpoint.addresses} & {*pod.addresses}):
             gone.append(f"{key} with {address_text(endpoint.addresses[0])}")
     if gone:
-        more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
-        message = f"left behind by the mirroring controller: there is no Pod {gone[0]}{more}"
+        message = f"left behind by the mirroring controller: there is no Pod {gone[0]}{and_more(len(gone))}"
         code, field = ClusterCode.SliceLeftBehind, f"metadata.labels[{MANAGED_BY}]"
-        yield _about(endpoint_slice, code, field, message, "only slices of the Service's selector")
+        yield code.about(endpoint_slice, field, message, "only slices of the Service's selector")
 
 
 def without_address(service: Service | ServiceImport) -> Iterator[Finding]:
     """Yield a finding if the name of a Service or ServiceImport exists, but has no records: there is no address."""
     if service.headless or service.cluster_ips or (isinstance(service, Service) and service.alias is not None):
         return
-    code, kind = ClusterCode.NameWithoutAddress, type(service).__name__
     is_import = isinstance(service, ServiceImport)
     field, headless = ("spec.ips", "type: Headless") if is_import else ("spec.clusterIP", "clusterIP: None")
-    message, expected = f"the name has no records: no address is written in the {kind}", f"an address, or {headless}"
-    yield code.finding(kind, service.namespace, service.name, field=field, message=message, expected=expected)
+    message = f"the name has no records: no address is written in the {type(service).__name__}"
+    yield ClusterCode.NameWithoutAddress.about(service, field, message, f"an address, or {headless}")
 
 
 def location_findings(
@@ -335,16 +324,14 @@ def location_findings(
         why = f": there is no Node {endpoint.node}"
     elif not nodes_known and endpoint.pod is not None:
         why = f": no PodLocator locates {endpoint.pod_key(endpoint_slice.namespace)}"
-    whole = "object" if endpoint_slice.kind == ENDPOINTS else "slice"
-    more = f" (and {len(unlocated) - 1} more in this {whole})" if len(unlocated) > 1 else ""
+    where = " in this object" if endpoint_slice.kind == ENDPOINTS else " in this slice"
     field, expected = (
         (".nodeName", "the name of a Node, a targetRef") if nodes_known else (".targetRef", "a pod with a PodLocator")
     )
-    yield _about(
+    yield ClusterCode.EndpointWithoutLocation.about(
         endpoint_slice,
-        ClusterCode.EndpointWithoutLocation,
         "subsets" if endpoint_slice.kind == ENDPOINTS else f"endpoints[{unlocated[0]}]{field}",
-        f"endpoint without location{why}{more}",
+        f"endpoint without location{why}{and_more(len(unlocated), where)}",
         f"{expected}, a zone, or --subnet",
     )
 
@@ -352,8 +339,3 @@ def location_findings(
 def is_located(location: Location) -> bool:
     """Whether a location has more than the cluster, and the hostname that a node's name stands for."""
     return bool(location.labels.keys() - {HOSTNAME, CLUSTER})
-
-
-def _about(endpoint_slice: EndpointSlice, code: ClusterCode, field: str, message: str, expected: str) -> Finding:
-    namespace, name = endpoint_slice.namespace, endpoint_slice.name
-    return code.finding(endpoint_slice.kind, namespace, name, field=field, message=message, expected=expected)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -42,34 +42,25 @@ def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> 
 
 
 def living_endpoints(slices: Iterable[EndpointSlice]) -> list[Endpoints]:
-    """Return the endpoints of each of a Service's slices, less the addresses that the living have from the dying.
-
-    Where an endpoint that terminates has the address of one that does not, its pod is dead, and the address is used
-    again.
-    """
+    """Return the endpoints of each of a Service's slices, less the addresses that the living have from the dying."""
     all_of_them = [endpoint_slice.endpoints for endpoint_slice in slices]
-    if not any(map(any_terminating, all_of_them)):
+    living = living_addresses(all_of_them)
+    if not living:
         return all_of_them
-    living = _living_addresses(all_of_them)
     return [
-        tuple(left for endpoint in endpoints if (left := _less(endpoint, living)) is not None)
+        tuple(left for endpoint in endpoints if (left := less(endpoint, living)) is not None)
         for endpoints in all_of_them
     ]
 
 
-def living_positions(endpoints: Endpoints, slices: Iterable[EndpointSlice]) -> Iterator[tuple[int, Endpoint]]:
-    """Yield those of the *endpoints* of one slice that are left in ``living_endpoints``, with their positions in it.
+def living_addresses(all_of_them: Collection[Endpoints]) -> set[tuple[str | None, bytes]]:
+    """Return the addresses of the endpoints in a Service's slices that do not terminate, each with its cluster.
 
-    *slices* are all of the Service.
+    Where an endpoint that terminates has one of them, its pod is dead, and the address is used again. If none
+    terminates, the result is empty: nobody loses an address.
     """
-    dying = any_terminating(endpoints)
-    living = _living_addresses([endpoint_slice.endpoints for endpoint_slice in slices]) if dying else set()
-    for position, endpoint in enumerate(endpoints):
-        if (left := _less(endpoint, living)) is not None:
-            yield position, left
-
-
-def _living_addresses(all_of_them: Iterable[Endpoints]) -> set[tuple[str | None, bytes]]:
+    if not any(map(any_terminating, all_of_them)):
+        return set()
     return {
         (endpoint.cluster, address)
         for endpoints in all_of_them
@@ -79,7 +70,7 @@ def _living_addresses(all_of_them: Iterable[Endpoints]) -> set[tuple[str | None,
     }
 
 
-def _less(endpoint: Endpoint, living: set[tuple[str | None, bytes]]) -> Endpoint | None:
+def less(endpoint: Endpoint, living: Container[tuple[str | None, bytes]]) -> Endpoint | None:
     """Return what is left of an endpoint without the addresses that the *living* have from it, None if nothing is."""
     if not endpoint.terminating:
         return endpoint

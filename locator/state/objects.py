@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
-from locator.endpoints import EndpointRows, nodes_of, target_nodes_of
+from locator.endpoints import EndpointRows, nodes_of, pod_keys, target_nodes_of
 from locator.index import Index, Packing
 from locator.model import (
     KINDS,
+    ZONE,
     EndpointSlice,
     Namespace,
     Node,
@@ -24,7 +25,7 @@ from locator.model import (
 
 K = TypeVar("K", bound=Object)
 
-NAMESPACE, SERVICE, NODE, IMPORT = "namespace", "service", "node", "import"  # index names
+NAMESPACE, SERVICE, NODE, IMPORT, UNPLACED = "namespace", "service", "node", "import", "unplaced"  # index names
 
 NAMESPACED: tuple[
     type[Pod | PodLocator | Service | ServicePolicy | EndpointSlice | ServiceExport | ServiceImport], ...
@@ -56,13 +57,18 @@ class Objects:
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
-        functions = {SERVICE: _service, NODE: _nodes, **({IMPORT: _import} if slices_by_import else {})}
+        self._nodes: Index[str, Node] = Index(zone=_zone)
+        functions: dict[str, Callable[[EndpointSlice], Iterable[Hashable]]] = {
+            **{SERVICE: _service, NODE: _nodes, UNPLACED: _unplaced},
+            **({IMPORT: _import} if slices_by_import else {}),
+        }
         self._slices: Index[str, EndpointSlice] = Index(**functions)
         self._pods_locate, self._follows_pods = pods_locate, pods_locate or locators
-        self._awaited: dict[str, tuple[str, ...]] = {}  # by slice: the pods that it depends on
-        self._awaiting: Index[str, tuple[str, ...]] = Index(pod=tuple)  # slices by those pods
-        self._unsettled: set[str] = set()  # slices that may depend on other pods by now
+        self._depended_on: dict[str, tuple[str, ...]] = {}  # by slice: the pods that it depends on
+        self._depending: Index[str, tuple[str, ...]] = Index(pod=tuple)  # slices by those pods
+        self._marked: set[str] = set()  # slices that may depend on other pods by now
         self._indices: dict[type[Object], Index[str, Any]] = {
+            Node: self._nodes,
             Service: self._services,
             ServicePolicy: self._policies,
             EndpointSlice: self._slices,
@@ -84,7 +90,7 @@ class Objects:
         if kind in self._indices:
             self._indices[kind].move(key, before, after)
         if kind is EndpointSlice:
-            self._unsettled.add(key)
+            self._marked.add(key)
 
     def add_pods(self, pods: Mapping[str, Pod]) -> None:
         """Record many pods that are new, by key."""
@@ -132,6 +138,14 @@ class Objects:
         existing.update(self._services.values(NAMESPACE))
         return existing
 
+    def zones(self) -> Set[str]:
+        """Return the zones of all nodes, "" if one has none."""
+        return self._nodes.values("zone")
+
+    def nodes_in(self, zone: str) -> Collection[str]:
+        """Return the nodes in a zone, and for "" those that have none."""
+        return self._nodes.keys("zone", zone)
+
     def policies_in(self, namespace: str) -> list[ServicePolicy]:
         """Return the policies of a namespace, sorted by key."""
         policies = self.of(ServicePolicy)
@@ -153,52 +167,64 @@ class Objects:
         """Return the slices with an endpoint on a node."""
         return self._slices.keys(NODE, node)
 
-    def slices_awaiting(self, pod: str) -> Collection[str]:
-        """Return the slices with an endpoint for which it matters what is known of its pod, as of the last ``settle``.
+    def unplaced_addresses(self) -> Collection[bytes]:
+        """Return the addresses whose places may say where endpoints of Services are: those of endpoints without a node.
 
-        It does not while the Node that the endpoint names is known, and the pod has the endpoint's address.
+        Endpoints that ``joined_endpoints`` makes one have the addresses of all of them.
         """
-        return self._awaiting.keys("pod", pod)
+        return self._slices.values(UNPLACED)
 
-    def awaited_pods(self) -> Collection[str]:
-        """Return the pods for which ``slices_awaiting`` returns any slice."""
-        return self._awaiting.values("pod")
+    def slices_unplaced_at(self, address: bytes) -> Collection[str]:
+        """Return the slices with an endpoint at one of the ``unplaced_addresses``."""
+        return self._slices.keys(UNPLACED, address)
 
-    def awaited_on(self, node: str) -> list[str]:
-        """Return those of the ``awaited_pods`` that are on a node, as their Pods or their PodLocators say."""
+    def slices_depending_on(self, pod: str) -> Collection[str]:
+        """Return the slices with an endpoint for which it matters what is known of a pod, as of ``follow_pods``.
+
+        It does not matter while the Node that the endpoint names is known, and the pod has the endpoint's address.
+        """
+        return self._depending.keys("pod", pod)
+
+    def pods_depended_on(self) -> Collection[str]:
+        """Return the pods for which ``slices_depending_on`` returns any slice."""
+        return self._depending.values("pod")
+
+    def pods_depended_on_at(self, node: str) -> list[str]:
+        """Return those of the ``pods_depended_on`` that are on a node, as their Pods or their PodLocators say."""
         kinds = self.of(Pod), self.of(PodLocator)
-        return [key for key in self.awaited_pods() for known in kinds if key in known and known[key].node == node]
+        return [key for key in self.pods_depended_on() for known in kinds if key in known and known[key].node == node]
 
-    def unsettle(self, slices: Iterable[str]) -> None:
+    def mark_slices(self, slices: Iterable[str]) -> None:
         """Note that some slices may depend on other pods than before: a Node or a pod came, went or changed."""
-        self._unsettled.update(slices)
+        self._marked.update(slices)
 
-    def settle(self, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> None:
+    def follow_pods(self, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> None:
         """Find out which pods the changed slices depend on.
 
         *pods_at* returns the key of the only running pod that has each of some addresses, or anything else.
         """
-        unsettled, self._unsettled = self._unsettled, set()
-        for key in unsettled if self._follows_pods else ():
+        marked, self._marked = self._marked, set()
+        for key in marked if self._follows_pods else ():
             known = self.of(EndpointSlice).get(key)
-            before, after = self._awaited.pop(key, ()), () if known is None else self._awaited_by(known, pods_at)
+            before, after = self._depended_on.pop(key, ()), () if known is None else self._pods_of(known, pods_at)
             if after:
-                self._awaited[key] = after
+                self._depended_on[key] = after
             if after != before:
-                self._awaiting.move(key, before, after)
+                self._depending.move(key, before, after)
 
-    def _awaited_by(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> tuple[str, ...]:
+    def _pods_of(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> tuple[str, ...]:
+        """Return the pods that a slice depends on."""
         nodes, pods = self.of(Node), self.of(Pod)
         has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
-        rows, prefix = known.endpoints, f"{known.namespace}/"
+        rows = known.endpoints
         if isinstance(rows, EndpointRows):
             if not rows.pods:
                 return ()
-            if nodes.keys() >= set(rows.nodes):  # as nearly always
-                names = map(prefix.__add__, rows.pods.split("\n"))
-                if not has_to_be_of_pod or pods_at(rows.each_address()) == list(names):
-                    return ()
-        awaited: dict[str, None] = {}
+            if nodes.keys() >= set(rows.nodes) and (  # as nearly always
+                not has_to_be_of_pod or pods_at(rows.each_address()) == pod_keys(rows, known.namespace)
+            ):
+                return ()
+        depended_on: dict[str, None] = {}
         for endpoint in rows:
             key = endpoint.pod_key(known.namespace)
             if key is None:
@@ -206,12 +232,16 @@ class Objects:
             pod = pods.get(key) if has_to_be_of_pod else None
             is_of_pod = not has_to_be_of_pod or (pod is not None and set(endpoint.addresses) <= set(pod.addresses))
             if endpoint.node not in nodes or not is_of_pod:
-                awaited[key] = None
-        return tuple(awaited)
+                depended_on[key] = None
+        return tuple(depended_on)
 
 
 def _namespace(namespaced: Service | ServicePolicy) -> Iterable[str]:
     return (namespaced.namespace,)
+
+
+def _zone(node: Node) -> Iterable[str]:
+    return (node.labels.get(ZONE, ""),)
 
 
 def _service(endpoint_slice: EndpointSlice) -> Iterable[str]:
@@ -227,3 +257,12 @@ def _import(endpoint_slice: EndpointSlice) -> Iterable[str]:
 def _nodes(endpoint_slice: EndpointSlice) -> Iterable[str]:
     endpoints = endpoint_slice.endpoints
     return [*(node for node in nodes_of(endpoints) if node is not None), *target_nodes_of(endpoints)]
+
+
+def _unplaced(endpoint_slice: EndpointSlice) -> Iterable[bytes]:
+    rows = endpoint_slice.endpoints if endpoint_slice.service is not None else ()
+    if isinstance(rows, EndpointRows) and None not in rows.nodes:  # as nearly always
+        return ()
+    # An endpoint on a node may be joined with one on none that has one of its addresses. So it brings the others.
+    either = (endpoint for endpoint in rows if endpoint.node is None or len(endpoint.addresses) > 1)
+    return [address for endpoint in either for address in endpoint.addresses]

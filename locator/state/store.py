@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
-from locator.endpoints import addresses_of_pod, addresses_on, all_addresses, any_hints
-from locator.index import Index
+from locator.endpoints import addresses_on, all_addresses, any_hints, endpoints_of_pod
 from locator.ip import Network
 from locator.model import (
     KINDS,
@@ -116,10 +115,6 @@ class Store:
             exports=exports, imports=imports, nodes_by_name=nodes_by_name,
         )  # fmt: skip
         self._endpoint_locator = EndpointLocator(self._locations)
-        # By Service: the addresses that say where its endpoints are, and those of the Services that are compiled now.
-        self._asked: dict[str, tuple[bytes, ...]] = {}
-        self._asked_now: dict[str, set[bytes]] = {}
-        self._asking: Index[str, tuple[bytes, ...]] = Index(address=tuple)  # Services by those addresses
         self._checks = Checks(
             self._objects, self._locations, self._endpoint_locator.locate, self.kinds, default_keys or {}
         )
@@ -139,6 +134,7 @@ class Store:
         self._changed = self._namespaces_changed = True
         self._forwarders_changed = False
         self._lacks: frozenset[str] = frozenset()
+        self._pods_partial = True  # whether there may be more Pods in the cluster
         self._services_changed: set[str] = set()
         self._snapshot: Snapshot | None = None
         self.settings = repr((
@@ -181,7 +177,9 @@ class Store:
         if isinstance(delta, Drop):
             return self._drop(delta.kind, delta.key)
         lacks = self._lacks | {delta.kind.__name__} if delta.lacks else self._lacks - {delta.kind.__name__}
-        differs, self._lacks = lacks != self._lacks, lacks
+        pods_partial = delta.partial if delta.kind is Pod and Pod in self.kinds else self._pods_partial
+        differs = (lacks, pods_partial) != (self._lacks, self._pods_partial)
+        self._lacks, self._pods_partial = lacks, pods_partial
         self._changed |= differs
         return self.replace(delta.kind, delta.objects) or differs
 
@@ -205,8 +203,8 @@ class Store:
         self._objects.add_pods(pods)
         visible = self._locate_by_pods and self._addresses.add_pods(pods)
         if self._locate_by_pods:
-            self._mark_filled(address for pod in pods.values() for address in pod.addresses)
-        for key in [key for key in self._objects.awaited_pods() if key in pods]:
+            self._mark_subnet_labels(address for pod in pods.values() for address in pod.addresses)
+        for key in [key for key in self._objects.pods_depended_on() if key in pods]:
             visible = self._mark_endpoints_of(key) or visible
         if self._pod_names:
             for key, pod in pods.items():
@@ -276,14 +274,14 @@ class Store:
         return True
 
     def _update_node(self, key: str, before: Node | None, after: Node | None) -> bool:
-        self._checks.check_node(key, after)
+        self._checks.mark_node(before, after)
         if self._addresses.update_node(key, before, after):
             self._among_clusters.mark_nodes((key,))
             for slice_key in self._objects.slices_on(key):
                 self._mark_relocated(slice_key, addresses_on(self._objects.of(EndpointSlice)[slice_key].endpoints, key))
             if before is None or after is None:
-                self._objects.unsettle(self._objects.slices_on(key))
-            for pod in self._objects.awaited_on(key):
+                self._objects.mark_slices(self._objects.slices_on(key))
+            for pod in self._objects.pods_depended_on_at(key):
                 self._mark_endpoints_of(pod)
         return True
 
@@ -359,21 +357,22 @@ class Store:
 
     def _mark_endpoints_of(self, pod: str) -> bool:
         """Note what depends on a pod, or on its PodLocator, by its key; return whether something does."""
-        slices = [key for key in self._objects.slices_awaiting(pod) if key in self._objects.of(EndpointSlice)]
+        slices = [key for key in self._objects.slices_depending_on(pod) if key in self._objects.of(EndpointSlice)]
         for key in slices:
             known = self._objects.of(EndpointSlice)[key]
-            self._mark_relocated(key, addresses_of_pod(known.endpoints, known.namespace, pod))
-        self._objects.unsettle(slices)
+            endpoints = endpoints_of_pod(known.endpoints, known.namespace, pod)
+            self._mark_relocated(key, all_addresses(tuple(endpoints)))
+        self._objects.mark_slices(slices)
         return bool(slices)
 
     def _mark_addresses_of_pod(self, before: Pod | PodLocator | None, after: Pod | PodLocator | None) -> None:
         """Note what depends on the addresses of a pod, as its Pod or its PodLocator says them."""
         had, has = (((), None) if known is None else (known.addresses, _finished(known)) for known in (before, after))
         if had != has:
-            self._objects.unsettle(self._addresses.slices_at(had[0]))
-            self._mark_filled((*had[0], *has[0]))
+            self._objects.mark_slices(self._addresses.slices_at(had[0]))
+            self._mark_subnet_labels((*had[0], *has[0]))
 
-    def _mark_filled(self, addresses: Iterable[bytes]) -> None:
+    def _mark_subnet_labels(self, addresses: Iterable[bytes]) -> None:
         """Note that each of a pod's addresses may say what the labels of its endpoints' node lack."""
         for key in {*self._addresses.slices_at(addresses)} if self._locations.subnets else ():
             if (known := self._objects.of(EndpointSlice).get(key)) is not None:
@@ -416,13 +415,12 @@ class Store:
         for part in (self._objects, self._addresses, self._pod_addresses):
             part.pack()
         before = self._snapshot or self._empty
-        self._objects.settle(self._addresses.pods_at)
+        self._objects.follow_pods(self._addresses.pods_at)
         addresses = self._endpoint_locator.book = self._address_book(book_of(before), now)
-        self._mark_asking(book_of(before), addresses)
+        self._mark_unplaced(book_of(before), addresses)
         changes = self._compiled_changes(before.services)
         services = mapping_after(before.services, changes)
         unready = self._unready_after(before.unready, services)
-        self._follow_asked()
         exported = self._among_clusters.exported_after(before.exported, services, self._services_changed)
         self._checks.mark_services(self._services_changed)
         self._services_changed = set()
@@ -431,7 +429,7 @@ class Store:
             namespaces=self._namespaces() if self._namespaces_changed else before.namespaces,
             addresses=addresses,
             serial=int(now),
-            findings=self._checks.all_findings(services, self._lacks),
+            findings=self._checks.all_findings(services, self._lacks, pods_partial=self._pods_partial),
             object_counts={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_addresses.namespaces_after(before.pod_namespaces),
@@ -479,36 +477,24 @@ class Store:
         self._checks.set_forwarders(self._dns_services.text if missing else None)
         return after
 
-    def _mark_asking(self, before: AddressBook, after: AddressBook) -> None:
-        """Note which Services have endpoints that are where their addresses are, if these have other places now."""
-        asked = self._asking.values("address")
-        if after is before or not asked:
+    def _mark_unplaced(self, before: AddressBook, after: AddressBook) -> None:
+        """Note which slices have endpoints that are where their addresses are, if these have other places now."""
+        unplaced = self._objects.unplaced_addresses()
+        if self._snapshot is None or after is before or not unplaced:  # the first time, all slices are new
             return
         changes = after.changes_since(before)
-        moved = {address for address, _ in changes.places if address in asked}
+        moved = {address for address, _ in changes.places if address in unplaced}
         if changes.networks:
             networks = PrefixTable(dict.fromkeys(changes.networks, True))
-            moved.update(address for address in asked if networks.find(address))
-        for service in {service for address in moved for service in self._asking.keys("address", address)}:
-            self._services_changed.add(service)
-            self._checks.mark_slices(known.key for known in self._objects.slices_of(service))
-
-    def _follow_asked(self) -> None:
-        """Note which addresses say where the endpoints of the Services are that were compiled."""
-        asked, self._asked_now = self._asked_now, {}
-        for key, addresses in asked.items():
-            before, after = self._asked.pop(key, ()), tuple(sorted(addresses))
-            if after:
-                self._asked[key] = after
-            if after != before:
-                self._asking.move(key, before, after)
+            moved.update(address for address in unplaced if networks.find(address))
+        for key in {key for address in moved for key in self._objects.slices_unplaced_at(address)}:
+            self._mark_relocated(key, ())
 
     def _compiled_changes(self, before: Mapping[str, CompiledService]) -> dict[str, CompiledService | None]:
         """Return the Services that differ from *before*, None for one that is deleted or no longer served."""
         changes: dict[str, CompiledService | None] = {}
         for key in self._services_changed:
             known = before.get(key)
-            self._endpoint_locator.asked = self._asked_now[key] = set()
             after = self._compiled(key, known)
             if after is not known:
                 changes[key] = after
@@ -524,7 +510,6 @@ class Store:
         for key in self._services_changed:
             known = before.get(key, ())
             slices = self._objects.slices_of(key)
-            self._endpoint_locator.asked = self._asked_now[key]
             after = unready_endpoints(services.get(key), slices, self._endpoint_locator, known)
             if after is not known:
                 changes[key] = after or None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
 from locator.model import CLUSTER, Finding, Service
-from locator.topology.constraint_findings import about, counts, decides
+from locator.topology.constraint_findings import counts, decides
 from locator.topology.constraints import (
     ANNOTATION,
     MEANT,
@@ -46,7 +46,7 @@ def advice(
     for key in keys:
         message = f"no ready endpoint has the label {key}: nobody gets any"
         expected = "endpoints on nodes with this label"
-        yield about(service, ClusterCode.KeyOnNoEndpoint, SOURCE_FIELDS[declaration.source], message, expected)
+        yield ClusterCode.KeyOnNoEndpoint.about(service, SOURCE_FIELDS[declaration.source], message, expected)
     if not keys and not is_federated(service):  # else there are endpoints in other clusters, too
         yield from _nothing_to_choose(service, declaration, endpoints)
 
@@ -66,7 +66,7 @@ def _not_heard(service: Service, declaration: Declaration, declarations: Sequenc
         if later is not declaration and later.source in MEANT and later.unheard is None:
             invalid = "" if later.error is None else f" (it is invalid, too: {later.error})"
             message = f"not heard: {source_text(declaration)} comes first{invalid}"
-            yield about(service, ClusterCode.SourceNotHeard, SOURCE_FIELDS[later.source], message, "one source")
+            yield ClusterCode.SourceNotHeard.about(service, SOURCE_FIELDS[later.source], message, "one source")
 
 
 def _nothing_to_choose(
@@ -77,12 +77,12 @@ def _nothing_to_choose(
         return
     if len(endpoints) == 1:
         message = "nothing to choose: only one endpoint is ready"
-        yield about(service, ClusterCode.SingleEndpoint, field, message, "several endpoints")
+        yield ClusterCode.SingleEndpoint.about(service, field, message, "several endpoints")
         return
     value = endpoints[0].location.value(key)
     if value is not None and all(located.location.value(key) == value for located in endpoints):
         message = f"nothing to choose: all {len(endpoints)} ready endpoints have {key}={value}"
-        yield about(service, ClusterCode.EndpointsInOneDomain, field, message, "endpoints in several domains")
+        yield ClusterCode.EndpointsInOneDomain.about(service, field, message, "endpoints in several domains")
 
 
 def source_text(declaration: Declaration) -> str:

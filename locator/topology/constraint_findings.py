@@ -62,15 +62,15 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         yield from _asked_of_peers(service, declarations)
     if TOPOLOGY_KEYS in service.annotations and not trimmed(service.annotations[TOPOLOGY_KEYS]):
         expected = "label keys, or no annotation"
-        yield about(service, ClusterCode.EmptyTopologyKeys, SOURCE_FIELDS[ANNOTATION], "empty annotation", expected)
+        yield ClusterCode.EmptyTopologyKeys.about(service, SOURCE_FIELDS[ANNOTATION], "empty annotation", expected)
     if min_endpoints(service) is None:
         message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
         field = f"metadata.annotations[{MIN_ENDPOINTS}]"
-        yield about(service, ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
+        yield ClusterCode.InvalidMinEndpoints.about(service, field, message, "a whole number from 1")
     health = service.annotations.get(HEALTH)
     if health is not None and health_check(health) is None:
         message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
-        yield about(service, ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
+        yield ClusterCode.InvalidHealth.about(service, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     yield from _unknown_names(service)
     yield from _unknown_values(service)
 
@@ -87,7 +87,7 @@ def _asked_of_peers(service: Service, declarations: Sequence[Declaration]) -> It
     for source, field in fields.items():
         if source in asked:
             message = f"constraint without effect: {asked[source].without_effect}"
-            yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, f"the annotation {TOPOLOGY_KEYS}")
+            yield ClusterCode.ConstraintWithoutEffect.about(service, field, message, f"the annotation {TOPOLOGY_KEYS}")
 
 
 def _unknown_values(service: Service) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _unknown_values(service: Service) -> Iterator[Finding]:
     for where, name, value in switches:
         if value not in (None, "true", "false"):
             message = f"{value!r} counts as false"
-            yield about(service, ClusterCode.UnknownAnnotation, f"metadata.{where}[{name}]", message, "true or false")
+            yield ClusterCode.UnknownAnnotation.about(service, f"metadata.{where}[{name}]", message, "true or false")
 
 
 def _unknown_names(service: Service) -> Iterator[Finding]:
@@ -108,7 +108,7 @@ def _unknown_names(service: Service) -> Iterator[Finding]:
         (nearest,) = difflib.get_close_matches(name, (*ANNOTATIONS, OPT_IN_LABELS[0]), 1, 0.0)
         meant = "label" if nearest in OPT_IN_LABELS else "annotation"
         expected = nearest if meant == kind else f"the {meant} {nearest}"
-        yield about(service, ClusterCode.UnknownAnnotation, f"metadata.{kind}s[{name}]", f"unknown {kind}", expected)
+        yield ClusterCode.UnknownAnnotation.about(service, f"metadata.{kind}s[{name}]", f"unknown {kind}", expected)
 
 
 def _constraint_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
@@ -120,12 +120,12 @@ def _constraint_findings(service: Service, declarations: Sequence[Declaration]) 
         elif service.headless and declaration.without_effect is not None:
             message = f"constraint without effect: {declaration.without_effect}"
             expected = f"the annotation {TOPOLOGY_KEYS}"
-            yield about(service, ClusterCode.ConstraintWithoutEffect, SOURCE_FIELDS[POLICY], message, expected)
+            yield ClusterCode.ConstraintWithoutEffect.about(service, SOURCE_FIELDS[POLICY], message, expected)
             return
     if declaration is None or declaration.source not in MEANT:
         if MIN_ENDPOINTS in service.annotations and not counts(service):
             field, message = f"metadata.annotations[{MIN_ENDPOINTS}]", f"without effect: {NOT_HEADLESS}"
-            yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, "clusterIP: None")
+            yield ClusterCode.ConstraintWithoutEffect.about(service, field, message, "clusterIP: None")
         return
     field = SOURCE_FIELDS[declaration.source]
     error = declaration.error
@@ -137,10 +137,10 @@ def _constraint_findings(service: Service, declarations: Sequence[Declaration]) 
         if declaration.source == POLICY:
             code = ClusterCode.InvalidServicePolicy
             expected = f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"
-        yield about(service, code, field, f"invalid constraint: {error}", expected)
+        yield code.about(service, field, f"invalid constraint: {error}", expected)
     elif not counts(service):
         message = f"constraint without effect: {declaration.without_effect}"
-        yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, "clusterIP: None")
+        yield ClusterCode.ConstraintWithoutEffect.about(service, field, message, "clusterIP: None")
 
 
 _INVALID = {ClusterCode.InvalidTopologyKeys.name, ClusterCode.InvalidServicePolicy.name}
@@ -155,22 +155,8 @@ def policy_findings(policy: ServicePolicy, selected: Sequence[Service]) -> Itera
     """Yield a finding if *policy* chooses nothing; *selected* are the Services that it selects."""
     if not selected:
         message = "policy without effect: it selects no Service"
-        yield about(policy, ClusterCode.PolicySelectsNothing, "spec.serviceSelector", message)
+        yield ClusterCode.PolicySelectsNothing.about(policy, "spec.serviceSelector", message)
     elif not any(map(counts, selected)):
         message = "policy without effect: it selects no headless Service"
         expected = "a Service with clusterIP: None"
-        yield about(policy, ClusterCode.ConstraintWithoutEffect, "spec.serviceSelector", message, expected)
-
-
-def about(
-    item: Service | ServicePolicy,
-    code: ClusterCode,
-    field: str,
-    message: str,
-    expected: str = "",
-    *,
-    severity: str | None = None,
-) -> Finding:
-    """Return a finding about a Service or a policy; *severity* is the code's own unless given."""
-    kind, namespace, name = type(item).__name__, item.namespace, item.name
-    return code.finding(kind, namespace, name, field=field, message=message, expected=expected, severity=severity)
+        yield ClusterCode.ConstraintWithoutEffect.about(policy, "spec.serviceSelector", message, expected)

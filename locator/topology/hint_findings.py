@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
 from locator.ip import address_text
-from locator.model import HOSTNAME, ZONE, Finding, Service
-from locator.topology.constraint_findings import about
+from locator.model import HOSTNAME, ZONE, Finding, Service, listed
 from locator.topology.constraints import HINTS, SOURCE_FIELDS, TOPOLOGY_KEYS, TOPOLOGY_MODE, Declaration
 from locator.topology.hints import names_for
 from locator.topology.selection import LocatedEndpoint
@@ -30,12 +29,12 @@ def incomplete_hints(
     word = "zone" if key == ZONE else "node"
     message = (
         f"hints count for nobody: {len(lacking)} of {len(endpoints)} ready endpoints have none for a {word}: "
-        f"{_listed([_described(located) for located in lacking])}"
+        f"{listed([_described(located) for located in lacking], NAMED)}"
     )
     is_zoneless = key == ZONE and any(located.location.value(ZONE) is None for located in lacking)
     why = "which needs a node with a zone" if is_zoneless else "not at some alone"
     code, expected = ClusterCode.HintsIncomplete, f"hints at each ready endpoint, {why}"
-    yield about(service, code, SOURCE_FIELDS[HINTS], message, expected)
+    yield code.about(service, SOURCE_FIELDS[HINTS], message, expected)
 
 
 def hint_advice(
@@ -48,7 +47,7 @@ def hint_advice(
     if hints.in_vain and not _any_hints(endpoints):
         message = "topology mode Auto without effect: Kubernetes has given no ready endpoint a hint"
         field, expected = f"metadata.annotations[{TOPOLOGY_MODE}]", "spec.trafficDistribution, or the annotation "
-        yield about(service, ClusterCode.AutoWithoutHints, field, message, f"{expected}{TOPOLOGY_KEYS}")
+        yield ClusterCode.AutoWithoutHints.about(service, field, message, f"{expected}{TOPOLOGY_KEYS}")
     elif hints.effective and hints.unheard is None:
         yield from _elsewhere(service, endpoints)
 
@@ -61,11 +60,9 @@ def _elsewhere(service: Service, endpoints: Sequence[LocatedEndpoint]) -> Iterat
         if zone is not None and named and zone not in named
     ]
     if elsewhere:
-        message = (
-            f"hints of {len(elsewhere)} of {len(endpoints)} ready endpoints name other zones: {_listed(elsewhere)}"
-        )
-        expected = "hints for the zones of their nodes"
-        yield about(service, ClusterCode.HintsElsewhere, SOURCE_FIELDS[HINTS], message, expected)
+        message = f"hints of {len(elsewhere)} of {len(endpoints)} ready endpoints name other zones"
+        message, expected = f"{message}: {listed(elsewhere, NAMED)}", "hints for the zones of their nodes"
+        yield ClusterCode.HintsElsewhere.about(service, SOURCE_FIELDS[HINTS], message, expected)
 
 
 def _in_turn(declarations: Sequence[Declaration]) -> Declaration | None:
@@ -86,8 +83,3 @@ def _described(located: LocatedEndpoint) -> str:
     endpoint = located.endpoint
     name = endpoint.pod or address_text(endpoint.addresses[0])
     return f"{name} on node {endpoint.node}" if endpoint.node else name
-
-
-def _listed(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return f"{', '.join(texts[:NAMED])}{more}"

@@ -11,7 +11,6 @@ from locator.bounded_map import BoundedMap
 from locator.finding_codes import ClusterCode
 from locator.labels import nearest_label_key
 from locator.model import CLUSTER, ERROR, SUCCESSORS, WARNING, Finding, Location, Service, ServicePolicy
-from locator.topology.constraint_findings import about
 from locator.topology.constraints import POLICY, REQUIRED, SOURCE_FIELDS, Declaration
 from locator.topology.selection import ANY
 
@@ -54,7 +53,7 @@ def service_key_findings(
     severity = WARNING if declaration.constraint.soft else ERROR
     for key, nearest in carried.missing(declaration.constraint.keys, locations):
         field = SOURCE_FIELDS[declaration.source]
-        yield about(service, ClusterCode.KeyOnNoNode, field, _message(key), nearest, severity=severity)
+        yield ClusterCode.KeyOnNoNode.about(service, field, _message(key), nearest, severity=severity)
 
 
 def policy_key_findings(
@@ -63,7 +62,7 @@ def policy_key_findings(
     """Yield a finding if no node carries the key of a valid policy; *locations* are those of its endpoints."""
     severity = ERROR if policy.mode == REQUIRED else WARNING
     for key, nearest in carried.missing([policy.topology_key], locations):
-        yield about(policy, ClusterCode.KeyOnNoNode, "spec.topology.key", _message(key), nearest, severity=severity)
+        yield ClusterCode.KeyOnNoNode.about(policy, "spec.topology.key", _message(key), nearest, severity=severity)
 
 
 def default_key_findings(defaults: Mapping[str, Sequence[str]], carried: CarriedKeys) -> Iterator[Finding]:

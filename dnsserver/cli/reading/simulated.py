@@ -25,7 +25,6 @@ from locator.finding_codes import ClusterCode
 from locator.model import ZONE, ClientPod, EndpointSlice, Finding
 from locator.state.findings import LACKING, nearness_findings
 from locator.state.snapshot import Snapshot
-from locator.topology.constraint_findings import about
 from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS, in_effect
 from locator.topology.key_findings import CarriedKeys, service_key_findings
 
@@ -87,7 +86,7 @@ def constraint_findings(simulation: Simulation, reading: Reading, world: World, 
             if declaration.source != ANNOTATION and changes.annotations[key].get(TOPOLOGY_KEYS) is not None:
                 message = f"--with is not heard: {declaration.source} is heard before an annotation"
                 field = f"metadata.annotations[{TOPOLOGY_KEYS}]"
-                yield about(compiled.service, ClusterCode.SourceNotHeard, field, message)
+                yield ClusterCode.SourceNotHeard.about(compiled.service, field, message)
 
 
 def _nearness_findings(simulation: Simulation, reading: Reading, world: World) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from locator.model import (
     Finding,
     Object,
     Pod,
+    and_more,
     by_kind,
     kind_of,
     object_key,
@@ -85,7 +86,8 @@ class Dump(Struct):
     def batch(self) -> DeltaBatch:
         """Return the dump as the batch of a source: it replaces all objects and all findings."""
         deltas = [
-            Replace(kind, rows, lacks=kind.__name__ in self.lacks) for kind, rows in by_kind(self.objects).items()
+            Replace(kind, rows, lacks=kind.__name__ in self.lacks, partial=True)
+            for kind, rows in by_kind(self.objects).items()
         ]
         return DeltaBatch(deltas, {"dump": self.findings}, files=self.origins)
 
@@ -199,7 +201,7 @@ class _Reading:
         if before is not None and before != item:
             namespace, _, own_name = key.rpartition("/")
             message = "the same object occurs twice; the later one counts"
-            finding = ClusterCode.ObjectTwice.finding(kind, namespace, own_name, field="", message=message)
+            finding = ClusterCode.ObjectTwice.finding(kind, namespace, own_name, message=message)
             self._find(replace(finding, file=origin.file, line=origin.line))
         self.objects[kind, key] = item
         if not isinstance(item, Pod):
@@ -211,13 +213,10 @@ class _Reading:
 
 def _misplaced(group: str, kind: str, own_group: str, number: int, origin: Origin) -> Finding:
     found = f"{group or 'v1'} found" if group else "apiVersion v1, or none, found"
-    more = f" (and {number - 1} more)" if number > 1 else ""
     return ClusterCode.PassedOver.finding(
         kind,
-        "",
-        "",
         field="apiVersion",
-        message=f"not read: {found}{more}",
+        message=f"not read: {found}{and_more(number)}",
         expected=f"a version of {own_group}, as in apiVersion: {own_group}/v1" if own_group else "apiVersion: v1",
         line=origin.line,
         file=origin.file,
@@ -230,9 +229,7 @@ def _passed_over(reason: Skipped, origins: Sequence[Origin]) -> Finding:
     more = [f"{documents} documents"] if documents > 1 else []
     more += [f"and {len(others)} more file{'s' if len(others) > 1 else ''}"] if others else []
     message = f"not read: {reason.found}" + (f" ({', '.join(more)})" if more else "")
-    return ClusterCode.PassedOver.finding(
-        "", "", "", field="", message=message, expected=reason.expected, line=origins[0].line, file=file
-    )
+    return ClusterCode.PassedOver.finding(message=message, expected=reason.expected, line=origins[0].line, file=file)
 
 
 def _nothing_in(inputs: Sequence[Input]) -> str:
