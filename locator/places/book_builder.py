@@ -244,8 +244,7 @@ class BookBuilder:
                 place = on_node[pod.node] = self._shared_place(location, POD)
                 yield address, place
             else:
-                location, by_locator = self._locations.of_pod(pod)
-                yield address, self._shared_place(location, POD_LOCATOR if by_locator else POD)
+                yield address, self._shared_place(*self._locations.of_pod(pod))
 
     def _shared_place(self, location: Location, located_by: str) -> Place:
         place = self._places.get((location, located_by))
@@ -274,8 +273,7 @@ class BookBuilder:
         """Return the holder of an address that decides before pod CIDRs do, None without one."""
         locations, keys = self._locations, self._pod_keys.keys("address", address)
         if (pod := self._pod_at(address, keys)) is not None:
-            location, by_locator = locations.of_pod(pod)
-            return Held(location, POD_LOCATOR if by_locator else POD, pod)
+            return Held(*locations.of_pod(pod), pod)
         if (locator := self._locator_at(address)) is not None:
             return Held(locations.of_locator(locator), POD_LOCATOR, locator)
         if names := self._node_names.keys("address", address):

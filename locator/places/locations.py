@@ -23,6 +23,7 @@ from locator.model import (
     in_cluster,
     object_key,
 )
+from locator.places.address_book import POD, POD_LOCATOR
 from locator.places.address_map import PrefixTable
 from locator.places.label_keys import LabelKeys
 
@@ -90,20 +91,19 @@ class Locations:
         """Return the location of a node, None if no such Node is known."""
         return None if name is None else self._nodes.get(name)
 
-    def of_pod(self, pod: Pod) -> tuple[Location, bool]:
-        """Return the location of a pod, and whether it comes from the PodLocator alone."""
-        location = self._nodes.get(pod.node) if pod.node is not None else None
-        if location is not None:
-            return self.filled(location, pod.addresses), False
-        location = self._by_locator(pod)
-        if location is not None:
-            return self.filled(location, pod.addresses), True
-        return self._own_word(pod.node, {}, self.cluster), False
+    def of_pod(self, pod: Pod) -> tuple[Location, str]:
+        """Return the location of a pod, and what tells it: ``POD``, or ``POD_LOCATOR`` for the PodLocator alone."""
+        if (location := self.of_node(pod.node)) is not None:
+            return self.filled(location, pod.addresses), POD
+        if (location := self._by_locator(pod)) is not None:
+            return self.filled(location, pod.addresses), POD_LOCATOR
+        return self._own_word(pod.node, {}, self.cluster), POD
 
     def _by_locator(self, pod: Pod) -> Location | None:
-        locator = self._locators.get(pod.key) if self._locators else None
-        told = locator is not None and locator.node == pod.node and locator.labels
-        return self.shared(locator.node, locator.labels) if locator is not None and told else None
+        locator = self._locators.get(pod.key)
+        if locator is None or locator.node != pod.node or not locator.labels:
+            return None
+        return self.shared(locator.node, locator.labels)
 
     def of_locator(self, locator: PodLocator) -> Location:
         """Return the location of the pod that a PodLocator describes."""
