@@ -153,20 +153,20 @@ class _Object(Struct):
     metadata: Witness
 
 
-class _Event(Struct):
-    object: _Object
+class _Seen(Struct):
+    """An object, or a watch event with its ``object``; no kind that topodns reads has such a field."""
+
+    metadata: Witness = Witness()
+    object: _Object | None = None
 
 
-_OBJECT, _EVENT = Decoder(_Object), Decoder(_Event)  # created on import, since threads share them
+_SEEN = Decoder(_Seen)  # created on import, since threads share it
 
 
 def witness_untrusted(raw: Raw | bytes) -> Witness:
     """Return an object, or that of a watch event, as a witness; one without a name if it is none. Never raises."""
     try:
-        return _EVENT.decode(raw).object.metadata
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    try:
-        return _OBJECT.decode(raw).metadata
+        seen = _SEEN.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Witness()
+    return seen.metadata if seen.object is None else seen.object.metadata
