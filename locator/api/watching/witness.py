@@ -34,12 +34,12 @@ from locator.api.watching.versions import precedes, version_order
 KEPT = 4  # objects of a kind: what changed last is often deleted next, and another one is then the witness
 
 
-class Finding(Enum):
+class CheckResult(Enum):
     """What the API server's answer to a check means."""
 
     AS_KNOWN = "as known"
     GONE = "gone"  # deleted, or not yet made
-    UNKNOWN = "unknown"  # of a kind without objects there is one
+    NOT_EMPTY = "not empty"  # of a kind of which topodns knows no object there is one
     LOST = "lost"  # the server has another history than topodns
 
 
@@ -72,14 +72,14 @@ class Check(NamedTuple):
             path = f"{base}/namespaces/{namespace}/{resource}"
         return path, {"fieldSelector": f"metadata.name={name}"}
 
-    def judge(self, found: Witness | None) -> Finding:
+    def judge(self, found: Witness | None) -> CheckResult:
         """Return what *found*, the object that the API server has, means."""
         if found is None:
-            return Finding.GONE if self.witness.name and not self.gone else Finding.AS_KNOWN
+            return CheckResult.GONE if self.witness.name and not self.gone else CheckResult.AS_KNOWN
         if not self.witness.name:
-            return Finding.UNKNOWN
+            return CheckResult.NOT_EMPTY
         contradicts = (found.uid == self.witness.uid) == self.gone or precedes(found.version, self.witness.version)
-        return Finding.LOST if contradicts else Finding.AS_KNOWN
+        return CheckResult.LOST if contradicts else CheckResult.AS_KNOWN
 
 
 class Change(NamedTuple):
