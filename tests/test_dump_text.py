@@ -17,8 +17,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.api import dump, yaml_text
-from locator.api.decoding import RESOURCES_BY_GROUP_KIND
+from locator.api import yaml_text
 from locator.api.dump import Entry, ListOf, Skipped, Unread, entries
 from locator.api.dump_text import NotADump, unpacked
 from locator.model import ERROR, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Service
@@ -487,4 +486,3 @@ def test_an_error_in_one_object_is_no_end() -> None:
     found = read(text)
     findings = [(line, item.severity) for line, item in found if isinstance(item, Finding)]
     assert findings == [(3, ERROR), (4, ERROR), (6, ERROR)] and len(objects_in(found)) == 1
-    assert dump.services_by_endpoints([]) == set() and RESOURCES_BY_GROUP_KIND

@@ -388,7 +388,7 @@ class BookBuilder:
         for held in self._endpoints.kept_at(address):
             location = self._locations.node_of_endpoint(held.slice.namespace, held.endpoint)
             if held.endpoint.ready and location is not None:
-                found.append((held.text, location.node))
+                found.append((endpoint_text(held.slice), location.node))
         for holder, node in found:
             if node is not None and self._locations.of_node(node) is not None:
                 yield Evidence(holder, node)

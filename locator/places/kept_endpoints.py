@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from locator.endpoints import (
@@ -45,11 +46,6 @@ class EndpointHolder(NamedTuple):
     def pod(self) -> str | None:
         """The key of the pod behind the endpoint, None if there is no pod."""
         return self.endpoint.pod_key(self.slice.namespace)
-
-    @property
-    def text(self) -> str:
-        """What people call the endpoint."""
-        return endpoint_text(self.slice)
 
 
 class KeptEndpoints:
@@ -146,7 +142,7 @@ class KeptEndpoints:
     def kept_at(self, address: bytes) -> list[EndpointHolder]:
         """Return the kept endpoints that have an address, the first of which decides."""
         holders = [found for found in self._at(address) if self._obstacle(found, address) is None]
-        return sorted(holders, key=lambda found: found.rank) if len(holders) > 1 else holders
+        return sorted(holders, key=attrgetter("rank")) if len(holders) > 1 else holders
 
     def addresses_of(self, found: EndpointHolder) -> tuple[bytes, ...]:
         """Return the addresses of an endpoint in all kept slices of its Service, as its answers join them."""
@@ -180,7 +176,7 @@ class KeptEndpoints:
 
     def overlooked(self, address: bytes) -> str:
         """Say which endpoint has an address and is not kept, and what would make it count; empty if there is none."""
-        for found in sorted(self._at(address), key=lambda found: found.rank):
+        for found in sorted(self._at(address), key=attrgetter("rank")):
             if (obstacle := self._obstacle(found, address)) is not None:
                 return f"{found.slice.kind} {found.slice.namespace}/{found.slice.name} has it, but {obstacle}"
         return ""

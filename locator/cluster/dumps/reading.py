@@ -27,6 +27,7 @@ from locator.model import (
     Finding,
     Object,
     Pod,
+    Service,
     by_kind,
     kind_of,
     object_key,
@@ -198,10 +199,12 @@ class _Reading:
 
     def dump(self) -> Dump:
         """Return all that was read."""
-        served = dump.services_by_endpoints(self.objects.values())
+        every = self.objects.values()
+        services = {item.key for item in every if isinstance(item, Service)}
+        sliced = {item.service_key for item in every if isinstance(item, EndpointSlice) and item.kind != ENDPOINTS}
 
         def counts(kind: str, key: str) -> bool:
-            return kind != ENDPOINTS or key in served
+            return kind != ENDPOINTS or (key in services and key not in sliced)
 
         for (group, kind), origin in self._misplaced.items():
             self._find(_misplaced(group, kind, self._kinds[kind], self._unread[group, kind], origin))
