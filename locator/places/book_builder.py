@@ -8,7 +8,7 @@ kept endpoint whose slice says where it is. The order of updates makes no differ
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Set
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
@@ -367,7 +367,7 @@ class BookBuilder:
             if nodes is None:
                 yield self.nodes_at(address)
                 continue
-            pod = pods.get(key) if key.__class__ is str else None
+            pod = None if key is None else pods.get(key)
             if only_endpoints or (pod is not None and pod.node == node and not pod.host_network):  # nearly always
                 yield nodes
             else:
@@ -400,9 +400,9 @@ class BookBuilder:
         for key in self._locator_keys.keys("node", node):
             yield from self._locators[key].addresses
 
-    def pods_at(self, addresses: Iterable[bytes]) -> list[Any]:
-        """Return the key of the one running pod that has each of some addresses, anything else if it is not one."""
-        return self._pod_keys.only_each("address", addresses)
+    def pods_at(self, addresses: Iterable[bytes]) -> list[str | None]:
+        """Return the key of the one running pod that has each of some addresses, None if it is not one."""
+        return [self._pod_keys.only("address", address) for address in addresses]
 
     def slices_at(self, addresses: Iterable[bytes]) -> Iterator[str]:
         """Yield the keys of the slices with an endpoint at some addresses, as of the last book."""

@@ -173,10 +173,10 @@ class Objects:
         """Note that some slices may depend on other pods than before: a Node or a pod came, went or changed."""
         self._unsettled.update(slices)
 
-    def settle(self, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> None:
+    def settle(self, pods_at: Callable[[Iterable[bytes]], list[str | None]]) -> None:
         """Find out which pods the changed slices depend on.
 
-        *pods_at* returns the key of the only running pod that has each of some addresses, or anything else.
+        *pods_at* returns the key of the only running pod that has each of some addresses, or None.
         """
         unsettled, self._unsettled = self._unsettled, set()
         for key in unsettled if self._follows_pods else ():
@@ -187,7 +187,9 @@ class Objects:
             if after != before:
                 self._awaiting.move(key, before, after)
 
-    def _awaited_by(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> tuple[str, ...]:
+    def _awaited_by(
+        self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[str | None]]
+    ) -> tuple[str, ...]:
         nodes, pods = self.of(Node), self.of(Pod)
         has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
         rows, prefix = known.endpoints, f"{known.namespace}/"
