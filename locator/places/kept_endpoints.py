@@ -128,8 +128,7 @@ class KeptEndpoints:
 
     def is_kept(self, known: EndpointSlice) -> bool:
         """Whether Kubernetes' own controller keeps a slice."""
-        service = self._services.get(known.service_key or "") if known.managed else None
-        return service is not None and service.selects_pods
+        return self._obstacle_of_slice(known) is None
 
     def only_node_at(self, address: bytes) -> tuple[str, EndpointSlice] | None:
         """Return the node, as its kept slice says, of the only endpoint at an address; None may mean anything else."""
@@ -183,7 +182,15 @@ class KeptEndpoints:
 
     def _obstacle(self, found: EndpointHolder, address: bytes) -> str | None:
         """Say why an endpoint does not count, None if it is kept."""
-        known = found.slice
+        if (obstacle := self._obstacle_of_slice(found.slice)) is not None:
+            return obstacle
+        pod = None if found.pod is None else self._pods.get(found.pod)
+        if pod is not None and not self._has_address(pod, address):
+            return f"its pod {pod.key} does not have the address"
+        return None
+
+    def _obstacle_of_slice(self, known: EndpointSlice) -> str | None:
+        """Say why no endpoint of a slice counts, None if Kubernetes' own controller keeps it."""
         service = self._services.get(known.service_key or "")
         if service is None:
             wanted = "kubernetes.io/service-name of a Service with a selector"
@@ -198,9 +205,6 @@ class KeptEndpoints:
             )
         if not known.managed:
             return f"does not locate clients without the label {MANAGED_BY}: {SLICE_CONTROLLER}"
-        pod = None if found.pod is None else self._pods.get(found.pod)
-        if pod is not None and not self._has_address(pod, address):
-            return f"its pod {pod.key} does not have the address"
         return None
 
     def _at(self, address: bytes) -> list[EndpointHolder]:
