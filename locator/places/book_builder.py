@@ -153,7 +153,7 @@ class BookBuilder:
         """Record a change of a slice, which was *before* (None: it did not exist)."""
         self._endpoints.update_slice(key, before)
         for known in (before, self._slices.get(key)) if self._locations.subnets else ():
-            if known is not None and any(map(self._locations.may_be_filled, nodes_of(known.endpoints))):
+            if known is not None and any(map(self._locations.may_lack_labels, nodes_of(known.endpoints))):
                 self.mark_addresses(self._endpoints.addresses_beside(known))
 
     def mark_addresses(self, addresses: Iterable[bytes]) -> None:
@@ -195,13 +195,13 @@ class BookBuilder:
             book = before.with_changes({}, cidrs, distrusted_cidrs=self._cidrs.distrusted)
             trust_changed |= self._forwarders.addresses  # one without an object of its own is located by its block
             if had_endpoints:  # a CIDR that came or went decides whether the word of a slice counts in it
-                addresses.update(dict.fromkeys(self._told_in(cidrs, before)))
+                addresses.update(dict.fromkeys(self._stated_in(cidrs, before)))
         else:
             book = before
         places = self._changed_places(before, book, {**addresses, **dict.fromkeys(trust_changed)})
         return book.with_changes(places, {}, distrusted_cidrs=book.distrusted_cidrs) if places else book
 
-    def _told_in(self, networks: Iterable[Network], before: AddressBook) -> Iterator[bytes]:
+    def _stated_in(self, networks: Iterable[Network], before: AddressBook) -> Iterator[bytes]:
         """Yield the addresses in some networks that nothing but an endpoint may locate."""
         for network in networks:
             for address in self._endpoints.addresses_in(network):
@@ -236,7 +236,7 @@ class BookBuilder:
             key = key_of("address", address)
             pod = None if key is None else pods[key]
             if pod is None or pod.host_network:
-                held = self._held(address) or (None if cidrs.find(address) else self._told(address))
+                held = self._held(address) or (None if cidrs.find(address) else self._stated_by_slice(address))
                 yield address, None if held is None else self._shared_place(held.location, held.located_by)
             elif (place := on_node.get(pod.node)) is not None:  # as nearly always: one pod, on a node that is known
                 yield address, place
@@ -257,7 +257,7 @@ class BookBuilder:
     def holder(self, address: bytes) -> str:
         """See ``Holders``."""
         try:
-            held = self._held(address) or self._told(address)
+            held = self._held(address) or self._stated_by_slice(address)
         except KeyError:  # an index still has the key
             return ""
         return "" if held is None else held.text
@@ -279,7 +279,9 @@ class BookBuilder:
         if names := self._node_names.keys("address", address):
             name = max(names)
             if (node_location := locations.of_node(name)) is not None:
-                return Held(locations.filled(node_location, self._addresses_with(address, keys)), NODE, name)
+                return Held(
+                    locations.with_subnet_labels(node_location, self._addresses_with(address, keys)), NODE, name
+                )
         if keys:  # pods on their node's network, at an address that the Node does not list
             pod = max((self._pods[key] for key in keys), key=_age)
             return Held(locations.of_pod(pod)[0], NODE, pod.node)
@@ -295,7 +297,7 @@ class BookBuilder:
         for found in self._endpoints.kept_at(address):
             namespace, endpoint = found.slice.namespace, found.endpoint
             if (node_location := locations.node_of_endpoint(namespace, endpoint)) is not None:
-                if locations.may_be_filled(node_location.node):
+                if locations.may_lack_labels(node_location.node):
                     endpoint = replace(endpoint, addresses=self._endpoints.addresses_of(found))
                 return Held(locations.of_endpoint(namespace, endpoint), ENDPOINT, found.slice)
         return None
@@ -308,7 +310,7 @@ class BookBuilder:
             return max(pods, key=_age).addresses
         return next(map(self._endpoints.addresses_of, self._endpoints.kept_at(address)), (address,))
 
-    def _told(self, address: bytes) -> Held | None:
+    def _stated_by_slice(self, address: bytes) -> Held | None:
         """Return the kept endpoint on a Node that is not known whose slice says where an address is."""
         for found in self._endpoints.kept_at(address):
             location = self._locations.of_endpoint(found.slice.namespace, found.endpoint)

@@ -239,7 +239,9 @@ class PodCidrs:
         if cidr is None or (cidr != network and network not in self._subnets):
             return None
         owners = self._owners[cidr]
-        location = shared_location(self._locations.filled_in(owners[name], network) for name in sorted(owners))
+        location = shared_location(
+            self._locations.with_subnet_labels_in(owners[name], network) for name in sorted(owners)
+        )
         if len(owners) > 1 and location.known:
             location = self._locations.shared(location.node, location.labels)
         return Place(location, POD_CIDR, f"pod CIDR {network_text(cidr)} of {', '.join(sorted(owners))}")
