@@ -270,11 +270,7 @@ def with_address(endpoints: Endpoints, address: bytes) -> list[Endpoint]:
 def nodes_with(endpoints: Endpoints, address: bytes) -> list[str | None]:
     """Return the nodes of the endpoints that have an address."""
     if isinstance(endpoints, EndpointRows):
-        addresses, octets = endpoints.addresses, endpoints.octets
-        start = addresses.find(address)
-        if start % octets or addresses.find(address, start + 1) >= 0 or len(address) != octets:
-            return [endpoints.nodes[position] for position in endpoints.positions(address)]
-        return [endpoints.nodes[start // octets]]  # as nearly always
+        return [endpoints.nodes[position] for position in endpoints.positions(address)]
     return [endpoint.node for endpoint in endpoints if address in endpoint.addresses]
 
 

@@ -92,10 +92,6 @@ class Index(Generic[K, T]):
         present = self._tables[name].get(value)
         return None if present.__class__ is list or present.__class__ is dict else cast("K | None", present)
 
-    def only_each(self, name: str, values: Iterable[Hashable]) -> list[Any]:
-        """Do as ``only`` for many values, faster; instead of None it may return anything that is no key."""
-        return list(map(self._tables[name].get, values))
-
     def keys(self, name: str, value: Hashable) -> Collection[K]:
         """Return the keys of the objects that have *value*, in no particular order."""
         present = self._tables[name].get(value)

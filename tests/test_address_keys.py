@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from locator.ip import parse_address, parse_network
 from locator.places.address_keys import AddressKeys
+from tests.in_memory import addresses_in
 
 
 def ip(text: str) -> bytes:
@@ -48,4 +49,4 @@ def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
     first = AddressKeys().with_changes([("shop/web", [], before)])
     second = first.with_changes([("shop/web", before, held)])
     assert second.any_within(network) == expected
-    assert second.addresses() == held
+    assert addresses_in(second) == held

@@ -33,7 +33,7 @@ class Answers:
         self.answers = list(answers)
         self.readiness = [Readiness.READY]
         self.returns = Returns(self.ask)
-        self.doubters: list[Callable[[float], None]] = []
+        self.on_history_lost: list[Callable[[float], None]] = []
         self.takes = 0.0
         """The seconds that a check takes."""
         self.waited = list[float]()
@@ -64,7 +64,7 @@ class Restored:
 
     def __init__(self) -> None:
         self.returns = Returns(self.ask)
-        self.doubters: list[Callable[[float], None]] = []
+        self.on_history_lost: list[Callable[[float], None]] = []
         self.restored = False
         self.lists: list[str] = []
         self.watches: dict[str, Answer] = {}
@@ -132,7 +132,7 @@ def test_one_kind_that_shows_a_lost_history_speaks_for_all(
 
     trio.run(main)
     assert sorted(cluster.lists) == ["namespaces", "namespaces", "services", "services"]
-    assert not cluster.doubters
+    assert not cluster.on_history_lost
 
 
 def run(cluster: Answers, check: Callable[[Reflector, trio.MemoryReceiveChannel[DeltaBatch]], Awaitable[None]]) -> None:

@@ -17,8 +17,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.api import dump, yaml_text
-from locator.api.decoding import RESOURCES_BY_GROUP_KIND
+from locator.api import yaml_text
 from locator.api.dump import Entry, ListOf, Skipped, Unread, entries
 from locator.api.dump_text import NotADump, unpacked
 from locator.model import ERROR, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Service
@@ -177,6 +176,74 @@ def test_an_alias_of_what_it_is_in() -> None:
     """YAML could mean a circle, JSON cannot."""
     assert refused("kind: Node\nmetadata: &m {labels: *m}\n").startswith("line 2: no anchor &m before *m")
     assert refused("kind: A\nx: &x 1\n---\nkind: B\ny: *x\n").startswith("line 5: no anchor &x"), "of another document"
+
+
+@pytest.mark.parametrize(
+    ("text", "in_place"),
+    [
+        ("x: &c {team: 7}\nlabels: *c\n", "x: {team: 7}\nlabels: {team: '7'}\n"),
+        ("labels: &c {team: 7, n: }\nx: *c\n", "labels: {team: '7', n: ~}\nx: {team: 7, n: ~}\n"),
+        ("t: &t 7\nlabels: {team: *t}\nport: *t\n", "t: 7\nlabels: {team: '7'}\nport: 7\n"),
+        ("labels: {team: &t 7}\nport: *t\n", "labels: {team: '7'}\nport: 7\n"),
+        ("x: &c {team: 7}\nlabels: {<<: *c, b: 0x1f}\n", "x: {team: 7}\nlabels: {team: '7', b: '0x1f'}\n"),
+        ("labels: &c {team: 7}\nx: {<<: *c}\n", "labels: {team: '7'}\nx: {team: 7}\n"),
+        ("labels: {a: q, b: ~, <<: {a: 1, b: 2, c: 3}}\n", "labels: {a: q, b: ~, c: '3'}\n"),
+        (
+            "x: &x {a: 1, c: 5}\ny: &y {<<: *x, a: yes}\nlabels: *y\n",
+            "x: {a: 1, c: 5}\ny: {a: true, c: 5}\nlabels: {a: 'yes', c: '5'}\n",
+        ),
+        (
+            "x: &x {a: 1}\nlabels: {<<: [*x, {a: 2, b: 2}]}\ny: &l [*x]\nselector: {<<: *l}\n",
+            "x: {a: 1}\nlabels: {a: '1', b: '2'}\ny: [{a: 1}]\nselector: {a: '1'}\n",
+        ),
+        ("n: &n 7\nm: {*n : 1}\n", "n: 7\nm: {'7': 1}\n"),
+        ("m: {&n 7 : *n}\nlabels: {a: *n}\n", "m: {'7': 7}\nlabels: {a: '7'}\n"),
+    ],
+    ids=[
+        "mapping",
+        "mapping-from-labels",
+        "scalar",
+        "scalar-from-labels",
+        "merged",
+        "merged-from-labels",
+        "merged-in-place",
+        "merged-twice",
+        "merged-lists",
+        "key",
+        "anchored-key",
+    ],
+)
+def test_an_alias_means_what_stood_in_its_place(text: str, in_place: str) -> None:
+    """The values of labels are text, other numbers are not, wherever the anchor is."""
+    (found,), (expected,) = (list(yaml_text.documents(spelt.encode())) for spelt in (text, in_place))
+    assert json.loads(found.text) == json.loads(expected.text)
+
+
+KEYS = st.sampled_from(["labels", "annotations", "selector", "ports", "team"])
+SCALARS = st.sampled_from([7, 31, True, None, "a", "7", "on", -3])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_aliases_are_read_as_if_they_were_written_out(data: st.DataObject) -> None:
+    """What PyYAML prints with anchors means the same as without them."""
+    shared: list[Any] = []
+
+    def drawn(depth: int) -> Any:
+        if shared and data.draw(st.integers(0, 2)) == 0:
+            return data.draw(st.sampled_from(shared))
+        if depth == 0 or data.draw(st.booleans()):
+            return data.draw(SCALARS)
+        shared.append(made := {key: drawn(depth - 1) for key in data.draw(st.lists(KEYS, max_size=3, unique=True))})
+        return made
+
+    value = {key: drawn(3) for key in ("x", "labels", "spec")}
+    written_out = yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False)
+    found, expected = (
+        [json.loads(document.text) for document in yaml_text.documents(text.encode())]
+        for text in (yaml.safe_dump(value, sort_keys=False), written_out)
+    )
+    assert found == expected
 
 
 MERGED = """apiVersion: v1
@@ -487,4 +554,3 @@ def test_an_error_in_one_object_is_no_end() -> None:
     found = read(text)
     findings = [(line, item.severity) for line, item in found if isinstance(item, Finding)]
     assert findings == [(3, ERROR), (4, ERROR), (6, ERROR)] and len(objects_in(found)) == 1
-    assert dump.services_by_endpoints([]) == set() and RESOURCES_BY_GROUP_KIND

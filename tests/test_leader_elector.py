@@ -35,7 +35,7 @@ class FakeServer:
         self.lease: Item | None = None
         self.asked: list[tuple[str, str]] = []
         self.returns = Returns(self.is_ready)
-        self.doubters: list[Callable[[float], None]] = []
+        self.on_history_lost: list[Callable[[float], None]] = []
         self.refuse: Callable[[str, str], Refused | None] = lambda method, path: None
         self._lock = threading.Lock()
         self._version = 0

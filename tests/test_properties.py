@@ -34,7 +34,7 @@ from tests import api_objects, clusters, dns_queries, random_queries
 from tests.api_objects import HOSTNAME, Item
 from tests.clusters import SUBNETS, UNKNOWN_CLIENT, World
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
-from tests.in_memory import NOW, CountedResponder, settings_of, take_in, with_and_without_native
+from tests.in_memory import NOW, CountedResponder, addresses_in, settings_of, take_in, with_and_without_native
 from tests.outside import alias, said
 from tests.proxy_headers import LOCAL, proxied, proxy_header
 from tests.random_queries import Asked, asked, replied, without_header
@@ -398,7 +398,7 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
             for service in snapshot.services.values()
             for key in service.addresses
         },
-        "held": sorted(snapshot.service_addresses.addresses()),
+        "held": sorted(addresses_in(snapshot.service_addresses)),
         "pods": dict(snapshot.pod_namespaces.items()),
         "findings": sorted(map(str, snapshot.findings)),
         "objects": snapshot.object_counts,

@@ -46,7 +46,7 @@ from locator.state.store import Store
 from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
-from tests.in_memory import read_again
+from tests.in_memory import addresses_in, read_again
 from tests.unshrunk import unshrunk
 
 steady = settings(unshrunk, max_examples=150)
@@ -98,7 +98,7 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
         "distrusted": book.distrusted_cidrs,
         "namespaces": snapshot.namespaces,
         "holders": {
-            address: snapshot.service_addresses.of(address) for address in snapshot.service_addresses.addresses()
+            address: snapshot.service_addresses.of(address) for address in addresses_in(snapshot.service_addresses)
         },
         "pods": dict(snapshot.pod_namespaces.items()),
         "findings": snapshot.findings,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind, decode_un
 from locator.api.dump_text import COMMAND, NotADump
 from locator.api.yaml_text import NotYAML
 from locator.finding_codes import ClusterCode
-from locator.model import ENDPOINTS, WARNING, EndpointSlice, Finding, Object, Service
+from locator.model import WARNING, Finding, Object
 
 OBJECT = "a Kubernetes object or list, as 'kubectl get ... -o yaml' or '-o json' prints it"
 EXPECTED = f"expected {OBJECT}"
@@ -152,17 +152,6 @@ def entries(
         raise error from None
     except RecursionError:
         raise NotADump("nested too deeply") from None
-
-
-def services_by_endpoints(objects: Iterable[Object]) -> set[str]:
-    """Return the keys of the Services whose Endpoints count in a dump: those that have no EndpointSlice in it."""
-    services, sliced = set[str](), set[str | None]()
-    for item in objects:
-        if isinstance(item, Service):
-            services.add(item.key)
-        elif isinstance(item, EndpointSlice) and item.kind != ENDPOINTS:
-            sliced.add(item.service_key)
-    return services - sliced
 
 
 def _entries(document: _Document, resources: ByGroupKind) -> Iterator[Entry]:

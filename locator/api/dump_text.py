@@ -103,13 +103,11 @@ def text_of(data: bytes, file: str = "") -> bytes:
 
     Single octets may still be wrong: see ``cleaned``. *file* is named in commands, empty for standard input.
     """
-    for beginning, (what, command, does) in _PACKED.items():
-        if data.startswith(beginning):
-            if beginning == GZIP and _is_tar(zlib.decompressobj(wbits=31), data):
-                what, command, does = f"{_ARCHIVE[0]} {what}", *_ARCHIVE[1:]
-            raise NotADump(f"{what}, expected YAML or JSON; {shell(command, file)} {does}")
-    if data.startswith(TAR_WORD, TAR_AT):
-        what, command, does = _ARCHIVE
+    packed = next((packed for beginning, packed in _PACKED.items() if data.startswith(beginning)), None)
+    if packed is not None or data.startswith(TAR_WORD, TAR_AT):
+        what, command, does = packed or _ARCHIVE
+        if data.startswith(GZIP) and _is_tar(zlib.decompressobj(wbits=31), data):
+            what, command, does = f"{_ARCHIVE[0]} {what}", *_ARCHIVE[1:]
         raise NotADump(f"{what}, expected YAML or JSON; {shell(command, file)} {does}")
     if encoding := _wide(data):
         converts = shell(f"iconv -f {encoding} -t UTF-8 {{file}}", file)

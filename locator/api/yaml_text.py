@@ -1,8 +1,8 @@
 """Converts YAML to JSON, event by event, so that one decoder reads both and no tree of a whole dump is ever held.
 
 Scalars are read as kubectl reads them (YAML 1.1), but fractions stay text, and so do keys, the values of labels and
-other mappings of text, and y and n, which not all programs quote. Aliases and merge keys are obeyed. A key that stands
-twice in one mapping is an error.
+other mappings of text, and y and n, which not all programs quote. Aliases and merge keys are obeyed, and mean what
+stood in their place. A key that stands twice in one mapping is an error.
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ class NotYAML(ValueError):
         self.line = line
 
 
+# A value, and how its scalars are spelt, since an alias may stand where they are text: the text of a scalar, those in a
+# mapping by their keys, but for null (None if they are of no use), or a list of these for the items of a list.
+_Read = tuple[Any, str | dict[str, str] | list[Any] | None]
+
+
 class Document(NamedTuple):
     """One document as JSON, and the line on which it begins.
 
@@ -84,7 +89,7 @@ class _Reader:
 
     def __init__(self, text: bytes) -> None:
         self._next: Callable[[], Any] = yaml.CBaseLoader(text).get_event  # libyaml, which all wheels of PyYAML contain
-        self._anchors: dict[str, Any] = {}
+        self._anchors: dict[str, _Read] = {}
         self._sizes: dict[int, tuple[Any, int]] = {}  # of what has an anchor, by its id; holds it, so that the id stays
         self._aliased = 0
         self._line = 0  # on which the JSON is
@@ -116,9 +121,12 @@ class _Reader:
             items.append(lines + msgspec.json.encode(self._top(event)))
         return Raw(b"[" + b",".join(items) + b"]")
 
-    def _mapping(self, *, is_object: bool = False, is_root: bool = False, is_of_text: bool = False) -> dict[str, Any]:
+    def _mapping(
+        self, spelt: dict[str, str] | None = None, *, is_object: bool = False, is_root: bool = False
+    ) -> dict[str, Any]:
+        """Return a mapping; *spelt* gets its scalars as ``_Read`` has them."""
         mapping: dict[str, Any] = {}
-        merged: list[dict[str, Any]] | None = None
+        merged: list[_Read] | None = None
         read = self._next
         while True:
             event = read()
@@ -128,59 +136,76 @@ class _Reader:
             if key in mapping or (key == MERGE and merged is not None):
                 raise NotYAML(event.start_mark.line + 1, twice(key, between_documents=is_root))
             if key == MERGE and event.__class__ is ScalarEvent and (event.implicit[0] or event.tag == f"{_TAG}merge"):
-                event = read()
-                merged = self._sources(self._value(event), event)
+                merged = self._sources(read())
                 continue
             event = read()
             if event.__class__ is ScalarEvent and event.anchor is None:
-                meant = _scalar(event)
-                mapping[key] = event.value if is_of_text and meant is not None else meant
+                mapping[key] = meant = _scalar(event)
+                if spelt is not None and meant is not None:
+                    spelt[key] = event.value
             elif is_object and key == "items" and event.__class__ is SequenceStartEvent and event.anchor is None:
                 mapping[key] = self._items()
             else:
-                mapping[key] = self._value(event, is_of_text=key in _OF_TEXT)
-        for source in merged or ():
+                is_of_text = key in _OF_TEXT
+                value, as_spelt = self._read(event, spells=is_of_text)
+                if is_of_text and isinstance(as_spelt, dict):
+                    value = {**value, **as_spelt}
+                elif spelt is not None and isinstance(as_spelt, str) and value is not None:
+                    spelt[key] = as_spelt
+                mapping[key] = value
+        for source, as_spelt in merged or ():
+            if spelt is not None and isinstance(as_spelt, dict):
+                spelt.update((key, text) for key, text in as_spelt.items() if key not in mapping)
             mapping = {**source, **mapping}
         return mapping
 
-    def _value(self, event: Any, *, is_of_text: bool = False) -> Any:
+    def _value(self, event: Any) -> Any:
+        return self._read(event)[0]
+
+    def _read(self, event: Any, *, spells: bool = False) -> _Read:
+        """Return what stands here or, if it is an alias, elsewhere; *spells*: somebody asks how scalars are spelt."""
         kind = event.__class__
-        value: Any
-        if kind is ScalarEvent:
-            value = _scalar(event)
-        elif kind is MappingStartEvent:
-            value = self._mapping(is_of_text=is_of_text)
-        elif kind is AliasEvent:
+        if kind is AliasEvent:
             return self._alias(event)
+        spells = spells or event.anchor is not None
+        value: Any
+        spelt: Any
+        if kind is ScalarEvent:
+            value, spelt = _scalar(event), event.value
+        elif kind is MappingStartEvent:
+            spelt = {} if spells else None
+            value = self._mapping(spelt)
         else:
-            value, read = [], self._next
+            value, spelt, read = [], [], self._next
             while (item := read()).__class__ is not SequenceEndEvent:
-                value.append(self._value(item))
+                found, as_spelt = self._read(item, spells=spells)
+                value.append(found)
+                spelt.append(as_spelt)
         if event.anchor is not None:
-            self._anchors[event.anchor] = value
+            self._anchors[event.anchor] = value, spelt
             self._sizes[id(value)] = value, self._size(value)
-        return value
+        return value, spelt
 
     def _key(self, event: Any) -> str:
         line = event.start_mark.line + 1
         if event.__class__ is ScalarEvent:
-            self._anchors[str(event.anchor)] = event.value
+            self._anchors[str(event.anchor)] = _scalar(event), event.value
             return str(event.value)
-        key = self._alias(event) if event.__class__ is AliasEvent else None
+        key = self._alias(event)[1] if event.__class__ is AliasEvent else None
         if not isinstance(key, str):
             raise NotYAML(line, "a mapping or list found as a key, expected text")
         return key
 
-    def _alias(self, event: Any) -> Any:
+    def _alias(self, event: Any) -> _Read:
         """Return what an alias stands for. A reader that would write it out too often for its memory stops here."""
         line = event.start_mark.line + 1
         if event.anchor not in self._anchors:
             raise NotYAML(line, f"no anchor &{event.anchor} before *{event.anchor}, expected one")
-        value = self._anchors[event.anchor]
-        self._aliased += self._size(value)
+        found = self._anchors[event.anchor]
+        self._aliased += self._size(found[0])
         if self._aliased > ALIASED:
             raise NotYAML(line, f"too many aliases: they add more than {ALIASED >> 20} MiB to this file, expected few")
-        return value
+        return found
 
     def _size(self, value: Any) -> int:
         """Return about how many characters a value has as JSON."""
@@ -193,12 +218,13 @@ class _Reader:
             return 4 + sum(map(self._size, value))
         return 4 + len(value) if isinstance(value, str) else 8
 
-    def _sources(self, value: Any, event: Any) -> list[dict[str, Any]]:
+    def _sources(self, event: Any) -> list[_Read]:
         """Return the mappings to merge, the first of which counts first (https://yaml.org/type/merge.html)."""
-        sources = value if isinstance(value, list) else [value]
-        if not all(isinstance(source, dict) for source in sources):
+        value, spelt = self._read(event, spells=True)
+        sources: list[_Read] = list(zip(value, spelt, strict=True)) if isinstance(spelt, list) else [(value, spelt)]
+        if not all(isinstance(source, dict) for source, _ in sources):
             raise NotYAML(event.start_mark.line + 1, f"{MERGE} found without a mapping, expected one or a list of them")
-        return sources[:]
+        return sources
 
 
 def _scalar(event: Any) -> Any:

@@ -51,7 +51,7 @@ class ApiClient:
     """The pod's own namespace in a pod, otherwise the context's, otherwise "default"."""
     returns: Returns
     """Tells when the API server is back. Only one trio run may use it; threads may share everything else."""
-    doubters: list[Callable[[float], None]]
+    on_history_lost: list[Callable[[float], None]]
     """What to call, in that trio run, when the API server may have gone back to an older state since a time."""
 
     def __init__(self, *, kubeconfig: str | None = None, context: str | None = None) -> None:
@@ -66,7 +66,7 @@ class ApiClient:
         self._access = access
         self.host, self.namespace = access.host, access.namespace
         self.identity = identity_of(access.host, access.ca_file)
-        self.doubters = []
+        self.on_history_lost = []
         self.returns = Returns(partial(trio.to_thread.run_sync, self.readiness, abandon_on_cancel=True))
 
     def open(self, path: str, query: Mapping[str, str], *, silence: float) -> Stream:

@@ -82,12 +82,12 @@ class Reflector:
     async def run(self) -> None:
         """List and watch for ever. Failures are logged, shown as ``problem``, and tried again."""
         self.problem_since = self.lost_since = trio.current_time()
-        self._client.doubters.append(self._doubt)
+        self._client.on_history_lost.append(self._doubt)
         try:
             while True:
                 await self._list_or_watch()
         finally:
-            self._client.doubters.remove(self._doubt)
+            self._client.on_history_lost.remove(self._doubt)
 
     def _doubt(self, since: float) -> None:
         """List again, unless a list began *since*: another kind found that the API server may have gone back."""
@@ -113,7 +113,7 @@ class Reflector:
         if self._doubted:
             self._listwatch.doubt_history()
         elif self._listwatch.went_back:
-            for doubt in self._client.doubters:
+            for doubt in self._client.on_history_lost:
                 doubt(self._followed_until)
         if self._listwatch.restart_reason:
             self.restarts[self._listwatch.restart_reason] += 1

@@ -29,10 +29,6 @@ class AddressKeys:
         keys = self._keys.get(address)
         return keys if keys.__class__ is str else None
 
-    def addresses(self) -> set[bytes]:
-        """Return every address that an object has."""
-        return {address for address, _ in self._keys.items()}
-
     def within(self, network: Network) -> Iterator[bytes]:
         """Yield the addresses in *network* that an object has, in no order."""
         return (address for address, _ in self._keys.within(network))

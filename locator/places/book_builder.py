@@ -8,7 +8,7 @@ kept endpoint whose slice says where it is. The order of updates makes no differ
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Set
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
@@ -153,7 +153,7 @@ class BookBuilder:
         """Record a change of a slice, which was *before* (None: it did not exist)."""
         self._endpoints.update_slice(key, before)
         for known in (before, self._slices.get(key)) if self._locations.subnets else ():
-            if known is not None and any(map(self._locations.may_be_filled, nodes_of(known.endpoints))):
+            if known is not None and any(map(self._locations.may_lack_labels, nodes_of(known.endpoints))):
                 self.mark_addresses(self._endpoints.addresses_beside(known))
 
     def mark_addresses(self, addresses: Iterable[bytes]) -> None:
@@ -195,13 +195,13 @@ class BookBuilder:
             book = before.with_changes({}, cidrs, distrusted_cidrs=self._cidrs.distrusted)
             trust_changed |= self._forwarders.addresses  # one without an object of its own is located by its block
             if had_endpoints:  # a CIDR that came or went decides whether the word of a slice counts in it
-                addresses.update(dict.fromkeys(self._told_in(cidrs, before)))
+                addresses.update(dict.fromkeys(self._stated_in(cidrs, before)))
         else:
             book = before
         places = self._changed_places(before, book, {**addresses, **dict.fromkeys(trust_changed)})
         return book.with_changes(places, {}, distrusted_cidrs=book.distrusted_cidrs) if places else book
 
-    def _told_in(self, networks: Iterable[Network], before: AddressBook) -> Iterator[bytes]:
+    def _stated_in(self, networks: Iterable[Network], before: AddressBook) -> Iterator[bytes]:
         """Yield the addresses in some networks that nothing but an endpoint may locate."""
         for network in networks:
             for address in self._endpoints.addresses_in(network):
@@ -236,7 +236,7 @@ class BookBuilder:
             key = key_of("address", address)
             pod = None if key is None else pods[key]
             if pod is None or pod.host_network:
-                held = self._held(address) or (None if cidrs.find(address) else self._told(address))
+                held = self._held(address) or (None if cidrs.find(address) else self._stated_by_slice(address))
                 yield address, None if held is None else self._shared_place(held.location, held.located_by)
             elif (place := on_node.get(pod.node)) is not None:  # as nearly always: one pod, on a node that is known
                 yield address, place
@@ -244,8 +244,7 @@ class BookBuilder:
                 place = on_node[pod.node] = self._shared_place(location, POD)
                 yield address, place
             else:
-                location, by_locator = self._locations.of_pod(pod)
-                yield address, self._shared_place(location, POD_LOCATOR if by_locator else POD)
+                yield address, self._shared_place(*self._locations.of_pod(pod))
 
     def _shared_place(self, location: Location, located_by: str) -> Place:
         place = self._places.get((location, located_by))
@@ -258,7 +257,7 @@ class BookBuilder:
     def holder(self, address: bytes) -> str:
         """See ``Holders``."""
         try:
-            held = self._held(address) or self._told(address)
+            held = self._held(address) or self._stated_by_slice(address)
         except KeyError:  # an index still has the key
             return ""
         return "" if held is None else held.text
@@ -274,14 +273,15 @@ class BookBuilder:
         """Return the holder of an address that decides before pod CIDRs do, None without one."""
         locations, keys = self._locations, self._pod_keys.keys("address", address)
         if (pod := self._pod_at(address, keys)) is not None:
-            location, by_locator = locations.of_pod(pod)
-            return Held(location, POD_LOCATOR if by_locator else POD, pod)
+            return Held(*locations.of_pod(pod), pod)
         if (locator := self._locator_at(address)) is not None:
             return Held(locations.of_locator(locator), POD_LOCATOR, locator)
         if names := self._node_names.keys("address", address):
             name = max(names)
             if (node_location := locations.of_node(name)) is not None:
-                return Held(locations.filled(node_location, self._addresses_with(address, keys)), NODE, name)
+                return Held(
+                    locations.with_subnet_labels(node_location, self._addresses_with(address, keys)), NODE, name
+                )
         if keys:  # pods on their node's network, at an address that the Node does not list
             pod = max((self._pods[key] for key in keys), key=_age)
             return Held(locations.of_pod(pod)[0], NODE, pod.node)
@@ -297,7 +297,7 @@ class BookBuilder:
         for found in self._endpoints.kept_at(address):
             namespace, endpoint = found.slice.namespace, found.endpoint
             if (node_location := locations.node_of_endpoint(namespace, endpoint)) is not None:
-                if locations.may_be_filled(node_location.node):
+                if locations.may_lack_labels(node_location.node):
                     endpoint = replace(endpoint, addresses=self._endpoints.addresses_of(found))
                 return Held(locations.of_endpoint(namespace, endpoint), ENDPOINT, found.slice)
         return None
@@ -310,7 +310,7 @@ class BookBuilder:
             return max(pods, key=_age).addresses
         return next(map(self._endpoints.addresses_of, self._endpoints.kept_at(address)), (address,))
 
-    def _told(self, address: bytes) -> Held | None:
+    def _stated_by_slice(self, address: bytes) -> Held | None:
         """Return the kept endpoint on a Node that is not known whose slice says where an address is."""
         for found in self._endpoints.kept_at(address):
             location = self._locations.of_endpoint(found.slice.namespace, found.endpoint)
@@ -369,7 +369,7 @@ class BookBuilder:
             if nodes is None:
                 yield self.nodes_at(address)
                 continue
-            pod = pods.get(key) if key.__class__ is str else None
+            pod = None if key is None else pods.get(key)
             if only_endpoints or (pod is not None and pod.node == node and not pod.host_network):  # nearly always
                 yield nodes
             else:
@@ -390,7 +390,7 @@ class BookBuilder:
         for held in self._endpoints.kept_at(address):
             location = self._locations.node_of_endpoint(held.slice.namespace, held.endpoint)
             if held.endpoint.ready and location is not None:
-                found.append((held.text, location.node))
+                found.append((endpoint_text(held.slice), location.node))
         for holder, node in found:
             if node is not None and self._locations.of_node(node) is not None:
                 yield Evidence(holder, node)
@@ -402,9 +402,9 @@ class BookBuilder:
         for key in self._locator_keys.keys("node", node):
             yield from self._locators[key].addresses
 
-    def pods_at(self, addresses: Iterable[bytes]) -> list[Any]:
-        """Return the key of the one running pod that has each of some addresses, anything else if it is not one."""
-        return self._pod_keys.only_each("address", addresses)
+    def pods_at(self, addresses: Iterable[bytes]) -> list[str | None]:
+        """Return the key of the one running pod that has each of some addresses, None if it is not one."""
+        return [self._pod_keys.only("address", address) for address in addresses]
 
     def slices_at(self, addresses: Iterable[bytes]) -> Iterator[str]:
         """Yield the keys of the slices with an endpoint at some addresses, as of the last book."""

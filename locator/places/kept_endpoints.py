@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from locator.endpoints import (
@@ -45,11 +46,6 @@ class EndpointHolder(NamedTuple):
     def pod(self) -> str | None:
         """The key of the pod behind the endpoint, None if there is no pod."""
         return self.endpoint.pod_key(self.slice.namespace)
-
-    @property
-    def text(self) -> str:
-        """What people call the endpoint."""
-        return endpoint_text(self.slice)
 
 
 class KeptEndpoints:
@@ -132,8 +128,7 @@ class KeptEndpoints:
 
     def is_kept(self, known: EndpointSlice) -> bool:
         """Whether Kubernetes' own controller keeps a slice."""
-        service = self._services.get(known.service_key or "") if known.managed else None
-        return service is not None and service.selects_pods
+        return self._obstacle_of_slice(known) is None
 
     def only_node_at(self, address: bytes) -> tuple[str, EndpointSlice] | None:
         """Return the node, as its kept slice says, of the only endpoint at an address; None may mean anything else."""
@@ -146,7 +141,7 @@ class KeptEndpoints:
     def kept_at(self, address: bytes) -> list[EndpointHolder]:
         """Return the kept endpoints that have an address, the first of which decides."""
         holders = [found for found in self._at(address) if self._obstacle(found, address) is None]
-        return sorted(holders, key=lambda found: found.rank) if len(holders) > 1 else holders
+        return sorted(holders, key=attrgetter("rank")) if len(holders) > 1 else holders
 
     def addresses_of(self, found: EndpointHolder) -> tuple[bytes, ...]:
         """Return the addresses of an endpoint in all kept slices of its Service, as its answers join them."""
@@ -180,14 +175,22 @@ class KeptEndpoints:
 
     def overlooked(self, address: bytes) -> str:
         """Say which endpoint has an address and is not kept, and what would make it count; empty if there is none."""
-        for found in sorted(self._at(address), key=lambda found: found.rank):
+        for found in sorted(self._at(address), key=attrgetter("rank")):
             if (obstacle := self._obstacle(found, address)) is not None:
                 return f"{found.slice.kind} {found.slice.namespace}/{found.slice.name} has it, but {obstacle}"
         return ""
 
     def _obstacle(self, found: EndpointHolder, address: bytes) -> str | None:
         """Say why an endpoint does not count, None if it is kept."""
-        known = found.slice
+        if (obstacle := self._obstacle_of_slice(found.slice)) is not None:
+            return obstacle
+        pod = None if found.pod is None else self._pods.get(found.pod)
+        if pod is not None and not self._has_address(pod, address):
+            return f"its pod {pod.key} does not have the address"
+        return None
+
+    def _obstacle_of_slice(self, known: EndpointSlice) -> str | None:
+        """Say why no endpoint of a slice counts, None if Kubernetes' own controller keeps it."""
         service = self._services.get(known.service_key or "")
         if service is None:
             wanted = "kubernetes.io/service-name of a Service with a selector"
@@ -202,9 +205,6 @@ class KeptEndpoints:
             )
         if not known.managed:
             return f"does not locate clients without the label {MANAGED_BY}: {SLICE_CONTROLLER}"
-        pod = None if found.pod is None else self._pods.get(found.pod)
-        if pod is not None and not self._has_address(pod, address):
-            return f"its pod {pod.key} does not have the address"
         return None
 
     def _at(self, address: bytes) -> list[EndpointHolder]:

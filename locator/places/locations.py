@@ -23,6 +23,7 @@ from locator.model import (
     in_cluster,
     object_key,
 )
+from locator.places.address_book import POD, POD_LOCATOR
 from locator.places.address_map import PrefixTable
 from locator.places.label_keys import LabelKeys
 
@@ -90,24 +91,23 @@ class Locations:
         """Return the location of a node, None if no such Node is known."""
         return None if name is None else self._nodes.get(name)
 
-    def of_pod(self, pod: Pod) -> tuple[Location, bool]:
-        """Return the location of a pod, and whether it comes from the PodLocator alone."""
-        location = self._nodes.get(pod.node) if pod.node is not None else None
-        if location is not None:
-            return self.filled(location, pod.addresses), False
-        location = self._by_locator(pod)
-        if location is not None:
-            return self.filled(location, pod.addresses), True
-        return self._own_word(pod.node, {}, self.cluster), False
+    def of_pod(self, pod: Pod) -> tuple[Location, str]:
+        """Return the location of a pod, and what tells it: ``POD``, or ``POD_LOCATOR`` for the PodLocator alone."""
+        if (location := self.of_node(pod.node)) is not None:
+            return self.with_subnet_labels(location, pod.addresses), POD
+        if (location := self._by_locator(pod)) is not None:
+            return self.with_subnet_labels(location, pod.addresses), POD_LOCATOR
+        return self._own_word(pod.node, {}, self.cluster), POD
 
     def _by_locator(self, pod: Pod) -> Location | None:
-        locator = self._locators.get(pod.key) if self._locators else None
-        told = locator is not None and locator.node == pod.node and locator.labels
-        return self.shared(locator.node, locator.labels) if locator is not None and told else None
+        locator = self._locators.get(pod.key)
+        if locator is None or locator.node != pod.node or not locator.labels:
+            return None
+        return self.shared(locator.node, locator.labels)
 
     def of_locator(self, locator: PodLocator) -> Location:
         """Return the location of the pod that a PodLocator describes."""
-        return self.filled(self._node_of_locator(locator), locator.addresses)
+        return self.with_subnet_labels(self._node_of_locator(locator), locator.addresses)
 
     def _node_of_locator(self, locator: PodLocator) -> Location:
         return self.of_node(locator.node) or self.shared(locator.node, locator.labels)
@@ -121,7 +121,7 @@ class Locations:
             return self._own_word(endpoint.node, endpoint.slice_labels, endpoint.cluster or "")
         node = self.node_of_endpoint(namespace, endpoint)
         if node is not None:
-            return self._filled_for(endpoint.pod_key(namespace), node, endpoint.addresses)
+            return self._with_subnet_labels_for(endpoint.pod_key(namespace), node, endpoint.addresses)
         return self._own_word(endpoint.node, endpoint.slice_labels, self.cluster)
 
     def node_of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location | None:
@@ -161,30 +161,30 @@ class Locations:
             return found
         keys = [None if pod is None else f"{namespace}/{pod}" for pod in endpoints.pod_names()]
         addresses = zip(endpoints.each_address())
-        return list(map(self._filled_for, keys, found, addresses))
+        return list(map(self._with_subnet_labels_for, keys, found, addresses))
 
-    def _filled_for(self, pod_key: str | None, location: Location, addresses: Sequence[bytes]) -> Location:
-        """Return what ``filled`` does for an endpoint, whose pod may have more addresses than its slice says."""
+    def _with_subnet_labels_for(self, pod_key: str | None, location: Location, addresses: Sequence[bytes]) -> Location:
+        """Do as ``with_subnet_labels`` for an endpoint, whose pod may have more addresses than its slice says."""
         if not self.subnets:
             return location
         pod = None if pod_key is None else self.pods.get(pod_key) or self._locators.get(pod_key)
         is_of_pod = pod is not None and not (isinstance(pod, Pod) and pod.finished) and addresses[0] in pod.addresses
-        return self.filled(location, pod.addresses if pod is not None and is_of_pod else addresses)
+        return self.with_subnet_labels(location, pod.addresses if pod is not None and is_of_pod else addresses)
 
-    def may_be_filled(self, node: str | None) -> bool:
+    def may_lack_labels(self, node: str | None) -> bool:
         """Whether a subnet may say a label that a node lacks; a node that is not known may lack any."""
         location = self.of_node(node)
         return bool(self.subnets) and (location is None or not self._subnet_keys <= location.labels.keys())
 
-    def filled(self, location: Location, addresses: Iterable[bytes]) -> Location:
+    def with_subnet_labels(self, location: Location, addresses: Iterable[bytes]) -> Location:
         """Return a node's location with the labels that it lacks: those of the subnet of the first address in one."""
         if not self.subnets:
             return location
         told = next(filter(None, map(self.subnets.find, addresses)), None)
         return location if told is None else self._with_labels(location, told)
 
-    def filled_in(self, location: Location, network: Network) -> Location:
-        """Return what ``filled`` returns for each address of a network in which no smaller subnet is."""
+    def with_subnet_labels_in(self, location: Location, network: Network) -> Location:
+        """Return what ``with_subnet_labels`` returns for each address of a network in which no smaller subnet is."""
         told = self.subnets.find(network.address, network.length)
         return location if told is None else self._with_labels(location, told)
 

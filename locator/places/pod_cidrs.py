@@ -139,17 +139,13 @@ class PodCidrs:
         altered: set[Network] = set()
         doubtful: set[Network] = set()
         owners, confirmed = self._owners, self._confirmed
-        seen: dict[frozenset[str], Network] = {}  # the last one that each of these confirmed
         each = zip(self._owned.around_each(addresses), self._proofs.nodes_at_each(addresses), strict=True)
         for (address, around), nodes in each:
             if not self._contradicted and len(around) < 2:  # as nearly always
                 if not around:
                     continue
-                if seen.get(nodes) is around[0]:
-                    continue
                 if len(nodes) == 1 and nodes <= owners[around[0]].keys():
                     confirmed.add(around[0])
-                    seen[nodes] = around[0]
                     continue
             before, (after, confirming) = self._contradicted.get(address, ()), self._judged(address, nodes, around)
             confirmed.update(confirming)
@@ -243,7 +239,9 @@ class PodCidrs:
         if cidr is None or (cidr != network and network not in self._subnets):
             return None
         owners = self._owners[cidr]
-        location = shared_location(self._locations.filled_in(owners[name], network) for name in sorted(owners))
+        location = shared_location(
+            self._locations.with_subnet_labels_in(owners[name], network) for name in sorted(owners)
+        )
         if len(owners) > 1 and location.known:
             location = self._locations.shared(location.node, location.labels)
         return Place(location, POD_CIDR, f"pod CIDR {network_text(cidr)} of {', '.join(sorted(owners))}")

@@ -198,10 +198,10 @@ class Objects:
         """Note that some slices may depend on other pods than before: a Node or a pod came, went or changed."""
         self._marked.update(slices)
 
-    def follow_pods(self, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> None:
+    def follow_pods(self, pods_at: Callable[[Iterable[bytes]], list[str | None]]) -> None:
         """Find out which pods the changed slices depend on.
 
-        *pods_at* returns the key of the only running pod that has each of some addresses, or anything else.
+        *pods_at* returns the key of the only running pod that has each of some addresses, or None.
         """
         marked, self._marked = self._marked, set()
         for key in marked if self._follows_pods else ():
@@ -212,7 +212,7 @@ class Objects:
             if after != before:
                 self._depending.move(key, before, after)
 
-    def _pods_of(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> tuple[str, ...]:
+    def _pods_of(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[str | None]]) -> tuple[str, ...]:
         """Return the pods that a slice depends on."""
         nodes, pods = self.of(Node), self.of(Pod)
         has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client

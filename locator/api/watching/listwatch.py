@@ -29,7 +29,7 @@ from msgspec.json import Decoder
 from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
 from locator.api.deltas import DeltaBatch, DeltaBuilder
 from locator.api.watching.versions import precedes
-from locator.api.watching.witness import Check, Finding, Witnesses, witness_untrusted
+from locator.api.watching.witness import Check, CheckResult, Witnesses, witness_untrusted
 from locator.backoff import STEADY, STEADY_WATCH, Backoff
 
 PAGE = 500  # objects, as in client-go
@@ -272,15 +272,15 @@ class ListWatch:
         self._may_not_check = False
         found = witness_untrusted(page.items[0]) if page.items else None
         check, version = self._checks.pop(0), page.metadata.version or ""
-        finding = Finding.LOST if precedes(version, self._version) else check.judge(found)
-        if finding is Finding.GONE:
+        result = CheckResult.LOST if precedes(version, self._version) else check.judge(found)
+        if result is CheckResult.GONE:
             self._owed.add(check.witness.uid)
             self._owed_by = version
         else:
             self._checks = [each for each in self._checks if each.gone]
-        more = self._checks and (finding is not Finding.GONE or not self._checks[0].gone)
-        if finding in (Finding.LOST, Finding.UNKNOWN) or (finding is Finding.GONE and not more):
-            self.went_back = finding is Finding.LOST
+        more = self._checks and (result is not CheckResult.GONE or not self._checks[0].gone)
+        if result in (CheckResult.LOST, CheckResult.NOT_EMPTY) or (result is CheckResult.GONE and not more):
+            self.went_back = result is CheckResult.LOST
             self.doubt_history()
         elif not more:
             self._state = _State.WATCH

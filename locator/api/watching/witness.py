@@ -34,12 +34,12 @@ from locator.api.watching.versions import precedes, version_order
 KEPT = 4  # objects of a kind: what changed last is often deleted next, and another one is then the witness
 
 
-class Finding(Enum):
+class CheckResult(Enum):
     """What the API server's answer to a check means."""
 
     AS_KNOWN = "as known"
     GONE = "gone"  # deleted, or not yet made
-    UNKNOWN = "unknown"  # of a kind without objects there is one
+    NOT_EMPTY = "not empty"  # of a kind of which topodns knows no object there is one
     LOST = "lost"  # the server has another history than topodns
 
 
@@ -72,14 +72,14 @@ class Check(NamedTuple):
             path = f"{base}/namespaces/{namespace}/{resource}"
         return path, {"fieldSelector": f"metadata.name={name}"}
 
-    def judge(self, found: Witness | None) -> Finding:
+    def judge(self, found: Witness | None) -> CheckResult:
         """Return what *found*, the object that the API server has, means."""
         if found is None:
-            return Finding.GONE if self.witness.name and not self.gone else Finding.AS_KNOWN
+            return CheckResult.GONE if self.witness.name and not self.gone else CheckResult.AS_KNOWN
         if not self.witness.name:
-            return Finding.UNKNOWN
+            return CheckResult.NOT_EMPTY
         contradicts = (found.uid == self.witness.uid) == self.gone or precedes(found.version, self.witness.version)
-        return Finding.LOST if contradicts else Finding.AS_KNOWN
+        return CheckResult.LOST if contradicts else CheckResult.AS_KNOWN
 
 
 class Change(NamedTuple):
@@ -153,20 +153,20 @@ class _Object(Struct):
     metadata: Witness
 
 
-class _Event(Struct):
-    object: _Object
+class _Seen(Struct):
+    """An object, or a watch event with its ``object``; no kind that topodns reads has such a field."""
+
+    metadata: Witness = Witness()
+    object: _Object | None = None
 
 
-_OBJECT, _EVENT = Decoder(_Object), Decoder(_Event)  # created on import, since threads share them
+_SEEN = Decoder(_Seen)  # created on import, since threads share it
 
 
 def witness_untrusted(raw: Raw | bytes) -> Witness:
     """Return an object, or that of a watch event, as a witness; one without a name if it is none. Never raises."""
     try:
-        return _EVENT.decode(raw).object.metadata
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    try:
-        return _OBJECT.decode(raw).metadata
+        seen = _SEEN.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Witness()
+    return seen.metadata if seen.object is None else seen.object.metadata

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from locator.model import (
     Finding,
     Object,
     Pod,
+    Service,
     and_more,
     by_kind,
     kind_of,
@@ -113,8 +114,12 @@ def read_inputs(
         report(f"{source.name}: reading")
         try:
             reading.read(source, report)
-        except BadDump as error:
-            bad.append(str(error))
+        except OSError as error:
+            bad.append(f"{source.name}: {error.strerror}, expected a file that can be read")
+        except dump_text.NotADump as error:
+            bad.append(f"{source.name}: {error}")
+        except MemoryError:  # where the operating system limits a process, as ``ulimit -v`` does
+            bad.append(f"{source.name}: {NO_MEMORY}")
     if bad:
         more = [f"and {len(bad) - MENTIONED} more"] if bad[MENTIONED:] else []
         raise BadDump("; ".join([*bad[:MENTIONED], *more]))
@@ -142,12 +147,21 @@ class _Reading:
         self._large_yaml = 0
 
     def read(self, source: Input, report: Report) -> None:
-        """Read a file. Raises BadDump."""
-        data = _data(source)
+        """Read a file. Raises OSError, NotADump and MemoryError."""
+        data, file_name = _content(source), source.name.lower()
+        if file_name.endswith(".gz"):
+            data = dump_text.unpacked(data, source.file)
         if len(data) > LARGE and data[:1] not in (b"{", b"["):
             self._large_yaml += len(data)
+        entries = dump.entries(
+            data,
+            file=source.file,
+            only_json=file_name.endswith((".json", ".json.gz")),
+            among_others=source.in_folder,
+            resources=self._resources,
+        )
         number = skipped = 0
-        for number, (line, item) in enumerate(_entries(source, data, self._resources), 1):
+        for number, (line, item) in enumerate(entries, 1):
             if number % REPORTED == 0:
                 report(f"{source.name}: reading, {number:,} objects so far")
             if isinstance(item, Skipped):
@@ -173,10 +187,12 @@ class _Reading:
 
     def dump(self) -> Dump:
         """Return all that was read."""
-        served = dump.services_by_endpoints(self.objects.values())
+        every = self.objects.values()
+        services = {item.key for item in every if isinstance(item, Service)}
+        sliced = {item.service_key for item in every if isinstance(item, EndpointSlice) and item.kind != ENDPOINTS}
 
         def counts(kind: str, key: str) -> bool:
-            return kind != ENDPOINTS or key in served
+            return kind != ENDPOINTS or (key in services and key not in sliced)
 
         for (group, kind), origin in self._misplaced.items():
             self._find(_misplaced(group, kind, self._kinds[kind], self._unread[group, kind], origin))
@@ -246,35 +262,6 @@ def _identity(item: Object) -> tuple[str, str]:
     if isinstance(item, EndpointSlice):
         return item.kind, object_key(item.namespace, item.name)
     return kind_of(item).__name__, item.key
-
-
-def _data(source: Input) -> bytes:
-    """Return the content of an input, unpacked. Raises BadDump."""
-    try:
-        data = _content(source)
-        return dump_text.unpacked(data, source.file) if source.name.lower().endswith(".gz") else data
-    except OSError as error:
-        raise BadDump(f"{source.name}: {error.strerror}, expected a file that can be read") from None
-    except dump_text.NotADump as error:
-        raise BadDump(f"{source.name}: {error}") from None
-    except MemoryError:  # where the operating system limits a process, as ``ulimit -v`` does
-        raise BadDump(f"{source.name}: {NO_MEMORY}") from None
-
-
-def _entries(source: Input, data: bytes, resources: ByGroupKind) -> Iterator[dump.Entry]:
-    """Yield what is in an input. Raises BadDump."""
-    try:
-        yield from dump.entries(
-            data,
-            file=source.file,
-            only_json=source.name.lower().endswith((".json", ".json.gz")),
-            among_others=source.in_folder,
-            resources=resources,
-        )
-    except dump_text.NotADump as error:
-        raise BadDump(f"{source.name}: {error}") from None
-    except MemoryError:
-        raise BadDump(f"{source.name}: {NO_MEMORY}") from None
 
 
 def _content(source: Input) -> bytes:
