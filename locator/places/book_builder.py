@@ -363,14 +363,15 @@ class BookBuilder:
         alone: dict[str | None, frozenset[str] | None] = {None: None}  # None: whoever is there has to be looked at
         keys = self.pods_at(addresses)
         for (address, node), key in zip(addresses.items(), keys, strict=True):
+            pod = None if key is None else pods.get(key)
+            if pod is not None and node is None and not self._endpoints.any_at(address):
+                node = pod.node
             if node not in alone:  # what the endpoint's targetRef names may be on a known one, if this is none
                 alone[node] = None if node is None or known(node) is None else frozenset((node,))
             nodes = alone[node]
-            if nodes is None:
-                yield self.nodes_at(address)
-                continue
-            pod = None if key is None else pods.get(key)
-            if only_endpoints or (pod is not None and pod.node == node and not pod.host_network):  # nearly always
+            if nodes is not None and (
+                only_endpoints or (pod is not None and pod.node == node and not pod.host_network)
+            ):  # nearly always
                 yield nodes
             else:
                 yield self.nodes_at(address)

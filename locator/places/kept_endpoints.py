@@ -87,7 +87,7 @@ class KeptEndpoints:
     def pop_changed(self) -> dict[bytes, str | None]:
         """Return the addresses whose endpoints changed since the last call, in the order of the changes.
 
-        A value is the node of the only endpoint there, which is ready and in a slice that is kept; None says nothing.
+        A value is the node that all endpoints there name, if they are ready and in kept slices; None says nothing.
         """
         slices, self._changed_slices = self._changed_slices, {}
         changed: dict[bytes, str | None] = {}
@@ -103,7 +103,7 @@ class KeptEndpoints:
     ) -> Iterator[Move]:
         """Yield which addresses changed slices have left and joined; add those with other endpoints to *changed*.
 
-        *first* says that no slice was known before: then the node of an address can be told without a look at others.
+        *first* says that no slice was known before: then the node of an address can be told while all are gone through.
         """
         for key, before in changed_slices:
             before, after = self._own(before), self._own(self._slices.get(key))
@@ -113,11 +113,12 @@ class KeptEndpoints:
                 if (before.service, before.managed) == (after.service, after.managed):  # otherwise all are others
                     differing = differing_addresses(before.endpoints, after.endpoints)
                 had, has = set(had).difference(has), set(has).difference(had)
-            size = len(changed)
             rows = after.endpoints if first and after is not None and before is None and self.is_kept(after) else ()
             if isinstance(rows, EndpointRows) and all_ready(rows):
-                changed.update(zip(has, rows.nodes, strict=True))
-            if not rows or len(changed) < size + len(rows):  # or another endpoint has one of the addresses
+                for address, node in zip(has, rows.nodes, strict=True):
+                    if changed.setdefault(address, node) != node:
+                        changed[address] = None
+            else:
                 changed.update(dict.fromkeys(differing))
             yield key, had, has
 
@@ -125,6 +126,10 @@ class KeptEndpoints:
         """Return a slice, None if its endpoints are in another cluster: there they have their addresses."""
         own = None, self._cluster
         return known if known is not None and all(name in own for name in clusters_of(known.endpoints)) else None
+
+    def any_at(self, address: bytes) -> bool:
+        """Whether an endpoint has an address, kept or not, as of the last ``pop_changed``."""
+        return bool(self._keys.of(address))
 
     def is_kept(self, known: EndpointSlice) -> bool:
         """Whether Kubernetes' own controller keeps a slice."""
