@@ -116,13 +116,13 @@ def test_no_stream_at_all() -> None:
 
 # Held at an import, a process says so and waits for its end.
 HOLD = """
-import os, signal, sys
+import os, sys, time
 class Hold:
     def find_spec(self, name, path=None, target=None):
         if name == os.environ["HELD_AT"]:
             os.write(int(os.environ["TOLD_BY"]), b"!")
             while True:
-                signal.pause()
+                time.sleep(0.05)  # a signal may come just before it waits, and its handler runs when it has waited
 sys.meta_path.insert(0, Hold())
 """
 

@@ -12,7 +12,7 @@ from tests.this_machine import ROOT, lacking
 from tests.waiting import PATIENCE
 from tests.wire_rows import ROWS
 
-SECONDS = 20 if os.environ.get("CI") == "true" else 5
+SECONDS = 10 if os.environ.get("CI") == "true" else 5
 
 # A responder with a fault that no row shows: it calls what holds a Z authentic.
 FAULTY = """
