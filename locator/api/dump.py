@@ -299,9 +299,10 @@ def _documents(text: bytes, *, only_json: bool) -> list[_Document]:
         return [_Document(*document, is_checked=True) for document in yaml_text.documents(text)]
     except NotYAML as error:
         where = f"line {error.line}: " if error.line else ""
-        expected = "" if ", expected " in str(error) else ", expected YAML"
+        if ", expected " in str(error):
+            raise NotADump(f"{where}{error}") from None
         ends = "; the text ends here: is it cut off?" if error.line > text.rstrip().count(b"\n") else ""
-        raise NotADump(f"{where}{error}{expected}{ends}") from None
+        raise NotADump(f"{where}{error}, expected YAML{ends}") from None
 
 
 def _json_documents(text: bytes) -> list[_Document]:
