@@ -9,7 +9,7 @@ LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 SECONDS ?= 60
 WORKERS ?= 3
 
-.PHONY: run demo test fuzz reproducible bench docs screenshots site lint lock sbom audit clean
+.PHONY: run demo test e2e fuzz reproducible bench docs screenshots site lint lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -20,7 +20,11 @@ demo: $(VENV)/.installed
 
 # Some machines keep no compiled modules, and then each program that a test starts would be compiled anew.
 test: $(VENV)/.installed-tests
-	env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/pytest -m 'not e2e' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# The tests with whole clusters, images, installations and benchmarks.
+e2e: $(VENV)/.installed-tests
+	env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/pytest -m e2e -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Looks for packets that break topodns for SECONDS, and goes on where the last run ended.
 fuzz: $(VENV)/.installed-tests

@@ -27,11 +27,19 @@ settings.load_profile("steady")
 
 # Files that take minutes. Whoever begins one last keeps the other workers waiting for the end.
 LONG = ("test_image.py", "test_controller.py", "test_peers.py", "test_every_cluster.py", "test_forwarder_caches.py")
+# Files in which whole clusters, images or installations play: ``make e2e`` runs them, ``make test`` does not.
+E2E = (
+    *("test_image.py", "test_chart_live.py", "test_cluster_tutorial.py", "test_clusters_page.py", "test_faults.py"),
+    *("test_restored_etcd.py", "test_rolling_restart.py", "test_three_clusters.py"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let long files begin first."""
     items.sort(key=lambda item: item.path.name not in LONG)
+    for item in items:
+        if item.path.name in E2E:
+            item.add_marker(pytest.mark.e2e)
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ def clone(tmp_path: Path) -> Path:
     return shutil.copytree(ROOT, tmp_path / "topodns", ignore=built)
 
 
+@pytest.mark.e2e
 def test_on_a_machine(control_plane: ControlPlane, clone: Path) -> None:
     """Without cargo, a virtual environment gets all of topodns but its native code, and reads kubectl's cluster."""
     shell = Shell(clone, environment({"KUBECONFIG": str(control_plane.kubeconfig), "CARGO": str(clone / "none")}))
