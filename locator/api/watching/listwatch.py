@@ -371,6 +371,7 @@ class ListWatch:
 
     def _end_list(self) -> None:
         self._deltas.end_list()
+        self._witnesses.end_list()
         self._state = _State.WATCH
         self._limit = PAGE
         self.absent = False

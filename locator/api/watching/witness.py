@@ -32,6 +32,7 @@ from msgspec.json import Decoder
 from locator.api.watching.versions import precedes, version_order
 
 KEPT = 4  # objects of a kind: what changed last is often deleted next, and another one is then the witness
+UNREAD = 256  # objects of a list that wait until the few to keep are chosen, and read: to read each takes too long
 
 
 class CheckResult(Enum):
@@ -99,29 +100,39 @@ class Witnesses:
 
     def __init__(self) -> None:
         self._listed: dict[str, Witness] = {}  # none of them has changed since, but for one that may come later
+        self._unread: dict[str, tuple[tuple[int, str], Raw | bytes]] = {}  # likewise, with the order of their versions
         self._changed: dict[str, Change] = {}  # in their order
         self._dull = ((0, ""), (0, ""))  # versions of the list from the first to below the second are not kept
 
     def list_object(self, key: str, version: str, raw: Raw | bytes) -> None:
         """Note an object of a list, or of the event that brings it. Never raises."""
-        oldest, end = self._dull
-        if oldest <= version_order(version) < end:
+        (oldest, end), order = self._dull, version_order(version)
+        if oldest <= order < end:
             return
-        if (witness := witness_untrusted(raw)).name:
-            self._listed[key] = witness
-        if len(self._listed) > KEPT + 1:
-            ages = {key: version_order(witness.version) for key, witness in self._listed.items()}
-            oldest_key, second, third, *_ = sorted(ages, key=lambda key: ages[key])
-            del self._listed[second]
-            self._dull = ages[oldest_key], ages[third]
+        self._listed.pop(key, None)
+        self._unread[key] = order, raw
+        if len(self._unread) >= UNREAD:
+            self.end_list()
+
+    def end_list(self) -> None:
+        """Choose the few objects of the list to keep."""
+        orders = {key: version_order(witness.version) for key, witness in self._listed.items()}
+        orders |= {key: order for key, (order, _) in self._unread.items()}
+        in_order = sorted(orders, key=lambda key: orders[key])
+        kept = dict.fromkeys((*in_order[:1], *in_order[-KEPT:]))
+        found = ((key, self._listed.get(key) or witness_untrusted(self._unread[key][1])) for key in kept)
+        self._listed, self._unread = {key: witness for key, witness in found if witness.name}, {}
+        if len(in_order) > KEPT:
+            self._dull = orders[in_order[0]], orders[in_order[-KEPT]]
 
     def forget(self, key: str) -> None:
         """Forget an object that was deleted while it was listed."""
         self._listed.pop(key, None)
+        self._unread.pop(key, None)
 
     def change_object(self, key: str, event: bytes, *, gone: bool) -> None:
         """Note a change after the list. Never raises."""
-        self._listed.pop(key, None)
+        self.forget(key)
         self._changed.pop(key, None)
         self._changed[key] = Change(event, gone)
         if len(self._changed) > KEPT:
