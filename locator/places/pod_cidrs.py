@@ -9,6 +9,7 @@ once more are contradicted than confirmed, topodns believes none.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from locator.finding_codes import ClusterCode
@@ -182,8 +183,8 @@ class PodCidrs:
     def _is_confirmed(self, network: Network) -> bool:
         """Whether some address confirms a CIDR, which has owners."""
         owners = self._owners.get(network, {})
-        candidates = [address for node in owners for address in self._proofs.addresses_on(node)]
-        for address in (*candidates, *self._proofs.endpoint_addresses_in(network)):
+        on_nodes = chain.from_iterable(map(self._proofs.addresses_on, owners))
+        for address in chain(on_nodes, self._proofs.endpoint_addresses_in(network)):  # nearly always, the first does
             around = self._owned.around(address)
             if network in around and (nodes := self._proofs.nodes_at(address)) and nodes <= owners.keys():
                 smaller = around[: around.index(network)]
@@ -194,9 +195,9 @@ class PodCidrs:
     def _judge_all(self) -> set[Network]:
         """Decide whether to believe any; return those whose places or findings may differ now, ``ALL`` among them."""
         contradicted = set(self._contradicting.values("network"))
-        confirmed = self._confirmed - contradicted if contradicted else self._confirmed
+        confirmed = len(self._confirmed) - len(self._confirmed & contradicted)
         before = self._disbelieved, self._is_summed_up
-        self._disbelieved = len(contradicted) > len(confirmed)
+        self._disbelieved = len(contradicted) > confirmed
         self._is_summed_up = self._disbelieved and len(contradicted) > MAX_NAMED
         self.distrusted = self._shares if self._disbelieved else sum(len(self._owners[one]) for one in contradicted)
         self.findings.pop(ALL, None)
