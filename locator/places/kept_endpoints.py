@@ -128,8 +128,12 @@ class KeptEndpoints:
         return known if known is not None and all(name in own for name in clusters_of(known.endpoints)) else None
 
     def any_at(self, address: bytes) -> bool:
-        """Whether an endpoint has an address, kept or not, as of the last ``pop_changed``."""
-        return bool(self._keys.of(address))
+        """Whether an endpoint in a kept slice has an address, as of the last ``pop_changed``."""
+        for key in self._keys.of(address):
+            known = self._slices.get(key)  # it may be gone since
+            if known is not None and self.is_kept(known):
+                return True
+        return False
 
     def is_kept(self, known: EndpointSlice) -> bool:
         """Whether Kubernetes' own controller keeps a slice."""
