@@ -164,19 +164,19 @@ def _no_records(case: Case) -> str:
         return "the name has no records of its own: it exists because names exist beneath it"
     if other_types := _other_types(case, meaning):
         return other_types
-    lacking = _record_text(case, meaning)
+    missing = _record_text(case, meaning)
     if meaning.shape == names.NAME_SERVER:
-        return f"the name server has no {lacking} (--ns-address)"
+        return f"the name server has no {missing} (--ns-address)"
     if meaning.shape == names.POD:
-        return f"the address in the name is no {lacking}"
+        return f"the address in the name is no {missing}"
     if found is not None:
-        return f"the entry has no {lacking}"
+        return f"the entry has no {missing}"
     if compiled is None or meaning.shape in (names.ENDPOINT, names.CLUSTER):
-        return f"the endpoint has no {lacking}"
+        return f"the endpoint has no {missing}"
     if compiled.service.virtual and not compiled.service.cluster_ips:
         is_import = isinstance(compiled, ImportedService)
         return f"no address is written in the {'ServiceImport (spec.ips)' if is_import else 'Service (spec.clusterIP)'}"
-    return f"the Service has no {lacking}"
+    return f"the Service has no {missing}"
 
 
 def _other_types(case: Case, meaning: Meaning) -> str:
@@ -231,10 +231,10 @@ def _none_chosen(case: Case, meaning: Meaning, selection: Selection) -> str:
         for port in located.endpoint.ports
     ):
         return "the names that the records would point to are longer than a name can be"
-    lacking = _record_text(case, meaning)
+    missing = _record_text(case, meaning)
     if selection.outcome == NEAREST:
-        return f"{_outcome(case, selection)}: none of them has {_article(lacking)} {lacking}"
-    return f"no {'ready endpoint' if found is None else 'entry for this client'} has {_article(lacking)} {lacking}"
+        return f"{_outcome(case, selection)}: none of them has {_article(missing)} {missing}"
+    return f"no {'ready endpoint' if found is None else 'entry for this client'} has {_article(missing)} {missing}"
 
 
 def _article(thing: str) -> str:

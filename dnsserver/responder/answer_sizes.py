@@ -59,7 +59,6 @@ def _finding(compiled: CompiledService, kind: str, found: Mapping[str, TooLarge]
         kind,
         compiled.service.namespace,
         compiled.service.name,
-        field="",
         message=f"more endpoints than 64 KiB hold: {counts}",
         expected="fewer ready endpoints, or several Services",
     )

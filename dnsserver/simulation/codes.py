@@ -12,7 +12,7 @@ from dnsserver.names import FEDERATION
 from dnsserver.simulation.service import SLACK, Simulated, exceeds
 from locator.finding_codes import FindingCode
 from locator.ip import address_text
-from locator.model import INFO, WARNING, ZONE, Finding
+from locator.model import INFO, WARNING, ZONE, Finding, listed
 from locator.topology.selection import LocatedEndpoint
 
 OVERLOAD, IDLE, UNMET = "overload", "idle", "unmet"  # what ``--fail-on`` takes
@@ -95,9 +95,8 @@ def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
         yield _finding(SimulationCode.OverloadedEndpoint, simulated, message, expected)
     if simulated.starved:
         idle = simulated.idle
-        more = f" and {len(idle) - NAMED} more" if len(idle) > NAMED else ""
-        named = ", ".join(map(described, idle[:NAMED]))
-        message = f"{len(idle)} of {len(simulated.endpoints)} ready endpoints get no load: {named}{more}"
+        named = listed(list(map(described, idle)), NAMED)
+        message = f"{len(idle)} of {len(simulated.endpoints)} ready endpoints get no load: {named}"
         yield _finding(SimulationCode.IdleEndpoint, simulated, message, "clients in their domain")
     if simulated.unmet:
         message = f"{simulated.unmet:,} of {simulated.clients:,} clients get no address"
@@ -135,4 +134,4 @@ def described(located: LocatedEndpoint) -> str:
 
 def _finding(code: SimulationCode, simulated: Simulated, message: str, expected: str) -> Finding:
     namespace, _, name = simulated.subject.key.partition("/")
-    return code.finding("Service", namespace, name, field="", message=message, expected=expected)
+    return code.finding("Service", namespace, name, message=message, expected=expected)

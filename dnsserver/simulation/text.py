@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, table
 from dnsserver.simulation.results import Proposed, Simulation, first_address
 from dnsserver.simulation.service import DomainOutcome, Simulated, exceeds
-from locator.model import Finding, printable
+from locator.model import Finding, listed, printable
 from locator.topology.selection import LocatedEndpoint
 
 MAX_DETAILED = 10  # Services that are shown in detail
@@ -150,8 +150,7 @@ def _domain_row(row: DomainOutcome) -> Row:
 
 def named(names: Sequence[str]) -> str:
     """Return what clients get: the first few names, and how many more there are."""
-    some = ", ".join(names[:3])
-    return f"{some} and {len(names) - 3} more" if len(names) > 3 else some or "nothing"
+    return listed(names, 3) or "nothing"
 
 
 def largest_domains(simulated: Simulated) -> list[DomainOutcome]:

@@ -11,7 +11,7 @@ from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, Ste
 from dnsserver.message.records import type_number
 from dnsserver.names import SERVICES, labels_of
 from locator.ip import address_text, host_network, parse_client
-from locator.model import ZONE, Node, Pod
+from locator.model import ZONE, Node, Pod, listed
 from locator.state.snapshot import CompiledService
 
 MAX_SHOWN = 5  # addresses of an answer in a message
@@ -161,6 +161,4 @@ def _difference(asked: Asked) -> str:
 
 
 def _shown(rcode: str, addresses: Iterable[str]) -> str:
-    listed = sorted(addresses)
-    more = f" and {len(listed) - MAX_SHOWN} more" if len(listed) > MAX_SHOWN else ""
-    return f"{rcode} {', '.join(listed[:MAX_SHOWN]) or 'without an address'}{more}"
+    return f"{rcode} {listed(sorted(addresses), MAX_SHOWN) or 'without an address'}"

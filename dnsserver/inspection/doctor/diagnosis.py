@@ -16,7 +16,7 @@ from dnsserver.inspection.doctor.installation import installation_steps
 from dnsserver.inspection.doctor.replicas import replica_steps
 from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from locator.finding_codes import ClusterCode
-from locator.model import ERROR, ZONE, Finding
+from locator.model import ERROR, ZONE, Finding, listed
 
 MAX_NAMED = 10  # nodes in a message
 # Whether these are right depends on the flags of the Deployment.
@@ -65,10 +65,9 @@ def _zone_steps(facts: Facts) -> Iterator[Step]:
     without = [node.name for node in nodes if not node.labels.get(ZONE)]
     if without and len(without) < len(nodes):
         others = ", ".join(f"{zone} {number}" for zone, number in sorted(zones.items()) if zone)
-        named = without[:MAX_NAMED]
-        commands = tuple(f"{facts.kubectl} label node {name} {ZONE}=ZONE" for name in named)
-        more = f" and {len(without) - len(named)} more" if len(without) > len(named) else ""
-        message = f"{len(without)} of {len(nodes)} nodes have none: {', '.join(named)}{more} (others: {others})"
+        commands = tuple(f"{facts.kubectl} label node {name} {ZONE}=ZONE" for name in without[:MAX_NAMED])
+        named = listed(without, MAX_NAMED)
+        message = f"{len(without)} of {len(nodes)} nodes have none: {named} (others: {others})"
         yield Step(code, FAILED, message, commands=commands)
     elif without:
         yield Step(code, PASSED, f"no node has one ({len(nodes)} nodes): a constraint by zone chooses nothing")
