@@ -1,0 +1,45 @@
+"""One bound for the memory of all connections, whether they speak DNS or HTTP."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+
+MAX_HELD = 64 << 20  # octets; fits the smallest memory limit of docs/sizing.md
+# To which share of the limit connections are closed once it is exceeded: finding those that hold most costs about the
+# same for one as for many.
+LEFT = 7 / 8
+
+
+class HeldOctets:
+    """How many octets each connection holds: received and not answered yet, or not sent yet.
+
+    Together they hold at most *most*. Whenever they would hold more, those that hold most are closed first.
+    *failures* counts the closed ones, as ``memory``.
+    """
+
+    def __init__(self, failures: Counter[str], most: int = MAX_HELD) -> None:
+        self._failures = failures
+        self._most = most
+        self._sum = 0
+        self._holders: dict[Hashable, tuple[int, Callable[[], None]]] = {}
+
+    def note(self, holder: Hashable, octets: int, close: Callable[[], None]) -> None:
+        """Note that *holder* now holds *octets*; 0 once it is closed. *close* closes it, and may close it at once."""
+        before = self._holders.pop(holder, None)
+        if before is not None:
+            self._sum -= before[0]
+        if octets:
+            self._holders[holder] = octets, close
+            self._sum += octets
+            if self._sum > self._most:
+                self._close_largest()
+
+    def _close_largest(self) -> None:
+        for holder in sorted(self._holders, key=lambda holder: self._holders[holder][0], reverse=True):
+            if self._sum <= self._most * LEFT:
+                break
+            octets, close = self._holders.pop(holder)
+            self._sum -= octets
+            self._failures["memory"] += 1
+            close()
