@@ -12,8 +12,6 @@ import pytest
 from tests.import_graph import COMPOSITION, EDGES, FOLDERS, MODULES, folder_imports, imports, is_edge, within
 from tests.this_machine import ROOT
 
-MAX_ROOMS = 11  # modules, or folders, in a folder: what a newcomer takes in at a glance
-
 # What reaches outside, waits, or differs from one call to the next.
 IMPURE = {
     *("anyio", "asyncio", "concurrent", "hypercorn", "starlette", "trio"),  # concurrency, and what brings it
@@ -47,14 +45,6 @@ def test_there_is_no_circle_between_folders() -> None:
         TopologicalSorter(folder_imports()).prepare()
     except CycleError as error:
         pytest.fail(" imports ".join(reversed(error.args[1])))
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_is_taken_in_at_a_glance(folder: str) -> None:
-    """No folder has more modules, or more folders, than a stranger can look into."""
-    modules = [path.name for path in FOLDERS[folder].glob("*.py") if not path.name.startswith("__")]
-    folders = [path.parent.name for path in FOLDERS[folder].glob("*/__init__.py")]
-    assert len(modules) <= MAX_ROOMS and len(folders) <= MAX_ROOMS, f"{folder} has {modules} and {folders}"
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if within(name, ("locator",))])

@@ -727,8 +727,12 @@ def options_together() -> Iterator[Row]:
         yield Row(
             f"optlist, order {number}, free", rule, query(FREE, edns=opt(*each)), FREE_A.edns(name, subnet), FORWARDER
         )
-    many = query(WEB, edns=opt(*[option(100 + number) for number in range(200)], subnet, asked))
-    yield Row("two hundred options", rule, many, IN_ZONE_A.edns(name, ecs(IN_A, scope=32)), FORWARDER)
+    rule = "more than 32 options are FORMERR, whatever they say, so that no query costs much to read"
+    for number, reply in ((32, IN_ZONE_A.edns(name, ecs(IN_A, scope=32))), (33, refused(FORMERR).edns())):
+        many = query(WEB, edns=opt(*[option(100 + other) for other in range(number - 2)], subnet, asked))
+        yield Row(f"{number} options", rule, many, reply, FORWARDER)
+    broken = query(WEB, edns=opt(*[option(100)] * 32, option(SUBNET)))
+    yield Row("a bad client subnet behind 32 options", rule, broken, refused(FORMERR).edns())
     yield Row(
         "extended error: unmet", "RFC 8914: 0 (Other)", query(WEB, "SRV", edns=opt()), UNMET.edns(error(0)), NOWHERE
     )
@@ -938,9 +942,16 @@ def sizes() -> Iterator[Row]:
             )
     longest = query(WEB, edns=opt(option(PADDING, bytes(65535 - len(query(WEB)) - 11 - 4))))
     yield Row("a query of 65535 octets", "RFC 1035, 4.2.2", longest, IN_ZONE_A.edns(), only="tcp")
-    records = (65535 - len(query(WEB))) // 16
-    crowded = further(*[RECORD] * records)
-    yield Row(f"a query with {records} records", "RFC 1035, 4.1.1: ignored", crowded, IN_ZONE_A, only="tcp")
+    rule = "more than 16 records are FORMERR, and not read, so that no query costs much to read"
+    for number, reply in ((16, IN_ZONE_A.edns()), (17, refused(FORMERR)), (4000, refused(FORMERR))):
+        crowded = further(opt(), *[RECORD] * (number - 1))
+        yield Row(f"a query with {number} records", rule, crowded, reply, only="tcp")
+    full = further(*[RECORD] * 6, counts=(1, 6, 6, 5))
+    yield Row("17 records in three sections", rule, full, refused(FORMERR))
+    options = query(WEB, edns=opt(*[option(100)] * 16_000))
+    yield Row("a query with 16000 options", rule, options, refused(FORMERR).edns(), only="tcp")
+    questions = raw(QUESTION * 4000, counts=(4000, 0, 0, 0))
+    yield Row("a query with 4000 questions", rule, questions, UNREADABLE, only="tcp")
 
 
 ROWS: Sequence[Row] = [

@@ -13,6 +13,9 @@ from locator.ip import Network, plain_network
 
 HEADER = 12
 MAX_NAME = 255  # octets, including the root's zero (RFC 1035, section 3.1)
+# What a query may hold, far more than clients send: reading one must not cost many times what its answer costs.
+MAX_RECORDS = 16  # beyond the question: OPT, and TSIG or SIG(0)
+MAX_OPTIONS = 32  # of EDNS
 
 A, NS, CNAME, SOA, PTR, HINFO, MX, TXT, AAAA, SRV, OPT = 1, 2, 5, 6, 12, 13, 15, 16, 28, 33, 41
 IXFR, AXFR, ANY = 251, 252, 255
@@ -108,18 +111,22 @@ def read_untrusted(packet: bytes, *, client_option: int | None = None) -> Query:
 
     The opcode may be any: the reply to each repeats the question, and has an OPT record if the query has one.
 
-    QDCOUNT must be 1. The records of all sections must be whole, without octets behind them. At most one OPT record
-    may occur, in the additional section (RFC 6891, section 6.1.1), and its options must be well-formed.
+    QDCOUNT must be 1. The records of all sections must be whole, without octets behind them, and at most
+    ``MAX_RECORDS``. At most one OPT record may occur, in the additional section (RFC 6891, section 6.1.1), and its
+    options must be well-formed, and at most ``MAX_OPTIONS``. What exceeds these limits is not read.
     """
     end: int | None = None
     edns: Edns | None = None
     try:
         questions, answers, authority, additional = _COUNTS.unpack_from(packet, 4)
+        records = answers + authority + additional
         labels, position = (
             question_untrusted(packet) if questions == 1 else ((), _skip_questions_untrusted(packet, questions))
         )
         end = position if questions == 1 else None
-        for number in range(answers + authority + additional):
+        if records > MAX_RECORDS:
+            raise Unreadable("too many records")
+        for number in range(records):
             start, at = position, _skip_name_untrusted(packet, position)
             position = at + 10 + int.from_bytes(packet[at + 8 : at + 10])
             if at + 10 > len(packet) or position > len(packet):
@@ -162,6 +169,8 @@ def question_untrusted(packet: bytes) -> tuple[tuple[bytes, ...], int]:
 
 def _skip_questions_untrusted(packet: bytes, questions: int) -> int:
     """Return where the records start behind *questions* questions. The reply is FORMERR, but needs the OPT record."""
+    if questions > MAX_RECORDS:
+        raise Unreadable("too many questions")
     position = HEADER
     for _ in range(questions):
         position = _skip_name_untrusted(packet, position) + 4
@@ -195,7 +204,9 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
     if edns.version != 0:  # options of later versions have an unknown format
         return edns
     subnet, named, nsid, position = None, [], False, 0
-    while position < len(options):
+    for _ in range(MAX_OPTIONS):
+        if position == len(options):
+            break
         code, length = (int.from_bytes(options[at : at + 2]) for at in (position, position + 2))
         content = options[position + 4 : position + 4 + length]
         if position + 4 > len(options) or len(content) != length:
@@ -209,6 +220,8 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
         elif code == NSID:  # a server ignores the content (RFC 5001, section 2.1)
             nsid = True
         position += 4 + length
+    if position < len(options):
+        raise Unreadable("too many EDNS options")
     # Two client options name no client: a pod behind the forwarder may have sent one of them.
     option = (named[0] if len(named) == 1 and len(named[0]) in (4, 16) else b"") if named else None
     return Edns(edns.size, edns.version, edns.do, subnet, option, nsid)
