@@ -16,6 +16,7 @@ from dnsserver.message.records import Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.net import tcp
 from dnsserver.net.connections import Connection
+from dnsserver.net.held_octets import HeldOctets
 from tests.clusters import WITH_ALIASES
 from tests.dns_queries import framed
 from tests.in_memory import CountedResponder, responder_of
@@ -65,8 +66,8 @@ class Here(NamedTuple):
     responder: CountedResponder
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[Peer]:
-        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+    async def connected(self, source: str = "127.0.0.1") -> AsyncIterator[Peer]:
+        stream = await trio.open_tcp_stream("127.0.0.1", self.port, local_address=source)
         async with stream:
             yield Peer(stream)
 
@@ -148,7 +149,8 @@ def here(
         async def main() -> None:
             responder, upstream = made(), Held()
             counts = responder.counts
-            server = tcp.Server(responder, counts, upstream, limit=limit, idle=idle, in_flight=in_flight)
+            octets = HeldOctets(counts.failures)
+            server = tcp.Server(responder, counts, upstream, held=octets, limit=limit, idle=idle, in_flight=in_flight)
             sock = socket.socket()
             tcp.prepare(sock)
             sock.bind(("127.0.0.1", 0))

@@ -11,7 +11,7 @@ import sys
 import termios
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ import dnsserver.net
 from dnsserver import __version__
 from dnsserver.app import native_code
 from dnsserver.from_settings import store_of
+from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from locator.ip import parse_address
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
@@ -277,27 +278,80 @@ def receiver() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield server, client
 
 
-def test_what_waits_for_python_is_bounded(receiver: tuple[socket.socket, socket.socket]) -> None:
-    """Beyond 16,384 datagrams, more are dropped and counted; those before are kept in order."""
+def waiting(server: socket.socket, sent: Iterable[object], *, dropped: int) -> list[bytes]:
+    """Return datagrams as Python gets them that have come to a socket, of which so many were *dropped*.
+
+    *sent* sends each of them when it is asked for the next.
+    """
     if not HAS_NATIVE:
         lacking("the native code is not built")
     from dnsserver.net import native
 
-    server, client = receiver
-    datagrams = native.Datagrams(server.fileno(), native.Repeated((), (1.0,), 1), six=False, wildcard=False)
-    limit, dropped = 16_384, 0
-    for number in range(limit + 10):
-        client.send(number.to_bytes(2))
+    repeated = native.Repeated(PLAIN_HEADERS, (1.0,), 1)
+    repeated.learn_places([(parse_address(NEAR), (1, 0, True))])
+    datagrams = native.Datagrams(server.fileno(), repeated, six=False, wildcard=False)
+    for number, _ in enumerate(sent):
         while number % 64 == 0 and fcntl.ioctl(server, termios.FIONREAD, bytes(4)) != bytes(4):
             os.sched_yield()  # the socket's own buffer must not overflow
     end = time.monotonic() + PATIENCE
-    while dropped < 10 and time.monotonic() < end:
-        dropped += datagrams.take_failures()[2]
+    while (lost := datagrams.take_failures()[2]) < dropped and time.monotonic() < end:
+        dropped -= lost
     datagrams.end()
+    assert lost == dropped
     taken = []
     while batch := datagrams.receive():
-        taken += [int.from_bytes(wire) for wire, _ in batch]
-    assert dropped == 10 and taken == list(range(limit))
+        taken += [wire for wire, _ in batch]
+    return taken
+
+
+def test_what_waits_for_python_is_bounded(receiver: tuple[socket.socket, socket.socket]) -> None:
+    """Beyond 16,384 datagrams, the oldest are dropped and counted; the others are kept in order."""
+    server, client = receiver
+    limit = 16_384
+    taken = waiting(server, (client.send(number.to_bytes(2)) for number in range(limit + 10)), dropped=10)
+    assert [int.from_bytes(wire) for wire in taken] == list(range(10, limit + 10))
+
+
+FLOOD, ONE = query("flood.example"), query("one.example")
+NEAR = "127.0.0.4"  # a trusted forwarder
+
+
+def named(wire: bytes, subnet: str, *before: bytes) -> bytes:
+    return wire[:10] + b"\0\1" + wire[12:] + opt(*before, ecs(subnet))
+
+
+# Datagrams of a flood, and a single one after them; where both come from; how many of the flood go before it.
+LANES = {
+    "another source": (FLOOD, "127.0.0.2", ONE, "127.0.0.3", 1),
+    "the same source": (FLOOD, "127.0.0.2", ONE, "127.0.0.2", 100),
+    "another client of one forwarder": (named(FLOOD, "10.0.0.1"), NEAR, named(ONE, "10.0.0.2"), NEAR, 1),
+    "the same client of a forwarder": (named(FLOOD, "10.0.0.1"), NEAR, named(ONE, "10.0.0.1"), NEAR, 100),
+    "a client that forges others": (named(FLOOD, "10.0.0.1"), "127.0.0.2", named(ONE, "10.0.0.2"), "127.0.0.2", 100),
+    "an option of the client's own in front": (
+        named(FLOOD, "10.0.0.1", option(100, b"1")), NEAR, named(ONE, "10.0.0.1", option(100, b"2")), NEAR, 100
+    ),
+    "a PROXY header of a forwarder": (
+        proxied("10.0.0.1") + FLOOD, NEAR, proxied("10.0.0.2") + ONE, NEAR, 1
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("flood", "its_source", "one", "source", "before"), LANES.values(), ids=LANES)
+def test_clients_take_turns(
+    receiver: tuple[socket.socket, socket.socket], flood: bytes, its_source: str, one: bytes, source: str, before: int
+) -> None:
+    """Whoever sends many queries that Python must answer waits for them by himself, also behind a forwarder."""
+    server, _ = receiver
+
+    def sent() -> Iterator[None]:
+        for number, wire, own in ((100, flood, its_source), (1, one, source)):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                client.bind((own, 0))
+                for _ in range(number):
+                    client.sendto(wire, server.getsockname())
+                    yield
+
+    assert waiting(server, sent(), dropped=0).index(one) == before
 
 
 def test_what_is_known_waits_for_nothing(receiver: tuple[socket.socket, socket.socket]) -> None:

@@ -107,7 +107,7 @@ def test_without_descriptors_connections_wait_and_others_live_on(caplog: pytest.
 def test_many_that_come_at_once_leave_other_tasks_their_turns() -> None:
     """A flood of connections is accepted in batches."""
 
-    @here(limit=400, leaping=False)
+    @here(limit=1200, leaping=False)
     async def _(server: Here) -> None:
         with ExitStack() as stack:
             for _ in range(300):

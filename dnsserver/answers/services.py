@@ -89,16 +89,24 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
     key, shape, value = request.authority.zonal, request.meaning.shape, request.meaning.value
     if key is None or not compiled.service.headless or not compiled.endpoints:
         return request.decision(wire.NXDOMAIN, service=compiled)
-    if shape == names.ZONAL:
+    if shape == names.ZONAL or (request.qtype != wire.SRV and request.qtype not in ADDRESS_SIZES):
         return request.decision(service=compiled)
     constraint = NamedDomain(key, value, or_all=shape == names.PREFERRED)
     selection = select(constraint, request.location, compiled.endpoints, octets=ADDRESS_SIZES.get(request.qtype))
-    return replace(
+    decision = replace(
         _records_of(request, compiled, selection.endpoints, any_port, selection=selection),
         declaration=Declaration(ZONAL_NAME, constraint),
-        # A client can write any topology zone: it can ask for any number of names without an endpoint.
-        basis=compiled if selection.outcome == NEAREST else None,
     )
+    if selection.outcome == NEAREST:
+        return decision
+    # A client can write any topology zone: it can ask for any number of names without an endpoint. Without glue, the
+    # records of all of them are the same octets, which are packed once: see ``Responder``.
+    return replace(decision, basis=None, additional_records=())
+
+
+def zones_of(compiled: CompiledService, key: str) -> frozenset[str]:
+    """Return the topology zones that a Service has endpoints in, by a label key, in lower case as names are."""
+    return frozenset((located.location.value(key) or "").lower() for located in compiled.endpoints)
 
 
 def names_of_address(
@@ -155,7 +163,9 @@ def any_port(port: tuple[str, str]) -> bool:
 def _named_ports(compiled: CompiledService) -> set[tuple[str, str]]:
     """Return name and protocol of every port with a name."""
     if compiled.service.headless:
-        ports = {port for located in compiled.endpoints for port in located.endpoint.ports}
+        # The endpoints of a slice share their ports: a large Service has few different ones.
+        each = {id(located.endpoint.ports): located.endpoint.ports for located in compiled.endpoints}
+        ports = {port for ports in each.values() for port in ports}
     else:
         ports = set(compiled.service.ports)
     return {(port.name, port.protocol) for port in ports if port.name}

@@ -1,4 +1,4 @@
-"""The open TCP connections: what each one waits for, since when, and which one to close.
+"""The open TCP connections: what each one waits for, since when, and which one to close first.
 
 A connection is in one phase at a time. A phase gives all its connections the same time limit and
 keeps them in the order in which they entered. So the first one always expires first, and one timer
@@ -11,18 +11,23 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 
 import trio
 
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.metrics.counters import Channel, Counts
+from dnsserver.net.held_octets import HeldOctets
 
 MESSAGE_SECONDS = 5.0  # for a started message to be complete, and for the client to take a piece of the replies
 READ_SIZE = 65536
 WRITE_SIZE = 65536  # octets of a piece: a slow reader takes one within MESSAGE_SECONDS, a stopped one does not
+
+SOURCE_SHARE = 4  # one source has at most a quarter of the connections
 
 GONE = EPOLLHUP | EPOLLERR  # epoll always reports these; a client that has only stopped writing is not gone
 
@@ -47,14 +52,16 @@ class Connection:
     come any more. ``client`` is the packed address in that header: empty if it has none, None without
     a header. ``unsent`` are pieces of replies that the client has not taken yet. ``answered`` is the
     number of queries whose replies were sent or are in ``unsent``, since durations were last counted.
-    ``waiting`` has a cancel scope for each query that waits for an upstream. After ``ended``, the
+    ``waiting`` has a cancel scope for each query that waits for an upstream. ``held`` is how many octets it was noted
+    to hold. After ``ended``, the
     connection is not read any more. ``since`` is when it entered its phase, or last made progress in
     it, by trio's clock.
     """
 
     __slots__ = (
         *("channel", "sock", "source"),
-        *("answered", "arrived", "client", "ended", "header_done", "phase", "received", "since", "unsent", "waiting"),
+        *("answered", "arrived", "client", "ended", "header_done", "held", "phase", "received", "since", "unsent"),
+        "waiting",
     )
 
     def __init__(self, sock: socket.socket, source: bytes, channel: Channel) -> None:
@@ -66,6 +73,7 @@ class Connection:
         self.client: bytes | None = None
         self.unsent: list[bytes] = []
         self.waiting: set[trio.CancelScope] = set()
+        self.held = 0
         self.ended = False
         self.phase = CLOSED
         self.since = 0.0
@@ -129,11 +137,24 @@ class Connection:
 class Connections:
     """The open connections of a server: at most *limit*, each idle for at most *idle* seconds.
 
-    While *in_flight* queries of a connection wait for an upstream, the connection is not read.
+    One source has at most a quarter of them, unless *may_have_all* of its packed address. *held* bounds the octets that
+    they hold together with others. While *in_flight* queries of a connection wait for an upstream, it is not read.
     """
 
-    def __init__(self, counts: Counts, *, limit: int, idle: float, in_flight: int) -> None:
+    def __init__(
+        self,
+        counts: Counts,
+        held: HeldOctets,
+        may_have_all: Callable[[bytes], bool],
+        *,
+        limit: int,
+        idle: float,
+        in_flight: int,
+    ) -> None:
         self.in_flight = in_flight
+        self._held = held
+        self._may_have_all = may_have_all
+        self._of_source: defaultdict[bytes, dict[Connection, None]] = defaultdict(dict)  # the oldest first
         self.ended = trio.Event()  # set when the server ends and no connection is left
         self._draining = False
         self._counts = counts
@@ -155,20 +176,34 @@ class Connections:
         """Return a descriptor that is readable when a connection is ready."""
         return self._epoll.fileno()
 
-    def ready(self, most: int) -> list[tuple[Connection, int]]:
-        """Return at most *most* ready connections with their events; epoll gives each its turn if there are more."""
-        return [(self._open[number], events) for number, events in self._epoll.poll(0, most)]
+    def ready(self) -> list[tuple[Connection, int]]:
+        """Return the ready connections with their events, in the order in which they should get their turns.
+
+        Sources take turns, and of each source the connection that was read longest ago comes first.
+        """
+        ready = [(self._open[number], events) for number, events in self._epoll.poll(0, max(1, len(self._open)))]
+        if len(ready) == 1:
+            return ready
+        turns: defaultdict[bytes, Iterator[int]] = defaultdict(count)
+        ready.sort(key=lambda one: one[0].arrived)
+        return sorted(ready, key=lambda one: next(turns[one[0].source]))
 
     def open(self, connection: Connection) -> None:
         """Add a new connection. At the limit, close the one that has been idle longest first.
 
-        If none is idle, close the one without progress for longest. Raises OSError.
+        If none is idle, close the one without progress for longest. If the source has its share, close one of its own:
+        the oldest idle one, else the oldest. Raises OSError.
         """
+        of_source = self._of_source[connection.source]
+        if len(of_source) >= max(1, self._limit // SOURCE_SHARE) and not self._may_have_all(connection.source):
+            idle = (own for own in of_source if own.phase is self._idle)
+            self.close(next(idle, None) or next(iter(of_source)))
         while len(self._open) >= self._limit:
-            idle = next(iter(self._idle.connections), None)
-            self.close(idle or min(self._oldest(), key=lambda connection: connection.since))
+            first_idle = next(iter(self._idle.connections), None)
+            self.close(first_idle or min(self._oldest(), key=lambda connection: connection.since))
         self._epoll.register(connection.sock, self._idle.events)
         self._open[connection.sock.fileno()] = connection
+        self._of_source[connection.source][connection] = None
         self._counts.connections = len(self._open)
         self._enter(self._idle, connection)
 
@@ -180,6 +215,11 @@ class Connections:
         before = connection.phase
         if before is CLOSED:
             return
+        if connection.received or connection.unsent or connection.held:
+            connection.held = len(connection.received) + sum(map(len, connection.unsent))
+            self._held.note(connection, connection.held, partial(self.close, connection))
+            if connection.phase is CLOSED:  # it held most
+                return
         phase = self._next(connection)
         if phase is None:
             self.close(connection)
@@ -198,6 +238,11 @@ class Connections:
             return
         del connection.phase.connections[connection]
         connection.phase = CLOSED
+        if connection.held:
+            self._held.note(connection, 0, partial(self.close, connection))
+        del self._of_source[connection.source][connection]
+        if not self._of_source[connection.source]:
+            del self._of_source[connection.source]
         for scope in connection.waiting:
             scope.cancel()
         self._epoll.unregister(connection.sock)

@@ -14,13 +14,12 @@ LEFT = 7 / 8
 class HeldOctets:
     """How many octets each connection holds: received and not answered yet, or not sent yet.
 
-    Together they hold at most *most*. Whenever they would hold more, those that hold most are closed first.
+    Together they hold at most ``MAX_HELD``. Whenever they would hold more, those that hold most are closed first.
     *failures* counts the closed ones, as ``memory``.
     """
 
-    def __init__(self, failures: Counter[str], most: int = MAX_HELD) -> None:
+    def __init__(self, failures: Counter[str]) -> None:
         self._failures = failures
-        self._most = most
         self._sum = 0
         self._holders: dict[Hashable, tuple[int, Callable[[], None]]] = {}
 
@@ -32,12 +31,12 @@ class HeldOctets:
         if octets:
             self._holders[holder] = octets, close
             self._sum += octets
-            if self._sum > self._most:
+            if self._sum > MAX_HELD:
                 self._close_largest()
 
     def _close_largest(self) -> None:
         for holder in sorted(self._holders, key=lambda holder: self._holders[holder][0], reverse=True):
-            if self._sum <= self._most * LEFT:
+            if self._sum <= MAX_HELD * LEFT:
                 break
             octets, close = self._holders.pop(holder)
             self._sum -= octets

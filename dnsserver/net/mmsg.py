@@ -98,8 +98,8 @@ class Datagrams:
             )
         ]
 
-    def send(self, replies: Sequence[bytes | None]) -> int:
-        """Send the *i*-th reply through slot *i*, nothing if it is None; return how many were lost.
+    def send(self, first: int, replies: Sequence[bytes | None]) -> int:
+        """Send replies through the slots from *first* on, nothing where it is None; return how many were lost.
 
         A reply is lost if the kernel refuses it (destination port 0, no route), or if the socket's
         buffer is full.
@@ -107,15 +107,15 @@ class Datagrams:
         octets = b"".join(filter(None, replies))
         sizes = _numbers(len(reply) if reply is not None else 0 for reply in replies)
         begin = ctypes.cast(ctypes.c_char_p(octets), ctypes.c_void_p).value or 0
-        self._replies.sizes[: len(replies)] = sizes
-        self._replies.starts[: len(replies)] = _numbers(accumulate(sizes[:-1], initial=begin))
-        lost, first = 0, 0
+        lost, last = 0, first + len(replies)
+        self._replies.sizes[first:last] = sizes
+        self._replies.starts[first:last] = _numbers(accumulate(sizes[:-1], initial=begin))
         if None in replies:
-            for slot, reply in enumerate(replies):
+            for slot, reply in enumerate(replies, first):
                 if reply is None:
                     lost += self._send(first, slot)
                     first = slot + 1
-        return lost + self._send(first, len(replies))
+        return lost + self._send(first, last)
 
     def path(self, slot: int) -> Path:
         """Return the path of the datagram in a slot, for a reply that is sent later."""
@@ -123,9 +123,9 @@ class Datagrams:
         return bytes(self._names[name : name + ADDRESS_SIZE]), bytes(self._controls[control : control + CONTROL_SIZE])
 
     def send_along(self, path: Path, reply: bytes) -> int:
-        """Send a later reply along *path*; return how many were lost. Only between batches: it uses slot 0."""
+        """Send a later reply along *path*; return how many were lost. Only if slot 0 is answered: it uses that."""
         self._names[:ADDRESS_SIZE], self._controls[:CONTROL_SIZE] = path
-        return self.send([reply])
+        return self.send(0, [reply])
 
     def _send(self, first: int, last: int) -> int:
         lost = 0

@@ -19,7 +19,8 @@ from trio.lowlevel import wait_readable
 
 from dnsserver.message.wire import Unreadable
 from dnsserver.metrics.counters import Counts
-from dnsserver.net.connections import GONE, WRITE_SIZE, Connection, Connections
+from dnsserver.net.connections import CLOSED, GONE, WRITE_SIZE, Connection, Connections
+from dnsserver.net.held_octets import HeldOctets
 from dnsserver.net.pending import PendingReplies, ReplyRoute
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
@@ -34,23 +35,29 @@ BACKLOG = 1024
 ACCEPTED_AT_ONCE = 64  # connections before other tasks run
 ACCEPT_PAUSE = 0.1  # seconds without accepting, when descriptors or memory run out
 MAX_AT_ONCE = 64  # queries of a connection answered before other connections get a turn
-TURNS_AT_ONCE = 16  # ready connections taken from epoll at a time
-WORK_AT_ONCE = 1024  # queries and turns before other tasks run: some milliseconds
+# What a turn of a connection costs at most, but for one query; and how long connections get turns before other tasks
+# run. What waits is bounded by its cost, not by its number.
+CONNECTION_SECONDS, TURN_SECONDS = 0.001, 0.005
 UNSENT_IN_KERNEL = 16384  # octets that the kernel buffers for a slow reader; as in trio's streams
+# Octets of the kernel's buffers for a connection; it takes twice as much memory. By default it takes up to megabytes
+# for a client that sends and does not read.
+RECEIVE_BUFFER, SEND_BUFFER = 16384, 32768
 
 
 def prepare(sock: socket.socket) -> None:
     """Set the options of a listening TCP socket that is not bound yet."""
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
 
 
 class Server:
     """Answers queries by TCP: ``listen`` accepts connections, ``serve`` answers on them.
 
-    At *limit* connections, a new one closes the one that has been idle longest. A connection is
-    closed after *idle* seconds without a query. Queries that wait for an upstream are answered out
-    of order (RFC 7766, section 6.2.1.1); while *in_flight* wait, the connection is not read.
+    At *limit* connections, a new one closes the one that has been idle longest. *held* bounds the octets that
+    connections hold. A connection is closed after *idle* seconds without a query. Queries that wait for an upstream
+    are answered out of order (RFC 7766, section 6.2.1.1); while *in_flight* wait, the connection is not read.
     """
 
     def __init__(
@@ -59,11 +66,14 @@ class Server:
         counts: Counts,
         upstream: Upstream | None = None,
         *,
+        held: HeldOctets,
         limit: int,
         idle: float,
         in_flight: int,
     ) -> None:
-        self.connections = Connections(counts, limit=limit, idle=idle, in_flight=in_flight)
+        self.connections = Connections(
+            counts, held, responder.may_have_all_connections, limit=limit, idle=idle, in_flight=in_flight
+        )
         self._responder = responder
         self._counts = counts
         self._upstream = upstream
@@ -119,19 +129,26 @@ class Server:
             raise
 
     async def _converse(self) -> None:
-        connections = self.connections
         while True:
-            await wait_readable(connections.fileno())
-            left = WORK_AT_ONCE
-            while left > 0 and (ready := connections.ready(TURNS_AT_ONCE)):
-                for connection, events in ready:
-                    left -= 1 + self._give_turn(connection, events)
+            await wait_readable(self.connections.fileno())
+            self._give_turns()
 
-    def _give_turn(self, connection: Connection, events: int) -> int:
-        """Read, answer and send as far as possible without waiting; return the number of queries. Never raises."""
+    def _give_turns(self) -> None:
+        """Give turns to connections that are ready, for about ``TURN_SECONDS``."""
+        end = time.perf_counter() + TURN_SECONDS
+        while ready := self.connections.ready():
+            for connection, events in ready:
+                self._give_turn(connection, events)
+                if time.perf_counter() >= end:
+                    return
+
+    def _give_turn(self, connection: Connection, events: int) -> None:
+        """Read, answer and send as far as possible without waiting. Never raises."""
+        if connection.phase is CLOSED:  # by another one that needed its place
+            return
         if events & GONE:
             self.connections.close(connection)
-            return 0
+            return
         taken, sent = 0, False
         try:
             if connection.unsent:
@@ -148,7 +165,6 @@ class Server:
             self.connections.settle(connection, progressed=sent or taken > 0)
         except Exception as error:
             self._end(connection, error)
-        return taken
 
     def _end(self, connection: Connection, error: Exception) -> None:
         """Close one connection after an error in it; the server goes on."""
@@ -180,6 +196,7 @@ class Server:
         before = len(waiting)
         replies: list[bytes] = []
         size = position = number = 0
+        latest = time.perf_counter() + CONNECTION_SECONDS
         while number < MAX_AT_ONCE and size < WRITE_SIZE and len(waiting) < in_flight:
             begin = position + 2
             end = begin + int.from_bytes(received[position:begin])
@@ -192,6 +209,8 @@ class Server:
                 replies += (len(reply).to_bytes(2), reply)
                 size += len(reply)
             position, number = end, number + 1
+            if time.perf_counter() >= latest:
+                break
         connection.received = received[position:]
         if replies:
             connection.send(b"".join(replies))

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BATCHES_AT_ONCE = 16  # before other tasks run: some milliseconds
+TURN_SECONDS = 0.005  # of answering before other tasks run: what waits is bounded by its cost, not by its number
+LAST_TURNS = 20  # at the end, for the queries that have arrived
 SOCKET_BUFFER = 4 << 20  # octets: a burst of some thousand queries is not lost
 
 
@@ -45,8 +47,11 @@ class Received(Protocol):
     def receive(self) -> list[tuple[bytes, bytes]]:
         """Return waiting datagrams, at most ``BATCH``, each with its source (a packed address). Raises OSError."""
 
-    def send(self, replies: Sequence[bytes | None]) -> int:
-        """Send a reply to each datagram received last, none where it is None; return how many were lost."""
+    def send(self, first: int, replies: Sequence[bytes | None]) -> int:
+        """Send replies to datagrams received last, from number *first* on, none where it is None.
+
+        Return how many were lost.
+        """
 
     def path(self, slot: int) -> Any:
         """Return the way back of a datagram received last, for ``send_along``."""
@@ -92,7 +97,9 @@ async def serve(
                     await checkpoint()
         finally:
             received.end()
-            listener.answer_waiting()  # answer the queries that arrived before the end
+            turns = 0
+            while listener.answer_waiting() and turns < LAST_TURNS:
+                turns += 1
 
 
 def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) -> Received:
@@ -121,44 +128,51 @@ class _Listener:
         self._counts = counts
         self._pending = pending
         self._native = native
+        self._queries: list[tuple[bytes, bytes]] = []  # received last
+        self._answered = 0  # of these
 
     def answer_waiting(self) -> bool:
-        """Answer the queries that wait in the socket's buffer; return whether there may be more."""
-        return all(self._answer_batch() for _ in range(BATCHES_AT_ONCE))
+        """Answer queries that wait, for about ``TURN_SECONDS``; return whether there may be more."""
+        end = time.perf_counter() + TURN_SECONDS
+        while self._answer_some(end):
+            if time.perf_counter() >= end:
+                return True
+        return False
 
-    def _answer_batch(self) -> bool:
-        """Receive a batch, answer it, send the replies; return whether there may be more."""
-        try:
-            queries = self._datagrams.receive()
-        except OSError as error:  # e.g. an ICMP error about an earlier reply
-            self._counts.failures["receive"] += 1
-            log.debug("receive: %s", error)
-            return True
-        if not queries:
-            return False
+    def _answer_some(self, end: float) -> bool:
+        """Answer a batch of queries, or what is left of one, at most until *end*; return whether there may be more."""
+        if self._answered == len(self._queries):
+            try:
+                self._queries, self._answered = self._datagrams.receive(), 0
+            except OSError as error:  # e.g. an ICMP error about an earlier reply
+                self._counts.failures["receive"] += 1
+                log.debug("receive: %s", error)
+                return True
+            if not self._queries:
+                return False
         began = self._datagrams.received_at
-        waiting, replies, lasting = self._answer(queries, began)
-        if lost := self._datagrams.send(replies):
+        waiting, replies, lasting = self._answer(began, end)
+        if lost := self._datagrams.send(self._answered, replies):
             self._counts.failures["send"] += lost
-        self._counts.took(time.perf_counter() - began, len(queries) - waiting)
+        self._answered += len(replies)
+        self._counts.took(time.perf_counter() - began, len(replies) - waiting)
         for query, source in lasting:
             self._learn(query, source)
-        return len(queries) == BATCH
+        return self._answered < len(self._queries) or len(self._queries) == BATCH
 
-    def _answer(
-        self, queries: list[tuple[bytes, bytes]], began: float
-    ) -> tuple[int, list[bytes | None], list[tuple[bytes, bytes]]]:
-        """Answer *queries*; return how many replies will be sent later, all replies, and the queries to learn from.
+    def _answer(self, began: float, end: float) -> tuple[int, list[bytes | None], list[tuple[bytes, bytes]]]:
+        """Answer received queries, at least one, until *end*.
 
-        A reply is None if none is sent now. There is nothing to learn from what ``Responder.passing`` counts.
+        Return how many replies will be sent later, all replies, and the queries to learn from. A reply is None if none
+        is sent now. There is nothing to learn from what ``Responder.passing`` counts.
         """
         four, six = self._counts.channels["udp", 1], self._counts.channels["udp", 2]
         responder = self._responder
-        answer, native = responder.answer, self._native
+        answer, native, clock = responder.answer, self._native, time.perf_counter
         replies: list[bytes | None] = []
         lasting: list[tuple[bytes, bytes]] = []
         waiting = 0
-        for query, source in queries:
+        for query, source in islice(self._queries, self._answered, None):
             channel = four
             if len(source) == 16:
                 source = plain_address(source)
@@ -169,12 +183,15 @@ class _Listener:
                 if native and responder.passing == passing:
                     lasting.append((query, source))
                 if reply is not None and not isinstance(reply, bytes):
-                    reply = self._pending.finish_or_wait(reply, self._route(len(replies), source, began))
+                    route = self._route(self._answered + len(replies), source, began)
+                    reply = self._pending.finish_or_wait(reply, route)
                     waiting += reply is None
                 replies.append(reply)
             except Exception as error:
                 self._failed(source, error)
                 replies.append(None)
+            if clock() >= end:
+                break
         return waiting, replies, lasting
 
     def _learn(self, query: bytes, source: bytes) -> None:

@@ -16,11 +16,14 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
+from msgspec import Struct, field
+
 from dnsserver.answers.decision import EndpointNames
+from dnsserver.answers.services import zones_of
 from dnsserver.message.rendering import RenderedAnswer
 from locator.bounded_map import BoundedMap
 from locator.model import Location
-from locator.state.snapshot import Basis, Snapshot
+from locator.state.snapshot import Basis, CompiledService, Snapshot
 
 MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names that do not exist
 MAX_TERMS = 256  # tuples of label keys, each with the values of every location
@@ -115,15 +118,26 @@ class DependentAnswers:
         return tuple(map(dict.get, self._useful, values, repeat(OTHER)))
 
 
+class ZonalAnswers(Struct):
+    """The topology zones that a Service has endpoints in, and the answers to names that prefer any other, by type.
+
+    A client can write any number of such names; all have the same answer.
+    """
+
+    zones: frozenset[str]
+    others: dict[int, RenderedAnswer] = field(default_factory=dict)
+
+
 class _ServiceAnswers:
     """The answers and endpoint names of one Service, as it was compiled."""
 
-    __slots__ = ("answers", "basis", "names")
+    __slots__ = ("answers", "basis", "names", "zonal")
 
     def __init__(self, basis: Basis) -> None:
         self.basis = basis
         self.answers: dict[bytes, Remembered] = {}
         self.names: EndpointNames | None = None
+        self.zonal: ZonalAnswers | None = None
 
 
 class AnswerCache:
@@ -221,6 +235,13 @@ class AnswerCache:
         if entry.names is None:
             entry.names = make(basis)
         return entry.names
+
+    def zonal(self, compiled: CompiledService, key: str) -> ZonalAnswers:
+        """Return what is remembered of the zonal names of a Service; *key* is their label key."""
+        entry = self._entry(compiled)
+        if entry.zonal is None:
+            entry.zonal = ZonalAnswers(zones_of(compiled, key))
+        return entry.zonal
 
     def _entry(self, basis: Basis) -> _ServiceAnswers:
         key = basis.basis_key

@@ -196,6 +196,13 @@ class Responder:
         """
         return self._proxy_protocol and (self._snapshot is None or self._clients.source(source).forwarder)
 
+    def may_have_all_connections(self, source: bytes) -> bool:
+        """Whether *source* (a packed address) may have more than its share of the connections: forwarders and nodes.
+
+        Before the first snapshot any source may: nobody is known yet.
+        """
+        return self._snapshot is None or self._clients.is_shared(source)
+
     def answer(
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
     ) -> bytes | PendingReply | None:
@@ -426,6 +433,10 @@ class Responder:
     ) -> RenderedAnswer:
         """Decide and render the answer to a question, and remember it if *remember*."""
         folded, cache = question.folded, self._cache
+        same = self._same_for_other_zones(question, snapshot) if remember else None
+        if same is not None and question.qtype in same:
+            self._note_passing(folded)
+            return same[question.qtype]
         self._counts.computed += 1
         names_of = self._names_of if remember else None
         decision = resolve(question.meaning, question.qtype, snapshot, location, self._authority, names_of=names_of)
@@ -443,9 +454,20 @@ class Responder:
             )
         self._note_passing(folded)
         answer = self._renderer.render_unlimited(question.labels, decision)
-        if not decision.terms:
+        if decision.answers and same is not None:
+            same[question.qtype] = answer
+        elif not decision.terms:
             cache.keep_unlimited(folded, answer)
         return answer
+
+    def _same_for_other_zones(self, question: Question, snapshot: Snapshot) -> dict[int, RenderedAnswer] | None:
+        """Return the answers, by type, to names that prefer a zone without an endpoint; None for any other name."""
+        meaning, key = question.meaning, self._authority.zonal
+        compiled = snapshot.services.get(meaning.service_key) if meaning.shape == names.PREFERRED else None
+        if compiled is None or key is None:
+            return None
+        zonal = self._cache.zonal(compiled, key)
+        return None if meaning.value in zonal.zones else zonal.others
 
     def _note_passing(self, question: bytes) -> None:
         """Count an answer that belongs to no Service, unless the question was asked before."""

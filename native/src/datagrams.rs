@@ -1,6 +1,5 @@
 //! One socket: a thread receives its datagrams and repeats answers; Python takes the datagrams that it must answer.
 
-use std::collections::VecDeque;
 use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,12 +9,16 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::durations::{now, Durations};
+use crate::fair_queue::FairQueue;
 use crate::repeated::Repeated;
 use crate::socket::{Batch, Path, Socket, BATCH};
 
 /// Datagrams that wait for Python, some megabytes. More are dropped, as a full socket buffer drops them: what is known
 /// already is answered even so.
 const MAX_WAITING: usize = 16_384;
+
+/// Seconds for which a datagram waits for Python. Then its client asks again, or has given up.
+const MAX_WAIT: f64 = 2.0;
 
 /// Datagrams that are answered after the end, about as many as the socket's buffer holds. Those that still come must not
 /// hold up the end.
@@ -40,7 +43,7 @@ pub struct Unanswered {
 /// The datagrams that Python must answer: those that wait, and those that it has taken and works on.
 #[derive(Default)]
 struct Waiting {
-    queue: VecDeque<Unanswered>,
+    queue: FairQueue<Unanswered>,
     taken: Arc<[Unanswered]>,
 }
 
@@ -103,12 +106,21 @@ impl Shared {
         unsafe { libc::shutdown(self.socket.fd, libc::SHUT_RD) };
     }
 
-    /// Returns datagrams that Python must answer, at most `limit`, the oldest first. Those taken before are finished.
+    /// Returns datagrams that Python must answer, at most `limit`: some of each client that has some, its oldest first.
+    /// Those taken before are finished.
     pub fn take(&self, limit: usize) -> Arc<[Unanswered]> {
         let mut waiting = lock(&self.waiting);
-        let number = limit.min(waiting.queue.len());
-        waiting.taken = waiting.queue.drain(..number).collect();
-        self.unfinished.store(waiting.queue.len() + number, Ordering::Relaxed);
+        let oldest = now() - MAX_WAIT;
+        let mut taken = Vec::with_capacity(limit.min(waiting.queue.len()));
+        while taken.len() < limit {
+            match waiting.queue.pop() {
+                Some(datagram) if datagram.received >= oldest => taken.push(datagram),
+                Some(_) => drop(self.dropped.fetch_add(1, Ordering::Relaxed)),
+                None => break,
+            }
+        }
+        waiting.taken = taken.into();
+        self.unfinished.store(waiting.queue.len() + waiting.taken.len(), Ordering::Relaxed);
         if waiting.queue.is_empty() {
             let mut wakes = [0_u8; 8];
             unsafe { libc::read(self.event, wakes.as_mut_ptr().cast(), wakes.len()) };
@@ -132,14 +144,14 @@ impl Shared {
     ///
     /// So a stub resolver that asks for A and AAAA at once gets A first. Whoever has many queries on the way tells the
     /// replies apart by ID: once some wait for Python, nobody waits for them.
-    fn must_follow(&self, path: &Path, batch: &Batch, unanswered: &[usize]) -> bool {
+    fn must_follow(&self, path: &Path, batch: &Batch, unanswered: &[(usize, u64)]) -> bool {
         let earlier = self.unfinished.load(Ordering::Relaxed);
         if earlier + unanswered.len() == 0 || earlier + unanswered.len() > FEW {
             return false;
         }
         let waiting = lock(&self.waiting);
         let mut waiting = waiting.queue.iter().chain(waiting.taken.iter()).map(|datagram| &datagram.path);
-        waiting.any(|other| other.same_sender(path)) || unanswered.iter().any(|slot| batch.path(*slot).same_sender(path))
+        waiting.any(|other| other.same_sender(path)) || unanswered.iter().any(|&(slot, _)| batch.path(slot).same_sender(path))
     }
 
     fn run(&self) {
@@ -176,12 +188,12 @@ impl Shared {
         {
             let mut repeated = lock(&self.repeated);
             for slot in 0..number {
+                let Some(source) = Address::read(batch.path(slot).source(self.socket.six)) else { continue };
                 if self.must_follow(batch.path(slot), batch, &unanswered) {
-                    unanswered.push(slot);
+                    unanswered.push((slot, repeated.client_number(batch.query(slot), source)));
                     continue;
                 }
-                let replied = batch.reply(slot, |query, path, out| {
-                    let source = Address::read(path.source(self.socket.six))?;
+                let replied = batch.reply(slot, |query, _, out| {
                     let replied = catch_unwind(AssertUnwindSafe(|| repeated.reply(query, source, out)));
                     replied.unwrap_or_else(|_| {
                         self.failed.fetch_add(1, Ordering::Relaxed);
@@ -189,7 +201,7 @@ impl Shared {
                     })
                 });
                 if replied.is_none() {
-                    unanswered.push(slot);
+                    unanswered.push((slot, repeated.client_number(batch.query(slot), source)));
                 }
             }
         }
@@ -219,16 +231,15 @@ impl Shared {
         }
     }
 
-    fn leave_to_python(&self, batch: &Batch, slots: &[usize], received: f64) {
+    /// Leaves the datagrams in some slots to Python, each with the number of its client.
+    fn leave_to_python(&self, batch: &Batch, unanswered: &[(usize, u64)], received: f64) {
         let mut waiting = lock(&self.waiting);
         let wakes = waiting.queue.is_empty();
-        for &slot in slots {
-            if waiting.queue.len() >= MAX_WAITING {
+        for &(slot, client) in unanswered {
+            let datagram = Unanswered { query: batch.query(slot).into(), path: batch.path(slot).clone(), received };
+            if waiting.queue.push(client, datagram, MAX_WAITING).is_some() {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
-                continue;
             }
-            let (query, path) = (batch.query(slot).into(), batch.path(slot).clone());
-            waiting.queue.push_back(Unanswered { query, path, received });
         }
         self.unfinished.store(waiting.queue.len() + waiting.taken.len(), Ordering::Relaxed);
         if wakes {

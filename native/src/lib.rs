@@ -7,6 +7,7 @@ mod address;
 mod answer;
 mod datagrams;
 mod durations;
+mod fair_queue;
 mod generations;
 mod message;
 mod repeated;
@@ -183,12 +184,14 @@ mod native {
             self.shared.taken().first().map_or(0.0, |datagram| datagram.received)
         }
 
-        fn send(&self, replies: Vec<Option<PyBackedBytes>>) -> u64 {
+        fn send(&self, first: usize, replies: Vec<Option<PyBackedBytes>>) -> u64 {
             let taken = self.shared.taken();
-            let pairs = taken.iter().zip(&replies);
+            let pairs = taken.iter().skip(first).zip(&replies);
             let written = pairs.filter_map(|(datagram, reply)| Some((&datagram.path, &reply.as_ref()?[..])));
             let lost = self.shared.socket.send(written);
-            self.shared.finished();
+            if first + replies.len() >= taken.len() {
+                self.shared.finished();
+            }
             lost
         }
 

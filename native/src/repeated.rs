@@ -2,8 +2,9 @@
 //!
 //! Nothing here decides anything: whatever is not known is left to Python, which then may make it known.
 
-use std::collections::hash_map::RandomState;
+use std::collections::hash_map::{DefaultHasher, RandomState};
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::address::{Address, Networks, OurNumbers};
@@ -105,6 +106,7 @@ pub struct Repeated {
     /// Answers that belong to no Service. They hold until the next publication.
     transient: Generations<Box<[u8]>, Answer, RandomState>,
     proxy_headers: Vec<ProxyHeader>,
+    seed: u64,
     serial: [u8; 4],
     questions_numbered: u64,
     chance: Chance,
@@ -125,6 +127,7 @@ impl Repeated {
             of_basis: HashMap::default(),
             transient: Generations::new(MAX_TRANSIENT),
             proxy_headers,
+            seed,
             serial: [0; 4],
             questions_numbered: 0,
             chance: Chance::new(seed),
@@ -194,6 +197,23 @@ impl Repeated {
         let written = answer.write(&query, &envelope, &mut self.chance, out)?;
         self.numbers.count(family, place.origin + answer.tally, written);
         Some(())
+    }
+
+    /// Returns a number for the client of a query: its source, or whom a forwarder names in the usual ways. Nobody can
+    /// choose it.
+    pub fn client_number(&mut self, packet: &[u8], source: Address) -> u64 {
+        let place = self.held.get(source).or_else(|| self.sources.get(source)).filter(|place| place.forwarder);
+        let named = place.and_then(|place| {
+            let (packet, in_header) = self.without_proxy_header(packet, place);
+            in_header.or_else(|| Query::read(packet)?.subnet())
+        });
+        let mut hasher = DefaultHasher::new();
+        self.seed.hash(&mut hasher);
+        match source {
+            Address::Four(four) => (four, named).hash(&mut hasher),
+            Address::Six(six) => (six, named).hash(&mut hasher),
+        }
+        hasher.finish()
     }
 
     /// Returns the query after a PROXY header, and the client's address in that; only a forwarder may send one.
