@@ -42,7 +42,7 @@ CA_EXPIRY = Family(
     "topodns_webhook_ca_expiry_timestamp_seconds",
     GAUGE,
     "When the CA of that certificate ends (Unix time), 0 while the webhook configuration does not hold it.",
-    when="without `--tls-cert`",
+    when="its own certificate",
 )
 
 OF_WEBHOOKS = (
