@@ -187,6 +187,8 @@ class CertificateSecret:
         command = f"topodns webhook --install-ca --tls-secret {'/'.join(self._secret)}"
         command += f" --webhook-configuration {self._configuration}"
         self._say(f"{what}. Run as somebody who may: {command}" if what else "")
+        if refusal is None and not self.ca_ends:
+            log.info("certificate: MutatingWebhookConfiguration %s holds its CA", self._configuration)
         self.ca_ends = ends if refusal is None else 0.0
         self._backoff = Backoff() if refusal is None else self._backoff.failed()
 
