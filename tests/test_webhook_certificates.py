@@ -335,14 +335,16 @@ def test_renewal_keeps_the_ca_of_the_certificate_before() -> None:
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_renewal_by_the_same_ca_needs_no_right(allowed: bool) -> None:
-    """Nothing but the Secret is written, and every replica serves the new certificate at once."""
+    """Nothing but the Secret's pair is written, and every replica serves the new certificate at once."""
     authority, data = kept(age=LIFE * 0.7)
+    bundle = authority + kept()[0]
+    data["ca.crt"] = base64.b64encode(bundle).decode()
     service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
     api, servings = FakeApi(service, secret=data), [ServingCertificate(), ServingCertificate()]
     api.meddle = (lambda path: None) if allowed else forbid
     secrets = [keeping(api, serving, settle=3600.0) for serving in servings]
     run_until(lambda: all(serving.pair for serving in servings), *secrets)
-    assert api.writes == [("PATCH", SECRET)]
+    assert api.writes == [("PATCH", SECRET)] and api.secret()[1] == bundle
     assert all(shakes_hands(serving, authority) for serving in servings)
     assert all(one.health() == (True, "ok") for one in secrets)
     ends = time.time() + CA_LIFETIME_SECONDS - LIFE * 0.7
@@ -378,6 +380,23 @@ def test_without_the_right_the_webhook_says_who_lets_it_be_trusted(caplog: pytes
 
     trio.run(main)
     assert one.ca_ends > time.time() + CA_INSTALLED_SECONDS and caplog.text.count(command) == 1
+    assert all(shakes_hands(serving, bundle) for bundle in api.bundles())
+
+
+def test_without_the_right_no_certificate_is_served_that_nobody_trusts() -> None:
+    """When the CA ended too soon, the replica goes on with what it serves until somebody installs the next one."""
+    _, data = kept(age=LIFE * 0.6, life=2 * LIFE)
+    service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
+    api, serving = FakeApi(service, secret=data), ServingCertificate()
+    api.meddle = forbid
+    run_until(lambda: serving.pair is not None, keeping(api, serving))
+    before, later = serving.pair, keeping(api, serving, lifetime=4 * LIFE)
+    run_until(lambda: "--install-ca" in later.health().text, later)
+    assert api.secret()[0] != before and serving.pair == before
+    api.meddle = lambda path: None
+    later.install_ca()
+    api.meddle = forbid
+    run_until(lambda: serving.pair != before, later)
     assert all(shakes_hands(serving, bundle) for bundle in api.bundles())
 
 
