@@ -40,28 +40,38 @@ def run(settings: Settings) -> None:
         raise first_failure(group) from None
 
 
-def _files_of(settings: Settings, serving: ServingCertificate) -> CertificateFiles | None:
-    """Put the certificate of the settings into *serving*; return None if the webhook issues its own.
+def install_ca(settings: Settings) -> None:
+    """Put the CA of the webhook's own certificate into the webhook configuration, once.
 
-    Raises BadCertificate.
+    Raises BadCluster, BadCertificate, Refused, Unreachable.
     """
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        files = CertificateFiles(settings.tls_cert, settings.tls_key, serving)
-        files.load()
-        return files
+    _secret_of(settings, ServingCertificate()).install_ca()
+
+
+def _secret_of(settings: Settings, serving: ServingCertificate) -> CertificateSecret:
+    """Return what keeps the webhook's own certificate in *serving*. Raises BadCluster, BadCertificate."""
     if settings.tls_secret is None and not in_pod():
         raise BadCertificate(
             "neither --tls-cert with --tls-key nor --tls-secret given, expected one of them outside a pod"
         )
-    return None
+    client = cluster_of(settings)
+    secret = settings.tls_secret or (client.namespace, NAME)
+    return CertificateSecret(client, secret, settings.webhook_configuration or NAME, serving)
+
+
+def _certificate_of(settings: Settings, serving: ServingCertificate) -> CertificateFiles | CertificateSecret:
+    """Return what keeps the certificate of the settings in *serving*. Raises BadCluster, BadCertificate."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return _secret_of(settings, serving)
+    files = CertificateFiles(settings.tls_cert, settings.tls_key, serving)
+    files.load()
+    return files
 
 
 async def _run(settings: Settings) -> None:
     serving = ServingCertificate()
-    files = _files_of(settings, serving)
+    certificate = _certificate_of(settings, serving)
     client = cluster_of(settings)
-    secret = settings.tls_secret or (client.namespace, NAME)
-    certificate = files or CertificateSecret(client, secret, settings.webhook_configuration or NAME, serving)
     elector = LeaderElector(client, election_of(settings, client, NAME), writes="EndpointSlices")
     controller = HintController(client, elector, writes_per_second=settings.writes_per_second)
     watches = {WEBHOOK_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
@@ -70,7 +80,8 @@ async def _run(settings: Settings) -> None:
     def state() -> WebhookState:
         writer, objects = controller.writer, controller.store.object_counts
         leading = {elector.lease: writer.leading}
-        return WebhookState(writer.writes, leading, writer.waiting, objects, watches, serving.ends)
+        ca_ends = certificate.ca_ends if isinstance(certificate, CertificateSecret) else None
+        return WebhookState(writer.writes, leading, writer.waiting, objects, watches, serving.ends, ca_ends)
 
     def health() -> Mapping[str, Health]:
         return {**{kind: watch.health() for kind, watch in watches.items()}, "certificate": certificate.health()}

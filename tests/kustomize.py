@@ -23,6 +23,7 @@ from tests.waiting import PATIENCE, until
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = "topodns"
 SERVER, CONTROLLER, WEBHOOK = "topodns", "topodns-controller", "topodns-webhook"  # Deployments, and ServiceAccounts
+INSTALLER = "topodns-webhook-ca"  # the ServiceAccount of the Job that lets API servers trust the webhook
 HOOKS = "MutatingWebhookConfiguration"
 READER = "topodns-reader"  # the ServiceAccount for topodns in another cluster, and its namespace
 

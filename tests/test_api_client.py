@@ -229,6 +229,23 @@ print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exec
 """
 
 
+@pytest.mark.parametrize("field", ["token", "tokenFile"])
+def test_a_renewed_token_is_read_after_a_401(no_pod: Path, control_plane: ControlPlane, field: str) -> None:
+    """From the kubeconfig, and from the file that it names."""
+    config, file = yaml.safe_load(control_plane.kubeconfig.read_text()), no_pod / "token"
+
+    def write(token: str) -> str:
+        file.write_text(token)
+        config["users"][0]["user"] = {field: token if field == "token" else str(file)}
+        return written(no_pod / "config", config)
+
+    cluster = ApiClient(kubeconfig=write("expired"))
+    with pytest.raises(Refused, match="401 Unauthorized"):
+        cluster.request("GET", "/api/v1/services")
+    write(token_of(control_plane))
+    assert cluster.request("GET", "/api/v1/services")
+
+
 def test_a_plugin_gives_the_credentials(no_pod: Path, control_plane: ControlPlane) -> None:
     """The client runs it for the first request and after each 401, and logs none of its output."""
     runs, says = no_pod / "runs", no_pod / "says"

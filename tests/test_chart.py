@@ -87,14 +87,14 @@ def without_policy_to_keep(made: Item) -> None:
 
 def without_pull_policy(made: Item) -> None:
     """It is a value of the chart; without it, Kubernetes pulls an image with a tag if it is not present."""
-    if made["kind"] == "Deployment":
+    if made["kind"] in RUNNING:
         for container in made["spec"]["template"]["spec"]["containers"]:
             assert container.pop("imagePullPolicy") == "IfNotPresent"
 
 
 def without_names_of_the_release(made: Item) -> None:
     """The chart says the names of the Lease, the Secret and the webhook configuration, which the release gives."""
-    if made["kind"] == "Deployment":
+    if made["kind"] in RUNNING:
         defaults = {
             f"--lease={NAMESPACE}/{made['metadata']['name']}",
             f"--tls-secret={NAMESPACE}/{WEBHOOK}",
@@ -111,6 +111,12 @@ def with_the_quotas_name(made: Item) -> None:
         made["metadata"]["name"] = "critical-pods"
 
 
+def without_the_revision(made: Item) -> None:
+    """Helm's upgrades make another Job, because Kubernetes refuses to change one; kustomize's ends before the next."""
+    if made["kind"] == "Job":
+        made["metadata"]["name"] = made["metadata"]["name"].removesuffix("-1")
+
+
 def with_the_older_name(made: Item) -> None:
     """The chart knows the version of Kubernetes, and kustomize does not; so it uses the name that 1.31 knows, too."""
     if made["kind"] == "Service" and made["spec"].get("trafficDistribution") == "PreferSameZone":
@@ -123,8 +129,10 @@ MEANT = (
     without_pull_policy,
     without_names_of_the_release,
     with_the_quotas_name,
+    without_the_revision,
     with_the_older_name,
 )
+RUNNING = ("Deployment", "Job")
 LEFT_OUT = {"Namespace"}  # Helm is told of one, and creates it with --create-namespace
 
 

@@ -179,9 +179,9 @@ def made_of(values: Values, kind: str, name: str, *flags: str) -> Item:
     ],
 )
 def test_all_pods_run_the_image(image: Values, expected: str) -> None:
-    """One image for all Deployments."""
+    """One image for all Deployments, and for the Job."""
     objects = rendered({"image": image, "controller": ON, "webhook": ON})
-    assert [container_of(made)["image"] for made in objects if made["kind"] == "Deployment"] == [expected] * 3
+    assert [container_of(made)["image"] for made in objects if made["kind"] in ("Deployment", "Job")] == [expected] * 4
 
 
 def test_settings_reach_the_command_line() -> None:

@@ -228,6 +228,9 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
         (("webhook", "--tls-cert=/none/crt", "--tls-key=/none/key"),
          "/none/crt: No such file or directory, expected a file in PEM"),
         (("webhook", "--tls-secret=a/b"), "/nonexistent/.kube/config: no such file, expected a kubeconfig"),
+        (("webhook", "--install-ca"), "nor --tls-secret given, expected one of them outside a pod"),
+        (("webhook", "--install-ca", "--tls-cert=x", "--tls-key=y"),
+         "--install-ca: given together with --tls-cert, expected only one of them"),
         (("webhook", "--snapshot=x"),
          "--snapshot: a flag of serve, explain, check, simulate and console, not of webhook"),
         (("serve", "--fail-on=error"), "--fail-on: a flag of check and simulate, not of serve"),
@@ -236,7 +239,8 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
     ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "too-many", "two-clusters", "two-defaults",
          "value-of-a-switch", "certificate-alone", "key-alone", "two-certificates", "whose-configuration", "secret",
          "secret-in-capitals", "configuration-with-a-space", "https", "no-certificate", "certificate-not-there",
-         "webhook-without-cluster", "of-five-others", "of-two-others", "of-one-other"],
+         "webhook-without-cluster", "install-nothing", "install-for-another", "of-five-others", "of-two-others",
+         "of-one-other"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
     """A wrong command line ends with status 2 and one line that quotes the word and the nearest known one."""

@@ -23,6 +23,7 @@ from tests.kustomize import (
     CONTROLLER,
     EVERYTHING,
     HOOKS,
+    INSTALLER,
     MANIFESTS,
     NAMESPACE,
     SERVER,
@@ -289,6 +290,13 @@ def test_pods_are_admitted_where_restricted_is_enforced(everything: ControlPlane
 def test_kubeconfigs_can_be_mounted_where_restricted_is_enforced(everything: ControlPlane) -> None:
     """The pod of the overlay for several clusters is admitted."""
     spec = object_of("clusters", "Deployment", SERVER)["spec"]["template"]["spec"]
+    everything.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", item("Pod", "tried", spec=spec))
+
+
+def test_the_job_can_run_where_restricted_is_enforced(everything: ControlPlane) -> None:
+    """Its pod is admitted, and has the account and the command that lets API servers trust the webhook."""
+    spec = object_of("webhook", "Job", INSTALLER)["spec"]["template"]["spec"]
+    assert (spec["serviceAccountName"], spec["containers"][0]["args"]) == (INSTALLER, ["webhook", "--install-ca"])
     everything.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", item("Pod", "tried", spec=spec))
 
 

@@ -15,8 +15,8 @@ import yaml
 
 from dnsserver.app import DELAY_SECONDS, log_delay
 from dnsserver.from_settings import store_of
-from locator.cluster.certificates.issuing import issue
 from locator.cluster.publisher import Publisher
+from tests.certificates import issued
 from tests.commands_in_process import Run
 from tests.in_memory import settings_of
 from tests.kube import config_of
@@ -260,7 +260,7 @@ def test_what_is_no_api_server_that_lets_us_in(
 )  # fmt: skip
 def test_certificates(topodns: Run, tmp_path: Path, name: str, knows_authority: bool, words: str) -> None:
     """One that nobody vouches for, and one for another name: the message says where the right one is configured."""
-    authority, pair = issue(["127.0.0.1"], time.time(), 3600.0)
+    authority, pair = issued(["127.0.0.1"], time.time(), 3600.0)
     (tmp_path / "tls").write_bytes(pair.key + pair.certificate)
     (tmp_path / "ca").write_bytes(authority)
     with other_server(page(200, ""), tls=tmp_path / "tls") as at:

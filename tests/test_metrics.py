@@ -235,7 +235,7 @@ def controller() -> ControllerMetrics:
 
 
 def webhook() -> WebhookMetrics:
-    return WebhookMetrics(WebhookCounts(), lambda: WebhookState({}, LEADS, 0, {"Pod": 1}, Other.watches, 0.0))
+    return WebhookMetrics(WebhookCounts(), lambda: WebhookState({}, LEADS, 0, {"Pod": 1}, Other.watches, 0.0, 0.0))
 
 
 PROGRAMS = [

@@ -28,7 +28,8 @@ OTHERS_FLAGS = {
     "--build-arg",  # of docker
     "--bump-revision", "--mark-compacted",  # of etcdutl
     "--create-namespace", "--reset-then-reuse-values", "--server-side", "--set", "--take-ownership",  # of Helm
-    "--force-conflicts", "--replicas", "--tail",  # of kubectl
+    "--authentication-config",  # of kube-apiserver
+    "--force-conflicts", "--ignore-not-found", "--replicas", "--tail",  # of kubectl
     "--only",  # of bench
 }  # fmt: skip
 TOP = tuple(path.name for path in ROOT.iterdir() if path.name != "build")  # which is not part of it

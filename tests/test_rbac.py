@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
+from locator.cluster.api_client import ApiClient
+from locator.cluster.responses import Refused
 from locator.topology.hints import OPT_IN_LABELS
 from tests import api_objects, kustomize
 from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
@@ -24,6 +26,7 @@ from tests.kube import ControlPlane, Item
 from tests.kustomize import (
     CONTROLLER,
     EVERYTHING,
+    INSTALLER,
     NAMESPACE,
     READER,
     SERVER,
@@ -38,6 +41,10 @@ from tests.topodns_process import Server
 from tests.waiting import until
 
 WHERE = "rbac"
+HOOKS_KIND, HOOKS_RESOURCE = (
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+)
 LEASE = "topodns-controller"
 OURS = "topodns.io"
 HOOKS = "admissionregistration.k8s.io"
@@ -52,6 +59,7 @@ COMMANDS = {
     CONTROLLER: ("controller", "--health", f"--lease={NAMESPACE}/{LEASE}"),
     WEBHOOK: ("webhook", "--webhook-listen=127.0.0.1:0", f"--lease={NAMESPACE}/{WEBHOOK}",
               f"--tls-secret={NAMESPACE}/{WEBHOOK}"),
+    INSTALLER: ("webhook", "--install-ca", f"--tls-secret={NAMESPACE}/{WEBHOOK}"),
 }  # fmt: skip
 WATCH = ("list", "watch")
 FEDERATED = "serviceexports", "servicehealths"  # only --federation needs them
@@ -122,12 +130,15 @@ ROWS = (
     Row(WEBHOOK, "discovery.k8s.io", "endpointslices", WATCH, "a Service's other slices", "EndpointSlice: 403"),
     Row(WEBHOOK, "discovery.k8s.io", "endpointslices", ("patch",), "old hints", f"EndpointSlice {WHERE}/bad-old: 403"),
     Row(WEBHOOK, HOOKS, "mutatingwebhookconfigurations", ("get",), "whom it is for; its CA", "certificate: 403"),
-    Row(WEBHOOK, HOOKS, "mutatingwebhookconfigurations", ("patch",), "its CA", "certificate: 403"),
     Row(WEBHOOK, "", "secrets", ("get",), "its certificate", "certificate: 403", own=True),
     Row(WEBHOOK, "", "secrets", ("patch",), "its certificate", "certificate: 403", own=True),
     Row(WEBHOOK, "coordination.k8s.io", "leases", ("create",), "the first to lead", "Lease .*: 403", own=True),
     Row(WEBHOOK, "coordination.k8s.io", "leases", ("get",), "who leads", "Lease .*: 403", own=True),
     Row(WEBHOOK, "coordination.k8s.io", "leases", ("update",), "leading on", "Lease .*: 403", own=True),
+    Row(INSTALLER, HOOKS, "mutatingwebhookconfigurations", ("get",), "whom it is for", "^topodns: 403"),
+    Row(INSTALLER, HOOKS, "mutatingwebhookconfigurations", ("patch",), "the CA", "^topodns: 403"),
+    Row(INSTALLER, "", "secrets", ("get",), "the CA", "^topodns: 403", own=True),
+    Row(INSTALLER, "", "secrets", ("patch",), "the CA", "^topodns: 403", own=True),
 )  # fmt: skip
 
 
@@ -164,6 +175,7 @@ ACCOUNTS = {
         pytest.param("base with podlocators", CONTROLLER, ("services", "servicehealths"), (), id="controller"),
         pytest.param("base with health", CONTROLLER, (), (), id="health"),
         pytest.param("webhook", WEBHOOK, (), (), id="webhook"),
+        pytest.param("webhook", INSTALLER, (), (), id="installer"),
     ],
 )
 def test_the_roles_are_the_table(variant: str, account: str, without: Sequence[str], more: Sequence[str]) -> None:
@@ -208,8 +220,9 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return a cluster with the manifests' accounts, one account less each row, and work for both programs."""
     kinds = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRoleBinding", "Role", "RoleBinding")
     kinds = (*kinds, "Secret", "MutatingWebhookConfiguration")
+    kinds = (*kinds, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     roles = [*objects_of("remote"), object_of("clusters with multicluster", "ClusterRole", SERVER)]
-    roles += [object_of(EVERYTHING, "ClusterRole", name) for name in (CONTROLLER, WEBHOOK)]
+    roles += [object_of(EVERYTHING, "ClusterRole", name) for name in (CONTROLLER, WEBHOOK, INSTALLER)]
     tried = [item for name, rows in ACCOUNTS.items() for item in account_with(name, rows)]
     with kustomize.installed(control_plane, [*objects_of(EVERYTHING, *kinds), *roles]):
         control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(tried))
@@ -289,16 +302,14 @@ def test_the_lease_of_another_is_not_ours(cluster: ControlPlane) -> None:
 @contextmanager
 def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Iterator[Server]:
     """Run a program as one of ``ACCOUNTS``, with work to do; undo it afterwards."""
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": token_of(plane, name)}
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config))
+    kubeconfig = plane.kubeconfig_with(folder / "kubeconfig", token=token_of(plane, name))
     for locator in ("wrong", "orphan") if account == CONTROLLER else ():
         plane.api.request("POST", LOCATORS, api_objects.item("PodLocator", locator, nodeName="elsewhere"))
     for name in ("stale", "gone") if account == CONTROLLER else ():
         plane.api.create(api_objects.item("ServiceHealth", f"{name}.{WHERE}"))
     if account == WEBHOOK:
         plane.api.patch(SLICE, {"endpoints": HOMES})
+    if account in (WEBHOOK, INSTALLER):
         plane.api.patch(api_objects.item("Secret", WEBHOOK, NAMESPACE), {"data": None})
     cluster = f"--cluster=west={kubeconfig}" if account == READER else f"--kubeconfig={kubeconfig}"
     process = Server([*COMMANDS[account], "--http=127.0.0.1:0", cluster])
@@ -352,7 +363,10 @@ def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path
 
 
 def test_the_webhook_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
-    """With the table's rights, the webhook has a certificate, leads, and corrects hints."""
+    """With the table's rights, the webhook has a certificate, leads, and corrects hints.
+
+    It may not put its CA into the configuration, and says which command does.
+    """
 
     def hints() -> Any:
         return cluster.api.request("GET", cluster.api.path_of(SLICE))["endpoints"][0].get("hints")
@@ -360,16 +374,172 @@ def test_the_webhook_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -
     with running(cluster, WEBHOOK, WEBHOOK, tmp_path) as process:
         process.wait_for("certificate: new connections get")
         until(lambda: hints() == {"forZones": [{"name": "a"}]}, lambda: f"{hints()}: {process.lines}")
-        assert not [line for line in process.lines if re.search(r"\b403\b", line)]
+        process.wait_for("does not hold the CA.*Run as somebody who may: topodns webhook --install-ca")
+        assert len([line for line in process.lines if re.search(r"\b403\b", line)]) == 1
 
 
-def test_the_secret_of_another_is_not_ours(cluster: ControlPlane) -> None:
-    """The webhook can read and change one Secret, and one webhook configuration, alone."""
-    can = ("--token", token_of(cluster, WEBHOOK), "-n", NAMESPACE, "auth", "can-i", "patch")
-    for resource in ("secrets", "mutatingwebhookconfigurations.admissionregistration.k8s.io"):
-        assert cluster.kubectl(*can, f"{resource}/{WEBHOOK}").strip() == "yes"
-        with pytest.raises(AssertionError, match="auth can-i"):
-            cluster.kubectl(*can, f"{resource}/another")
+def test_the_installer_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
+    """With the table's rights, the Job lets API servers trust what the webhook serves."""
+    with running(cluster, INSTALLER, INSTALLER, tmp_path) as process:
+        assert process.wait() == 0, process.lines
+        hooks = cluster.api.request("GET", cluster.api.path(HOOKS_KIND, name=WEBHOOK))["webhooks"]
+        authority = cluster.api.request("GET", cluster.api.path("Secret", NAMESPACE, WEBHOOK))["data"]["ca.crt"]
+        assert [hook["clientConfig"]["caBundle"] for hook in hooks] == [authority] * 2
+
+
+@pytest.mark.parametrize(
+    ("account", "resource", "verb", "names"),
+    [
+        pytest.param(WEBHOOK, "secrets", "patch", {WEBHOOK}, id="webhook-secrets"),
+        pytest.param(WEBHOOK, HOOKS_RESOURCE, "get", {WEBHOOK}, id="webhook-configurations-read"),
+        pytest.param(WEBHOOK, HOOKS_RESOURCE, "patch", set(), id="webhook-configurations"),
+        pytest.param(WEBHOOK, HOOKS_RESOURCE, "update", set(), id="webhook-configurations-updated"),
+        pytest.param(WEBHOOK, "serviceaccounts/token", "create", set(), id="webhook-tokens"),
+        pytest.param(INSTALLER, "secrets", "patch", {WEBHOOK}, id="installer-secrets"),
+        pytest.param(INSTALLER, HOOKS_RESOURCE, "patch", {WEBHOOK}, id="installer-configurations"),
+    ],
+)
+def test_the_objects_of_another_are_not_ours(
+    cluster: ControlPlane, account: str, resource: str, verb: str, names: set[str]
+) -> None:
+    """One Secret and one webhook configuration alone; and the running webhook may write no configuration at all."""
+    can = ("--token", token_of(cluster, account), "-n", NAMESPACE, "auth", "can-i", verb)
+    kind, _, sub = resource.partition("/")
+    for name in (WEBHOOK, INSTALLER, "another"):
+        asked = (*can, f"{kind}/{name}", *((f"--subresource={sub}",) if sub else ()))
+        with nullcontext() if name in names else pytest.raises(AssertionError, match="auth can-i"):
+            assert cluster.kubectl(*asked).strip() == "yes"
+
+
+# -- what the admission policy makes of the webhook's right to patch slices
+
+ENDPOINT = endpoint(
+    "10.253.0.1", nodeName="rbac-node", zone="a", hostname="web-0", conditions={"ready": True, "serving": True},
+    targetRef={"kind": "Pod", "name": "new", "namespace": WHERE},
+)  # fmt: skip
+GUARDED = endpoint_slice("bad", "guarded", [ENDPOINT, endpoint("10.253.0.2")], where=WHERE, labels={"kept": "yes"})
+HINTS = {"forZones": [{"name": "a"}], "forNodes": [{"name": "rbac-node"}]}
+HINT_PATCH = [{"op": "add", "path": "/endpoints/0/hints", "value": HINTS}]
+
+
+def put(path: str, value: object) -> Sequence[Item]:
+    return [{"op": "add", "path": path, "value": value}]
+
+
+def removed(path: str) -> Sequence[Item]:
+    return [{"op": "remove", "path": path}]
+
+
+CHANGES: Mapping[str, Sequence[Item]] = {
+    "addresses": put("/endpoints/0/addresses", ["10.253.0.66"]),
+    "another address of the second": put("/endpoints/1/addresses", ["10.253.0.66"]),
+    "ready": put("/endpoints/0/conditions/ready", False),
+    "terminating": put("/endpoints/0/conditions/terminating", True),
+    "no conditions": removed("/endpoints/0/conditions"),
+    "hostname": put("/endpoints/0/hostname", "web-1"),
+    "no hostname": removed("/endpoints/0/hostname"),
+    "targetRef": put("/endpoints/0/targetRef/name", "another"),
+    "nodeName": put("/endpoints/0/nodeName", "another"),
+    "zone": put("/endpoints/0/zone", "b"),
+    "a zone where none was": put("/endpoints/1/zone", "b"),
+    "one endpoint more": put("/endpoints/-", {"addresses": ["10.253.0.66"]}),
+    "one endpoint less": removed("/endpoints/1"),
+    "no endpoints": put("/endpoints", []),
+    "the other order": [{"op": "move", "from": "/endpoints/1", "path": "/endpoints/0"}],
+    "port": put("/ports/0/port", 666),
+    "no ports": put("/ports", []),
+    "label": put("/metadata/labels/kept", "no"),
+    "label of the Service": put("/metadata/labels/kubernetes.io~1service-name", "another"),
+    "no labels": removed("/metadata/labels"),
+    "annotations": put("/metadata/annotations", {"a": "b"}),
+    "owner": put("/metadata/ownerReferences", [{"apiVersion": "v1", "kind": "Pod", "name": "new", "uid": "1"}]),
+    "finalizers": put("/metadata/finalizers", ["example.com/never"]),
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiClient]:
+    """Return a client with the webhook's account, where a slice has each field, and the policy is in force."""
+    kubeconfig = tmp_path_factory.mktemp("webhook") / "kubeconfig"
+    client = ApiClient(kubeconfig=str(cluster.kubeconfig_with(kubeconfig, token=token_of(cluster, WEBHOOK))))
+    cluster.api.create(GUARDED)
+    until(lambda: refusal(client, cluster, CHANGES["zone"]), "the policy in force")
+    yield client
+    cluster.api.delete(GUARDED)
+
+
+def refusal(client: ApiClient, plane: ControlPlane, patch: Sequence[Item]) -> str:
+    """Return what the API server says to a patch of the slice, empty if it takes it."""
+    try:
+        path, media = plane.api.path_of(GUARDED), "application/json-patch+json"
+        client.request("PATCH", path, query={"dryRun": "All"}, body=patch, media=media)
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_webhook_changes_nothing_but_hints(cluster: ControlPlane, guarded: ApiClient, change: str) -> None:
+    """Not even in one patch with hints. Nobody else is concerned: the same change by another is taken."""
+    for patch in (CHANGES[change], [*HINT_PATCH, *CHANGES[change]]):
+        assert "ValidatingAdmissionPolicy 'topodns-webhook'" in refusal(guarded, cluster, patch)
+    path = f"{cluster.api.path_of(GUARDED)}?dryRun=All"
+    cluster.api.request("PATCH", path, CHANGES[change], media="application/json-patch+json")
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [HINT_PATCH, put("/endpoints/1/hints", HINTS), [*HINT_PATCH, *removed("/endpoints/0/hints")], []],
+    ids=["first", "second", "and-off-again", "nothing"],
+)
+def test_the_webhook_may_change_hints(cluster: ControlPlane, guarded: ApiClient, patch: Sequence[Item]) -> None:
+    """Also those of any other slice."""
+    assert refusal(guarded, cluster, patch) == ""
+
+
+def test_the_policy_can_judge_the_largest_slice(cluster: ControlPlane, guarded: ApiClient) -> None:
+    """1,000 endpoints, the most that the API server takes, cost less than an expression may."""
+    homes = [{**ENDPOINT, "addresses": [f"10.254.{n // 250}.{n % 250 + 1}"]} for n in range(1000)]
+    cluster.api.patch(GUARDED, {"endpoints": homes})
+    hints = [put(f"/endpoints/{n}/hints", HINTS)[0] for n in range(1000)]
+    assert refusal(guarded, cluster, hints) == ""
+    assert "no other field" in refusal(guarded, cluster, [*hints, *put("/endpoints/999/zone", "b")])
+    cluster.api.patch(GUARDED, {"endpoints": GUARDED["endpoints"]})
+
+
+def test_the_expressions_of_the_policy_fit_the_types(cluster: ControlPlane) -> None:
+    """The API server has no warning about it."""
+    path = f"/apis/{HOOKS}/v1/validatingadmissionpolicies/{WEBHOOK}"
+    status = until(lambda: cluster.api.request("GET", path).get("status", {}), "the types checked")
+    assert status["typeChecking"] == {}
+
+
+def test_the_policy_knows_each_field_of_a_slice(cluster: ControlPlane) -> None:
+    """A new version of Kubernetes may bring another, which then needs a line in the policy."""
+    schemas = cluster.api.request("GET", "/openapi/v3/apis/discovery.k8s.io/v1")["components"]["schemas"]
+    fields = {name.rpartition(".")[2]: set(schema.get("properties", ())) for name, schema in schemas.items()}
+    policy = yaml.safe_dump(object_of("webhook", "ValidatingAdmissionPolicy", WEBHOOK))
+    for field in fields["Endpoint"] - {"hints"} | fields["EndpointSlice"] - {"apiVersion", "kind"}:
+        assert re.search(rf"\.\??{field}\b", policy), field
+
+
+@pytest.mark.parametrize(
+    ("method", "media"),
+    [
+        pytest.param("POST", "application/json", id="create"),
+        pytest.param("PATCH", "application/apply-patch+yaml", id="apply"),
+        pytest.param("DELETE", "application/json", id="delete"),
+        pytest.param("PUT", "application/json", id="update"),
+    ],
+)
+def test_the_webhook_makes_and_removes_no_slice(
+    cluster: ControlPlane, guarded: ApiClient, method: str, media: str
+) -> None:
+    """RBAC refuses, also what server-side apply would create."""
+    new = {**GUARDED, "metadata": {**GUARDED["metadata"], "name": "tried"}}
+    path = cluster.api.path("EndpointSlice", WHERE) if method == "POST" else cluster.api.path_of(new)
+    with pytest.raises(Refused, match="403"):
+        guarded.request(method, path, query={"fieldManager": "x"} if method == "PATCH" else None, body=new, media=media)
 
 
 @pytest.mark.parametrize("name", LACKING)

@@ -21,7 +21,6 @@ from dnsserver.http import webhook as https
 from dnsserver.metrics.webhook import WebhookCounts
 from locator.api.deltas import Put
 from locator.cluster.api_client import ApiClient
-from locator.cluster.certificates.issuing import issue
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.leading.hint_controller import HintController
@@ -32,6 +31,7 @@ from locator.hints.admission import reply_to_untrusted
 from locator.model import Service
 from tests import api_objects
 from tests.api_objects import SERVICE_NAME, TOPOLOGY_KEYS, ZONE, namespace, node
+from tests.certificates import issued
 from tests.hint_worlds import records_of, store_of, zones_of
 from tests.in_memory import ask_in_memory, responder_of
 from tests.kube import ApiError, ControlPlane, Item
@@ -371,7 +371,7 @@ def test_a_replica_that_has_not_heard_of_a_change(plane: ControlPlane, space: st
     """The leader's write passes it, and comes back as it was. The leader tries until that replica knows, too."""
     asked = service("web", space, selector=None, keys=f"{ZONE},*")
     store, counts, serving = store_of([*NODES, service("web", space)]), WebhookCounts(), ServingCertificate()
-    authority, pair = issue(["127.0.0.1"], time.time(), 86400.0)
+    authority, pair = issued(["127.0.0.1"], time.time(), 86400.0)
     serving.use(pair)
     app = https.application(partial(reply_to_untrusted, store=store), counts)
     election = LeaderElection("alone", space, "behind", duration=60.0, deadline=30.0)

@@ -8,6 +8,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,17 @@ import pytest
 import trio
 
 from locator.cluster.certificates.files import CertificateFiles
-from locator.cluster.certificates.issuing import BadCertificate, Pair, certificates_in, facts_of, issue
-from locator.cluster.certificates.secret import CONFIGURATIONS, CertificateSecret
+from locator.cluster.certificates.issuing import BadCertificate, Pair, certificates_in, facts_of, issue, new_authority
+from locator.cluster.certificates.secret import (
+    CA_INSTALLED_SECONDS,
+    CA_LIFETIME_SECONDS,
+    CA_WARNED_SECONDS,
+    CONFIGURATIONS,
+    CertificateSecret,
+)
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.responses import Refused
+from tests.certificates import issued
 from tests.waiting import until_in_trio
 
 Item = dict[str, Any]
@@ -53,8 +61,8 @@ def shakes_hands(serving: ServingCertificate, authorities: bytes, name: str = NA
 @pytest.mark.parametrize("names", [[NAME], [NAME, "127.0.0.1", "fd00::1"], [f"{'n' * 63}.{'s' * 63}.svc"]])
 def test_an_issued_certificate_is_accepted(names: Sequence[str]) -> None:
     """For its names, by those who trust its CA, and by nobody else."""
-    authority, pair = issue(names, time.time(), LIFE)
-    other, _ = issue(names, time.time(), LIFE)
+    authority, pair = issued(names, time.time(), LIFE)
+    other, _ = issued(names, time.time(), LIFE)
     serving = ServingCertificate()
     serving.use(pair)
     assert all(shakes_hands(serving, authority, name) for name in names)
@@ -65,8 +73,8 @@ def test_an_issued_certificate_is_accepted(names: Sequence[str]) -> None:
     assert serving.ends == pytest.approx(time.time() + LIFE, abs=60)
 
 
-GOOD = issue([NAME], time.time(), LIFE)[1]
-OTHER = issue([NAME], time.time(), LIFE)[1]
+GOOD = issued([NAME], time.time(), LIFE)[1]
+OTHER = issued([NAME], time.time(), LIFE)[1]
 
 
 # The object identifier of the names of a certificate, in place of that of its key's usage: it then has names twice.
@@ -86,7 +94,7 @@ TWICE = ssl.DER_cert_to_PEM_cert(
     ],
 )
 def test_what_cannot_be_used_changes_nothing(pair: Pair, message: str) -> None:
-    authority, right = issue([NAME], time.time(), LIFE)
+    authority, right = issued([NAME], time.time(), LIFE)
     serving = ServingCertificate()
     serving.use(right)
     with pytest.raises(BadCertificate, match=message):
@@ -102,7 +110,7 @@ def test_where_no_temporary_file_can_be_written(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_without_a_certificate_no_handshake_succeeds() -> None:
-    assert not shakes_hands(ServingCertificate(), issue([NAME], time.time(), LIFE)[0])
+    assert not shakes_hands(ServingCertificate(), issued([NAME], time.time(), LIFE)[0])
 
 
 # From files
@@ -115,7 +123,7 @@ def test_files_are_read_again(
     monkeypatch.setattr("locator.cluster.certificates.files.LOOK_SECONDS", 0.05)
     caplog.set_level("INFO")
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    (first, pair), (second, later) = issue([NAME], time.time(), LIFE), issue([NAME], time.time(), LIFE)
+    (first, pair), (second, later) = issued([NAME], time.time(), LIFE), issued([NAME], time.time(), LIFE)
     certificate.write_bytes(pair.certificate)
     key.write_bytes(pair.key)
     serving = ServingCertificate()
@@ -147,7 +155,7 @@ def test_files_are_read_again(
 )
 def test_files_with_a_certificate_that_clients_refuse_now(tmp_path: Path, age: float, said: str) -> None:
     """They are served, since only the clients' clocks count, but the webhook is not ready, and says why."""
-    pair, serving = issue([NAME], time.time() - age, LIFE)[1], ServingCertificate()
+    pair, serving = issued([NAME], time.time() - age, LIFE)[1], ServingCertificate()
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
     (tmp_path / "tls.key").write_bytes(pair.key)
     files = CertificateFiles(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"), serving)
@@ -226,11 +234,19 @@ class FakeApi:
         return [base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in hooks]
 
 
-def issued(age: float = 0.0, names: Sequence[str] = (NAME,)) -> tuple[bytes, Item]:
-    """Return a CA, and the data of a Secret with a certificate of this age."""
-    authority, pair = issue(names, time.time() - age, LIFE)
-    data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority}
-    return authority, {key: base64.b64encode(value).decode() for key, value in data.items()}
+def kept(
+    age: float = 0.0, names: Sequence[str] = (NAME,), *, life: float | None = CA_LIFETIME_SECONDS
+) -> tuple[bytes, Item]:
+    """Return a CA, and the data of a Secret with a certificate by it, both of this age; without *life* without its key.
+
+    Without the key, as the first versions of topodns left it, the CA ends with the certificate.
+    """
+    authority = new_authority(time.time() - age, life or LIFE)
+    pair = issue(authority, names, time.time() - age, LIFE)
+    data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
+    if life is not None:
+        data["ca.key"] = authority.key
+    return authority.certificate, {key: base64.b64encode(value).decode() for key, value in data.items()}
 
 
 def keeping(
@@ -259,14 +275,14 @@ def run_until(holds: Callable[[], object], *secrets: CertificateSecret) -> None:
         pytest.param(None, id="no-secret"),
         pytest.param({}, id="empty"),
         pytest.param({"tls.crt": "eA==", "tls.key": "eA==", "ca.crt": "eA=="}, id="nonsense"),
-        pytest.param(issued(names=["another"])[1], id="for-another-name"),
-        pytest.param({**issued()[1], "tls.key": issued()[1]["tls.key"]}, id="another-key"),
-        pytest.param({**issued()[1], "ca.crt": ""}, id="no-CA"),
-        pytest.param({**issued()[1], "ca.crt": issued()[1]["ca.crt"]}, id="another-CA"),
-        pytest.param({**issued()[1], "tls.crt": base64.b64encode(TWICE).decode()}, id="an-extension-twice"),
-        pytest.param(issued(age=-LIFE)[1], id="by-a-clock-that-was-ahead"),
-        pytest.param(issued(age=LIFE * 0.7)[1], id="past-two-thirds"),
-        pytest.param(issued(age=LIFE * 2)[1], id="over"),
+        pytest.param(kept(names=["another"])[1], id="for-another-name"),
+        pytest.param({**kept()[1], "tls.key": kept()[1]["tls.key"]}, id="another-key"),
+        pytest.param({**kept()[1], "ca.crt": ""}, id="no-CA"),
+        pytest.param({**kept()[1], "ca.crt": kept()[1]["ca.crt"]}, id="another-CA"),
+        pytest.param({**kept()[1], "tls.crt": base64.b64encode(TWICE).decode()}, id="an-extension-twice"),
+        pytest.param(kept(age=-LIFE)[1], id="by-a-clock-that-was-ahead"),
+        pytest.param(kept(age=LIFE * 0.7)[1], id="past-two-thirds"),
+        pytest.param(kept(age=LIFE * 2)[1], id="over"),
     ],
 )
 def test_a_certificate_that_is_missing_or_due_is_issued(secret: Item | None) -> None:
@@ -282,7 +298,7 @@ def test_a_certificate_that_is_missing_or_due_is_issued(secret: Item | None) -> 
 
 def test_a_certificate_that_fits_is_taken_over() -> None:
     """Without a write, if the configuration has its CA."""
-    authority, data = issued(age=LIFE * 0.6)
+    authority, data = kept(age=LIFE * 0.6)
     service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
     api, serving = FakeApi(service, secret=data), ServingCertificate()
     run_until(lambda: serving.pair is not None, keeping(api, serving))
@@ -303,8 +319,8 @@ def test_several_webhooks_and_ways_to_call_them() -> None:
 
 
 def test_renewal_keeps_the_ca_of_the_certificate_before() -> None:
-    """The new CA is in the configuration before the new certificate is served, and the old one stays."""
-    old, data = issued(age=LIFE * 0.6)
+    """A CA that ends too soon is replaced, first in the configuration, and the old one stays there."""
+    old, data = kept(age=LIFE * 0.6, life=2 * LIFE)
     api, first, second = FakeApi(secret=data), ServingCertificate(), ServingCertificate()
     run_until(lambda: first.pair is not None and second.pair is not None, keeping(api, first), keeping(api, second))
     before = first.pair
@@ -317,11 +333,128 @@ def test_renewal_keeps_the_ca_of_the_certificate_before() -> None:
     assert shakes_hands(first, old) and not shakes_hands(second, old)
 
 
-@pytest.mark.parametrize("secret", [None, issued(age=LIFE * 0.7)[1]], ids=["created", "renewed"])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_renewal_by_the_same_ca_needs_no_right(allowed: bool) -> None:
+    """Nothing but the Secret's pair is written, and every replica serves the new certificate at once."""
+    authority, data = kept(age=LIFE * 0.7)
+    bundle = authority + kept()[0]
+    data["ca.crt"] = base64.b64encode(bundle).decode()
+    service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
+    api, servings = FakeApi(service, secret=data), [ServingCertificate(), ServingCertificate()]
+    api.meddle = (lambda path: None) if allowed else forbid
+    secrets = [keeping(api, serving, settle=3600.0) for serving in servings]
+    run_until(lambda: all(serving.pair for serving in servings), *secrets)
+    assert api.writes == [("PATCH", SECRET)] and api.secret()[1] == bundle
+    assert all(shakes_hands(serving, authority) for serving in servings)
+    assert all(one.health() == (True, "ok") for one in secrets)
+    ends = time.time() + CA_LIFETIME_SECONDS - LIFE * 0.7
+    assert all(one.ca_ends == pytest.approx(ends, abs=60) for one in secrets)
+
+
+def forbid(path: str) -> None:
+    """Refuse to write the configuration, as an API server does to whoever lacks the right."""
+    if path != SECRET:
+        raise Refused(403, "Forbidden", "no")
+
+
+def test_without_the_right_the_webhook_says_who_lets_it_be_trusted(caplog: pytest.LogCaptureFixture) -> None:
+    """It serves, and is ready. When somebody has run that command, it is trusted, without being told."""
+    api, serving = FakeApi(secret={}), ServingCertificate()
+    api.meddle = forbid
+    one, installing = keeping(api, serving), keeping(api, ServingCertificate())
+    command = "topodns webhook --install-ca --tls-secret topodns/cert --webhook-configuration hooks"
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.run)
+            await until_in_trio(lambda: command in one.health().text)
+            assert one.health().ok and one.ca_ends == 0.0 and serving.pair is not None
+            with pytest.raises(Refused, match="403"):
+                installing.install_ca()
+            assert api.bundles() == [b""]
+            api.meddle = lambda path: None
+            installing.install_ca()
+            api.meddle = forbid
+            await until_in_trio(lambda: one.health().text == "ok")
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert one.ca_ends > time.time() + CA_INSTALLED_SECONDS and caplog.text.count(command) == 1
+    assert all(shakes_hands(serving, bundle) for bundle in api.bundles())
+
+
+def test_without_the_right_no_certificate_is_served_that_nobody_trusts() -> None:
+    """When the CA ended too soon, the replica goes on with what it serves until somebody installs the next one."""
+    _, data = kept(age=LIFE * 0.6, life=2 * LIFE)
+    service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
+    api, serving = FakeApi(service, secret=data), ServingCertificate()
+    api.meddle = forbid
+    run_until(lambda: serving.pair is not None, keeping(api, serving))
+    before, later = serving.pair, keeping(api, serving, lifetime=4 * LIFE)
+    run_until(lambda: "--install-ca" in later.health().text, later)
+    assert api.secret()[0] != before and serving.pair == before
+    api.meddle = lambda path: None
+    later.install_ca()
+    api.meddle = forbid
+    run_until(lambda: serving.pair != before, later)
+    assert all(shakes_hands(serving, bundle) for bundle in api.bundles())
+
+
+def test_the_end_of_the_ca_is_told_a_year_before() -> None:
+    """The webhook does not renew what it may not install; the certificate goes on."""
+    _, data = kept(life=CA_WARNED_SECONDS - DAY)
+    service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
+    api, serving = FakeApi(service, secret=data), ServingCertificate()
+    one = keeping(api, serving)
+    run_until(lambda: "the CA ends at 20" in one.health().text, one)
+    assert one.health().ok and "topodns webhook --install-ca" in one.health().text and api.writes == []
+
+
+@pytest.mark.parametrize(
+    ("secret", "old"),
+    [
+        pytest.param({}, 0, id="empty"),
+        pytest.param(kept(life=None)[1], 1, id="a-CA-without-its-key"),
+        pytest.param(kept(life=CA_INSTALLED_SECONDS - DAY)[1], 1, id="a-CA-that-is-old"),
+        pytest.param(kept(life=CA_INSTALLED_SECONDS + DAY)[1], None, id="a-CA-that-is-good"),
+    ],
+)
+def test_an_installation_leaves_a_ca_for_years(secret: Item, old: int | None) -> None:
+    """Whatever is there; to do it again changes nothing. A CA that others may serve by stays beside the new one."""
+    api = FakeApi(secret=secret)
+    for _ in range(2):
+        keeping(api, ServingCertificate()).install_ca()
+    expected = [("PATCH", SECRET), ("PATCH", f"{CONFIGURATIONS}/hooks")]
+    assert api.writes == (expected if old is not None else expected[1:])
+    (bundle,) = api.bundles()
+    assert bundle == api.secret()[1] and len(certificates_in(bundle)) == 1 + (old or 0)
+    assert facts_of(bundle).ends > time.time() + CA_INSTALLED_SECONDS
+    serving = ServingCertificate()
+    serving.use(api.secret()[0])
+    assert shakes_hands(serving, bundle)
+
+
+@pytest.mark.parametrize("conflicts", [2, 100], ids=["some", "no-end"])
+def test_an_installation_tries_again_when_others_write(conflicts: int) -> None:
+    """As replicas do, which see the empty Secret at the same time."""
+    api, left = FakeApi(secret={}), [None] * conflicts
+
+    def meddle(path: str) -> None:
+        if left:
+            left.pop()
+            raise Refused(409, "Conflict", "changed meanwhile")
+
+    api.meddle = meddle
+    with nullcontext() if conflicts == 2 else pytest.raises(Refused, match="409"):
+        keeping(api, ServingCertificate()).install_ca()
+    assert (api.bundles() != [b""]) == (conflicts == 2)
+
+
+@pytest.mark.parametrize("secret", [None, kept(age=LIFE * 0.7)[1]], ids=["created", "renewed"])
 def test_of_two_replicas_that_write_at_once_one_wins(secret: Item | None) -> None:
     """The other takes over what it finds."""
     api, servings = FakeApi(secret=secret), [ServingCertificate(), ServingCertificate()]
-    meanwhile = [issued()[1]]
+    meanwhile = [kept()[1]]
 
     def meddle(path: str) -> None:
         if path == SECRET and meanwhile:
@@ -340,7 +473,7 @@ def test_a_ca_that_somebody_removes_is_put_back() -> None:
     one = keeping(api, serving)
     run_until(lambda: serving.pair is not None, one)
     api.objects[f"{CONFIGURATIONS}/hooks"]["webhooks"][0]["clientConfig"].pop("caBundle")
-    run_until(lambda: shakes_hands(serving, api.bundles()[0] or issued()[0]), one)
+    run_until(lambda: shakes_hands(serving, api.bundles()[0] or kept()[0]), one)
 
 
 def refuse(path: str) -> None:

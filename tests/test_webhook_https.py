@@ -17,17 +17,17 @@ import trio.testing
 
 from dnsserver.http import webhook
 from dnsserver.metrics.webhook import ALL_OUTCOMES, WebhookCounts, WebhookMetrics, WebhookState
-from locator.cluster.certificates.issuing import issue
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.hints.admission import Reply, reply_to_untrusted
 from tests.api_objects import ZONE, endpoint, endpoint_slice, node, service
+from tests.certificates import issued
 from tests.hint_worlds import HINTED, review, store_of
 from tests.waiting import PATIENCE, until_in_trio
 
 SLICE = endpoint_slice("web", 0, [endpoint("10.0.0.1", nodeName="a1", zone="a")], labels=HINTED)
 STORE = store_of([node("a1", {ZONE: "a"}), service("web", cluster_ips=("10.96.0.9",))])
 REVIEW = review(SLICE)
-AUTHORITY, PAIR = issue(["127.0.0.1"], time.time(), 86400.0)
+AUTHORITY, PAIR = issued(["127.0.0.1"], time.time(), 86400.0)
 LENGTH = b"Content-Length: %d\r\n"
 
 
@@ -260,6 +260,7 @@ def test_metrics() -> None:
         objects={"Node": 1},
         watches={},
         certificate_ends=7.0,
+        ca_ends=8.0,
     )
     counts = WebhookCounts()
     counts.note("patched", 0.003)
@@ -276,4 +277,5 @@ def test_metrics() -> None:
     assert value("topodns_loop_delay_seconds_count") == 0.0
     assert value("topodns_webhook_request_duration_seconds_bucket", le="0.005") == 1.0
     assert value("topodns_webhook_certificate_expiry_timestamp_seconds") == 7.0
+    assert value("topodns_webhook_ca_expiry_timestamp_seconds") == 8.0
     assert (value("topodns_leading", lease="ns/lease"), value("topodns_webhook_slices_waiting")) == (1.0, 3.0)

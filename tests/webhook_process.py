@@ -12,14 +12,14 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from locator.cluster.certificates.issuing import issue
+from tests.certificates import issued
 from tests.kube import ControlPlane, Item
 from tests.topodns_process import Process
 from tests.waiting import PATIENCE, until
 
 PATH = "/mutate/endpointslices"
 # The certificate of an authority, as webhook configurations have it.
-AUTHORITY = base64.b64encode(issue(["x"], 1_700_000_000, 1e9)[0]).decode()
+AUTHORITY = base64.b64encode(issued(["x"], 1_700_000_000, 1e9)[0]).decode()
 LABEL = "topodns.io/hints"
 
 

@@ -38,9 +38,16 @@ CERTIFICATE_EXPIRY = Family(
     GAUGE,
     "When the certificate that new connections get ends (Unix time), 0 without one.",
 )
+CA_EXPIRY = Family(
+    "topodns_webhook_ca_expiry_timestamp_seconds",
+    GAUGE,
+    "When the CA of that certificate ends (Unix time), 0 while the webhook configuration does not hold it.",
+    when="its own certificate",
+)
 
 OF_WEBHOOKS = (
     LEADING, WEBHOOK_REQUESTS, WEBHOOK_REQUEST_DURATION, SLICES_REWRITTEN, SLICES_WAITING, CERTIFICATE_EXPIRY,
+    CA_EXPIRY,
 )  # fmt: skip
 
 
@@ -62,6 +69,7 @@ class WebhookState(Struct, frozen=True):
 
     ``writes`` are the leader's by verb and result. ``leading`` is by the Lease. ``waiting`` is the length of its work
     queue. ``objects`` are numbers by kind. ``certificate_ends`` is Unix time, 0 without a certificate.
+    ``ca_ends`` is so, too, 0 while the webhook configuration does not hold the CA, None if it is another's.
     """
 
     writes: Mapping[tuple[str, str], int]
@@ -70,6 +78,7 @@ class WebhookState(Struct, frozen=True):
     objects: Mapping[str, int]
     watches: Mapping[str, Watch]
     certificate_ends: float
+    ca_ends: float | None
 
 
 class WebhookMetrics(TopodnsCollector):
@@ -92,6 +101,8 @@ class WebhookMetrics(TopodnsCollector):
         yield SLICES_WAITING.only(state.waiting)
         yield LEADING.metric(labelled(state.leading))
         yield CERTIFICATE_EXPIRY.only(state.certificate_ends)
+        if state.ca_ends is not None:
+            yield CA_EXPIRY.only(state.ca_ends)
         listed = {kind: watch.listed for kind, watch in state.watches.items()}
         yield from watched(state.objects, listed, state.watches)
         yield from self.of_the_process()

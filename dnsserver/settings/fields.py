@@ -571,8 +571,8 @@ class Settings:
         None,
         values.OBJECT_NAME,
         theme=WEBHOOK,
-        help="Put the CA of the webhook's own certificate into this MutatingWebhookConfiguration. The certificate is "
-        "for the Service that it calls",
+        help="Put the CA of the webhook's own certificate into this MutatingWebhookConfiguration, with the right to; "
+        "without it, say how. The certificate is for the Service that it calls",
         commands=HINTING,
         shown="topodns-webhook",
     )

@@ -14,24 +14,36 @@ EXAMPLES = (
         "topodns webhook --tls-secret kube-system/topodns-webhook",
     ),
     Example(
+        "Let API servers trust that certificate, as somebody who may change the webhook configuration:",
+        "topodns webhook --install-ca --tls-secret kube-system/topodns-webhook",
+    ),
+    Example(
         "Answer with a certificate of cert-manager:",
         "topodns webhook --tls-cert /tls/tls.crt --tls-key /tls/tls.key",
     ),
 )
 STATUSES = {
     **STATUSES,
-    DONE: "ended by SIGTERM or SIGINT, after it had answered the reviews that it had begun",
-    FAILED: "an address or a port cannot be bound",
+    DONE: "ended by SIGTERM or SIGINT, after it had answered the reviews that it had begun; with --install-ca, the "
+    "webhook configuration holds the CA",
+    FAILED: "an address or a port cannot be bound; with --install-ca, the API server refuses or cannot be reached",
 }
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the settings."""
+    """Add the settings, and what to do with them."""
+    parser.flags.add_argument(
+        "--install-ca",
+        action="store_true",
+        help="Issue a CA for the webhook's own certificate if --tls-secret holds none for the next five years, put it "
+        "into --webhook-configuration, and end. The webhook itself then needs no right to change the configuration "
+        "(default: off)",
+    )
     add_settings(parser, "webhook", common=("webhook_listen", "tls_cert", "tls_key", "tls_secret"))
 
 
 def run(arguments: Namespace) -> int:
-    """Answer AdmissionReviews until SIGTERM or SIGINT arrives."""
+    """Answer AdmissionReviews until SIGTERM or SIGINT arrives, or put the CA into the webhook configuration."""
     settings = settings_of(arguments)
     from dnsserver import webhook_app
     from dnsserver.cli.cluster import cluster_errors
@@ -39,7 +51,12 @@ def run(arguments: Namespace) -> int:
 
     try:
         with cluster_errors():
-            webhook_app.run(settings)
+            if not arguments.install_ca:
+                webhook_app.run(settings)
+            elif settings.tls_cert is not None:
+                raise WrongInput("--install-ca: given together with --tls-cert, expected only one of them")
+            else:
+                webhook_app.install_ca(settings)
     except BadCertificate as error:
         raise WrongInput(str(error)) from None
     return DONE

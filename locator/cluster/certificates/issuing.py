@@ -1,7 +1,6 @@
 """X.509: issues the webhook's own certificates, and reads any. Only this module imports ``cryptography``.
 
-Each certificate has a certificate authority (CA) of its own, whose private key is forgotten at once. So nobody can ever
-issue another certificate that an API server would accept for the webhook.
+API servers trust the webhook's certificate authority (CA) for calls of the webhook, and for nothing else.
 """
 
 from __future__ import annotations
@@ -75,47 +74,60 @@ def certificates_in(bundle: bytes) -> list[bytes]:
     return [certificate.public_bytes(serialization.Encoding.PEM) for certificate in found]
 
 
-def issue(names: Collection[str], now: float, lifetime: float) -> tuple[bytes, Pair]:
-    """Return a new CA, and a certificate by it for *names*, which are domain names and IP addresses.
-
-    *now* is Unix time, *lifetime* is in seconds.
-    """
+def new_authority(now: float, lifetime: float) -> Pair:
+    """Return a new CA. *now* is Unix time, *lifetime* is in seconds."""
     begins, ends = datetime.fromtimestamp(now, UTC) - SKEW, datetime.fromtimestamp(now + lifetime, UTC)
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    key, serial = ec.generate_private_key(ec.SECP256R1()), x509.random_serial_number()
     # No two have the same name: an API server has two of them in its bundle, and looks for the issuer by its name.
-    serial = x509.random_serial_number()
-    authority_name = _name(f"topodns webhook CA {serial:x}")
+    name = _name(f"topodns webhook CA {serial:x}")
     authority = (
         x509.CertificateBuilder()
-        .subject_name(authority_name)
-        .issuer_name(authority_name)
-        .public_key(authority_key.public_key())
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
         .serial_number(serial)
         .not_valid_before(begins)
         .not_valid_after(ends)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
     )
+    return _pair(authority, key)
+
+
+def issue(authority: Pair, names: Collection[str], now: float, lifetime: float) -> Pair:
+    """Return a certificate by a CA of ``new_authority`` for *names*, which are domain names and IP addresses.
+
+    *now* is Unix time, *lifetime* is in seconds; the certificate ends with its CA at the latest.
+    """
+    signer = x509.load_pem_x509_certificate(authority.certificate)
+    signing_key = serialization.load_pem_private_key(authority.key, password=None)
+    if not isinstance(signing_key, ec.EllipticCurvePrivateKey):
+        raise BadCertificate("the CA's key is of another kind, expected one by topodns")
+    key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         x509.CertificateBuilder()
         .subject_name(_name("topodns webhook"))
-        .issuer_name(authority_name)
+        .issuer_name(signer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
+        .not_valid_before(datetime.fromtimestamp(now, UTC) - SKEW)
+        .not_valid_after(min(datetime.fromtimestamp(now + lifetime, UTC), signer.not_valid_after_utc))
         .add_extension(x509.SubjectAlternativeName(list(map(_general_name, sorted(names)))), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
+        .sign(signing_key, hashes.SHA256())
     )
+    return _pair(certificate, key)
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
     pem = serialization.Encoding.PEM
     key_pem = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return authority.public_bytes(pem), Pair(certificate.public_bytes(pem), key_pem)
+    return Pair(certificate.public_bytes(pem), key_pem)
 
 
 def _name(text: str) -> x509.Name:

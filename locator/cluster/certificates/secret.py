@@ -1,12 +1,15 @@
-"""The webhook's own certificate, which all replicas share by a Secret.
+"""The webhook's own certificate, which all replicas share by a Secret, with the CA that issues it and the CA's key.
 
 Each replica looks at the Secret and the MutatingWebhookConfiguration every few seconds, and does what is missing:
 
 1. If the Secret has no certificate that fits, or one that has passed two thirds of its life or has not begun, the
-   replica issues another. The write requires the version of the Secret that it read, so of two replicas one wins, and
-   the other takes over what it finds.
-2. If the configuration does not hold the CAs in the Secret, the replica puts them there.
+   replica issues another by the CA in the Secret, or by a new CA if that one ends too soon. The write requires the
+   version of the Secret that it read, so of two replicas one wins, and the other takes over what it finds.
+2. If the configuration does not hold the CAs in the Secret, the replica puts them there, if it has the right to.
 3. It serves the certificate in the Secret.
+
+Whoever may write the configuration can let the API server send every write anywhere, so whatever runs for long should
+not have that right. ``install_ca`` does 1 and 2 once, for somebody who has it, and renews the CA long before its end.
 
 API servers take a moment to notice new CAs. So a replica that has a certificate serves the next one only a while after
 the configuration has its CA. The CA of the certificate before stays in the Secret and in the configuration, for
@@ -29,8 +32,16 @@ from msgspec.json import Decoder
 
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
-from locator.cluster.certificates.issuing import BadCertificate, Pair, certificates_in, facts_of, is_issued_by, issue
-from locator.cluster.certificates.serving import ServingCertificate, check
+from locator.cluster.certificates.issuing import (
+    BadCertificate,
+    Pair,
+    certificates_in,
+    facts_of,
+    is_issued_by,
+    issue,
+    new_authority,
+)
+from locator.cluster.certificates.serving import ServingCertificate, check, utc
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Health
 
@@ -38,6 +49,10 @@ log = logging.getLogger("topodns")
 
 LIFETIME_SECONDS = 90 * 86400.0
 RENEW_AFTER = 2 / 3  # of the lifetime; a month is left for whatever prevents it
+CA_LIFETIME_SECONDS = 10 * 365 * 86400.0  # API servers trust it for the webhook alone, and whoever installs renews it
+CA_INSTALLED_SECONDS = CA_LIFETIME_SECONDS / 2  # that a CA must still be valid when somebody installs
+CA_WARNED_SECONDS = 365 * 86400.0  # before the end of the CA, so that an installation can be planned
+CONFLICTS = 5  # that an installation tolerates: replicas and other installations write in between
 LOOK_SECONDS = 10.0  # between two looks; two replicas send less than one request a second
 SETTLE_SECONDS = 60.0  # from new CAs in the configuration until their certificate is served: API servers need a second
 
@@ -52,6 +67,7 @@ class _Data(Struct, frozen=True):
     certificate: bytes = field(name="tls.crt", default=b"")  # msgspec decodes the base64
     key: bytes = field(name="tls.key", default=b"")
     authorities: bytes = field(name="ca.crt", default=b"")
+    authority_key: bytes = field(name="ca.key", default=b"")
 
 
 class _Secret(Struct, frozen=True):
@@ -83,10 +99,11 @@ _SECRETS, _CONFIGURATIONS = Decoder(_Secret), Decoder(_Configuration)
 
 
 class _Stored(NamedTuple):
-    """What a Secret holds: the pair, and the CAs, that of the pair first."""
+    """What a Secret holds: the pair, the CAs, that of the pair first, and that one with its key, None without a key."""
 
     pair: Pair
     authorities: bytes
+    authority: Pair | None
 
 
 class CertificateSecret:
@@ -111,6 +128,8 @@ class CertificateSecret:
         self._threads = trio.CapacityLimiter(1)
         self._served = b""  # the CA of the certificate that is served
         self._settling: tuple[bytes, float] = b"", 0.0  # the CAs that the configuration has, and since when
+        self.ca_ends = 0.0
+        """When the CA of the certificate ends (Unix time), 0 while the configuration is not known to hold it."""
         self._problem = "not read yet"
         self._backoff = Backoff()
 
@@ -123,26 +142,65 @@ class CertificateSecret:
         """Look and do what is missing, for ever. Failures are logged, shown as health, and tried again."""
         while True:
             try:
-                self._serve(await trio.to_thread.run_sync(self._put_right, limiter=self._threads))
+                stored, refusal = await trio.to_thread.run_sync(self._put_right, limiter=self._threads)
+                self._serve(stored, is_trusted=refusal is None)
             except Exception as error:  # boundary: one look
                 if isinstance(error, Refused) and error.status == http.HTTPStatus.CONFLICT:
                     await trio.sleep(random.random())  # another replica was faster
                     continue
                 self._fail(error)
             else:
-                self._backoff, self._problem = Backoff(), ""
+                self._note(stored, refusal)
             await trio.sleep(self._backoff.delay(random.random()) or self._look * (1 + random.random() / 5))
+
+    def install_ca(self) -> None:
+        """Put into the Secret and the configuration what is missing there, once, with a CA that is valid for years.
+
+        Raises Refused, Unreachable, BadCertificate.
+        """
+        for tried in range(1, CONFLICTS + 2):
+            try:
+                _, refusal = self._put_right(for_years=True)
+            except Refused as error:
+                if error.status != http.HTTPStatus.CONFLICT or tried > CONFLICTS:
+                    raise
+                continue
+            if refusal is not None:
+                raise refusal
+            log.info("certificate: MutatingWebhookConfiguration %s holds its CA", self._configuration)
+            return
 
     def _fail(self, error: Exception) -> None:
         known = isinstance(error, (Refused, Unreachable, BadCertificate))
-        problem = str(error) or repr(error)
-        if problem != self._problem:
-            log.warning("certificate: %s", problem, exc_info=None if known else error)
-        self._problem, self._backoff = problem, self._backoff.failed()
+        self._say(str(error) or repr(error), None if known else error)
+        self._backoff = self._backoff.failed()
 
-    def _serve(self, stored: _Stored) -> None:
-        """Serve a certificate whose CA is in the configuration, at once or when it has settled."""
-        if self._serving.pair == stored.pair:
+    def _note(self, stored: _Stored, refusal: Refused | None) -> None:
+        """Note what is left to do after a look that succeeded, but for the *refusal* to write the configuration."""
+        ends = facts_of(stored.authorities).ends
+        what = ""
+        if refusal is not None:
+            what = f"MutatingWebhookConfiguration {self._configuration}: does not hold the CA of the certificate, and "
+            what += f"this account may not put it there ({refusal.status} {refusal.reason})"
+        elif time.time() > ends - CA_WARNED_SECONDS:
+            what = f"the CA ends at {utc(ends)}"
+        command = f"topodns webhook --install-ca --tls-secret {'/'.join(self._secret)}"
+        command += f" --webhook-configuration {self._configuration}"
+        self._say(f"{what}. Run as somebody who may: {command}" if what else "")
+        if refusal is None and not self.ca_ends:
+            log.info("certificate: MutatingWebhookConfiguration %s holds its CA", self._configuration)
+        self.ca_ends = ends if refusal is None else 0.0
+        self._backoff = Backoff() if refusal is None else self._backoff.failed()
+
+    def _say(self, problem: str, error: Exception | None = None) -> None:
+        """Log a problem, empty for none, unless it is the one that there was."""
+        if problem and problem != self._problem:
+            log.warning("certificate: %s", problem, exc_info=error)
+        self._problem = problem
+
+    def _serve(self, stored: _Stored, *, is_trusted: bool) -> None:
+        """Serve a certificate: the first at once, a later one when the configuration's new CAs have settled."""
+        if self._serving.pair == stored.pair or not (is_trusted or self._serving.pair is None):
             return
         authorities, since = self._settling
         if authorities != stored.authorities:
@@ -150,11 +208,13 @@ class CertificateSecret:
         if self._serving.pair is None or trio.current_time() - since >= self._settle:
             self._serving.use(stored.pair)
             self._served = certificates_in(stored.authorities)[0]
-            ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._serving.ends))
-            log.info("certificate: new connections get the one that is valid until %s", ends)
+            log.info("certificate: new connections get the one that is valid until %s", utc(self._serving.ends))
 
-    def _put_right(self) -> _Stored:
+    def _put_right(self, *, for_years: bool = False) -> tuple[_Stored, Refused | None]:
         """Do what is missing, in a thread; return what the Secret holds. Raises Refused, Unreachable, BadCertificate.
+
+        Also return why the configuration does not hold the CAs, if the account may not write it. With *for_years*, a
+        CA that ends within years, or whose key is not in the Secret, is missing, too.
 
         The configuration is read first: then the Secret cannot be older than what the configuration holds.
         """
@@ -162,10 +222,17 @@ class CertificateSecret:
         names = self._names_in(configuration)
         secret = self._read_secret()
         stored = None if secret is None else _stored(secret)
-        if stored is None or self._is_due(stored, names):
-            stored = self._renew(secret, stored, names)
-        self._put_authorities(configuration, stored.authorities)
-        return stored
+        must_last = CA_INSTALLED_SECONDS if for_years else self._lifetime
+        authority = None if stored is None else _lasting(stored.authority, must_last)
+        if stored is None or self._is_due(stored, names) or (for_years and authority is None):
+            stored = self._renew(secret, stored, authority, names)
+        try:
+            self._put_authorities(configuration, stored.authorities)
+        except Refused as error:
+            if error.status != http.HTTPStatus.FORBIDDEN:
+                raise
+            return stored, error
+        return stored, None
 
     def _read_configuration(self) -> _Configuration:
         try:
@@ -201,13 +268,19 @@ class CertificateSecret:
         fresh = facts.begins <= now < facts.ends - self._lifetime * (1 - RENEW_AFTER)  # else a clock was wrong, or is
         return not (fresh and names <= facts.names)
 
-    def _renew(self, secret: _Secret | None, stored: _Stored | None, names: frozenset[str]) -> _Stored:
-        """Issue a certificate and write it to the Secret; return it."""
+    def _renew(
+        self, secret: _Secret | None, stored: _Stored | None, authority: Pair | None, names: frozenset[str]
+    ) -> _Stored:
+        """Issue a certificate by *authority*, a new CA if None, and write it to the Secret; return it."""
         namespace, name = self._secret
-        authority, pair = issue(names, time.time(), self._lifetime)
-        before = certificates_in(stored.authorities)[:1] if stored is not None else []
-        authorities = b"".join(dict.fromkeys((authority, *before, self._served)))
-        data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authorities}
+        if stored is not None and authority is not None:
+            authorities = stored.authorities
+        else:
+            authority = new_authority(time.time(), CA_LIFETIME_SECONDS)
+            before = certificates_in(stored.authorities)[:1] if stored is not None else []
+            authorities = b"".join(dict.fromkeys((authority.certificate, *before, self._served)))
+        pair = issue(authority, names, time.time(), self._lifetime)
+        data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authorities, "ca.key": authority.key}
         if secret is None:
             meta = {"namespace": namespace, "name": name}
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data}
@@ -216,14 +289,15 @@ class CertificateSecret:
             change = {"metadata": {"resourceVersion": secret.metadata.version}, "data": data}
             self._client.request("PATCH", self._path(name), body=change, media="application/merge-patch+json")
         log.info("certificate: issued one for %s", ", ".join(sorted(names)))
-        return _Stored(pair, authorities)
+        return _Stored(pair, authorities, authority)
 
     def _put_authorities(self, configuration: _Configuration, authorities: bytes) -> None:
         """Put the CAs into all webhooks of the configuration, unless they are there."""
+        wanted = set(certificates_in(authorities))
         patch: list[dict[str, Any]] = [
             {"op": "add", "path": f"/webhooks/{position}/clientConfig/caBundle", "value": authorities}
             for position, webhook in enumerate(configuration.webhooks)
-            if webhook.client_config.ca_bundle != authorities
+            if not wanted.issubset(certificates_in(webhook.client_config.ca_bundle))
         ]
         if patch:
             # An older version is refused with 409. A failed "test" would look like an invalid patch.
@@ -240,11 +314,24 @@ class CertificateSecret:
 def _stored(secret: _Secret) -> _Stored | None:
     """Return what a Secret holds, None if that cannot be served."""
     data = secret.data or _Data()
-    pair = Pair(data.certificate, data.key)
+    pair, authorities = Pair(data.certificate, data.key), certificates_in(data.authorities)
+    if not (authorities and _is_usable(pair) and is_issued_by(data.authorities, pair.certificate)):
+        return None
+    authority = Pair(authorities[0], data.authority_key)
+    return _Stored(pair, data.authorities, authority if _is_usable(authority) else None)
+
+
+def _is_usable(pair: Pair) -> bool:
     try:
         check(pair)
     except BadCertificate:
+        return False
+    return True
+
+
+def _lasting(authority: Pair | None, must_last: float) -> Pair | None:
+    """Return a CA that is valid now and for *must_last* seconds more, else None."""
+    if authority is None:
         return None
-    if not certificates_in(data.authorities) or not is_issued_by(data.authorities, pair.certificate):
-        return None
-    return _Stored(pair, data.authorities)
+    facts, now = facts_of(authority.certificate), time.time()
+    return authority if facts.begins <= now <= facts.ends - must_last else None

@@ -27,8 +27,8 @@ class ServingCertificate:
         if self.pair is None:
             return "no certificate yet"
         if now >= self.ends:
-            return f"the certificate ended at {_text(self.ends)}"
-        return f"the certificate begins at {_text(self._begins)}" if now < self._begins else ""
+            return f"the certificate ended at {utc(self.ends)}"
+        return f"the certificate begins at {utc(self._begins)}" if now < self._begins else ""
 
     def use(self, pair: Pair) -> None:
         """Give new connections another certificate. Raises BadCertificate, and then leaves everything as it is.
@@ -64,7 +64,8 @@ def _load(context: ssl.SSLContext, pair: Pair) -> None:
         raise BadCertificate(f"no place for a temporary file: {error.strerror}") from None
 
 
-def _text(moment: float) -> str:
+def utc(moment: float) -> str:
+    """Return a moment (Unix time) as people read it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 

@@ -88,6 +88,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     sizeLimit: 1Mi
 {{- end }}
 
+{{/* Where pods run, and with which Secrets their image is pulled. */}}
+{{- define "topodns.scheduling" -}}
+{{- with .imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/*
 A Deployment with its PodDisruptionBudget. Takes a dictionary: "root", "component", "name" (of the objects), "container",
 "values" (those of the component), "autoscaled", "answers" (whether clients wait for it), "token", "fsGroup"; and as YAML
@@ -149,22 +169,7 @@ spec:
         {{- end }}
         seccompProfile:
           type: RuntimeDefault
-      {{- with $values.imagePullSecrets }}
-      imagePullSecrets:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
-      {{- with $values.nodeSelector }}
-      nodeSelector:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
-      {{- with $values.tolerations }}
-      tolerations:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
-      {{- with $values.affinity }}
-      affinity:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
+      {{- include "topodns.scheduling" $values | nindent 6 }}
       topologySpreadConstraints:
       {{- if .answers }}
       - maxSkew: 1
