@@ -8,18 +8,26 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import dns.message
 import dns.query
 import dns.rcode
 import pytest
+import trio
 
+from dnsserver.net import udp
+from dnsserver.responder.responder import Responder
 from tests import dns_queries, topodns_process
 from tests.clusters import MANY, WEB, WEB_AND_MANY
 from tests.dns_queries import opt, query
+from tests.in_memory import CountedResponder
 from tests.this_machine import free_port, has_ipv6, lacking, needs_tool
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
@@ -168,6 +176,45 @@ def test_the_server_that_is_busy_with_one_client_answers_another(server: Server)
     finally:
         for sock in socks:
             sock.close()
+
+
+@pytest.mark.parametrize("native", ["native", "python"])
+def test_costly_queries_leave_other_tasks_their_turns(native: str) -> None:
+    """UDP takes some milliseconds at a time, whatever its queries cost, and answers all that it has received."""
+    responder, answered = CountedResponder(native=native == "native"), []
+
+    def costly(wire: bytes, *more: Any, **named: Any) -> Any:
+        answered.append(wire)
+        end = time.perf_counter() + udp.TURN_SECONDS
+        while time.perf_counter() < end:
+            pass
+        return Responder.answer(responder, wire, *more, **named)
+
+    responder.answer = costly  # type: ignore[method-assign]
+
+    async def main() -> None:
+        with (
+            trio.fail_after(PATIENCE),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
+        ):
+            client.settimeout(PATIENCE)
+            udp.prepare(sock, wildcard=False)
+            sock.bind(("127.0.0.1", 0))
+            for number in range(10):
+                client.sendto(query(WEB, number=number), sock.getsockname())
+            async with trio.open_nursery() as nursery:
+                serve = partial(udp.serve, repeated=responder.native)
+                await nursery.start(serve, sock, responder, responder.counts)
+                seen = [0]
+                while seen[-1] < 10:
+                    await trio.lowlevel.checkpoint()
+                    seen.append(len(answered))
+                nursery.cancel_scope.cancel()
+            assert max(after - before for before, after in pairwise(seen)) <= 2  # trio may give two turns to one
+            assert {int.from_bytes(client.recv(512)[:2]) for _ in range(10)} == set(range(10))
+
+    trio.run(main)
 
 
 @pytest.mark.parametrize("which", ["server", "dual"])

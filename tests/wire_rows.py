@@ -950,8 +950,8 @@ def sizes() -> Iterator[Row]:
     yield Row("17 records in three sections", rule, full, refused(FORMERR))
     options = query(WEB, edns=opt(*[option(100)] * 16_000))
     yield Row("a query with 16000 options", rule, options, refused(FORMERR).edns(), only="tcp")
-    questions = raw(QUESTION * 4000, counts=(4000, 0, 0, 0))
-    yield Row("a query with 4000 questions", rule, questions, UNREADABLE, only="tcp")
+    questions = raw(QUESTION * 1500, counts=(1500, 0, 0, 0))
+    yield Row("a query with 1500 questions", rule, questions, UNREADABLE, only="tcp")
 
 
 ROWS: Sequence[Row] = [

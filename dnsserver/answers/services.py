@@ -25,6 +25,8 @@ from locator.topology.selection import (
     select,
 )
 
+MAX_WITH_GLUE = 64  # SRV records at a name that anybody can make up; no datagram holds glue beside so many
+
 WantedPort = Callable[[tuple[str, str]], bool]  # by name and protocol
 
 
@@ -101,7 +103,8 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
         return decision
     # A client can write any topology zone: it can ask for any number of names without an endpoint. Without glue, the
     # records of all of them are the same octets, which are packed once: see ``Responder``.
-    return replace(decision, basis=None, additional_records=())
+    glue = decision.additional_records if len(decision.answers) <= MAX_WITH_GLUE else ()
+    return replace(decision, basis=None, additional_records=glue)
 
 
 def zones_of(compiled: CompiledService, key: str) -> frozenset[str]:

@@ -93,7 +93,7 @@ async def serve(
         try:
             while True:
                 await wait_readable(received.fileno())
-                if listener.answer_waiting():
+                while listener.answer_waiting():  # some may be received, but not answered
                     await checkpoint()
         finally:
             received.end()

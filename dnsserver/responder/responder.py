@@ -454,7 +454,7 @@ class Responder:
             )
         self._note_passing(folded)
         answer = self._renderer.render_unlimited(question.labels, decision)
-        if decision.answers and same is not None:
+        if same is not None and decision.answers and not decision.additional_records:
             same[question.qtype] = answer
         elif not decision.terms:
             cache.keep_unlimited(folded, answer)

@@ -5,6 +5,10 @@ use std::collections::VecDeque;
 /// Clients that share a lane by chance wait for each other.
 const LANES: usize = 1024;
 
+/// Items that keep their order whoever they are of, in a lane of their own: so few delay nobody. A sender may name
+/// several clients, and expects replies in the order of its queries while few wait.
+const IN_ORDER: usize = 64;
+
 /// Items that a lane keeps room for while it is empty.
 const KEPT: usize = 64;
 
@@ -32,7 +36,7 @@ impl<T> FairQueue<T> {
     /// Adds an item of a client, by a number that nobody can choose. Beyond `most` items, returns one that must go: the
     /// oldest of a lane that is longer than most.
     pub fn push(&mut self, client: u64, item: T, most: usize) -> Option<T> {
-        let own = client as usize % LANES;
+        let own = if self.len < IN_ORDER { LANES } else { client as usize % LANES };
         if self.lanes[own].is_empty() {
             self.turns.push_back(own);
         }
@@ -74,6 +78,6 @@ impl<T> FairQueue<T> {
 
 impl<T> Default for FairQueue<T> {
     fn default() -> FairQueue<T> {
-        FairQueue { lanes: (0..LANES).map(|_| VecDeque::new()).collect(), turns: VecDeque::new(), len: 0 }
+        FairQueue { lanes: (0..=LANES).map(|_| VecDeque::new()).collect(), turns: VecDeque::new(), len: 0 }
     }
 }
