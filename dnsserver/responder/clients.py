@@ -14,6 +14,7 @@ from locator.bounded_map import BoundedMap
 from locator.ip import Network, host_network, plain_address
 from locator.model import UNKNOWN, Location
 from locator.places.address_book import (
+    NODE,
     NOWHERE,
     UNKNOWN_PLACE,
     AddressBook,
@@ -66,6 +67,11 @@ class Clients:
     def source(self, source: bytes) -> Place:
         """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""
         return self.places.get(source) or self._counted(self._book.source(source), ADDRESS, source)
+
+    def asks_for_many(self, source: bytes) -> bool:
+        """Whether *source*, which need not be a client, is a trusted forwarder or a node's own address."""
+        place = self._book.source(source)
+        return place.forwarder or place.located_by == NODE
 
     def locate(self, address: bytes) -> Place:
         """Return the place of a packed address, which may be IPv4-mapped."""

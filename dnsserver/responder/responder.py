@@ -196,6 +196,10 @@ class Responder:
         """
         return self._proxy_protocol and (self._snapshot is None or self._clients.source(source).forwarder)
 
+    def may_take_all(self, source: bytes) -> bool:
+        """Whether one *source* (a packed address) may have all connections: a trusted forwarder, or a node."""
+        return self._clients.asks_for_many(source)
+
     def answer(
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
     ) -> bytes | PendingReply | None:
