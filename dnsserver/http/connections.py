@@ -22,7 +22,7 @@ from locator.ip import parse_address
 
 log = logging.getLogger("topodns")
 
-BACKLOG = 128
+BACKLOG = 1024  # whoever finds no room in it tries again after a second only
 MAX_CONNECTIONS = 1000  # an idle one takes 50 kB with TLS; API servers, kubelets and Prometheus have some of each
 MAX_HANDSHAKES = 64  # that have begun; each takes the processor for up to a millisecond
 SHARE = 4  # a source has at most one connection in so many
