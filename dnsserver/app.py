@@ -91,6 +91,7 @@ class _Server:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._counts = Counts(per_service=settings.metrics_per_service)
+        self._held = HeldOctets(self._counts.failures)
         self._clusters = Clusters(settings, self._counts)
         self._metrics = Metrics(self._counts, self._clusters.kinds)
         authority = self._authority = authority_of(settings)
@@ -114,7 +115,7 @@ class _Server:
             self._responder,
             self._counts,
             self._upstream,
-            held=HeldOctets(self._counts.failures),
+            held=self._held,
             limit=limit,
             idle=float(settings.tcp_idle_timeout),
             in_flight=settings.max_queries_in_flight,
@@ -145,7 +146,10 @@ class _Server:
                         announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
                         announce("tcp", streams.getsockname())
-                    await start_http(nursery, self._settings, self._metrics, self._clusters.health, self._pages)
+                    await start_http(
+                        nursery, self._settings, self._metrics, self._held, self._clusters.health, self._pages,
+                        may_take_all=self._responder.may_take_all,
+                    )  # fmt: skip
                     if self._console is not None:
                         nursery.start_soon(self._console.run)
                     if self._settings.log_queries is not None:
@@ -329,13 +333,17 @@ async def start_http(
     nursery: trio.Nursery,
     settings: Settings,
     metrics: TopodnsCollector,
+    held: HeldOctets,
     health: Callable[[], Mapping[str, Health]],
     pages: Callable[[bool], list[Route]] | None = None,
+    *,
+    may_take_all: Callable[[bytes], bool] = lambda source: False,
 ) -> str | None:
     """Serve metrics and readiness, which is *health*, unless ``--http off``; return the address, None without one.
 
-    *pages* returns the routes of API and console, given whether only programs of this machine can reach them. They are
-    served with ``--console``, by default only then.
+    *held* and *may_take_all* are about its connections: see ``Limits``. *pages* returns the routes of API and console,
+    given whether only programs of this machine can reach them. They are served with ``--console``, by default only
+    then.
 
     Raises CannotListen if the settings give the address; on the default address this is a warning.
     """
@@ -355,8 +363,8 @@ async def start_http(
     loopback = guard.is_loopback(name[0])
     with_pages = loopback if settings.console is None else settings.console
     more = pages(loopback) if pages is not None and with_pages else ()
-    app = application.application(metrics.registry(), metrics.failures, ready=health, more=more)
-    await nursery.start(application.serve, sock, app, metrics.failures)
+    app = application.application(metrics.registry(), ready=health, loopback=loopback, more=more)
+    await nursery.start(application.serve, sock, app, metrics.failures, held, may_take_all)
     return announce("http", name)
 
 

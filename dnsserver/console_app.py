@@ -20,6 +20,7 @@ from dnsserver.http.console.views import Around
 from dnsserver.http.inspected import Inspected, Turns
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.exposition import Metrics
+from dnsserver.net.held_octets import HeldOctets
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR
 
@@ -79,7 +80,8 @@ class _Console:
         if self._settings.snapshot:
             while self._changes.snapshot is None:
                 await trio.sleep(0.02)
-        address = await start_http(nursery, self._settings, self._metrics, self._clusters.health, self._routes)
+        held = HeldOctets(self._metrics.failures)
+        address = await start_http(nursery, self._settings, self._metrics, held, self._clusters.health, self._routes)
         assert address is not None  # the command has seen to that
         nursery.start_soon(self._console.run)
         nursery.start_soon(loop_delay.measure, self._metrics.loop_delays, self._clusters.check_ages)

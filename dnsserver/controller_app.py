@@ -13,6 +13,7 @@ from dnsserver.app import election_of, first_failure, start_http
 from dnsserver.from_settings import cluster_of, other_clients_of
 from dnsserver.http import loop_delay
 from dnsserver.metrics.controller import ControllerMetrics, ControllerState, HealthState
+from dnsserver.net.held_octets import HeldOctets
 from dnsserver.settings.fields import Settings
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.leader_elector import LeaderElector
@@ -65,7 +66,7 @@ async def _run(settings: Settings) -> None:
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             metrics = ControllerMetrics(state)
-            await start_http(nursery, settings, metrics, health)
+            await start_http(nursery, settings, metrics, HeldOctets(metrics.failures), health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(elector.lead, *works)
             async for _ in signals:

@@ -13,6 +13,7 @@ from dnsserver.app import election_of, first_failure, start_http
 from dnsserver.from_settings import cluster_of
 from dnsserver.http import loop_delay, webhook
 from dnsserver.metrics.webhook import WebhookCounts, WebhookMetrics, WebhookState
+from dnsserver.net.held_octets import HeldOctets
 from dnsserver.net.listening import default_listen, in_pod
 from dnsserver.net.sockets import announce, bound_stream
 from dnsserver.settings.fields import Settings
@@ -87,14 +88,15 @@ async def _run(settings: Settings) -> None:
         return {**{kind: watch.health() for kind, watch in watches.items()}, "certificate": certificate.health()}
 
     metrics = WebhookMetrics(counts, state)
+    held = HeldOctets(metrics.failures)
     app = webhook.application(lambda body: reply_to_untrusted(body, controller.store), counts)
     listen = settings.webhook_listen or default_listen(HTTPS_PORT)
     sock, ending = bound_stream("--webhook-listen", listen), trio.Event()
     address = sock.getsockname()
-    serve = partial(webhook.serve, sock, app, serving.context, metrics.failures, until=ending.wait)
+    serve = partial(webhook.serve, sock, app, serving.context, metrics.failures, held, until=ending.wait)
     async with trio.open_nursery() as nursery:  # it outlives the listener
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            await start_http(nursery, settings, metrics, health)
+            await start_http(nursery, settings, metrics, held, health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(elector.lead, controller.run)
             nursery.start_soon(certificate.run)

@@ -38,6 +38,7 @@ HEAD = """\
 # Metrics
 
 `topodns serve`, `controller` and `webhook` serve `/metrics` at `--http`, as Prometheus' text format or OpenMetrics.
+They are those of the last second: two requests within a second get the same.
 
 What to look at first:
 

@@ -229,13 +229,17 @@ def test_pages_of_other_sites_read_nothing(headers: Mapping[str, str], loopback:
     assert objected is None if wrong is None else (objected or "").startswith(wrong)
 
 
-@pytest.mark.parametrize("path", ["/", DESCRIPTION, *(operation.path for operation in OPERATIONS)])
+@pytest.mark.parametrize(
+    "path", ["/", DESCRIPTION, "/metrics", "/readyz", "/ready", *(operation.path for operation in OPERATIONS)]
+)
 def test_what_the_guard_guards(server: Server, path: str) -> None:
-    """All of the API, and neither metrics nor health: probes and Prometheus name the host as they like."""
+    """All but whether the process is alive, which says nothing about the cluster."""
     refused = request(server, path, headers={"Host": "evil.example"})
     assert refused.status == 403 and "evil.example" in problem_of(refused)["detail"]
+    assert request(server, path, headers={"Sec-Fetch-Site": "cross-site"}).status == 403
     assert "access-control-allow-origin" not in request(server, "/", headers={"Origin": "http://x"}).headers
-    assert request(server, "/readyz", headers={"Host": "evil.example"}).status == 200
+    for alive in ("/livez", "/health", "/healthz"):
+        assert request(server, alive, headers={"Host": "evil.example"}).status == 200
 
 
 CONSOLE = [

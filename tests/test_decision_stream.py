@@ -16,8 +16,8 @@ from starlette.requests import Request
 from dnsserver.from_settings import authority_of
 from dnsserver.http import events
 from dnsserver.http.api import Api
-from dnsserver.http.events import COMMENT_SECONDS, STALLED_SECONDS, DecisionFeed, EventStream
-from dnsserver.http.inspected import MAX_WAITING, Inspected, Turns
+from dnsserver.http.events import COMMENT_SECONDS, DecisionFeed, EventStream
+from dnsserver.http.inspected import MAX_OUTSIDE, MAX_WAITING, Busy, Inspected, Turns
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import MAX_WAITING as ROOM
 from dnsserver.inspection.tap.listeners import Wanted
@@ -33,14 +33,12 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Reader:
-    """A reader of decisions about a small cluster; *reads* is called for each message that it gets."""
+    """A reader of decisions about a small cluster."""
 
-    def __init__(self, reads: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> None:
+    def __init__(self) -> None:
         self.responder: CountedResponder = responder_of(WEB_AND_MANY)
         self.got: list[tuple[float, str]] = []  # when, and what
         self.ended: list[float] = []
-        self.gone = trio.Event()
-        self._reads = reads
         self._untapped = self.responder.answer
 
     def ask(self) -> None:
@@ -50,17 +48,20 @@ class Reader:
         line = partial(line_of, authority=authority_of(settings_of()))
         ended = lambda: self.ended.append(trio.current_time())  # noqa: E731
         stream = EventStream(DecisionFeed(tap_of(self.responder), Wanted(), line), ended)
-        await stream({}, self._receive, self._send)  # type: ignore[arg-type]
-        assert self.responder.answer == self._untapped  # nobody listens any more
-
-    async def _receive(self) -> dict[str, Any]:
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
+        try:
+            await stream({}, nothing, self._send)  # type: ignore[arg-type]
+        finally:
+            assert self.responder.answer == self._untapped  # nobody listens any more
 
     async def _send(self, message: dict[str, Any]) -> None:
-        await self._reads()
+        await trio.lowlevel.checkpoint()
         if message["type"] == "http.response.body":
             self.got.append((trio.current_time(), message["body"].decode()))
+
+
+async def nothing() -> dict[str, Any]:
+    await trio.sleep_forever()
+    raise AssertionError
 
 
 @asynccontextmanager
@@ -70,7 +71,7 @@ async def reading() -> AsyncIterator[Reader]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reader.run)
         yield reader
-        reader.gone.set()
+        nursery.cancel_scope.cancel()
 
 
 def in_virtual_time(main: Callable[[], Awaitable[None]]) -> None:
@@ -130,28 +131,6 @@ def test_queries_wait_for_one_logged_line_at_most(capsys: pytest.CaptureFixture[
     in_virtual_time(main)
 
 
-@pytest.mark.parametrize("after", [0, 1, 2], ids=["from-the-start", "from-the-first-body", "from-the-first-event"])
-def test_a_reader_that_reads_nothing_is_given_up(after: int) -> None:
-    """Others may want its place, and native code should go on."""
-
-    async def main() -> None:
-        left = after
-
-        async def reads() -> None:
-            nonlocal left
-            left -= 1
-            await (trio.sleep_forever() if left < 0 else trio.lowlevel.checkpoint())
-
-        reader = Reader(reads)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(reader.run)
-            await trio.sleep(1)
-            reader.ask()
-        assert len(reader.ended) == 1 and STALLED_SECONDS <= reader.ended[0] <= 2 + STALLED_SECONDS
-
-    in_virtual_time(main)
-
-
 def test_telling_takes_at_most_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """After many lines the stream rests as much longer."""
     now = 0.0
@@ -186,6 +165,29 @@ class SlowPublisher:
     async def objects(self, kind: object) -> dict[str, object]:
         await trio.sleep_forever()
         raise AssertionError
+
+
+def test_explanations_that_wait_for_the_upstream_are_bounded() -> None:
+    """A few ask it at a time, some wait, and whoever comes then is told to come again."""
+    asking = 0
+
+    async def ask() -> None:
+        nonlocal asking
+        asking += 1
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        turns = Turns()
+        async with trio.open_nursery() as nursery:
+            for _ in range(MAX_OUTSIDE + MAX_WAITING):
+                nursery.start_soon(turns.wait_outside, ask)
+            await trio.testing.wait_all_tasks_blocked()
+            assert asking == MAX_OUTSIDE
+            with pytest.raises(Busy):
+                await turns.wait_outside(ask)
+            nursery.cancel_scope.cancel()
+
+    in_virtual_time(main)
 
 
 def test_requests_that_wait_are_bounded() -> None:

@@ -230,7 +230,7 @@ import logging, sys, threading, types, warnings
 
 def serve(settings):
     warnings.warn("a library is old", UserWarning)
-    logging.getLogger("hypercorn.error").error("a line\\nand another")
+    logging.getLogger("trio.serve_listeners").error("a line\\nand another")
     logging.getLogger("urllib3.connectionpool").warning("a connection broke")
     thread = threading.Thread(target=lambda: 1 / 0)
     thread.start()
@@ -246,7 +246,7 @@ sys.modules["dnsserver.app"].serve = serve
 """
 LOGGED = [
     ("warning", "py.warnings", "UserWarning: a library is old"),
-    ("error", "hypercorn.error", "a line\nand another"),
+    ("error", "trio.serve_listeners", "a line\nand another"),
     ("warning", "urllib3.connectionpool", "a connection broke"),
     ("critical", "topodns", "internal error: ZeroDivisionError("),
     ("error", "topodns", "ValueError('in a destructor')"),

@@ -15,8 +15,9 @@ import pytest
 import trio
 import trio.testing
 
-from dnsserver.http import webhook
+from dnsserver.http import connections, conversation, webhook
 from dnsserver.metrics.webhook import ALL_OUTCOMES, WebhookCounts, WebhookMetrics, WebhookState
+from dnsserver.net.held_octets import MAX_HELD, HeldOctets
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.hints.admission import Reply, reply_to_untrusted
 from tests.api_objects import ZONE, endpoint, endpoint_slice, node, service
@@ -28,6 +29,10 @@ SLICE = endpoint_slice("web", 0, [endpoint("10.0.0.1", nodeName="a1", zone="a")]
 STORE = store_of([node("a1", {ZONE: "a"}), service("web", cluster_ips=("10.96.0.9",))])
 REVIEW = review(SLICE)
 AUTHORITY, PAIR = issued(["127.0.0.1"], time.time(), 86400.0)
+TIMES = (
+    *((webhook, "BODY_SECONDS"), (webhook, "IDLE_SECONDS")),
+    *((conversation, "HEAD_SECONDS"), (connections, "HANDSHAKE_SECONDS")),
+)
 LENGTH = b"Content-Length: %d\r\n"
 
 
@@ -38,8 +43,8 @@ class Listener:
         self.port = port
         self.counts = counts
 
-    async def tls(self) -> trio.SSLStream[trio.SocketStream]:
-        context = ssl.create_default_context(cadata=AUTHORITY.decode())
+    async def tls(self, context: ssl.SSLContext | None = None) -> trio.SSLStream[trio.SocketStream]:
+        context = context or ssl.create_default_context(cadata=AUTHORITY.decode())
         plain = await trio.open_tcp_stream("127.0.0.1", self.port)
         stream = trio.SSLStream(plain, context, server_hostname="127.0.0.1", https_compatible=True)
         await stream.do_handshake()
@@ -80,10 +85,13 @@ def request(body: bytes, headers: bytes = b"", *, start: bytes = b"POST /mutate/
 
 
 def listening(
-    test: Callable[[Listener], Awaitable[None]], *, reply: Callable[[bytes], Reply] | None = None
+    test: Callable[[Listener], Awaitable[None]],
+    *,
+    reply: Callable[[bytes], Reply] | None = None,
+    most: int = MAX_HELD,
 ) -> WebhookCounts:
-    """Run *test* with a listener; return what that has counted."""
-    serving, counts = ServingCertificate(), WebhookCounts()
+    """Run *test* with a listener, whose connections hold *most* octets; return what that has counted."""
+    serving, counts, failures = ServingCertificate(), WebhookCounts(), Counter[str]()
     serving.use(PAIR)
     app = webhook.application(reply or partial(reply_to_untrusted, store=STORE), counts)
 
@@ -94,11 +102,14 @@ def listening(
         port = sock.getsockname()[1]
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
-                await nursery.start(partial(webhook.serve, sock, app, serving.context, Counter(), until=ending.wait))
+                held = HeldOctets(failures, most)
+                serve = partial(webhook.serve, sock, app, serving.context, failures, held, until=ending.wait)
+                await nursery.start(serve)
                 await test(Listener(port, counts))
                 ending.set()
 
     trio.run(main)
+    assert not failures["http"]
     return counts
 
 
@@ -124,12 +135,13 @@ def test_a_review_is_answered() -> None:
         pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", False, b"", "", id="plain-http"),
         pytest.param(b"\x16\x03\x01\xff\xff" + bytes(500), False, b"", "", id="no-handshake"),
         pytest.param(b"\0" * 70_000, True, b"400", "", id="no-http"),
-        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100, True, None, "", id="http2-garbage"),
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100, True, b"505", "", id="http2"),
         pytest.param(b"GET /" + b"x" * 70_000, True, b"431", "", id="long-line"),
         pytest.param(request(b"", b"Connection: close\r\n", start=b"GET / HTTP/1.1"), True, b"404", "", id="path"),
         pytest.param(
             request(b"", b"Connection: close\r\n").replace(b"POST", b"GET"), True, b"405", "", id="method"
         ),
+        pytest.param(request(REVIEW).replace(b"POST", b"GET"), True, b"400", "", id="get-with-body"),
         pytest.param(request(b"", b"Connection: close\r\n"), True, b"400", "unreadable", id="empty"),
         pytest.param(request(b"no JSON", b"Connection: close\r\n"), True, b"400", "unreadable", id="no-review"),
         pytest.param(request(b"x" * ((8 << 20) + 1)), True, None, "too_large", id="too-large"),
@@ -149,8 +161,8 @@ def test_nothing_harms(
 
     Without *status*, the client may be cut off before it has read one.
     """
-    for name in ("BODY_SECONDS", "IDLE_SECONDS", "HANDSHAKE_SECONDS"):
-        monkeypatch.setattr(webhook, name, 0.5)
+    for module, name in TIMES:
+        monkeypatch.setattr(module, name, 0.5)
 
     async def test(listener: Listener) -> None:
         received: list[bytes] = []
@@ -201,9 +213,8 @@ def test_an_error_of_our_own() -> None:
     assert listening(test, reply=broken).requests["failed"] == 1
 
 
-def test_many_large_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they hold together is bounded; the memory is free again when they have ended."""
-    monkeypatch.setattr(webhook, "MAX_HELD", 4 << 20)
+def test_many_large_requests_at_once() -> None:
+    """What all connections hold is bounded; the memory is free again when they have ended."""
     large = request(b"x" * (3 << 20))
 
     async def test(listener: Listener) -> None:
@@ -217,6 +228,39 @@ def test_many_large_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             b"HTTP/1.1 400"
         )
         assert await listener.reviewed()
+
+    listening(test, most=4 << 20)
+
+
+def test_handshakes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the bound, the one that began first ends, so nobody keeps others out by handshakes that do not end."""
+    monkeypatch.setattr(connections, "MAX_HANDSHAKES", 8)
+
+    async def test(listener: Listener) -> None:
+        begun = [await trio.open_tcp_stream("127.0.0.1", listener.port) for _ in range(3)]
+        assert await begun[0].receive_some() == b""
+        assert await listener.reviewed()
+        for stream in begun:
+            await stream.aclose()
+
+    listening(test)
+
+
+def test_tls_is_not_renegotiated() -> None:
+    """A client could let the server compute without end."""
+    assert ServingCertificate().context.options & ssl.OP_NO_RENEGOTIATION
+
+
+def test_http2_is_not_offered() -> None:
+    """A client that would speak it gets HTTP/1.1, or nothing agreed upon."""
+
+    async def test(listener: Listener) -> None:
+        for offered, agreed in ((["h2", "http/1.1"], "http/1.1"), (["h2"], None)):
+            context = ssl.create_default_context(cadata=AUTHORITY.decode())
+            context.set_alpn_protocols(offered)
+            stream = await listener.tls(context)
+            assert stream.selected_alpn_protocol() == agreed
+            await trio.aclose_forcefully(stream)
 
     listening(test)
 
@@ -233,7 +277,9 @@ def test_reviews_that_have_begun_are_answered_at_the_end() -> None:
         listener = Listener(sock.getsockname()[1], counts)
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
-                await nursery.start(partial(webhook.serve, sock, app, serving.context, Counter(), until=ending.wait))
+                held = HeldOctets(Counter())
+                serve = partial(webhook.serve, sock, app, serving.context, Counter(), held, until=ending.wait)
+                await nursery.start(serve)
                 idle, begun = await listener.tls(), await listener.tls()
                 await idle.send_all(request(REVIEW))
                 await response(idle)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from dnsserver.http.application import METRICS_SECONDS
 from tests.in_memory import Cluster, Flags, cluster_text
 from tests.programs import environment
 from tests.waiting import PATIENCE
@@ -110,6 +112,7 @@ class Server(Process):
     host: str
     port: int
     http: str
+    _kept_until = 0.0  # when metrics that have been read are kept no longer
 
     def started(self) -> Server:
         """Wait until the server is ready."""
@@ -150,10 +153,16 @@ class Server(Process):
                 return error.code, error.read().decode()
 
     def metrics(self) -> dict[tuple[str, ...], float]:
-        """Return the value of each sample, by its name and its label values in the order of the labels' names."""
+        """Return the value of each sample, by its name and its label values in the order of the labels' names.
+
+        They are new ones, for which this waits: the server keeps metrics for a second.
+        """
+        time.sleep(max(0.0, self._kept_until - time.monotonic()))
+        text = self.get("/metrics")[1]
+        self._kept_until = time.monotonic() + METRICS_SECONDS
         return {
             (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(self.get("/metrics")[1])
+            for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
 

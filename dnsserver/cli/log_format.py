@@ -23,7 +23,6 @@ def set_up_logging(log_format: str, level: str = "info") -> None:
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s", TIME_FORMAT)
     handler.setFormatter(_JsonLines() if log_format == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("hypercorn").setLevel(logging.WARNING)  # it logs where it listens, and so does topodns
 
 
 def catch_what_nobody_logs() -> None:

@@ -1,13 +1,16 @@
-"""The HTTP application: health and metrics, and what ``api`` adds to them."""
+"""The HTTP application: health and metrics, and what ``api`` adds to them.
+
+Computing the metrics costs as much as thousands of answers, so they are those of the last second.
+"""
 
 from __future__ import annotations
 
+import math
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import trio
-from hypercorn.config import Config
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -17,22 +20,30 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dnsserver.http import connections
+from dnsserver.http.conversation import Limits
+from dnsserver.http.guard import Endpoint, guarded
 from dnsserver.http.problems import as_problem, problem
+from dnsserver.net.held_octets import HeldOctets
 from locator.model import Health
+
+METRICS_SECONDS = 1.0  # for which metrics are kept, whoever asks for them
+IDLE_SECONDS = 5.0
+GRACE_SECONDS = 1.0
+OPENMETRICS = "application/openmetrics-text"
 
 Healths = Callable[[], Mapping[str, Health]]
 
 
 def application(
-    registry: CollectorRegistry, failures: Counter[str], *, ready: Healths, more: Sequence[Route] = ()
+    registry: CollectorRegistry, *, ready: Healths, loopback: bool, more: Sequence[Route] = ()
 ) -> Starlette:
     """Return the HTTP application, with *more* routes.
 
-    *failures* counts requests that an error has ended, as ``http``. *ready* returns the health of everything that
-    readiness needs, by name.
+    *ready* returns the health of everything that readiness needs, by name. *loopback*: only programs of this machine
+    may ask, except whether the process is alive.
     """
 
-    def health(check: Healths) -> Callable[[Request], Awaitable[Response]]:
+    def health(check: Healths) -> Endpoint:
         async def respond(request: Request) -> Response:
             results = check()
             verbose = "verbose" in request.query_params
@@ -47,25 +58,40 @@ def application(
 
         return respond
 
-    async def metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), media_type=content_type)
-
-    async def failed(request: Request, error: Exception) -> Response:  # boundary: one request; hypercorn logs it
-        failures["http"] += 1
+    async def failed(request: Request, error: Exception) -> Response:  # whoever serves the application logs it
         return problem(500, "an error in topodns; its log says more")
 
-    alive, is_ready = health(_alive), health(ready)
+    def local(endpoint: Endpoint) -> Endpoint:
+        return guarded(endpoint, loopback=True) if loopback else endpoint
+
+    alive, is_ready = health(_alive), local(health(ready))
     paths = {
         "/livez": alive,
         "/healthz": alive,
         "/health": alive,
         "/readyz": is_ready,
         "/ready": is_ready,
-        "/metrics": metrics,
+        "/metrics": local(_Metrics(registry).respond),
     }
     routes = [*(Route(path, endpoint, methods=["GET"]) for path, endpoint in paths.items()), *more]
     return Starlette(routes=routes, exception_handlers={HTTPException: as_problem, Exception: failed})
+
+
+class _Metrics:
+    """The metrics in a registry, as text. Each of its two forms is kept for a second."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._kept: dict[str, tuple[float, bytes]] = {}  # until when, and the text, by content type
+
+    async def respond(self, request: Request) -> Response:
+        """Return the metrics in the form that a client asks for; it does not choose anything else."""
+        encode, content_type = choose_encoder(OPENMETRICS if OPENMETRICS in request.headers.get("accept", "") else "")
+        until, text = self._kept.get(content_type, (-math.inf, b""))
+        if trio.current_time() >= until:
+            text = encode(self._registry)
+            self._kept[content_type] = trio.current_time() + METRICS_SECONDS, text
+        return Response(text, media_type=content_type)
 
 
 def _alive() -> Mapping[str, Health]:
@@ -76,10 +102,14 @@ async def serve(
     sock: socket.socket,
     app: Starlette,
     failures: Counter[str],
+    held: HeldOctets,
+    may_take_all: Callable[[bytes], bool],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve *app* at a bound socket until cancelled, and close the socket. *failures* are those of ``connections``."""
-    config = Config()
-    config.graceful_timeout = 1.0
-    await connections.serve(sock, app, config, failures, task_status=task_status)
+    """Serve *app* at a bound socket until cancelled, and close the socket.
+
+    *failures* are those of ``connections``; *held* and *may_take_all*: see ``Limits``.
+    """
+    limits = Limits(held, IDLE_SECONDS, GRACE_SECONDS, may_take_all)
+    await connections.serve(sock, app, failures, limits, task_status=task_status)

@@ -1,7 +1,7 @@
-"""Serves an ASGI application by hypercorn's protocols. Whatever a client sends, it harms its own connection only.
+"""Serves an ASGI application over HTTP/1.1, with TLS or without. Whatever a client sends harms its own connection only.
 
-hypercorn's own ``serve`` lets the process end by an error in a connection, such as a WebSocket header that is not
-ASCII. And it waits for ever for a client that reads no response.
+Connections are bounded in number, a source's too, and the octets that they hold in all. Whoever is beyond a bound
+loses an old connection, so nobody keeps others out.
 """
 
 from __future__ import annotations
@@ -12,93 +12,121 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
-from hypercorn.config import Config
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
-from hypercorn.utils import wrap_app
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from dnsserver.http.conversation import Conversation, Limits, Stream
+from dnsserver.net.held_octets import SOURCE_SHARE
+from locator.ip import parse_address
 
 log = logging.getLogger("topodns")
 
+BACKLOG = 1024  # whoever finds no room in it tries again after a second only
 MAX_CONNECTIONS = 1000  # an idle one takes 50 kB with TLS; API servers, kubelets and Prometheus have some of each
-LOG_SECONDS = 60.0  # between two logs of connections that an error has ended: who sends odd bytes may send many
+MAX_HANDSHAKES = 64  # that have begun; each takes the processor for up to a millisecond
+HANDSHAKE_SECONDS = 5.0
+LOG_SECONDS = 60.0  # between two logs of errors: who finds a way to cause one may cause many
 
 
-class Seldom(logging.Filter):
-    """Lets one record a minute pass. hypercorn logs a traceback for each message that a closed WebSocket sends."""
+class _Places:
+    """At most *most* conversations. A source has its share of them, unless it *may_take_all*."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._logged_at = -math.inf
+    def __init__(self, most: int, may_take_all: Callable[[bytes], bool]) -> None:
+        self._most, self._share, self._may_take_all = most, max(1, most // SOURCE_SHARE), may_take_all
+        self.taken: dict[Conversation, None] = {}  # the oldest first
+        self._by_source: dict[bytes, dict[Conversation, None]] = {}
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the last record that passed is a minute old."""
-        if record.created - self._logged_at < LOG_SECONDS:
-            return False
-        self._logged_at = record.created
-        return True
+    def take(self, conversation: Conversation) -> None:
+        """Give a place to a conversation. If there is none, close the oldest: of its source, or of all."""
+        own = self._by_source.get(conversation.source, {})
+        if len(own) >= self._share and not self._may_take_all(conversation.source):
+            self._close(next(iter(own)))
+        elif len(self.taken) >= self._most:
+            self._close(next(iter(self.taken)))
+        self.taken[conversation] = None
+        self._by_source.setdefault(conversation.source, {})[conversation] = None
 
+    def leave(self, conversation: Conversation) -> None:
+        """Take the place of a conversation away, if it has one."""
+        if conversation in self.taken:
+            del self.taken[conversation]
+            own = self._by_source[conversation.source]
+            del own[conversation]
+            if not own:
+                del self._by_source[conversation.source]
 
-_SELDOM = Seldom()
+    def _close(self, conversation: Conversation) -> None:
+        self.leave(conversation)
+        conversation.close()
 
 
 class _Connections:
-    """Converses over connections, and knows those that are open, the oldest first."""
+    """Converses over connections."""
 
-    def __init__(self, app: Starlette, config: Config, failures: Counter[str], tls: ssl.SSLContext | None) -> None:
-        self._failures = failures
-        self._app = wrap_app(app, config.wsgi_max_body_size, "asgi")  # type: ignore[arg-type]
-        self._config = config
-        self._tls = tls
-        self._context = WorkerContext(None)
-        self._open: dict[trio.SocketStream, None] = {}
+    def __init__(self, app: ASGIApp, failures: Counter[str], limits: Limits, tls: ssl.SSLContext | None) -> None:
+        self._app, self._failures, self._limits, self._tls = app, failures, limits, tls
+        self._places = _Places(MAX_CONNECTIONS, limits.may_take_all)
+        self._handshakes = _Places(MAX_HANDSHAKES, limits.may_take_all)
         self._ended = trio.Event()
         self._logged_at = -math.inf
 
     async def converse(self, stream: trio.SocketStream) -> None:
-        """Answer the requests of a connection until it ends. A new one closes the oldest if there are too many."""
-        if len(self._open) >= MAX_CONNECTIONS:
-            self._close(next(iter(self._open)))
-        self._open[stream] = None
-        tls = self._tls
-        served = stream if tls is None else trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+        """Answer the requests of a connection until it ends."""
         try:
-            await TCPServer(self._app, self._config, self._context, ConnectionState({}), served).run()  # type: ignore[arg-type]
-        except* Exception as errors:  # boundary: one connection
-            self._failures["http"] += 1
-            if trio.current_time() - self._logged_at >= LOG_SECONDS:
-                self._logged_at = trio.current_time()
-                log.warning("an HTTP connection was closed: %r", _first(errors))
+            source = parse_address(stream.socket.getpeername()[0].partition("%")[0])
+        except OSError:  # it has ended already
+            stream.socket.close()
+            return
+        conversation = Conversation(self._app, stream, source, self._limits, self._failed)
+        self._places.take(conversation)
+        try:
+            await conversation.run(None if self._tls is None else partial(self._secured, conversation, self._tls))
+        except Exception as error:  # boundary: one connection
+            self._failed(error)
         finally:
-            self._close(stream)
+            self._places.leave(conversation)
             self._ended.set()
 
     async def end(self) -> None:
         """Close idle connections now, and the others when their requests have ended or the grace period is over."""
-        await self._context.terminated.set()
-        with trio.move_on_after(self._config.graceful_timeout):
-            while self._open:
+        for conversation in self._places.taken:
+            conversation.ending = True
+            if conversation.idle:
+                conversation.close()
+        with trio.move_on_after(self._limits.grace_seconds):
+            while self._places.taken:
                 self._ended = trio.Event()
                 await self._ended.wait()
 
-    def close_all(self) -> None:
-        """Close every connection, also one that waits for its client to read."""
-        for stream in list(self._open):
-            self._close(stream)
+    async def _secured(
+        self, conversation: Conversation, tls: ssl.SSLContext, stream: trio.SocketStream
+    ) -> Stream | None:
+        """Return *stream* with TLS, None if the handshake took too long. Raises BrokenResourceError."""
+        secured = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+        self._handshakes.take(conversation)
+        try:
+            with trio.move_on_after(HANDSHAKE_SECONDS):
+                await secured.do_handshake()
+                return secured
+            return None
+        finally:
+            self._handshakes.leave(conversation)
 
-    def _close(self, stream: trio.SocketStream) -> None:
-        self._open.pop(stream, None)
-        stream.socket.close()
+    def _failed(self, error: Exception) -> None:
+        """Count and log an error of topodns that has ended a request, or a connection."""
+        self._failures["http"] += 1
+        if trio.current_time() - self._logged_at >= LOG_SECONDS:
+            self._logged_at = trio.current_time()
+            log.error("an error in topodns has ended an HTTP request", exc_info=error)
 
 
 async def serve(
     sock: socket.socket,
-    app: Starlette,
-    config: Config,
+    app: ASGIApp,
     failures: Counter[str],
+    limits: Limits,
     *,
     tls: ssl.SSLContext | None = None,
     until: Callable[[], Awaitable[None]] = trio.sleep_forever,
@@ -106,31 +134,20 @@ async def serve(
 ) -> None:
     """Serve *app* at a bound socket until *until* returns or until cancelled; close the socket and all connections.
 
-    *failures* counts the connections that an error has ended, as ``http``.
+    *failures* counts the requests and connections that an error has ended, as ``http``.
     """
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn.error")
-    config.errorlog.addFilter(_SELDOM)
-    connections = _Connections(app, config, failures, tls)
-    sock.listen(config.backlog)
+    connections = _Connections(app, failures, limits, tls)
+    sock.listen(BACKLOG)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
     async with trio.open_nursery() as conversations:
-        try:
-            async with listener, trio.open_nursery() as accepting:
-                accepting.start_soon(_accept, listener, connections, conversations)
-                task_status.started()
-                await until()
-                accepting.cancel_scope.cancel()
-            await connections.end()
-        finally:
-            connections.close_all()
-            conversations.cancel_scope.cancel()
+        async with listener, trio.open_nursery() as accepting:
+            accepting.start_soon(_accept, listener, connections, conversations)
+            task_status.started()
+            await until()
+            accepting.cancel_scope.cancel()
+        await connections.end()
+        conversations.cancel_scope.cancel()
 
 
 async def _accept(listener: trio.SocketListener, connections: _Connections, conversations: trio.Nursery) -> None:
     await trio.serve_listeners(connections.converse, [listener], handler_nursery=conversations)
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the first error in a group of groups."""
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

@@ -8,7 +8,7 @@ most a tenth of the processor's time.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -22,7 +22,6 @@ from dnsserver.inspection.tap.tap import Tap, Told
 
 SHARE = 10  # a stream takes at most one part in so many of the time
 COMMENT_SECONDS = 15.0  # between comments on a quiet stream, so that proxies keep it, and its end is noticed
-STALLED_SECONDS = 30.0  # after which a reader that reads nothing is given up: others may want its place
 
 
 class Feed(Protocol):
@@ -83,24 +82,19 @@ class EventStream(Response):
         self._feed, self._ended = feed, ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the reader has gone."""
+        """Send events until cancelled: when the reader has gone, or takes nothing."""
         new = _Bell()
         self._feed.open(new.ring)
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_until_gone, receive, nursery.cancel_scope)
-                with trio.move_on_after(STALLED_SECONDS) as patience:
-                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                    await send(_body(": topodns\n\n"))
-                    await self._send_events(new, send, patience)
-                nursery.cancel_scope.cancel()
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send(_body(": topodns\n\n"))
+            await self._send_events(new, send)
         finally:
             self._feed.close()
             self._ended()
 
-    async def _send_events(self, new: _Bell, send: Send, patience: trio.CancelScope) -> None:
+    async def _send_events(self, new: _Bell, send: Send) -> None:
         while True:
-            patience.deadline = trio.current_time() + COMMENT_SECONDS + STALLED_SECONDS
             rang = await new.wait(COMMENT_SECONDS)
             events, took = self._feed.take(), 0.0
             while True:
@@ -109,11 +103,9 @@ class EventStream(Response):
                 took += time.perf_counter() - began
                 if event is None:
                     break
-                patience.deadline = trio.current_time() + STALLED_SECONDS
                 await send(_body(event))
             if not rang:
                 await send(_body(":\n\n"))
-            patience.deadline = trio.current_time() + STALLED_SECONDS + SHARE * took
             await trio.sleep(max(self._feed.pause, (SHARE - 1) * took))
 
 
@@ -133,12 +125,6 @@ class _Bell:
         rang = self._rung.is_set()
         self._rung = trio.Event()
         return rang
-
-
-async def _until_gone(receive: Callable[[], Awaitable[Any]], scope: trio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
 
 
 def _body(text: str) -> dict[str, Any]:

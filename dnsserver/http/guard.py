@@ -1,4 +1,4 @@
-"""Whether a request may read the API. There is no password: whoever reaches the listener may ask.
+"""Whether a request may read what a listener serves. There is no password: whoever reaches the listener may ask.
 
 On loopback only programs of this machine reach it. A browser there is one of them, and pages from anywhere run in it:
 a page may send requests to any address, and may let its own name resolve to 127.0.0.1 (DNS rebinding). So the Host
@@ -37,7 +37,9 @@ def objection(headers: Mapping[str, str], *, loopback: bool) -> str | None:
     """Return what is wrong with a request, None if nothing is. *loopback*: only programs of this machine may ask."""
     host = headers.get("host", "")
     if loopback and not _is_this_machine(host):
-        return f"Host: {host!r} found, expected localhost or a loopback address"
+        return (
+            f"Host: {host!r} found, expected localhost or a loopback address: ask for one, or serve at another --http"
+        )
     origin = headers.get("origin")
     if origin is not None and _split(origin).netloc != host:
         return f"Origin: {origin!r} found, expected no page of another site"

@@ -16,7 +16,6 @@ import trio
 
 from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.answers.explanation import Explanation
-from dnsserver.answers.resolution import nothing_outside
 from dnsserver.inspection import naming
 from dnsserver.inspection.located import ClusterContents
 from dnsserver.inspection.steps import Steps
@@ -25,6 +24,7 @@ from locator.model import Node, Object, Pod, PodLocator, Service, object_key
 from locator.state.snapshot import Snapshot
 
 MAX_WAITING = 16  # requests of one sort, beside the one that is computed
+MAX_OUTSIDE = 4  # explanations that wait for the upstream at a time: what DNS clients ask waits there, too
 
 NOT_READY = "the server has not read the cluster yet"
 BUSY = "the server has enough requests of this sort already, expected fewer: try again in a second"
@@ -105,9 +105,10 @@ class Inspected(NamedTuple):
     async def explained(self, given: Mapping[str, Any], turns: Turns, sort: str) -> Explanation:
         """Return the explanation that somebody asks for, with what the upstream says.
 
-        Whenever it is computed, it takes a turn of its *sort*. It has none while it waits for the upstream.
-        Raises UnknownName, NotReady, Busy.
+        Whenever it is computed, it takes a turn of its *sort*. It has none while it waits for the upstream, of which
+        there are a few places. Raises UnknownName, NotReady, Busy.
         """
+        missing: list[str] = []
 
         async def explained(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
             known = await self.known(given["client"], given["namespace"] or self.namespace)
@@ -120,7 +121,10 @@ class Inspected(NamedTuple):
         async def compute(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
             return await turns.take(sort, partial(explained, outside))
 
-        return await (compute(nothing_outside) if self.find_all is None else self.find_all(compute, given["type"]))
+        explanation = await compute(missing.append)
+        if self.find_all is None or not missing:
+            return explanation
+        return await turns.wait_outside(partial(self.find_all, compute, given["type"]))
 
     async def contents(self) -> list[ClusterContents]:
         """Return the clusters that have been read, with their Nodes."""
@@ -137,6 +141,7 @@ class Turns:
     def __init__(self) -> None:
         self._locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
         self._thread = trio.CapacityLimiter(1)
+        self._outside = trio.CapacityLimiter(MAX_OUTSIDE)
 
     async def take(self, sort: str, compute: Callable[[], Awaitable[T]]) -> T:
         """Return what *compute* returns, when all requests of this *sort* before it have been computed. Raises Busy."""
@@ -145,6 +150,13 @@ class Turns:
             raise Busy
         async with lock:
             return await compute()
+
+    async def wait_outside(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what *work* returns, which waits for the upstream, when there is a place. Raises Busy."""
+        if self._outside.statistics().tasks_waiting >= MAX_WAITING:
+            raise Busy
+        async with self._outside:
+            return await work()
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Return ``work()``, which a thread does once it has done what others have given it."""

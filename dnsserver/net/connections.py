@@ -21,13 +21,12 @@ import trio
 
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.metrics.counters import Channel, Counts
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.held_octets import SOURCE_SHARE, HeldOctets
 
 MESSAGE_SECONDS = 5.0  # for a started message to be complete, and for the client to take a piece of the replies
 READ_SIZE = 65536
 WRITE_SIZE = 65536  # octets of a piece: a slow reader takes one within MESSAGE_SECONDS, a stopped one does not
 
-SOURCE_SHARE = 4  # one source has at most a quarter of the connections
 
 GONE = EPOLLHUP | EPOLLERR  # epoll always reports these; a client that has only stopped writing is not gone
 
@@ -137,7 +136,7 @@ class Connection:
 class Connections:
     """The open connections of a server: at most *limit*, each idle for at most *idle* seconds.
 
-    One source has at most a quarter of them, unless *may_have_all* of its packed address. *held* bounds the octets that
+    One source has at most a quarter of them, unless *may_take_all* of its packed address. *held* bounds the octets that
     they hold together with others. While *in_flight* queries of a connection wait for an upstream, it is not read.
     """
 
@@ -145,7 +144,7 @@ class Connections:
         self,
         counts: Counts,
         held: HeldOctets,
-        may_have_all: Callable[[bytes], bool],
+        may_take_all: Callable[[bytes], bool],
         *,
         limit: int,
         idle: float,
@@ -153,7 +152,7 @@ class Connections:
     ) -> None:
         self.in_flight = in_flight
         self._held = held
-        self._may_have_all = may_have_all
+        self._may_take_all = may_take_all
         self._of_source: defaultdict[bytes, dict[Connection, None]] = defaultdict(dict)  # the oldest first
         self.ended = trio.Event()  # set when the server ends and no connection is left
         self._draining = False
@@ -195,7 +194,7 @@ class Connections:
         the oldest idle one, else the oldest. Raises OSError.
         """
         of_source = self._of_source[connection.source]
-        if len(of_source) >= max(1, self._limit // SOURCE_SHARE) and not self._may_have_all(connection.source):
+        if len(of_source) >= max(1, self._limit // SOURCE_SHARE) and not self._may_take_all(connection.source):
             idle = (own for own in of_source if own.phase is self._idle)
             self.close(next(idle, None) or next(iter(of_source)))
         while len(self._open) >= self._limit:

@@ -1,10 +1,11 @@
-"""One bound for the memory of all connections, whether they speak DNS or HTTP."""
+"""What bounds all connections, whether they speak DNS or HTTP: one sum of octets, and a share for each source."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
 
+SOURCE_SHARE = 4  # one source has at most a quarter of the connections, so that it cannot take them from all others
 MAX_HELD = 64 << 20  # octets; fits the smallest memory limit of docs/sizing.md
 # To which share of the limit connections are closed once it is exceeded: finding those that hold most costs about the
 # same for one as for many.

@@ -72,7 +72,7 @@ class Server:
         in_flight: int,
     ) -> None:
         self.connections = Connections(
-            counts, held, responder.may_have_all_connections, limit=limit, idle=idle, in_flight=in_flight
+            counts, held, responder.may_take_all, limit=limit, idle=idle, in_flight=in_flight
         )
         self._responder = responder
         self._counts = counts

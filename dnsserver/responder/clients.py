@@ -68,9 +68,9 @@ class Clients:
         """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""
         return self.places.get(source) or self._counted(self._book.source(source), ADDRESS, source)
 
-    def is_shared(self, source: bytes) -> bool:
-        """Whether many clients may ask from *source*: it is a trusted forwarder, or a node's own address."""
-        place = self.places.get(source) or self._book.source(source)
+    def asks_for_many(self, source: bytes) -> bool:
+        """Whether *source*, which need not be a client, is a trusted forwarder or a node's own address."""
+        place = self._book.source(source)
         return place.forwarder or place.located_by == NODE
 
     def locate(self, address: bytes) -> Place:

@@ -196,12 +196,9 @@ class Responder:
         """
         return self._proxy_protocol and (self._snapshot is None or self._clients.source(source).forwarder)
 
-    def may_have_all_connections(self, source: bytes) -> bool:
-        """Whether *source* (a packed address) may have more than its share of the connections: forwarders and nodes.
-
-        Before the first snapshot any source may: nobody is known yet.
-        """
-        return self._snapshot is None or self._clients.is_shared(source)
+    def may_take_all(self, source: bytes) -> bool:
+        """Whether one *source* (a packed address) may have all connections: a trusted forwarder, or a node."""
+        return self._clients.asks_for_many(source)
 
     def answer(
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None

@@ -21,6 +21,7 @@ from locator.cluster.responses import Refused, Unreachable
 
 MAX_PAGE = 16 << 20  # bytes: with metrics by Service, it may be a third of that
 NEAR_SECONDS = 2.0  # for a connection to a replica itself
+KEPT_SECONDS = 1.0  # for which a replica keeps its metrics
 _CHECK = re.compile(r"\[([+-])\](.+?) (.*)")
 
 
@@ -33,6 +34,7 @@ class Replicas:
         self._port = http_setting.port if isinstance(http_setting, ListenAddress) else HTTP_PORT
         self._off = http_setting == "off"
         self._far: set[str] = set()  # replicas to which no route leads
+        self._read_at = 0.0
 
     async def read(self, pods: list[ReplicaPod]) -> list[Replica]:
         """Return what the pods say now; their metrics come before those of ``again``."""
@@ -49,11 +51,13 @@ class Replicas:
         async with trio.open_nursery() as nursery:
             for pod in pods:
                 nursery.start_soon(one, pod)
+        self._read_at = trio.current_time()
         return [found[name] for name in sorted(found)]
 
     async def again(self, replicas: list[Replica]) -> list[Replica]:
-        """Return the replicas with their metrics of now, too."""
+        """Return the replicas with their metrics of now, too, once they keep those of ``read`` no longer."""
         found: dict[str, Replica] = {}
+        await trio.sleep_until(self._read_at + KEPT_SECONDS)
 
         async def one(old: Replica) -> None:
             found[old.name] = Replica(old.pod, old.checks, old.before, await self._samples(old.pod))

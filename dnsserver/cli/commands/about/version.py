@@ -15,7 +15,7 @@ EXAMPLES = (Example("What a bug report should name:", "topodns version"),)
 STATUSES = PRINTING_STATUSES
 LIBRARIES = (
     *("dnslib", "trio", "kubernetes", "msgspec", "cachetools", "cryptography"),
-    *("PyYAML", "hypercorn", "starlette", "Jinja2", "prometheus-client"),
+    *("PyYAML", "h11", "starlette", "Jinja2", "prometheus-client"),
 )
 
 
