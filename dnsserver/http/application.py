@@ -19,6 +19,7 @@ from starlette.routing import Route
 from dnsserver.http import connections
 from dnsserver.http.problems import as_problem, problem
 from locator.model import Health
+from locator.printable import as_line
 
 Healths = Callable[[], Mapping[str, Health]]
 
@@ -43,7 +44,7 @@ def application(
             ]
             healthy = all(result.ok for result in results.values())
             lines.append("ok" if healthy else "not ok")
-            return PlainTextResponse("\n".join(lines) + "\n", status_code=200 if healthy else 503)
+            return PlainTextResponse("\n".join(map(as_line, lines)) + "\n", status_code=200 if healthy else 503)
 
         return respond
 
