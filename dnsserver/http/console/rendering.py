@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from dnsserver import __version__
 from locator.printable import MAX_TEXT, cut
 
-MAX_WORDS = 16_000  # characters of texts on a page, before the others are cut to BRIEF
+MAX_WORDS = 28_000  # characters of texts on a page, before the others are cut to BRIEF
 BRIEF = 24
 FOLDER = Path(__file__).parent / "templates"
 
