@@ -40,7 +40,7 @@ from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR, ListenAddress
 from locator.cluster import memory
-from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
+from locator.cluster.publisher import FindingLog, Publisher, Source, Subscriber, on_new_findings
 from locator.control.lease import LeaderElection
 from locator.ip import Network
 from locator.model import Finding, Health
@@ -131,7 +131,7 @@ class _Server:
         self._clusters.subscribe(answering(self._responder, self._clusters.source, settings.stale_after))
         self._clusters.show_in(self._metrics)
         self._clusters.subscribe(ready_line())
-        self._clusters.subscribe(on_new_findings(log_findings))
+        self._clusters.subscribe(on_new_findings(FindingLog().log))
 
     async def run(self) -> None:
         """Bind the sockets, read the cluster, answer; end in the opposite order."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint, flat_pairs
 from locator.ip import Network
 from locator.model import OWN_CLUSTER
+from locator.printable import shell_words
 from locator.state.store import Store
 from locator.topology.scope import Scope
 
@@ -185,7 +185,7 @@ def source_of(cluster: ClusterSource) -> str:
 def kubectl_of(settings: Settings) -> str:
     """Return the kubectl command that reaches the live cluster of the settings, for a shell."""
     flags = (("--kubeconfig", settings.kubeconfig), ("--context", settings.context))
-    return shlex.join(["kubectl", *(word for flag, value in flags if value is not None for word in (flag, value))])
+    return shell_words("kubectl", *(word for flag, value in flags if value is not None for word in (flag, value)))
 
 
 def tried_by_kubectl(settings: Settings, *, credentials: bool = False) -> str:

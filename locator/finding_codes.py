@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum, unique
 
 from locator.model import ERROR, INFO, WARNING, EndpointSlice, Finding, Namespaced
+from locator.printable import MAX_TEXT, cut, filled
 
 
 class FindingCode(Enum):
@@ -39,11 +40,18 @@ class FindingCode(Enum):
     ) -> Finding:
         """Return a finding with this cause about an object, a line of a file, or neither.
 
+        Others wrote parts of its texts, so these are made printable, and cut, before anybody shows or keeps them.
         *severity* is the code's own unless given: the same cause may do less harm in one place than in another.
         """
+        field, message, expected = cut(field), cut(message, MAX_TEXT), cut(expected, MAX_TEXT)
         return Finding(
             self.name, severity or self.severity, kind, namespace, name, field, message, expected, line, file
         )
+
+    def command_for(self, finding: Finding) -> str:
+        """Return the command, for a shell, with the names of the object that a finding is about."""
+        words = {"NAMESPACE": finding.namespace, "NAME": finding.name, "KIND": finding.kind.lower()}
+        return filled(self.command if finding.namespace else self.command.replace("-n NAMESPACE ", ""), words)
 
     def about(
         self, item: Namespaced, field: str, message: str, expected: str = "", *, severity: str | None = None

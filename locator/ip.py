@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 from typing import NamedTuple
 
+from locator.printable import quoted
+
 _OCTETS = {str(octet): octet for octet in range(256)}
 
 
@@ -53,7 +55,7 @@ def parse_address(text: str) -> bytes:
             raise ValueError
         return plain_address(ipaddress.ip_address(text).packed)
     except ValueError:
-        raise ValueError(f"{text!r} is no IP address") from None
+        raise ValueError(f"{quoted(text)} is no IP address") from None
 
 
 def is_address(text: str) -> bool:
@@ -79,8 +81,8 @@ def parse_network(text: str, *, strict: bool = True) -> Network:
     except ValueError as error:
         if "host bits" in str(error):
             whole = ipaddress.ip_network(text, strict=False)
-            raise ValueError(f"{text!r} has host bits set; the block around it is {whole}") from None
-        raise ValueError(f"{text!r} is no CIDR") from None
+            raise ValueError(f"{quoted(text)} has host bits set; the block around it is {whole}") from None
+        raise ValueError(f"{quoted(text)} is no CIDR") from None
     return plain_network(Network(block.network_address.packed, block.prefixlen))
 
 

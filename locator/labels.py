@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
+from locator.printable import quoted
+
 EXISTS, ABSENT, IN, NOT_IN, ABOVE, BELOW = "exists", "absent", "in", "notin", ">", "<"
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -61,16 +63,16 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirem
     """Return a requirement. Raises ValueError if Kubernetes would reject it."""
     distinct = frozenset(values)
     if not valid_label_key(key):
-        raise ValueError(f"{key!r} is no valid label key")
+        raise ValueError(f"{quoted(key)} is no valid label key")
     for value in sorted(distinct):
         if not valid_label_value(value):
-            raise ValueError(f"{value!r} is no valid label value")
+            raise ValueError(f"{quoted(value)} is no valid label value")
         if operator in (ABOVE, BELOW) and not is_number(value):
-            raise ValueError(f"{value!r} is no number")
+            raise ValueError(f"{quoted(value)} is no number")
     if operator in (EXISTS, ABSENT) and distinct:
-        raise ValueError(f"{key!r} has values, but Exists and DoesNotExist take none")
+        raise ValueError(f"{quoted(key)} has values, but Exists and DoesNotExist take none")
     if operator not in (EXISTS, ABSENT) and not distinct:
-        raise ValueError(f"{key!r} has no value")
+        raise ValueError(f"{quoted(key)} has no value")
     return Requirement(key, operator, distinct)
 
 
@@ -111,7 +113,7 @@ def parse_selector(text: str) -> Selector:
     while not requirements or position < len(text):
         match = _REQUIREMENT.match(text, position)
         if match is None or (match.end() == len(text) and text.rstrip().endswith(",")):
-            raise ValueError(f"{text!r} is no label selector")
+            raise ValueError(f"{quoted(text)} is no label selector")
         requirements.append(_requirement(match))
         position = match.end()
     return Selector(tuple(requirements))

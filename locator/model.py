@@ -21,6 +21,7 @@ from locator.endpoints import Hints as Hints
 from locator.endpoints import Port as Port
 from locator.ip import Network
 from locator.labels import Selector
+from locator.printable import cut
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -359,11 +360,6 @@ def kind_of(item: Object) -> type[Object]:
     return Pod if isinstance(item, ClientPod) else type(item)
 
 
-def printable(text: str) -> str:
-    """Return a text that a terminal only shows: what others wrote may hold the sequences that command it, and lines."""
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
-
-
 def listed(texts: Sequence[str], most: int) -> str:
     """Return at most some of the texts, and how many are left out: ``a, b and 3 more``."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
@@ -378,7 +374,8 @@ def and_more(number: int, where: str = "") -> str:
 class Finding(Struct, frozen=True, gc=False):
     """A problem in a cluster, a dump or a Corefile, as ``topodns check`` reports it.
 
-    ``code`` names the cause and is stable. The texts may change, and no program parses them.
+    ``code`` names the cause and is stable. The texts may change, and no program parses them; they are printable, and
+    cut. The names are as somebody wrote them.
     ``file`` is the file that holds the object, empty for a live cluster. ``line`` is None if it is not known.
     ``cluster`` is the name of another cluster that holds it, empty for the own one.
     """
@@ -402,11 +399,10 @@ class Finding(Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         line = "" if self.line is None else f"line {self.line}"
         key = object_key(self.namespace, self.name)
-        message = f"{self.message}, expected {self.expected}" if self.expected else self.message
         cluster = self.cluster and f"cluster {self.cluster}"
-        parts = (cluster, self.file, line, f"{self.kind} {key}".strip(), self.field, message)
-        text = ": ".join(part for part in parts if part)
-        return f"{text if text.isprintable() else printable(text)} [{self.code}]"
+        where = (cluster, self.file, line, f"{self.kind} {key}".strip(), self.field)
+        message = f"{self.message}, expected {self.expected}" if self.expected else self.message
+        return f"{': '.join([*map(cut, filter(None, where)), message])} [{self.code}]"
 
 
 class Health(NamedTuple):

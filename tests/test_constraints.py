@@ -170,3 +170,18 @@ def test_findings(asked: Service, code: str | None, field: str | None) -> None:
     assert [(finding.code, finding.field) for finding in found] == ([(code, field)] if code else [])
     if field and "toplogy" in field:
         assert found[0].expected == TOPOLOGY_KEYS
+
+
+ENDLESS = {"long": "a" * 255_000 + "!", "many": ",".join(map(str, range(45_000))), "both": ("a" * 500 + ",") * 500}
+
+
+@pytest.mark.parametrize("keys", ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("source", [ANNOTATION, FIELD])
+def test_little_is_kept_of_endless_keys(keys: str, source: str) -> None:
+    """Kubernetes allows 256 KiB of annotations, and nobody needs all of it to see what is wrong."""
+    asked = service(keys) if source == ANNOTATION else service(field=tuple(keys.split(",")))
+    declaration = declaration_of(asked)
+    assert declaration is not None and declaration.error is not None and len(declaration.error) < 500
+    assert sum(map(len, declaration.constraint.keys)) < 10_000
+    (finding,) = service_findings(asked, (declaration,))
+    assert len(str(finding)) < 1000

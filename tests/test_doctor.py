@@ -241,7 +241,7 @@ def test_an_image_is_quoted() -> None:
     installed = replace(INSTALLED, deployment=deployed(image="x$(reboot):1", args=["serve"]))
     (step,) = steps_of(replace(FACTS, installed=installed), StepCode.ImageVersion)
     assert shlex.split(step.commands[0])[-1] == "topodns=x$(reboot):0.1.0"
-    assert step.commands[0].endswith(" topodns='x$(reboot):0.1.0'")
+    assert step.commands[0].endswith(" 'topodns=x$(reboot):0.1.0'")
 
 
 EDIT = "kubectl -n topodns edit deployment topodns"

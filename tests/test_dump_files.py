@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pickle
+import re
+import resource
+import subprocess
 import sys
 import threading
 import time
@@ -17,11 +21,13 @@ import yaml
 
 from locator.api import dump
 from locator.cluster import dump_files
-from locator.cluster.dumps import reading
+from locator.cluster.dumps import container_memory, reading
 from locator.cluster.dumps.reading import BadDump, Dump, Input
 from locator.model import Node
 from tests.clusters import world
+from tests.commands_in_process import Run
 from tests.kube import config_of
+from tests.this_machine import ROOT
 from tests.waiting import PATIENCE
 
 TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
@@ -101,8 +107,62 @@ def test_too_little_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dump, "entries", entries)
     packed = reading.read_packed(pickle.dumps([Input("cluster.yaml", TEXT.encode())]))
     for of in (lambda: reading.unpacked(packed), lambda: read(TEXT)):
-        with pytest.raises(BadDump, match=r"^cluster\.yaml: too little memory to read this$"):
+        with pytest.raises(
+            BadDump,
+            match=r"^cluster\.yaml: too little memory to read this, expected a smaller dump, or a higher limit$",
+        ):
             of()
+
+
+@pytest.mark.parametrize("named", ["file", "pipe", "packed", "two-files"])
+def test_endless_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topodns: Run, named: str) -> None:
+    """All files together have a limit, unpacked; a device behind a descriptor has no end at all."""
+    monkeypatch.setattr("locator.api.dump_text.MAX_OCTETS", 3 << 20)
+    monkeypatch.setattr("locator.cluster.dump_files.MAX_OCTETS", 3 << 20)
+    large = f"{TEXT}# {'a' * (2 << 20)}\n".encode()
+    (tmp_path / "a.yaml").write_bytes(large)
+    (tmp_path / "b.yaml").write_bytes(large)
+    (tmp_path / "c.yaml").write_bytes(large + large)
+    (tmp_path / "d.yaml.gz").write_bytes(gzip.compress(large + large))
+    with open("/dev/zero", "rb") as zero:
+        paths = {
+            "file": ["c.yaml"], "packed": ["d.yaml.gz"], "two-files": ["a.yaml", "b.yaml"],
+            "pipe": [f"/dev/fd/{zero.fileno()}"],
+        }[named]  # fmt: skip
+        ran = topodns("check", *(word for path in paths for word in ("--snapshot", os.path.join(tmp_path, path))))
+    message = r"topodns: \S+: more than \d GiB in all that is read, unpacked; expected a dump\n"
+    assert ran.status == 2 and re.fullmatch(message, ran.err)
+
+
+def test_the_reading_process_heeds_the_limit_of_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whichever version the control groups are; what the kernel can take back counts as free."""
+    limits = list[tuple[int, int]]()
+    monkeypatch.setattr(container_memory, "CGROUPS", tmp_path)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: limits.append(both))
+    container_memory.stay_within()
+    for files in (
+        {"memory.max": "1000\n", "memory.current": "600\n", "memory.stat": "anon 1\ninactive_file 100\n"},
+        {"memory.max": "max\n"},
+        {"memory/memory.limit_in_bytes": "900", "memory/memory.usage_in_bytes": "950", "memory/memory.stat": ""},
+    ):
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        container_memory.stay_within()
+    assert [soft for soft, _ in limits] == [450, 0]
+
+
+def test_too_little_memory_ends_only_the_reading_process(tmp_path: Path) -> None:
+    """What is too large is a message, as a limit of the memory makes it an error and no end of the process."""
+    path = tmp_path / "large.yaml"
+    path.touch()
+    os.truncate(path, 1 << 30)
+    read = f"ulimit -d 200000; exec '{sys.executable}' -m locator.cluster.dumps"
+    ran = subprocess.run(
+        ["sh", "-c", read], input=pickle.dumps([Input(str(path))]), capture_output=True, cwd=ROOT, check=True
+    )
+    with pytest.raises(BadDump, match=r"large\.yaml: too little memory to read this, expected"):
+        reading.unpacked(ran.stdout)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ SUPPORT_BUNDLE = {
     "cluster-info/cluster_version.json": '{"info": {}, "string": "v1.34"}',
     "version.yaml": "versionNumber: 1\n",
 }
+DEEP = "/".join(["d"] * 150)
 FOLDERS = {
     # what: (files, keys of the objects, words for each file that is passed over)
     "cluster-info-dump": (CLUSTER_INFO, {"n1", "shop/db", "shop/db-0"},
@@ -95,6 +96,8 @@ FOLDERS = {
     "support-bundle": (SUPPORT_BUNDLE, {"n1", "shop/db"},
                        {"cluster-info/cluster_version.json": "no kind (and 1 more file)",
                         "cluster-resources/groups.json": "a list found"}),
+    "deep": ({"nodes.json": json.dumps(NODE), f"{DEEP}/services.json": json.dumps(SERVICE)}, {"n1"},
+             {"/".join(["d"] * 101): "a folder below 100 others"}),
     "every-ending": (
         {"a.yaml": yaml.safe_dump(NODE), "b.yml": yaml.safe_dump(namespace("b")), "c.json": json.dumps(namespace("c")),
          "d.yaml.gz": packed(yaml.safe_dump(namespace("d"))), "e.yml.gz": packed(yaml.safe_dump(namespace("e"))),

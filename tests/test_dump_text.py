@@ -8,8 +8,11 @@ import io
 import json
 import re
 import tarfile
+import time
+import tracemalloc
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,7 +22,7 @@ from hypothesis import strategies as st
 
 from locator.api import yaml_text
 from locator.api.dump import Entry, ListOf, Skipped, Unread, entries
-from locator.api.dump_text import NotADump, unpacked
+from locator.api.dump_text import MAX_OCTETS, NotADump, unpacked
 from locator.model import ERROR, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Service
 from tests.clusters import world
 
@@ -477,38 +480,86 @@ def test_a_dump_that_is_cut_off(seed: int, form: Any) -> None:
 def test_a_gzip_file_that_is_cut_off() -> None:
     """gzip knows its end; a dump in several pieces is one."""
     packed = gzip.compress(OBJECT.encode())
-    assert unpacked(packed, "a.yaml.gz") == OBJECT.encode()
-    assert unpacked(packed + packed, "a.yaml.gz") == 2 * OBJECT.encode()
+    assert unpacked(packed, "a.yaml.gz", MAX_OCTETS) == OBJECT.encode()
+    assert unpacked(packed + packed, "a.yaml.gz", MAX_OCTETS) == 2 * OBJECT.encode()
     for length in range(len(packed)):
         with pytest.raises(NotADump, match=r"cut off: .*'gunzip -t a\.yaml\.gz'|not compressed by gzip"):
-            unpacked(packed[:length], "a.yaml.gz")
+            unpacked(packed[:length], "a.yaml.gz", MAX_OCTETS)
     with pytest.raises(NotADump, match="not compressed by gzip"):
-        unpacked(OBJECT.encode(), "a.yaml.gz")
+        unpacked(OBJECT.encode(), "a.yaml.gz", MAX_OCTETS)
     with pytest.raises(NotADump, match="not as gzip writes it"):
-        unpacked(packed[:20] + b"\0" * 8 + packed[28:], "a.yaml.gz")
+        unpacked(packed[:20] + b"\0" * 8 + packed[28:], "a.yaml.gz", MAX_OCTETS)
 
 
 def test_what_stands_behind_gzip() -> None:
     """Zeros are padding; text would be lost in silence."""
     packed = gzip.compress(OBJECT.encode())
-    assert unpacked(packed + bytes(1000), "a.yaml.gz") == OBJECT.encode()
+    assert unpacked(packed + bytes(1000), "a.yaml.gz", MAX_OCTETS) == OBJECT.encode()
     for more in (b"---\n" + OBJECT.encode(), b"\0\0" + packed, b"\n"):
         with pytest.raises(NotADump, match="octets found after what gzip wrote, expected"):
-            unpacked(packed + more, "a.yaml.gz")
+            unpacked(packed + more, "a.yaml.gz", MAX_OCTETS)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=300) | st.integers(0, 1 << 18).map(bytes), min_size=1, max_size=6))
 def test_gzip_files_that_are_joined(parts: list[bytes]) -> None:
     """Wherever one ends, and the pieces in which it is read."""
-    assert unpacked(b"".join(map(gzip.compress, parts)), "a.yaml.gz") == b"".join(parts)
+    assert unpacked(b"".join(map(gzip.compress, parts)), "a.yaml.gz", MAX_OCTETS) == b"".join(parts)
 
 
-def test_a_gzip_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+DEPTH = 10_000
+NESTED = {
+    "lists": "[" * DEPTH + "]" * DEPTH,
+    "mappings": '{"a":' * DEPTH + "1" + "}" * DEPTH,
+    "in-a-list-of-objects": '{"kind": "List", "items": [{"kind": "Service", "spec": '
+    + "[" * DEPTH
+    + "]" * DEPTH
+    + "}]}",
+    "without-an-end": "[" * DEPTH,
+}
+
+
+@pytest.mark.parametrize("text", NESTED.values(), ids=NESTED)
+@pytest.mark.parametrize("only_json", [True, False], ids=["json", "yaml"])
+def test_what_is_nested_deeply_is_refused(text: str, only_json: bool) -> None:
+    """Neither library's recursion ends the process."""
+    message = refused(text if only_json else f"# YAML\n{text}", only_json=only_json)
+    assert "nested too deeply" in message or "line 1" in message or "line 2" in message
+
+
+def test_many_anchors_are_refused() -> None:
+    """What has an anchor stays in memory until its document ends."""
+    assert "more than 100,000 anchors in a document" in refused("".join(f"- &a{n} {{}}\n" for n in range(100_001)))
+
+
+SLOW = {
+    "escapes": '{"kind": "Service", "a": "\\u0022' + "\\\\" * 500_000 + '"}',
+    "names": "a/b\n" * 500_000 + "!",
+    "letters": "a" * 1_000_000 + "\n",
+    "digits": '{"kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": ' + "9" * 1_000_000 + "}]}}",
+    "digits-in-yaml": "kind: Service\nmetadata: {name: a}\nspec: {ports: [{port: " + "9" * 1_000_000 + "}]}\n",
+    "sexagesimals": "kind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 1" + ":59" * 300_000 + "}]}\n",
+}
+
+
+@pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
+def test_no_text_is_slow_to_read(text: str) -> None:
+    """Nothing that is looked for, and no number, takes more time or memory than its length accounts for."""
+    tracemalloc.start()
+    began = time.process_time()
+    with suppress(NotADump):
+        read(text)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert time.process_time() - began < 5 and most < 40 * len(text)
+
+
+def test_a_gzip_bomb_is_refused() -> None:
     """A file that would fill the memory is refused before it does."""
-    monkeypatch.setattr("locator.api.dump_text.MAX_UNPACKED", 1 << 20)
-    with pytest.raises(NotADump, match="unpacked, expected a dump"):
-        unpacked(zlib.compress(bytes(1 << 26), wbits=31), "a.yaml.gz")
+    with pytest.raises(NotADump, match="more than 4 GiB in all that is read, unpacked; expected a dump"):
+        unpacked(zlib.compress(bytes(1 << 26), wbits=31), "a.yaml.gz", 1 << 20)
+    with pytest.raises(NotADump, match="more than 300 times as large unpacked, expected a dump"):
+        unpacked(zlib.compress(bytes(1 << 28), wbits=31), "a.yaml.gz", MAX_OCTETS)
 
 
 # Kinds

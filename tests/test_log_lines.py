@@ -246,7 +246,7 @@ sys.modules["dnsserver.app"].serve = serve
 """
 LOGGED = [
     ("warning", "py.warnings", "UserWarning: a library is old"),
-    ("error", "trio.serve_listeners", "a line\nand another"),
+    ("error", "trio.serve_listeners", "a line\\nand another"),
     ("warning", "urllib3.connectionpool", "a connection broke"),
     ("critical", "topodns", "internal error: ZeroDivisionError("),
     ("error", "topodns", "ValueError('in a destructor')"),

@@ -38,8 +38,19 @@ CLIENTS = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.
 NAMES = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
 
 # What somebody types where there is no cluster yet; {file} is a file with the content, {folder} its folder.
+BOMB = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 10)}]\n" for n in range(12))
 TYPED: dict[str, tuple[list[str], str | None, str]] = {
     # what: (arguments, content, message)
+    "endless-settings": (
+        ["check", "--config", "/dev/zero"], None, "/dev/zero: more than 16 MiB, expected a configuration file"),
+    "settings-with-many-aliases": (
+        ["check", "--config", "{file}"], BOMB, "{file}: line 8: not YAML (too many aliases: they add more than 64 MiB"),
+    "settings-in-two-documents": (
+        ["check", "--config", "{file}"], "ttl: 5\n---\nttl: 6\n", "{file}: 2 documents found, expected one"),
+    "endless-corefile": (
+        ["corefile", "--check", "/dev/zero"], None, "/dev/zero: more than 16 MiB, expected a Corefile"),
+    "endless-dump": (
+        ["check", "--snapshot", "/dev/zero"], None, "/dev/zero: a device or socket found, expected a file"),
     "unknown-command": (["foo"], None, "foo: unknown command; there are "),
     "flag-before-the-command": (
         ["--snapshot", "x", "check"], None,

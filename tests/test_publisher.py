@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from locator.api.deltas import Delta, DeltaBatch, Drop, Origin, Put, Replace, replacements
-from locator.cluster.publisher import AT_ONCE, Publisher, on_new_findings
+from locator.cluster.publisher import AT_ONCE, LOG_SECONDS, FindingLog, Publisher, on_new_findings
 from locator.finding_codes import ClusterCode
 from locator.model import EndpointSlice, Finding, Namespace, Object
 from locator.state.snapshot import Snapshot
@@ -216,6 +216,31 @@ def test_a_finding_is_told_of_once_as_long_as_it_is_there() -> None:
     for findings in ([web], [web], [web, api], [], [], [api, web]):
         subscriber(store.publish(0), findings)
     assert told == [["web"], ["api"], ["api", "web"]]
+
+
+def test_few_findings_are_logged_in_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever changes a Service ten times a second fills no disk; how many are left out is said."""
+
+    def named(number: int) -> list[Finding]:
+        return [ClusterCode.UnreadableObject.finding("Service", "shop", f"s{n}", message="bad") for n in range(number)]
+
+    async def main() -> None:
+        logged = FindingLog()
+        for findings, first, last in (
+            (named(30), "Service shop/s0: bad [UnreadableObject]", "Service shop/s29: bad [UnreadableObject]"),
+            (named(30), "Service shop/s0: bad [UnreadableObject]", "10 more findings; 'topodns check' lists all"),
+            (named(3), "", ""),
+            (named(4), "", ""),
+        ):
+            logged.log(findings)
+            assert [*caplog.messages, ""][0] == first and ["", *caplog.messages][-1] == last
+            caplog.clear()
+            await trio.sleep(1)
+        await trio.sleep(LOG_SECONDS)
+        logged.log(named(1))
+        assert caplog.messages[1:] == ["7 more findings; 'topodns check' lists all"]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_findings_name_the_files_of_their_objects() -> None:

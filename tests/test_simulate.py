@@ -258,7 +258,8 @@ def test_text(simulate: Simulate) -> None:
 def test_colours(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each colour ends, and nothing else does; without them the text is the same."""
     plain = simulate().out
-    monkeypatch.setattr("dnsserver.cli.commands.simulate.coloured", lambda: True)
+    for module in ("dnsserver.cli.commands.simulate", "dnsserver.cli.output"):
+        monkeypatch.setattr(f"{module}.coloured", lambda: True)
     text = simulate().out
     codes = re.findall("\033\\[\\d+m", text)
     assert codes[::2] and PLAIN not in codes[::2] and set(codes[1::2]) == {PLAIN}

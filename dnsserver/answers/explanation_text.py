@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,6 +17,7 @@ from dnsserver.answers.explanation import (
 )
 from locator.health.votes import NONE as NO_VOTE
 from locator.model import CLUSTER, ENDPOINTS, HOSTNAME, REGION, SUCCESSORS, ZONE
+from locator.printable import printable, printable_values
 
 INDENT = 12  # columns of a title and the space after it
 WIDTH = 100 - INDENT  # columns at which sentences and lists of keys are wrapped
@@ -23,6 +25,7 @@ WIDTH = 100 - INDENT  # columns at which sentences and lists of keys are wrapped
 SHOWN_LABELS = (CLUSTER, REGION, ZONE, HOSTNAME)
 
 BOLD, DIM, GREEN, YELLOW, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"
+CODES = re.compile(r"(\033\[[0-9]+m)")  # any of these
 COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
 
 Row = tuple[str, str]  # a title and a text; a title that is repeated is printed once
@@ -34,6 +37,7 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
     def paint(text: str, code: str) -> str:
         return f"{code}{text}{PLAIN}" if colour else text
 
+    explained = printable_values(explained)
     question, service, outcome = explained["question"], explained["service"], explained["outcome"]
     rows: list[Row] = [("question", f"{question['name']} {question['type']}")]
     rows += _client_rows(explained["client"], explained["constraint"])
@@ -47,7 +51,7 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
     rows += [("answer", line) for line in table([_answer(answer) for answer in explained["answers"]])]
     for finding in explained.get("findings", ()):
         text = f"{finding.severity}: {finding.message}, expected {finding.expected} [{finding.code}]"
-        rows += [("finding", line) for line in _wrapped(text)]
+        rows += [("finding", line) for line in _wrapped(printable(text))]
     if explained["candidates"]:
         header, *lines = table(_candidates(explained["candidates"]))
         chosen = [candidate["chosen"] for candidate in explained["candidates"]]

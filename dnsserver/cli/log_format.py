@@ -11,6 +11,8 @@ import sys
 import threading
 from types import TracebackType
 
+from locator.printable import as_line
+
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
 LOGGER = "topodns"
 
@@ -20,8 +22,7 @@ log = logging.getLogger(LOGGER)
 def set_up_logging(log_format: str, level: str = "info") -> None:
     """Log to standard error in a format, "text" or "json", and from a level on."""
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s", TIME_FORMAT)
-    handler.setFormatter(_JsonLines() if log_format == "json" else text)
+    handler.setFormatter(_JsonLines() if log_format == "json" else _TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
@@ -36,7 +37,7 @@ def catch_what_nobody_logs() -> None:
 def say(text: str, level: int = logging.WARNING) -> None:
     """Print a message of a command: ``topodns: TEXT``, or its JSON object, whatever the level of the log is."""
     if not is_json():
-        print(f"topodns: {text}", file=sys.stderr)
+        print(as_line(f"topodns: {text}"), file=sys.stderr)
         return
     for handler in logging.getLogger().handlers:
         handler.handle(log.makeRecord(LOGGER, level, __file__, 0, text, (), None))
@@ -47,6 +48,16 @@ def is_json() -> bool:
     return any(isinstance(handler.formatter, _JsonLines) for handler in logging.getLogger().handlers)
 
 
+class _TextLines(logging.Formatter):
+    """A line for each record, whatever its message holds; the lines of a traceback are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        lines = [f"{self.formatTime(record, TIME_FORMAT)} {record.levelname} {record.getMessage()}"]
+        if record.exc_info:
+            lines += [f"  {line}" for line in self.formatException(record.exc_info).split("\n")]
+        return "\n".join(map(as_line, lines))
+
+
 class _JsonLines(logging.Formatter):
     """One JSON object per line; ``extra={"fields": {...}}`` of a log call adds fields."""
 
@@ -55,7 +66,7 @@ class _JsonLines(logging.Formatter):
             "time": self.formatTime(record, TIME_FORMAT),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": as_line(record.getMessage()),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:

@@ -6,10 +6,24 @@ import os
 import sys
 
 from dnsserver.cli.errors import BrokenPipe, Failed
+from locator.printable import MAX_LINE, as_line, ascii_json, printable
 
 
 def write(text: str) -> None:
-    """Write *text* to standard output and flush it. Raises Failed or BrokenPipe."""
+    """Write lines for people to standard output, and flush it. Raises Failed or BrokenPipe.
+
+    Whatever others wrote in them, nothing but topodns' own colours commands the terminal, and no line is endless.
+    """
+    write_as_it_is("\n".join(map(_shown, text.split("\n"))))
+
+
+def write_json(text: str) -> None:
+    """Write JSON to standard output, in ASCII, and flush it. Raises Failed or BrokenPipe."""
+    write_as_it_is(ascii_json(text))
+
+
+def write_as_it_is(text: str) -> None:
+    """Write what programs read, and what escapes all by its own rules. Raises Failed or BrokenPipe."""
     if sys.stdout is None:
         raise Failed("standard output: closed")
     try:
@@ -21,6 +35,16 @@ def write(text: str) -> None:
         if isinstance(error, BrokenPipeError):
             raise BrokenPipe from None
         raise Failed(f"standard output: {error.strerror}") from None
+
+
+def _shown(line: str) -> str:
+    if not coloured():
+        return as_line(line)
+    from dnsserver.answers.explanation_text import CODES, PLAIN  # loaded late: most commands load it themselves
+
+    parts = CODES.split(line)
+    shown, plain = "".join(part if n % 2 else printable(part) for n, part in enumerate(parts)), "".join(parts[::2])
+    return shown if len(plain.encode()) <= MAX_LINE else f"{PLAIN}{as_line(plain)}"
 
 
 def coloured() -> bool:

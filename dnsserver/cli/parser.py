@@ -8,14 +8,16 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import IO, NamedTuple, NoReturn, TypeVar
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.settings.values import NAMESPACE
 
 T = TypeVar("T")
 
+MAX_FILE = 16 << 20  # octets of settings, or of a Corefile: a ConfigMap has at most one sixteenth of that
 PLUGIN = "kubectl-topodns"  # the program that kubectl looks for when somebody types ``kubectl topodns``
 
 
@@ -141,6 +143,21 @@ def add_output_format(parser: Parser, *more: str) -> None:
 def one_of(words: Sequence[str]) -> str:
     """Return words as a message lists them: ``a, b or c``."""
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def read_file(path: str, expected: str, opened: IO[bytes] | None = None) -> bytes:
+    """Return the content of a file that somebody has named, and that is *opened* if it is standard input.
+
+    Raises WrongInput if it cannot be read, or is endless.
+    """
+    try:
+        with nullcontext(opened) if opened is not None else open(path, "rb") as file:
+            content = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise WrongInput(f"{path}: {error.strerror}, expected {expected}") from None
+    if len(content) > MAX_FILE:
+        raise WrongInput(f"{path}: more than {MAX_FILE >> 20} MiB, expected {expected}")
+    return content
 
 
 def check_namespace(text: str | None) -> None:

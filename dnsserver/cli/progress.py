@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dnsserver.cli.log_format import is_json
 from dnsserver.cli.output import is_dumb
+from locator.printable import as_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -57,10 +58,10 @@ class _Line:
     def change(self, text: str) -> None:
         """Say something else from now on."""
         with self._lock:
-            self._text = text
+            self._text = as_line(text)
             if self._shown is not None:
                 progress, task = self._shown
-                progress.update(task, description=text)
+                progress.update(task, description=self._text)
 
     def show(self) -> None:
         """Show the line from now on, unless it has ended."""

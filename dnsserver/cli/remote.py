@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,11 +14,15 @@ from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, Rea
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.inspection.operations import EVENT_STREAM, JSON, Operation
 from dnsserver.inspection.problem import PROBLEM_JSON
-from locator.model import printable
+from locator.printable import cut
 
 CONNECT_SECONDS = 5.0
 # A server may have several requests to compute first; on a quiet stream there is a comment every 15 s.
 READ_SECONDS = 45.0
+PART = 1 << 16  # octets that are read at once, if so many have come
+MAX_BODY = 64 << 20  # octets of a response, far more than an explanation of 10,000 endpoints has
+BODY_SECONDS = 120.0  # for all of a response
+MAX_EVENT = 8 << 20  # octets of a line of a stream
 MAX_SHOWN = 200  # characters of a problem that another program sent
 
 SERVERS = "a running topodns, at an address of its --http"
@@ -34,7 +39,7 @@ class RemoteServer:
     def get(self, operation: Operation, parameters: Mapping[str, str | None]) -> bytes:
         """Return the JSON that an operation returns. Raises CommandError."""
         with self._requested(operation, parameters) as response:
-            return response.read()
+            return body_of(response, f"--server {self._url}")
 
     def events(self, operation: Operation, parameters: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
         """Yield the name and the data of each event of a stream, until the server ends it. Raises CommandError."""
@@ -53,8 +58,10 @@ class RemoteServer:
     def _lines(self, response: urllib3.BaseHTTPResponse) -> Iterator[str]:
         rest = b""
         try:
-            for part in response.stream(None):
+            while part := response.read1(PART):
                 *lines, rest = (rest + part).split(b"\n")
+                if len(rest) > MAX_EVENT:
+                    raise Failed(f"--server {self._url}: a line of more than {MAX_EVENT >> 20} MiB, expected {SERVERS}")
                 yield from (line.decode(errors="replace") for line in lines)
         except ReadTimeoutError:
             raise Failed(f"--server {self._url}: the server has said nothing for {READ_SECONDS:.0f} s") from None
@@ -70,7 +77,12 @@ class RemoteServer:
         headers = {"Accept": f"{operation.media_type}, {PROBLEM_JSON}"}
         try:
             response = self._pool.request(
-                "GET", self._url + operation.path, fields=given, headers=headers, preload_content=False
+                "GET",
+                self._url + operation.path,
+                fields=given,
+                headers=headers,
+                preload_content=False,
+                decode_content=False,  # none was asked for, and it may become a thousand times as much
             )
             try:
                 self._check(response, operation)
@@ -95,20 +107,32 @@ class RemoteServer:
             raise Failed(
                 f"--server {self._url}: the server is topodns, but its HTTP API is off: start it with --console"
             )
-        detail, parameter = _problem(response.read())
+        detail, parameter = _problem(body_of(response, f"--server {self._url}"))
         argument = self._arguments.get(parameter)
         if response.status == 400 and argument is not None:
             raise WrongInput(f"{argument}: {detail.removeprefix(f'{parameter}: ')}")
         raise Failed(f"--server {self._url}: {detail}")
 
 
+def body_of(response: urllib3.BaseHTTPResponse, about: str) -> bytes:
+    """Return the body of a response, which is not decoded. Raises Failed if it is endless, and what urllib3 raises."""
+    found, end = bytearray(), time.monotonic() + BODY_SECONDS
+    while part := response.read1(PART):
+        found += part
+        if len(found) > MAX_BODY:
+            raise Failed(f"{about}: more than {MAX_BODY >> 20} MiB in a response, expected {SERVERS}")
+        if time.monotonic() > end:
+            raise Failed(f"{about}: a response that takes longer than {BODY_SECONDS:.0f} s, expected {SERVERS}")
+    return bytes(found)
+
+
 def _problem(body: bytes) -> tuple[str, str]:
     """Return the detail and the parameter of a problem, as far as it has them."""
     try:
         said: Any = json.loads(body)
-        return printable(str(said["detail"])[:MAX_SHOWN]), str(said.get("parameter", ""))
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return printable(body.decode(errors="replace")[:MAX_SHOWN]), ""
+        return cut(str(said["detail"]), MAX_SHOWN), str(said.get("parameter", ""))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return cut(body.decode(errors="replace"), MAX_SHOWN), ""
 
 
 def reason(error: Exception) -> str:

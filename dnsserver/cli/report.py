@@ -10,8 +10,9 @@ import msgspec
 
 from dnsserver.answers.explanation_text import PLAIN, RED, YELLOW, counted
 from dnsserver.cli.errors import DONE, FAILED
-from dnsserver.cli.output import coloured, write
+from dnsserver.cli.output import coloured, write, write_json
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
+from locator.printable import printable
 
 _COLOURS = {ERROR: RED, WARNING: YELLOW, INFO: PLAIN}
 
@@ -23,10 +24,10 @@ def report(findings: Sequence[Finding], output: str, *, fail_on: str = ERROR, re
     """
     findings = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     if output == "json":
-        write(f"{json.dumps(list(map(as_json, findings)), indent=2)}\n")
+        write_json(f"{json.dumps(list(map(as_json, findings)), indent=2)}\n")
     else:
         *lines, numbers = as_lines(findings, colour=coloured())
-        write("".join(f"{line}\n" for line in [*lines, *remarks, numbers]))
+        write("".join(f"{line}\n" for line in [*lines, *map(printable, remarks), numbers]))
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     return FAILED if any(finding.severity in failing for finding in findings) else DONE
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import TypedDict
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.log_format import set_up_logging
-from dnsserver.cli.parser import Parser
+from dnsserver.cli.parser import Parser, read_file
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import THEMES
 from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_settings
@@ -122,21 +122,21 @@ def given_flags(arguments: Namespace) -> dict[str, list[str]]:
 
 def file_content(path: str) -> bytes:
     """Return the content of a configuration file. Raises WrongInput."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise WrongInput(f"{path}: {error.strerror}, expected a configuration file") from None
+    return read_file(path, "a configuration file")
 
 
 def _content(path: str, text: bytes) -> object:
     """Return the parsed content of a configuration file. Raises WrongInput."""
-    import yaml  # loaded late: most commands run without a file
+    from locator.api.yaml_text import NotYAML, documents  # loaded late: most commands run without a file
 
+    expected = "expected settings as KEY: VALUE"
     try:
-        return yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
-        raise WrongInput(f"{path}: {line}not YAML ({error.problem}), expected settings as KEY: VALUE") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise WrongInput(f"{path}: not YAML ({reason}), expected settings as KEY: VALUE") from None
+        contents = [json.loads(document.text) for document in documents(text)]
+    except NotYAML as error:
+        line = f"line {error.line}: " if error.line else ""
+        raise WrongInput(f"{path}: {line}not YAML ({' '.join(str(error).split())}), {expected}") from None
+    except RecursionError:
+        raise WrongInput(f"{path}: nested too deeply, {expected}") from None
+    if len(contents) > 1:
+        raise WrongInput(f"{path}: {len(contents)} documents found, expected one")
+    return contents[0] if contents else None

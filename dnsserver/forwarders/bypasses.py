@@ -15,7 +15,7 @@ from math import comb, prod
 from string import ascii_lowercase, digits
 from typing import NamedTuple
 
-from dnsserver.forwarders.caddyfile import Directive, cut
+from dnsserver.forwarders.caddyfile import Directive
 from dnsserver.forwarders.client_rules import Rule, rules_of
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import ARPA
@@ -29,6 +29,7 @@ from dnsserver.forwarders.stub_zones import (
     zones_named,
 )
 from locator.model import Finding
+from locator.printable import cut
 
 _FORMS = ("exact", "prefix", "suffix", "substring", "regex")
 _GROUP = re.compile(r"\{(0|[1-9][0-9]?)\}")  # of a group, in what a regular expression is replaced by

@@ -10,17 +10,18 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from locator.printable import cut, quoted
+
 IMPORT = "import"
 MAX_IMPORTS = 10_000  # of snippets, as in CoreDNS: snippets may import each other
 MAX_WORDS = 100_000  # far more than any Corefile has; nested snippets grow fast
-_MAX_SHOWN = 100  # characters of a text in a message
 
 _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _WORDS = re.compile(
     rf"""
     (?P<space> [{_SPACE}]+ )
   | (?P<comment> \#[^\n]* )
-  | "(?P<quoted> [^"\\]*(?:\\.[^"\\]*)* )\\?(?:"|\Z)
+  | "(?P<quoted> [^"\\]*+(?:\\.[^"\\]*+)*+ )\\?(?:"|\Z)
   | (?P<plain> [^{_SPACE.replace(chr(13), "")}\#]+ )(?:\#[^{_SPACE}]*)?
     """,
     re.VERBOSE | re.DOTALL,
@@ -139,7 +140,7 @@ class _Parser:
             if word.text == "}":
                 raise Unparsable(word.line, "'}' found, expected a zone: no '{' is open")
             if word.text.endswith("{"):  # CoreDNS reads it as a zone name, and refuses all queries
-                raise Unparsable(word.line, f"{cut(word.text)!r} found, expected a space before '{{'")
+                raise Unparsable(word.line, f"{quoted(word.text)} found, expected a space before '{{'")
             more = word.text.endswith(",")
             if key := word.text.removesuffix(","):
                 keys.append(key)
@@ -235,8 +236,3 @@ class _Parser:
 
     def _begins_line(self, at: int) -> bool:
         return at == 0 or self._words[at - 1].last < self._words[at].line
-
-
-def cut(text: str) -> str:
-    """Return a text for a message, shortened if it is long."""
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."

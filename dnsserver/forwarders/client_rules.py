@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dnsserver.forwarders.caddyfile import cut
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import ECS_RULE
 from dnsserver.forwarders.stub_zones import Server, Stub, line_finding
 from locator.model import Finding
+from locator.printable import cut
 
 _EXPECTED = f"the line {ECS_RULE!r}"
 _WHOLE = ("32", "128")  # the prefix lengths of one address

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from dnsserver.forwarders.bypasses import bypass_findings
-from dnsserver.forwarders.caddyfile import IMPORT, Block, Directive, Unparsable, cut, parse
+from dnsserver.forwarders.caddyfile import IMPORT, Block, Directive, Unparsable, parse
 from dnsserver.forwarders.client_rules import client_findings
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.fallback_rules import fallback_findings
@@ -34,6 +34,7 @@ from dnsserver.forwarders.stub_zones import (
 )
 from dnsserver.settings.values import ListenAddress
 from locator.model import Finding
+from locator.printable import cut
 
 _CONFIGMAPS = {COREDNS: "coredns", NODELOCAL: "node-local-dns"}
 # How YAML and JSON begin, but no Corefile: with a key, a list or a document marker.

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from dnsserver.forwarders.caddyfile import Block, Directive, cut
+from dnsserver.forwarders.caddyfile import Block, Directive
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import ARPA, CLUSTER_DOMAIN
 from dnsserver.names import NETWORK, reverse_zone_names
 from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
 from locator.ip import parse_network
 from locator.model import Finding
+from locator.printable import cut
 
 _PORTS = {"dns": DNS_PORT, "tls": 853, "quic": 853, "grpc": 443, "https": 443, "https3": 443}  # CoreDNS's own defaults
 _PILLAR_DOMAIN = "__pillar__dns__domain__"  # placeholder for the domain in NodeLocal DNSCache's manifest

@@ -25,6 +25,7 @@ from dnsserver.http.guard import Endpoint, guarded
 from dnsserver.http.problems import as_problem, problem
 from dnsserver.net.held_octets import HeldOctets
 from locator.model import Health
+from locator.printable import as_line
 
 METRICS_SECONDS = 1.0  # for which metrics are kept, whoever asks for them
 IDLE_SECONDS = 5.0
@@ -54,7 +55,7 @@ def application(
             ]
             healthy = all(result.ok for result in results.values())
             lines.append("ok" if healthy else "not ok")
-            return PlainTextResponse("\n".join(lines) + "\n", status_code=200 if healthy else 503)
+            return PlainTextResponse("\n".join(map(as_line, lines)) + "\n", status_code=200 if healthy else 503)
 
         return respond
 

@@ -13,6 +13,7 @@ from dnsserver.answers.decision import Authority
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import Sample
 from dnsserver.inspection.tap.tap import Tap, Told
+from locator.printable import ascii_json
 
 SECOND = 1.0
 
@@ -36,6 +37,6 @@ async def write(tap: Tap, authority: Authority, limit: int) -> None:
 
 def _write(told: Told, tap: Tap, authority: Authority) -> None:
     try:
-        print(msgspec.json.encode(line_of(told, authority)).decode(), file=sys.stderr)
+        print(ascii_json(msgspec.json.encode(line_of(told, authority)).decode()), file=sys.stderr)
     except Exception as error:  # boundary: one line
         tap.failed(error)

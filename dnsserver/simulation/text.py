@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, table
 from dnsserver.simulation.results import Proposed, Simulation, first_address
 from dnsserver.simulation.service import DomainOutcome, Simulated, exceeds
-from locator.model import Finding, listed, printable
+from locator.model import Finding, listed
+from locator.printable import printable, shell_words
 from locator.topology.selection import LocatedEndpoint
 
 MAX_DETAILED = 10  # Services that are shown in detail
@@ -73,9 +73,9 @@ def percent(fraction: float) -> str:
 def commands(simulated: Simulated, proposed: Proposed) -> str:
     """Return the command that sets the proposed annotations."""
     namespace, _, name = simulated.subject.key.partition("/")
-    pairs = [f"{key}={shlex.quote(text)}" if text is not None else f"{key}-"
+    pairs = [f"{key}={shell_words(text)}" if text is not None else f"{key}-"
              for key, text in proposed["annotations"].items()]  # fmt: skip
-    return f"kubectl -n {namespace} annotate service {name} --overwrite {' '.join(pairs)}"
+    return f"kubectl -n {shell_words(namespace)} annotate service {shell_words(name)} --overwrite {' '.join(pairs)}"
 
 
 def grouped(number: int, noun: str) -> str:

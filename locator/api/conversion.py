@@ -44,6 +44,7 @@ from locator.model import (
     canonical_labels,
     is_dns_label,
 )
+from locator.printable import quoted
 from locator.sharing import shared_labels, shared_ports, shared_text
 from locator.topology.constraints import IGNORED, MODES, PREFIX, TOPOLOGY_MODE, policy_error
 
@@ -168,7 +169,7 @@ def to_service_import(raw: schema.ServiceImport, collector: FindingCollector) ->
     spec, addresses = raw.spec or schema.ServiceImportSpec(), list[bytes]()
     headless = spec.type == "Headless"
     if not headless and spec.type != "ClusterSetIP":
-        collector.wrong("spec.type", f"{spec.type!r} is no type", "ClusterSetIP or Headless")
+        collector.wrong("spec.type", f"{quoted(spec.type or '')} is no type", "ClusterSetIP or Headless")
     for position, text in enumerate(spec.ips or ()):
         addresses += collector.address(f"spec.ips[{position}]", text)
     return ServiceImport(
@@ -250,7 +251,7 @@ def _ingress(status: schema.ServiceStatus | None, collector: FindingCollector) -
             if _is_domain_name(name) and not is_address(name):
                 found.append(name)
             else:
-                collector.wrong(f"{field}.hostname", f"{entry.hostname!r} is no domain name", "a domain name")
+                collector.wrong(f"{field}.hostname", f"{quoted(entry.hostname)} is no domain name", "a domain name")
     return tuple(dict.fromkeys(found))
 
 
@@ -261,7 +262,7 @@ def _alias(text: str, collector: FindingCollector) -> str:
         return ""
     if _is_domain_name(name):
         return name
-    collector.wrong("spec.externalName", f"{text!r} is no domain name", "a domain name")
+    collector.wrong("spec.externalName", f"{quoted(text)} is no domain name", "a domain name")
     return ""
 
 
@@ -394,7 +395,7 @@ def _hints(raw: schema.Hints) -> Hints | None:
 
 def _hostname(text: str | None, field: str, collector: FindingCollector) -> str | None:
     if text and not is_dns_label(text.lower()):
-        collector.wrong(field, f"{text!r} is no DNS label", "at most 63 letters, digits and hyphens")
+        collector.wrong(field, f"{quoted(text)} is no DNS label", "at most 63 letters, digits and hyphens")
         return None
     return text.lower() if text else None
 
@@ -464,7 +465,7 @@ def _requirement(
 ) -> tuple[Requirement, ...]:
     """Return the requirement, or add a finding and return () if it is invalid."""
     if operator not in OPERATORS:
-        collector.wrong(f"{field}.operator", f"{operator!r} is no operator", ", ".join(OPERATORS))
+        collector.wrong(f"{field}.operator", f"{quoted(operator)} is no operator", ", ".join(OPERATORS))
         return ()
     expected = "a requirement that Kubernetes accepts"
     parsed = collector.try_parse(field, lambda text: requirement(text, OPERATORS[operator], values), key, expected)

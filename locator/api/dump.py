@@ -26,7 +26,7 @@ EXPECTED = f"expected {OBJECT}"
 CUT_OFF = f"cut off: the text ends inside of it, expected all that kubectl prints; {COMMAND} prints it again"
 _JSON_STARTS = (b"{", b"[")
 # A string, with the colon that makes it a key, or where a mapping begins or ends.
-_TOKEN = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[{}]', re.DOTALL)
+_TOKEN = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")(\s*:)?|[{}]', re.DOTALL)
 _BETWEEN_ITEMS = re.compile(rb"[\[,\s]*")
 _BETWEEN_DOCUMENTS = re.compile(r"\s*")
 ENOUGH = 1000  # octets by which the items of a list are found in its text

@@ -8,15 +8,17 @@ from __future__ import annotations
 import codecs
 import io
 import re
-import shlex
 import zlib
 from typing import Any, NamedTuple
 
-from locator.model import and_more, printable
+from locator.model import and_more
+from locator.printable import printable, shell_words
 
 COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"  # what a dump is made by
 
-MAX_UNPACKED = 1 << 30  # octets: 25 times the dump of a cluster at Kubernetes' limits
+MAX_OCTETS = 4 << 30  # of all files together, unpacked: more than twice the JSON of 150,000 pods
+# A dump becomes ten to thirty times as large by unpacking, a file that is made to fill the memory a thousand times.
+MAX_RATIO, RATIO_FROM = 300, 1 << 26  # octets
 SMALLEST, LARGEST = 1 << 9, 1 << 16  # octets that are unpacked at once: they become 1000 times as many at most
 TAR_AT, TAR_WORD = 257, b"ustar"  # where a tar archive says what it is (POSIX.1-1988)
 GZIP = b"\x1f\x8b"
@@ -39,7 +41,7 @@ _OTHER_TEXTS = (
     (re.compile(rb"(?:NAME|NAMESPACE|LAST SEEN)[ \t]+[A-Z]|(?:NAMESPACE|NAME)[ \t]*\n"),
      "a table found, as 'kubectl get' prints it without -o yaml"),
     (re.compile(rb"Name:[ \t]+\S+\r?\n(?:[A-Z][A-Za-z -]*:|$)"), "a text of 'kubectl describe' found"),
-    (re.compile(rb"[a-z.]+/[a-z0-9.-]+\r?\n(?:[a-z.]+/[a-z0-9.-]+\r?\n)*\Z"),
+    (re.compile(rb"[a-z.]+/[a-z0-9.-]+\r?\n(?:[a-z.]++/[a-z0-9.-]++\r?\n)*+\Z"),
      "names found, as 'kubectl get -o name' prints them"),
     (re.compile(rb"(?:error: |Error from server|Unable to connect to the server|The connection to the server"
                 rb"|No resources found)[^\r\n]*"), "a message of kubectl found ({})"),
@@ -75,8 +77,16 @@ class Cleaned(NamedTuple):
     expected: str
 
 
-def unpacked(data: bytes, file: str) -> bytes:
-    """Return the content of a file whose name says that it is compressed by gzip. Raises NotADump."""
+def too_large() -> NotADump:
+    """Return what is wrong with files of more than MAX_OCTETS."""
+    return NotADump(f"more than {MAX_OCTETS >> 30} GiB in all that is read, unpacked; expected a dump")
+
+
+def unpacked(data: bytes, file: str, most: int) -> bytes:
+    """Return the content of a file whose name says that it is compressed by gzip. Raises NotADump.
+
+    It may have *most* octets.
+    """
     result, position = io.BytesIO(), 0  # its value is no copy
     try:
         while not position or data.startswith(GZIP, position):  # gzip files can be joined
@@ -87,8 +97,10 @@ def unpacked(data: bytes, file: str) -> bytes:
                     raise NotADump(f"cut off: the end of what gzip wrote is missing; {tests} tests it")
                 result.write(unpacker.decompress(data[position : position + size]))
                 position, size = position + size, min(2 * size, LARGEST)
-                if result.tell() > MAX_UNPACKED:
-                    raise NotADump(f"more than {MAX_UNPACKED >> 30} GiB unpacked, expected a dump")
+                if result.tell() > most:
+                    raise too_large()
+                if result.tell() > max(RATIO_FROM, MAX_RATIO * position):
+                    raise NotADump(f"more than {MAX_RATIO} times as large unpacked, expected a dump")
             position = min(position, len(data)) - len(unpacker.unused_data)
     except zlib.error as error:
         reason = f"not as gzip writes it ({error})" if data.startswith(GZIP) else "not compressed by gzip"
@@ -182,4 +194,4 @@ def _wide(data: bytes) -> str:
 
 def shell(command: str, file: str) -> str:
     """Return a command for a shell, which reads standard input if *file* is empty."""
-    return f"'{command.replace('{file}', shlex.quote(file) if file else '').strip()}'"
+    return f"'{command.replace('{file}', shell_words(file) if file else '').strip()}'"

@@ -10,6 +10,7 @@ from locator.api import schema
 from locator.finding_codes import ClusterCode
 from locator.ip import parse_address
 from locator.model import Finding, is_dns_label
+from locator.printable import quoted
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ class FindingCollector(list[Finding]):
         expected = "at most 63 lower-case letters, digits and hyphens"
         for field, text in (("metadata.name", meta.name or ""), ("metadata.namespace", meta.namespace or "default")):
             if not is_dns_label(text):
-                self.wrong(field, f"{text!r} is no DNS label", expected)
+                self.wrong(field, f"{quoted(text)} is no DNS label", expected)
                 return False
         return True
 

@@ -6,6 +6,7 @@ from locator.api import schema
 from locator.api.finding_collector import FindingCollector
 from locator.ip import address_text, parse_address
 from locator.model import HealthEntry, ServiceHealth, is_dns_label
+from locator.printable import quoted
 from locator.times import parse_time
 
 
@@ -14,7 +15,7 @@ def to_service_health(raw: schema.ServiceHealth, collector: FindingCollector) ->
     name, status = raw.metadata.name or "", raw.status or schema.HealthStatus()
     service = service_of(name)
     if service is None:
-        collector.wrong("metadata.name", f"{name!r} is the name of no Service", "NAME.NAMESPACE of a Service")
+        collector.wrong("metadata.name", f"{quoted(name)} is the name of no Service", "NAME.NAMESPACE of a Service")
         return None
     about = status.service
     if about is not None and f"{about.namespace}/{about.name}" != service:

@@ -27,7 +27,7 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from locator.model import printable
+from locator.printable import printable
 
 _INTEGER = re.compile(r"[-+]?(?:0x[0-9a-f_]+|0b[01_]+|(0o?[0-7_]+)|0|[1-9][0-9_]*)", re.ASCII | re.IGNORECASE)
 LONGEST = 80  # characters of an integer of 64 bits, in any base
@@ -43,9 +43,9 @@ _OF_TEXT = frozenset(
 MERGE = "<<"
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = frozenset(f"{_TAG}{name}" for name in ("int", "bool", "null"))  # mean the same as without quotation marks
-ALIASED = (
-    1 << 26
-)  # characters that aliases may add to a file: kubectl prints none, and a few of them can mean terabytes
+# Characters that aliases may add to a file: kubectl prints none, and a few of them can mean terabytes.
+ALIASED = 1 << 26
+MAX_ANCHORS = 100_000  # in a document: what has one stays in memory
 
 
 class NotYAML(ValueError):
@@ -182,6 +182,9 @@ class _Reader:
                 value.append(found)
                 spelt.append(as_spelt)
         if event.anchor is not None:
+            if len(self._sizes) >= MAX_ANCHORS:
+                found = f"more than {MAX_ANCHORS:,} anchors in a document"
+                raise NotYAML(event.start_mark.line + 1, f"{found}, expected none, as kubectl prints it")
             self._anchors[event.anchor] = value, spelt
             self._sizes[id(value)] = value, self._size(value)
         return value, spelt
@@ -204,7 +207,8 @@ class _Reader:
         found = self._anchors[event.anchor]
         self._aliased += self._size(found[0])
         if self._aliased > ALIASED:
-            raise NotYAML(line, f"too many aliases: they add more than {ALIASED >> 20} MiB to this file, expected few")
+            added = f"they add more than {ALIASED >> 20} MiB to this file"
+            raise NotYAML(line, f"too many aliases: {added}, expected none, as kubectl prints it")
         return found
 
     def _size(self, value: Any) -> int:

@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import trio
 
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
 from locator.api.dump import ReadCounts
+from locator.api.dump_text import MAX_OCTETS, NotADump
 from locator.cluster.dumps import folders, reading
 from locator.cluster.dumps.reading import STANDARD_INPUT, BadDump, Dump, Input, Report
 from locator.cluster.publisher import Publisher, without_gc
@@ -74,7 +74,7 @@ class DumpFiles:
             if stat.S_ISREG(mode):
                 return [Input(path)]
             if stat.S_ISFIFO(mode) or path.startswith(DESCRIPTORS):
-                return [Input(path, self._content_of(path, path, Path(path).read_bytes, report))]
+                return [Input(path, self._content_of(path, path, partial(_read_pipe, path), report))]
         except OSError as error:
             raise BadDump(f"{error.filename or path}: {error.strerror}, expected a file or folder") from None
         raise BadDump(f"{path}: a device or socket found, expected a file, folder or pipe")
@@ -130,13 +130,21 @@ def is_kubeconfig(path: str) -> bool:
 
 def _read_standard_input() -> bytes:
     """Read all of standard input, without Python's buffer: its lock would block an exit during the read."""
-    parts = []
     try:
-        while part := os.read(0, 1 << 20):
-            parts.append(part)
+        return reading.read_all(0, MAX_OCTETS)
     except OSError as error:  # standard input is closed, for example
         raise BadDump(f"standard input: {error.strerror}, expected a snapshot") from None
-    return b"".join(parts)
+    except NotADump as error:
+        raise BadDump(f"standard input: {error}") from None
+
+
+def _read_pipe(path: str) -> bytes:
+    """Read all of a pipe. Raises OSError and BadDump."""
+    try:
+        with open(path, "rb", buffering=0) as pipe:
+            return reading.read_all(pipe.fileno(), MAX_OCTETS)
+    except NotADump as error:
+        raise BadDump(f"{path}: {error}") from None
 
 
 def read_here(

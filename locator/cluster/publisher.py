@@ -32,7 +32,8 @@ log = logging.getLogger("topodns")
 QUIET_SECONDS = 0.005  # without a visible change before publishing; related changes come faster than that
 LATEST_SECONDS = 0.1  # from the first visible change to its publication, even if changes keep coming
 WAITING_BATCHES = 16  # between the source and the store; the source waits while the channel is full
-MAX_LOGGED = 50  # findings at a time; ``check`` lists all
+MAX_LOGGED = 50  # findings in LOG_SECONDS; ``check`` lists all
+LOG_SECONDS = 60.0
 YOUNG = 1  # the generations of objects that have not survived two collections
 FREED_AT_ONCE = 2048  # objects, which takes a fifth of a millisecond
 AT_ONCE = 64  # objects or endpoints that are applied between two queries; a thread applies larger batches
@@ -237,12 +238,27 @@ def on_new_findings(report: Callable[[Sequence[Finding]], None]) -> Subscriber:
 _LEVELS = {ERROR: logging.ERROR, WARNING: logging.WARNING, INFO: logging.INFO}
 
 
-def log_findings(findings: Sequence[Finding]) -> None:
-    """Log findings, at most MAX_LOGGED of them."""
-    for finding in findings[:MAX_LOGGED]:
-        log.log(_LEVELS[finding.severity], "%s", finding)
-    if len(findings) > MAX_LOGGED:
-        log.warning("%d more findings; 'topodns check' lists all", len(findings) - MAX_LOGGED)
+class FindingLog:
+    """Logs findings, at most MAX_LOGGED in LOG_SECONDS: whoever may change one object causes as many as they like."""
+
+    def __init__(self) -> None:
+        self._began = -math.inf  # the seconds that are counted now
+        self._logged = self._left_out = 0
+        self._said = False  # that some are left out
+
+    def log(self, findings: Sequence[Finding]) -> None:
+        """Log *findings*, or how many of them are left out."""
+        now = trio.current_time()
+        if now - self._began >= LOG_SECONDS:
+            self._began, self._logged, self._said = now, 0, False
+        shown = findings[: MAX_LOGGED - self._logged]
+        for finding in shown:
+            log.log(_LEVELS[finding.severity], "%s", finding)
+        self._logged += len(shown)
+        self._left_out += len(findings) - len(shown)
+        if self._left_out and (shown or not self._said):
+            log.warning("%d more findings; 'topodns check' lists all", self._left_out)
+            self._left_out, self._said = 0, True
 
 
 def _weight(delta: Delta) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
 from locator.model import Finding, Service, ServicePolicy
+from locator.printable import quoted
 from locator.topology.annotations import health_check, trimmed
 from locator.topology.constraints import (
     ANNOTATION,
@@ -64,12 +65,12 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         expected = "label keys, or no annotation"
         yield ClusterCode.EmptyTopologyKeys.about(service, SOURCE_FIELDS[ANNOTATION], "empty annotation", expected)
     if min_endpoints(service) is None:
-        message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
+        message = f"{quoted(service.annotations[MIN_ENDPOINTS])} counts as 1"
         field = f"metadata.annotations[{MIN_ENDPOINTS}]"
         yield ClusterCode.InvalidMinEndpoints.about(service, field, message, "a whole number from 1")
     health = service.annotations.get(HEALTH)
     if health is not None and health_check(health) is None:
-        message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
+        message, field = f"{quoted(health)} counts as none", f"metadata.annotations[{HEALTH}]"
         yield ClusterCode.InvalidHealth.about(service, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     yield from _unknown_names(service)
     yield from _unknown_values(service)
@@ -96,7 +97,7 @@ def _unknown_values(service: Service) -> Iterator[Finding]:
     switches += [("labels", label, service.labels.get(label)) for label in OPT_IN_LABELS]
     for where, name, value in switches:
         if value not in (None, "true", "false"):
-            message = f"{value!r} counts as false"
+            message = f"{quoted(value)} counts as false"
             yield ClusterCode.UnknownAnnotation.about(service, f"metadata.{where}[{name}]", message, "true or false")
 
 

@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from locator.labels import valid_label_key
 from locator.model import HOSTNAME, ZONE, Service, ServicePolicy
+from locator.printable import cut, quoted
 from locator.topology.annotations import trimmed
 from locator.topology.hints import Hinted
 from locator.topology.selection import ANY, Constraint, FirstMatch, Narrowing, Unconstrained
 
 MAX_KEYS = 16  # KEP-536
+MAX_KEY = 317  # characters: a domain of 253, a slash, and a name of 63
 MAX_LISTS = 256  # of keys that are remembered as valid or not: most Services of a cluster ask for one of few
 
 PREFIX = "topodns.io/"
@@ -174,13 +176,14 @@ def _policies(sources: Sources) -> Iterator[Declaration]:
 def _joint(service: Service, policies: Sequence[ServicePolicy]) -> Declaration:
     """Return what *policies*, which all select the Service, declare together."""
     keys = tuple(dict.fromkeys(policy.topology_key for policy in policies))  # two policies may name the same key
-    errors = (f"ServicePolicy {policy.name}: {error[1]}" for policy in policies if (error := policy_error(policy)))
+    errors = (f"ServicePolicy {policy.name}: {wrong[1]}" for policy in policies if (wrong := policy_error(policy)))
+    # A policy covers many Services; externalTrafficPolicy contradicts it only on headless ones.
+    error = next(errors, None) or (_service_keys_error(keys, service) if service.headless else keys_error(keys))
     required = tuple(dict.fromkeys(policy.topology_key for policy in policies if policy.mode == REQUIRED))
     return Declaration(
         POLICY,
-        Narrowing(keys, required, at_least=min_endpoints(service) or 1),
-        # A policy covers many Services; externalTrafficPolicy contradicts it only on headless ones.
-        error=next(errors, None) or (_service_keys_error(keys, service) if service.headless else keys_error(keys)),
+        Narrowing(keys if error is None else _as_shown(keys), required, at_least=min_endpoints(service) or 1),
+        error=error,
         without_effect=_why_without_effect(service, POLICY),
         policies=tuple(policy.name for policy in policies),
         policy_keys=tuple(policy.topology_key for policy in policies),
@@ -257,12 +260,18 @@ def zone_default(service: Service, keys: tuple[str, ...]) -> Declaration:
 
 
 def _topology_keys(source: str, keys: tuple[str, ...], service: Service) -> Declaration:
+    error = _service_keys_error(keys, service)
     return Declaration(
         source,
-        FirstMatch(keys, at_least=min_endpoints(service) or 1),
-        error=_service_keys_error(keys, service),
+        FirstMatch(keys if error is None else _as_shown(keys), at_least=min_endpoints(service) or 1),
+        error=error,
         without_effect=_why_without_effect(service, source),
     )
+
+
+def _as_shown(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the part of invalid keys, which choose nothing, that people are shown."""
+    return tuple(map(cut, keys[: MAX_KEYS + 1]))
 
 
 def _why_without_effect(service: Service, source: str) -> str | None:
@@ -277,28 +286,34 @@ def _why_unheard(sources: Sources) -> str | None:
     return None if sources.honor_kubernetes else SWITCHED_OFF
 
 
-@lru_cache(MAX_LISTS)
 def keys_error(keys: tuple[str, ...]) -> str | None:
     """Return why a list of topology keys is invalid (KEP-536), or None."""
     if len(keys) > MAX_KEYS:
         return f"{len(keys)} keys, at most {MAX_KEYS} allowed"
+    if long := next((key for key in keys if len(key) > MAX_KEY), None):
+        return f"{quoted(long)} is no valid label key"
+    return _keys_error(keys)
+
+
+@lru_cache(MAX_LISTS)  # of lists that are not long: an annotation has up to 256 KiB
+def _keys_error(keys: tuple[str, ...]) -> str | None:
     for position, key in enumerate(keys):
         if key == ANY:
             if position != len(keys) - 1:
                 return f"{ANY!r} is key {position + 1} of {len(keys)}, but only the last key may be {ANY!r}"
         elif not valid_label_key(key):
-            return f"{key!r} is no valid label key"
+            return f"{quoted(key)} is no valid label key"
         if key in keys[:position]:
-            return f"{key!r} is listed twice"
+            return f"{quoted(key)} is listed twice"
     return None
 
 
 def policy_error(policy: ServicePolicy) -> tuple[str, str, str] | None:
     """Return why a policy is invalid, or None: the field, what was found there, and what was expected."""
     if policy.mode not in MODES:
-        return "spec.topology.mode", f"{policy.mode!r} is no mode", ", ".join(MODES)
+        return "spec.topology.mode", f"{quoted(policy.mode)} is no mode", ", ".join(MODES)
     if not valid_label_key(policy.topology_key):
-        return "spec.topology.key", f"{policy.topology_key!r} is no valid label key", "a label key"
+        return "spec.topology.key", f"{quoted(policy.topology_key)} is no valid label key", "a label key"
     return None
 
 

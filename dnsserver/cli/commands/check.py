@@ -12,6 +12,8 @@ from dnsserver.cli.parser import Example, Parser, add_output_format
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from dnsserver.spelling import suggestion
 from locator.ip import Network, network_text
+from locator.labels import valid_label_key, valid_label_value
+from locator.printable import shell_words
 
 if TYPE_CHECKING:
     from locator.places.subnet_proposals import Zone
@@ -68,8 +70,12 @@ def run(arguments: Namespace) -> int:
 def _subnet_flags(proposals: Mapping[Network, Zone]) -> list[str]:
     """Return lines with a flag for each network."""
     labels = {
-        network_text(network): ",".join(f"{key}={value}" for key, value in zone.labels.items())
+        network_text(network): ",".join(
+            f"{key}={value}"
+            for key, value in zone.labels.items()
+            if valid_label_key(key) and value and valid_label_value(value)  # a dump may hold what no cluster does
+        )
         for network, zone in proposals.items()
     }
-    flags = [f"--subnet {network}={text}" for network, text in labels.items()]
+    flags = [shell_words("--subnet", f"{network}={text}") for network, text in labels.items() if text]
     return [NO_CIDRS, *flags] if flags else []

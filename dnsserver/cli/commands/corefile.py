@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program
+from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program, read_file
 from dnsserver.forwarders.stub_blocks import (
     CHECKED,
     CLUSTER_DOMAIN,
@@ -158,7 +157,4 @@ def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
 def _read(path: str) -> bytes:
     if path == "-" and sys.stdin is None:
         raise WrongInput("-: standard input is closed, expected a Corefile")
-    try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise WrongInput(f"{path}: {error.strerror}, expected a Corefile") from None
+    return read_file(path, "a Corefile", sys.stdin.buffer if path == "-" else None)

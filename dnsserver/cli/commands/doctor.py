@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
-from dnsserver.cli.output import coloured, write
+from dnsserver.cli.output import coloured, write, write_json
 from dnsserver.cli.parser import Example, Parser, add_output_format, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
-from locator.model import printable
+from locator.printable import printable
 
 if TYPE_CHECKING:
     from dnsserver.inspection.doctor.facts import Facts
@@ -69,7 +69,10 @@ def run(arguments: Namespace) -> int:
         report(f"{client.host}: looking at the installation")
         facts = trio.run(partial(observe, client, arguments.in_namespace, kubectl_of(settings).removeprefix("kubectl")))
     steps = diagnose(facts)
-    write(_json(facts, steps) if arguments.output == "json" else _text(steps))
+    if arguments.output == "json":
+        write_json(_json(facts, steps))
+    else:
+        write(_text(steps))
     return FAILED if any(step.status == STEP_FAILED for step in steps) else DONE
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
-from dnsserver.cli.output import coloured, write
+from dnsserver.cli.output import coloured, write, write_as_it_is, write_json
 from dnsserver.cli.parser import Example, Parser, add_output_format, check_namespace, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, given_flags, settings_of
 from dnsserver.settings.fields import FLAGS, Settings
@@ -116,7 +116,7 @@ def run(arguments: Namespace) -> int:
         explanation = _looked_up(explained, qtype, settings)
     except naming.UnknownName as error:
         raise WrongInput(f"{ARGUMENTS[error.argument]}: {error}") from None
-    write(_rendered(explanation, arguments.output))
+    _print(explanation, arguments.output)
     if isinstance(client, naming.Topology) and Node.__name__ not in reading.own.lacks:
         constraint = explanation["constraint"]
         for hint in naming.topology_hints(client, constraint["keys"] if constraint else (), reading.nodes):
@@ -165,20 +165,22 @@ def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
         explanation = DECODER.decode(body)
     except msgspec.MsgspecError as error:
         raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
-    write(_rendered(explanation, arguments.output))
+    _print(explanation, arguments.output)
     return DONE
 
 
-def _rendered(explanation: Explanation, output: str) -> str:
-    if output in ("json", "yaml"):
-        import msgspec  # loaded late, as yaml: text does not need them
+def _print(explanation: Explanation, output: str) -> None:
+    if output == "text":
+        from dnsserver.answers.explanation_text import as_text
 
-        plain = msgspec.to_builtins(explanation)
-        if output == "json":
-            return json.dumps(plain, indent=2) + "\n"
+        write(as_text(explanation, colour=coloured()))
+        return
+    import msgspec  # loaded late, as yaml: text does not need them
+
+    plain = msgspec.to_builtins(explanation)
+    if output == "json":
+        write_json(f"{json.dumps(plain, indent=2)}\n")
+    else:
         import yaml
 
-        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-    from dnsserver.answers.explanation_text import as_text
-
-    return as_text(explanation, colour=coloured())
+        write_as_it_is(yaml.safe_dump(plain, sort_keys=False))

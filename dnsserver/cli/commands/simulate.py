@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
-from dnsserver.cli.output import coloured, write
+from dnsserver.cli.output import coloured, write, write_json
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from dnsserver.settings import values
@@ -270,7 +270,7 @@ def _print(simulation: Simulation, proposals: Proposals, arguments: Namespace, m
             raise WrongInput(f"--picture {arguments.picture}: {error.strerror}, expected a file to write") from None
     if arguments.output == "json":
         for part in _json_parts(simulation, proposals):
-            write(part)
+            write_json(part)
     elif arguments.output == "markdown":
         write(as_markdown(simulation, proposals, max_overload=max_overload))
     else:

@@ -7,7 +7,7 @@ from argparse import Namespace
 from dnsserver.answers.explanation_text import counted
 from dnsserver.cli.errors import FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
-from dnsserver.cli.output import coloured, write
+from dnsserver.cli.output import coloured, write, write_json
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from locator.topology.selection import OUTCOMES
@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> int:
                 lost = counted(int(msgspec.json.decode(data)["lost"]), "decision")
                 say(f"{lost} left out: the server makes more than it can tell this reader")
             elif arguments.output == "json":
-                write(f"{data}\n")
+                write_json(f"{msgspec.json.encode(msgspec.json.decode(data)).decode()}\n")
             else:
                 write(as_text(DECODER.decode(data), colour=coloured()))
         except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:

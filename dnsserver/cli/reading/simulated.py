@@ -10,7 +10,7 @@ from urllib3.exceptions import HTTPError
 
 from dnsserver.cli.cluster import OWN, Reading, read_clients
 from dnsserver.cli.errors import Failed, WrongInput
-from dnsserver.cli.remote import reason
+from dnsserver.cli.remote import body_of, reason
 from dnsserver.from_settings import authority_of
 from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
@@ -142,13 +142,20 @@ def read_counted(url: str) -> Counted:
     flag = f"--clients-from {url}"
     try:
         response = urllib3.request(
-            "GET", f"{url}/metrics", timeout=METRICS_SECONDS, retries=False, headers={"Accept": "text/plain"}
+            "GET",
+            f"{url}/metrics",
+            timeout=METRICS_SECONDS,
+            retries=False,
+            headers={"Accept": "text/plain"},
+            preload_content=False,
+            decode_content=False,
         )
+        page = body_of(response, flag)
     except (HTTPError, OSError) as error:
         raise Failed(f"{flag}: {reason(error)}, expected a running topodns, at an address of its --http") from None
     if response.status != 200:
         raise Failed(f"{flag}: HTTP status {response.status} found at /metrics, expected metrics of topodns")
-    found = answers_by_zone(response.data.decode(errors="replace"))
+    found = answers_by_zone(page.decode(errors="replace"))
     if found is None:
         raise Failed(f"{flag}: no topodns_answer_zones_total found at /metrics, expected metrics of topodns")
     zones, of_services = found

@@ -19,7 +19,7 @@ from dnsserver.http.console.changes import ChangeFeed, Changes
 from dnsserver.http.console.files import Files
 from dnsserver.http.console.headers import HEADERS
 from dnsserver.http.console.pages import PAGES, Pages, Shown, failed
-from dnsserver.http.console.rendering import environment
+from dnsserver.http.console.rendering import environment, rendered
 from dnsserver.http.console.sampling import Sampler
 from dnsserver.http.console.views import Around, Views
 from dnsserver.http.events import EventStream
@@ -119,19 +119,16 @@ class Console:
             return failed(error, _current(path), self._health()), version
 
     def _rendered(self, shown: Shown, version: str) -> bytes:
-        return (
-            self._templates.get_template(shown.template)
-            .render(
-                shown.parts,
-                title=shown.title,
-                current=shown.current,
-                live=shown.live,
-                version=version,
-                nav=self._paths.items(),
-                assets=self._files.version,
-            )
-            .encode(errors="replace")
-        )
+        parts = {
+            **shown.parts,
+            "title": shown.title,
+            "current": shown.current,
+            "live": shown.live,
+            "version": version,
+            "nav": self._paths.items(),
+            "assets": self._files.version,
+        }
+        return rendered(self._templates, shown.template, parts).encode(errors="replace")
 
     async def _complete(self, request: Request) -> Response:
         """Return what completes a field, as JSON."""

@@ -19,7 +19,8 @@ from locator.model import Health
 from locator.topology.constraints import MIN_ENDPOINTS
 from locator.topology.selection import OUTCOMES
 
-MAX_ROWS = 250  # endpoints, and records, of an explanation; the API lists all
+MAX_COLUMNS = 6  # of values of keys
+MAX_ROWS = 50  # endpoints, and records, of an explanation; the API lists all
 SNAPSHOT, COUNTS = "snapshot", "snapshot counts"  # what a page follows, as the script reads it
 PAGES = {"/": "Overview", "/map": "Map", "/services": "Services", "/explain": "Explain", "/tail": "Tail"}
 
@@ -107,7 +108,7 @@ class Pages:
                 title = f"{form['name']} for {form['client']}"
             except (BadParameter, UnknownName) as error:
                 errors = _errors(error, form)
-        parts = {"view": view, "form": form, "errors": errors, "most": MAX_ROWS}
+        parts = {"view": view, "form": form, "errors": errors, "most": MAX_ROWS, "columns": MAX_COLUMNS}
         return Shown("explain.html", title, "/explain", parts, status=400 if errors else 200)
 
     async def tail(self, request: Request) -> Shown:

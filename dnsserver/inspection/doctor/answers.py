@@ -12,6 +12,7 @@ from dnsserver.message.records import type_number
 from dnsserver.names import SERVICES, labels_of
 from locator.ip import address_text, host_network, parse_client
 from locator.model import ZONE, Node, Pod, listed
+from locator.printable import shell_words
 from locator.state.snapshot import CompiledService
 
 MAX_SHOWN = 5  # addresses of an answer in a message
@@ -113,7 +114,8 @@ def _steps(facts: Facts, code: StepCode, answers: Sequence[Asked] | Unread) -> I
 
 def inside(flags: str, installed: Installed) -> str:
     """Return the command that runs ``doctor`` where the replicas can be reached."""
-    return f"kubectl{flags} -n {installed.namespace} exec deploy/{deployment_name(installed)} -- topodns doctor"
+    deployment = f"deploy/{deployment_name(installed)}"
+    return f"kubectl{flags} {shell_words('-n', installed.namespace, 'exec', deployment)} -- topodns doctor"
 
 
 def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -> Step:

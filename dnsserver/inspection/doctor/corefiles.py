@@ -33,6 +33,7 @@ from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT, ListenAddress
 from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
+from locator.printable import shell_words
 
 _NOT_FORWARDED = {CorefileCode.ZoneNotForwarded.name, CorefileCode.NoStubZone.name}
 
@@ -302,12 +303,13 @@ def _without(text: str, blocks: Sequence[Block]) -> str:
 def _printing(target: Target) -> str:
     """Return the command that prints the block for a forwarder of the user's own."""
     to = ",".join(map(str, target.to)) or "ADDRESS"
-    return f"topodns corefile --for coredns --to {to} {' '.join(f'--zone {zone}' for zone in target.zones)}"
+    zones = [word for zone in target.zones for word in ("--zone", zone)]
+    return shell_words("topodns", "corefile", "--for", "coredns", "--to", to, *zones)
 
 
 def _edited(facts: Facts, config_map: str) -> tuple[str, ...]:
     namespace, _, name = config_map.partition("/")
-    return (f"{facts.kubectl} -n {namespace} edit configmap {name}",)
+    return (f"{facts.kubectl} {shell_words('-n', namespace, 'edit', 'configmap', name)}",)
 
 
 # --- What is said -----------------------------------------------------------------------------------------------------

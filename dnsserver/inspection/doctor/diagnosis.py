@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -16,7 +15,8 @@ from dnsserver.inspection.doctor.installation import installation_steps
 from dnsserver.inspection.doctor.replicas import replica_steps
 from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from locator.finding_codes import ClusterCode
-from locator.model import ERROR, ZONE, Finding, listed
+from locator.model import ERROR, ZONE, listed
+from locator.printable import shell_words
 
 MAX_NAMED = 10  # nodes in a message
 # Whether these are right depends on the flags of the Deployment.
@@ -65,7 +65,7 @@ def _zone_steps(facts: Facts) -> Iterator[Step]:
     without = [node.name for node in nodes if not node.labels.get(ZONE)]
     if without and len(without) < len(nodes):
         others = ", ".join(f"{zone} {number}" for zone, number in sorted(zones.items()) if zone)
-        commands = tuple(f"{facts.kubectl} label node {name} {ZONE}=ZONE" for name in without[:MAX_NAMED])
+        commands = tuple(f"{facts.kubectl} label node {shell_words(name)} {ZONE}=ZONE" for name in without[:MAX_NAMED])
         named = listed(without, MAX_NAMED)
         message = f"{len(without)} of {len(nodes)} nodes have none: {named} (others: {others})"
         yield Step(code, FAILED, message, commands=commands)
@@ -86,15 +86,14 @@ def _finding_steps(facts: Facts) -> Iterator[Step]:
         first = next(finding for finding in errors if finding.code == name)
         more = f"; {number - 1} more" if number > 1 else ""
         cause = ClusterCode[name]
-        yield Step(code, FAILED, f"{first}{more}", name, (_filled(cause.command, first, facts.flags),), cause.cure)
+        yield Step(
+            code, FAILED, f"{first}{more}", name, (_on_cluster(cause.command_for(first), facts.flags),), cause.cure
+        )
     if not errors:
         codes = Counter(finding.code for finding in view.findings)
         yield Step(code, PASSED, ", ".join(f"{number} {name}" for name, number in sorted(codes.items())) or "none")
 
 
-def _filled(command: str, finding: Finding, flags: str) -> str:
-    """Return the command of a finding for its object."""
-    words = {"NAMESPACE": finding.namespace, "NAME": finding.name, "KIND": finding.kind.lower()}
-    for word, text in words.items():
-        command = re.sub(rf"\b{word}\b", text, command)
+def _on_cluster(command: str, flags: str) -> str:
+    """Return a command with the flags that lead to this cluster."""
     return command.replace("kubectl ", f"kubectl{flags} ", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from dnsserver.inspection.doctor.providers import applied
 from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from locator.api.decoding import RESOURCES
 from locator.model import Object
+from locator.printable import shell_words
 
 MANIFESTS = "manifests/overlays/coredns-stub"
 RESTART = (
@@ -69,7 +69,7 @@ def deployment_name(installed: Installed) -> str:
 def rolled_out(facts: Facts) -> str:
     """Return the command that replaces all replicas."""
     name = deployment_name(facts.installed)
-    return f"{facts.kubectl} -n {facts.installed.namespace} rollout restart deployment {name}"
+    return _in_namespace(facts, "rollout", "restart", "deployment", name)
 
 
 def _arguments_at(deployment: Deployment) -> str:
@@ -92,13 +92,18 @@ def added_argument(facts: Facts, argument: str) -> tuple[str, ...]:
 def restarted(facts: Facts, pod: str) -> tuple[str, ...]:
     """Return the command that lets a pod (``namespace/name``) of the cluster's DNS start again; none for an address."""
     namespace, slash, name = pod.partition("/")
-    return (f"{facts.kubectl} -n {namespace} delete pod {name} --wait=false",) if slash else ()
+    words = shell_words("-n", namespace, "delete", "pod", name, "--wait=false")
+    return (f"{facts.kubectl} {words}",) if slash else ()
 
 
 def _patched(facts: Facts, deployment: Deployment, *operations: Mapping[str, object]) -> str:
-    patch = shlex.quote(json.dumps(operations))
-    where = f"-n {facts.installed.namespace} patch deployment {deployment.metadata.name}"
-    return f"{facts.kubectl} {where} --type json -p {patch}"
+    patch = json.dumps(operations)
+    return _in_namespace(facts, "patch", "deployment", deployment.metadata.name or "", "--type", "json", "-p", patch)
+
+
+def _in_namespace(facts: Facts, *words: str) -> str:
+    """Return a command of kubectl in topodns' namespace. Anybody may have created what is named there."""
+    return f"{facts.kubectl} {shell_words('-n', facts.installed.namespace, *words)}"
 
 
 def _settings_step(facts: Facts, deployment: Deployment) -> Step:
@@ -108,7 +113,7 @@ def _settings_step(facts: Facts, deployment: Deployment) -> Step:
         return Step(StepCode.SettingsValid, PASSED, flags or "no flags")
     flag = error.partition(":")[0]
     wrong = [(number, text) for number, text in enumerate(container.args or ()) if text.partition("=")[0] == flag]
-    command = f"{facts.kubectl} -n {facts.installed.namespace} edit deployment {deployment.metadata.name}"
+    command = _in_namespace(facts, "edit", "deployment", deployment.metadata.name or "")
     if len(wrong) == 1 and "=" in wrong[0][1]:  # else nobody knows which it is, or the value is another argument
         ((number, text),) = wrong
         path = f"{_arguments_at(deployment)}/{number}"
@@ -124,24 +129,25 @@ def _image_step(facts: Facts, deployment: Deployment) -> Step:
         return Step(code, UNKNOWN, f"{container.image}: the tag names no version; the replicas tell theirs below")
     if tag.removeprefix("v") == facts.version:
         return Step(code, PASSED, container.image)
-    where = f"-n {facts.installed.namespace} set image deployment/{deployment.metadata.name}"
-    image = shlex.quote(f"{repository}:{facts.version}")  # anybody may have created the Deployment
-    command = f"{facts.kubectl} {where} {container.name}={image}"
+    image = f"{container.name}={repository}:{facts.version}"
+    command = _in_namespace(facts, "set", "image", f"deployment/{deployment.metadata.name}", image)
     return Step(code, FAILED, f"{container.image}, but this is version {facts.version}", commands=(command,))
 
 
 def _replicas_step(facts: Facts, deployment: Deployment) -> Step:
     code, wanted, ready = StepCode.ReplicasReady, deployment.spec.replicas, deployment.status.ready_replicas
-    where = f"{facts.kubectl} -n {facts.installed.namespace}"
     if wanted == 0:
-        command = f"{where} scale deployment {deployment.metadata.name} --replicas=2"
+        command = _in_namespace(facts, "scale", "deployment", deployment.metadata.name or "", "--replicas=2")
         return Step(code, FAILED, "the Deployment wants no replica", commands=(command,))
     if ready >= wanted:
         return Step(code, PASSED, f"{ready} of {wanted} are ready")
     pods = () if isinstance(facts.installed.pods, Unread) else facts.installed.pods
     unready = [f"{pod.metadata.name}: {pod.waiting or pod.status.phase}" for pod in pods if not pod.ready]
     selector = ",".join(f"{key}={text}" for key, text in deployment.spec.selector.match_labels.items())
-    commands = (f"{where} describe pods -l {selector}", f"{where} logs -l {selector} --tail=20 --prefix")
+    commands = (
+        _in_namespace(facts, "describe", "pods", "-l", selector),
+        _in_namespace(facts, "logs", "-l", selector, "--tail=20", "--prefix"),
+    )
     return Step(code, FAILED, "; ".join([f"{ready} of {wanted} are ready", *unready]), commands=commands)
 
 
@@ -170,10 +176,10 @@ def _service_step(facts: Facts) -> Step:
     name = f"{installed.namespace}/{service.metadata.name}"
     wanted = service.spec.selector or {}
     if labels and not wanted.items() <= labels.items():
-        patch = shlex.quote(json.dumps([{"op": "replace", "path": "/spec/selector", "value": selector}]))
-        where = f"-n {installed.namespace} patch service {service.metadata.name}"
+        patch = json.dumps([{"op": "replace", "path": "/spec/selector", "value": selector}])
+        command = _in_namespace(facts, "patch", "service", service.metadata.name or "", "--type", "json", "-p", patch)
         message = f"Service {name} selects {_pairs(wanted)}, the replicas have {_pairs(labels)}"
-        return Step(code, FAILED, message, commands=(f"{facts.kubectl} {where} --type json -p {patch}",))
+        return Step(code, FAILED, message, commands=(command,))
     return Step(code, PASSED, f"Service {name}: {', '.join(service.spec.cluster_ips)}")
 
 

@@ -7,7 +7,6 @@ providers' public documentation in 2026; the sources stand beside the rows.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 from dnsserver.forwarders.caddyfile import Block
 from dnsserver.forwarders.stub_blocks import COREDNS, NODELOCAL
 from dnsserver.inspection.doctor.objects import ConfigMap
+from locator.printable import shell_words
 
 SYSTEM, OPENSHIFT = "kube-system", "openshift-dns"
 NODELOCAL_CONFIG = "kube-system/node-local-dns"
@@ -110,7 +110,7 @@ def _addon(edit: Edit) -> tuple[str, ...]:
     values = json.dumps({"corefile": edit.text})
     return (
         "aws eks update-addon --cluster-name CLUSTER --addon-name coredns --resolve-conflicts PRESERVE"
-        f" --configuration-values {shlex.quote(values)}",
+        f" --configuration-values {shell_words(values)}",
     )
 
 
@@ -151,7 +151,7 @@ def _helm_server(block: Block) -> dict[str, object]:
 def _operator(edit: Edit) -> tuple[str, ...]:
     server = {"name": "topodns", "zones": list(edit.zones), "forwardPlugin": {"upstreams": list(edit.to)}}
     patch = json.dumps({"spec": {"servers": [server]}})
-    return (f"{edit.kubectl} patch dns.operator.openshift.io default --type merge -p {shlex.quote(patch)}",)
+    return (f"{edit.kubectl} patch dns.operator.openshift.io default --type merge -p {shell_words(patch)}",)
 
 
 def _stub_domains(edit: Edit) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def merged(edit: Edit, key: str) -> str:
     namespace, _, name = edit.config_map.partition("/")
     as_read = {} if edit.version is None else {"metadata": {"resourceVersion": edit.version}}
     patch = json.dumps({**as_read, "data": {key: edit.text}})
-    return f"{edit.kubectl} -n {namespace} patch configmap {name} --type merge -p {shlex.quote(patch)}"
+    return f"{edit.kubectl} {shell_words('-n', namespace, 'patch', 'configmap', name, '--type', 'merge', '-p', patch)}"
 
 
 def applied(kubectl: str, *objects: Mapping[str, object]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dnsserver.inspection.doctor.facts import Facts, Replica
 from dnsserver.inspection.doctor.installation import rolled_out
 from dnsserver.inspection.doctor.steps import FAILED, PASSED, Step, StepCode, Unread, unknown
+from locator.printable import shell_words
 
 CODES = (StepCode.ReplicaSynced, StepCode.ReplicaFresh, StepCode.ReplicaVersion)
 _BUILD, _AGE = "topodns_build_info", "topodns_cluster_view_age_seconds"
@@ -31,7 +32,7 @@ def _health_steps(facts: Facts, replica: Replica) -> Iterator[Step]:
         yield unknown(StepCode.ReplicaSynced, checks, replica.name)
         yield unknown(StepCode.ReplicaFresh, checks, replica.name)
         return
-    command = f"{facts.kubectl} -n {facts.installed.namespace} logs {replica.name} --tail=20"
+    command = f"{facts.kubectl} {shell_words('-n', facts.installed.namespace, 'logs', replica.name, '--tail=20')}"
     missing = [f"{name}: {text}" for name, (good, text) in checks.items() if not good]
     age = _age(facts, replica)
     old = [f"{name}: {text}" for name, (good, text) in checks.items() if good and not _in_contact(text)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import hashlib
 from collections.abc import Sequence
-from shlex import quote
 
 from msgspec import Struct
 
@@ -13,10 +12,8 @@ from locator.finding_codes import ClusterCode
 from locator.model import SEVERITIES, Finding, object_key
 
 SHOWN = 5  # findings of one cause on the first page
-PAGE = 100
-
-_PLACEHOLDER = re.compile(r"\b(NAMESPACE|NAME|KIND)\b")
-_IN_NAMESPACE = "-n NAMESPACE "
+PAGE = 50
+KEY_DIGITS = 16
 
 
 class FindingRow(Struct, frozen=True, gc=False):
@@ -63,11 +60,7 @@ def rows_of(findings: Sequence[Finding]) -> tuple[FindingRow, ...]:
 def mending(finding: Finding) -> str:
     """Return the command that mends a finding, for a shell, with its object's names; "" if no command does."""
     cause = _code(finding.code)
-    if cause is None:
-        return ""
-    words = {"NAMESPACE": finding.namespace, "NAME": finding.name, "KIND": finding.kind.lower()}
-    command = cause.command if finding.namespace else cause.command.replace(_IN_NAMESPACE, "")
-    return _PLACEHOLDER.sub(lambda found: quote(words[found[1]]) if words[found[1]] else found[1], command)
+    return "" if cause is None else cause.command_for(finding)
 
 
 def _code(name: str) -> ClusterCode | None:
@@ -91,7 +84,7 @@ def _row(finding: Finding) -> FindingRow:
     text = f"{finding.field}: {finding.message}" if finding.field else finding.message
     own = finding.kind == "Service" and not finding.cluster
     return FindingRow(
-        key=str(finding),
+        key=hashlib.sha256(str(finding).encode(errors="replace")).hexdigest()[:KEY_DIGITS],
         about=about,
         service=(finding.namespace, finding.name) if own else None,
         where=", ".join(part for part in (cluster, finding.file, line) if part),

@@ -38,7 +38,7 @@ from locator.topology.key_findings import CarriedKeys, service_key_findings
 from locator.topology.selection import LocatedEndpoint
 
 MAX_OVERLOAD = 1.5  # even shares, as ``topodns simulate`` warns by default
-ROWS = 50
+ROWS = 20
 NO_KEYS = "-"  # in a form: the annotation with the keys is taken away
 NOT_WATCHED = (
     "topodns knows no Pods here, so it cannot say how much each zone asks: a dump must contain them, and "

@@ -14,7 +14,7 @@ from locator.model import CLUSTER, Node
 from locator.places.address_book import Place
 from locator.state.snapshot import CompiledService, Snapshot, book_of
 
-ROWS = 100  # endpoints, and as many clients
+ROWS = 50  # endpoints, and as many clients
 
 
 class EndpointOnNode(Struct, frozen=True, gc=False):

@@ -29,7 +29,7 @@ from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraint_findings import is_invalid_constraint
 from locator.topology.selection import ANY, LocatedEndpoint
 
-ROWS = 200
+ROWS, MAX_COLUMNS = 50, 4
 NOW = "now"
 
 
@@ -154,7 +154,7 @@ def _about(service: Service, findings: Sequence[Finding]) -> list[Finding]:
 def _keys(constraint: ConstraintExplained | None) -> tuple[str, ...]:
     """Return the keys whose values are shown: those of the constraint, else where things usually are."""
     asked = [] if constraint is None else [key for key in constraint["keys"] if key not in (ANY, HOSTNAME)]
-    return tuple(dict.fromkeys((*asked, REGION, ZONE)))
+    return tuple(dict.fromkeys((*asked[:MAX_COLUMNS], REGION, ZONE)))
 
 
 def _verdicts(candidates: Sequence[CandidateExplained]) -> dict[tuple[str, ...], Verdict]:

@@ -17,7 +17,7 @@ from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import asks_in_vain
 
-ROWS = 100
+ROWS = 50
 
 
 class Keys(Struct, frozen=True, gc=False):

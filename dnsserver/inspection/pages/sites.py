@@ -12,8 +12,8 @@ from dnsserver.inspection.steps import STEP, Steps
 from locator.model import CLUSTER, HOSTNAME, SUCCESSORS
 
 MAX_DOMAINS = 30  # of one key, beside those of others
-DOMAINS = 200  # of one key alone
-NODES = 100
+DOMAINS = 100  # of one key alone
+NODES = 50
 FEW = STEP // 4  # nodes in a step: each is some work
 
 Within = tuple[tuple[str, str], ...]  # keys with values, "" for what has no such label

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dnsserver.answers.explanation_text import COLOURS, PLAIN
 from dnsserver.inspection.tap.lines import TailLine
-from locator.model import printable
+from locator.printable import printable_values
 
 MAX_SHOWN = 4  # records
 
 
 def as_text(line: TailLine, *, colour: bool = False) -> str:
     """Return when it was, who asked for what, how the endpoints were chosen and what was answered."""
+    line = printable_values(line)
     question, outcome = line["question"], line["outcome"]
     painted = f"{COLOURS[outcome]}{outcome}{PLAIN}" if colour else outcome
     parts = (
         line["time"].partition("T")[2].rstrip("Z"),
         _client(line),
-        printable(f"{question['name']} {question['type']}"),
+        f"{question['name']} {question['type']}",
         painted + _decisive(line),
-        printable(_answer(line)),
+        _answer(line),
     )
     return f"{'  '.join(parts)}\n"
 

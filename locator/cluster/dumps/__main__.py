@@ -8,8 +8,10 @@ from __future__ import annotations
 import gc
 import sys
 
+from locator.cluster.dumps import container_memory
 from locator.cluster.dumps.reading import read_packed
 
 if __name__ == "__main__":
+    container_memory.stay_within()  # whose limit would also end the server that waits for this process
     gc.disable()  # the process is short, and repeated collections would take longer than reading
     sys.stdout.buffer.write(read_packed(sys.stdin.buffer.read()))

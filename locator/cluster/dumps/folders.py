@@ -11,6 +11,7 @@ from locator.cluster.dumps.reading import Input
 ENDINGS = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 EXPECTED = f"a name that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
 OF_FILE_SYSTEM = "lost+found"  # only root can read it
+MAX_DEPTH = 100  # folders in one another
 OF_KUBELET = ".."  # how the folders begin to which the links in a mounted ConfigMap or Secret lead
 
 
@@ -19,10 +20,13 @@ def inputs_in(folder: str) -> Iterator[Input]:
 
     What is not to be read is yielded with the reason. Nothing is opened.
     """
-    yield from _inputs_in(folder, set())
+    yield from _inputs_in(folder, set(), 0)
 
 
-def _inputs_in(folder: str, seen: set[tuple[int, int]]) -> Iterator[Input]:
+def _inputs_in(folder: str, seen: set[tuple[int, int]], depth: int) -> Iterator[Input]:
+    if depth > MAX_DEPTH:
+        yield Input(folder, passed_over=Skipped(f"a folder below {MAX_DEPTH} others"))
+        return
     status = os.stat(folder)
     if (status.st_dev, status.st_ino) in seen:
         yield Input(folder, passed_over=Skipped("a link to a folder that is read already"))
@@ -39,7 +43,7 @@ def _inputs_in(folder: str, seen: set[tuple[int, int]]) -> Iterator[Input]:
             elif entry.name == OF_FILE_SYSTEM:
                 yield Input(entry.path, passed_over=Skipped("a folder of the file system"))
             else:
-                yield from _inputs_in(entry.path, seen)
+                yield from _inputs_in(entry.path, seen, depth + 1)
         else:
             yield Input(entry.path, in_folder=True, passed_over=_reason(entry))
 

@@ -5,6 +5,8 @@ A server starts a process for each reading, so every import here delays it.
 
 from __future__ import annotations
 
+import io
+import os
 import pickle
 import re
 from collections import Counter
@@ -32,18 +34,19 @@ from locator.model import (
     by_kind,
     kind_of,
     object_key,
-    printable,
 )
+from locator.printable import printable
 
 Report = Callable[[str], None]  # takes what is being read now
 STANDARD_INPUT = "standard input"
 MENTIONED = 10  # files that are broken
+PART = 1 << 20  # octets that are read at once
 BEGINNING = 1 << 16  # octets of a file that tell a kubeconfig from a dump
 _KUBECONFIG_KEY = re.compile(rb"^(?:clusters|contexts|current-context|users):", re.MULTILINE)
 _JSON_KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 LARGE = 10_000_000  # octets of YAML that take a second
 REPORTED = 1000  # objects from one report to the next
-NO_MEMORY = "too little memory to read this"
+NO_MEMORY = "too little memory to read this, expected a smaller dump, or a higher limit"
 CORE_BY_MISTAKE = "core"  # a group that does not exist: the core group has no name
 
 
@@ -144,13 +147,15 @@ class _Reading:
         self._misplaced: dict[tuple[str, str], Origin] = {}  # the first of those that have a wrong group
         self._passed_over: dict[Skipped, list[Origin]] = {}  # files, or documents in them
         self._files = set[str]()  # of which anything was read
+        self._room = dump_text.MAX_OCTETS  # for what is still to be read
         self._large_yaml = 0
 
     def read(self, source: Input, report: Report) -> None:
         """Read a file. Raises OSError, NotADump and MemoryError."""
-        data, file_name = _content(source), source.name.lower()
+        data, file_name = _content(source, self._room), source.name.lower()
         if file_name.endswith(".gz"):
-            data = dump_text.unpacked(data, source.file)
+            data = dump_text.unpacked(data, source.file, self._room)
+        self._room -= len(data)
         if len(data) > LARGE and data[:1] not in (b"{", b"["):
             self._large_yaml += len(data)
         entries = dump.entries(
@@ -252,7 +257,7 @@ def _nothing_in(inputs: Sequence[Input]) -> str:
     names = ", ".join(dict.fromkeys(source.name for source in inputs))
     kinds = ", ".join([*(kind.__name__ for kind in KINDS), ENDPOINTS])
     for source in inputs:
-        if begins_kubeconfig(_content(source)[:BEGINNING]):
+        if begins_kubeconfig(_beginning(source)):
             return f"{source.name}: a kubeconfig found, expected a dump; --kubeconfig {source.name} reads its cluster"
     return f"{names}: no object that topodns reads, expected some of {kinds}; {dump_text.COMMAND} prints them"
 
@@ -264,12 +269,32 @@ def _identity(item: Object) -> tuple[str, str]:
     return kind_of(item).__name__, item.key
 
 
-def _content(source: Input) -> bytes:
-    """Return the content of an input. Raises OSError."""
+def _content(source: Input, most: int) -> bytes:
+    """Return the content of an input, which may have *most* octets. Raises OSError and NotADump."""
     if source.content is not None:
         return source.content
+    with open(source.name, "rb", buffering=0) as file:
+        return read_all(file.fileno(), most)
+
+
+def read_all(descriptor: int, most: int) -> bytes:
+    """Return all that can be read from a file or a pipe. Raises OSError, and NotADump for more than *most* octets.
+
+    A file system may say that a file is smaller than it is, and a device has no end.
+    """
+    content = io.BytesIO()  # its value is no copy
+    while part := os.read(descriptor, PART):
+        content.write(part)
+        if content.tell() > most:
+            raise dump_text.too_large()
+    return content.getvalue()
+
+
+def _beginning(source: Input) -> bytes:
+    if source.content is not None:
+        return source.content[:BEGINNING]
     with open(source.name, "rb") as file:
-        return file.read()
+        return file.read(BEGINNING)
 
 
 def begins_kubeconfig(beginning: bytes) -> bool:
@@ -280,12 +305,15 @@ def begins_kubeconfig(beginning: bytes) -> bool:
 
 def read_packed(inputs: bytes) -> bytes:
     """Read pickled *inputs*; return the dump or the BadDump for ``unpacked``."""
+    sources: list[Input] = pickle.loads(inputs)
     try:
-        result = read_inputs(pickle.loads(inputs))
+        result = read_inputs(sources)
+        objects = list(packing.batches(result.objects))
+        return pickle.dumps((objects, result.findings, result.origins, result.lacks, result.counts))
     except BadDump as error:
         return pickle.dumps(error)
-    objects = list(packing.batches(result.objects))
-    return pickle.dumps((objects, result.findings, result.origins, result.lacks, result.counts))
+    except MemoryError:
+        return pickle.dumps(BadDump(f"{sources[0].name}: {NO_MEMORY}"))
 
 
 def unpacked(packed: bytes) -> Dump:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
 from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from functools import partial
 
 from dnsserver.cli.errors import DONE, PRINTING_STATUSES, WrongInput
-from dnsserver.cli.output import write
+from dnsserver.cli.output import write_as_it_is
 from dnsserver.cli.parser import PLUGIN, Example, Parser, one_of, program
+from locator.printable import shell_words
 
 SHELLS = ("bash", "zsh", "fish")
 CALLED = ("topodns", PLUGIN)  # the programs that are completed
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
         raise WrongInput(f"SHELL: missing, expected {one_of(SHELLS)}; see '{program()} completion --help'")
     from argcomplete.shell_integration import shellcode
 
-    write(shellcode(CALLED, shell=arguments.shell, complete_arguments=["-o", "nospace"]))
+    write_as_it_is(shellcode(CALLED, shell=arguments.shell, complete_arguments=["-o", "nospace"]))
     return DONE
 
 
@@ -68,14 +68,14 @@ def _complete(line: str, stream: io.StringIO | None = None) -> None:
 def _complete_for_kubectl(words: Sequence[str]) -> int:
     """Print the completions of the last of *words*, as cobra's programs do: a line for each, and a last one."""
     *before, last = words or ("",)
-    line = f"{shlex.join(['topodns', *before])} {last}"
+    line = f"{shell_words('topodns', *before)} {last}"
     os.environ |= {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line.encode()))}
     os.environ |= {"_ARGCOMPLETE_SHELL": "fish", "_ARGCOMPLETE_SUPPRESS_SPACE": "1"}  # nothing escaped or added
     os.environ |= {"_ARGCOMPLETE_DFS": "\t", "_ARGCOMPLETE_IFS": "\n"}
     _complete(line, found := io.StringIO())
     completions = found.getvalue().split("\n") if found.getvalue() else []
     folder = any(text.partition("\t")[0].endswith("/") for text in completions)
-    write("".join(f"{text}\n" for text in [*completions, f":{NO_FILES | NO_SPACE if folder else NO_FILES}"]))
+    write_as_it_is("".join(f"{text}\n" for text in [*completions, f":{NO_FILES | NO_SPACE if folder else NO_FILES}"]))
     return DONE
 
 

@@ -1,0 +1,37 @@
+"""Keeps the process that reads dumps within the memory that its container has left.
+
+A container's limit ends all processes in it, so also the server that waits for this one.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")  # of the container
+# The files with its limit and its use of memory, and what of that the kernel can take back: of version 2, and of 1.
+_FILES = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+_SHARE = 0.9  # of what is left; the rest is for what the server itself needs meanwhile
+
+
+def stay_within() -> None:
+    """Let this process meet a MemoryError before the container reaches its limit. Without a limit, do nothing."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    for room in _rooms():
+        allowed = int(room * _SHARE)
+        if most == resource.RLIM_INFINITY or allowed < most:
+            resource.setrlimit(resource.RLIMIT_DATA, (allowed, most))
+
+
+def _rooms() -> Iterator[int]:
+    """Yield how many octets each limit of the container leaves."""
+    for limit, used, statistics, reclaimable in _FILES:
+        with suppress(OSError, ValueError):  # there is no such file, or the limit is "max"
+            room = int((CGROUPS / limit).read_text()) - int((CGROUPS / used).read_text())
+            rows = dict(line.split() for line in (CGROUPS / statistics).read_text().splitlines())
+            yield max(0, room + int(rows.get(reclaimable, 0)))
