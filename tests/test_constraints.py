@@ -170,3 +170,13 @@ def test_findings(asked: Service, code: str | None, field: str | None) -> None:
     assert [(finding.code, finding.field) for finding in found] == ([(code, field)] if code else [])
     if field and "toplogy" in field:
         assert found[0].expected == TOPOLOGY_KEYS
+
+
+def test_thousands_of_unknown_annotations() -> None:
+    """The findings name a few of them; the last one counts the others."""
+    asked = service(annotations={f"topodns.io/x{number}": "" for number in range(10_000)})
+    found = list(service_findings(asked, declarations_of(asked)))
+    assert len(found) == 8
+    assert [finding.message for finding in found[-2:]] == [
+        "unknown annotation", "unknown annotation (and 9992 more)"
+    ]  # fmt: skip
