@@ -101,8 +101,9 @@ class KeptEndpoints:
         *,
         first: bool,
     ) -> Iterator[Move]:
-        """Yield which addresses changed slices have left and joined; add those with other endpoints to *changed*.
+        """Yield which addresses changed slices have left and joined.
 
+        Those at which other endpoints may count now are added to *changed*.
         *first* says that no slice was known before: then the node of an address can be told while all are gone through.
         """
         for key, before in changed_slices:
@@ -118,7 +119,7 @@ class KeptEndpoints:
                 for address, node in zip(has, rows.nodes, strict=True):
                     if changed.setdefault(address, node) != node:
                         changed[address] = None
-            else:
+            elif any(known is not None and known.managed for known in (before, after)):  # else none of it counts
                 changed.update(dict.fromkeys(differing))
             yield key, had, has
 
