@@ -262,6 +262,7 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
 
     ``kind`` is the kind of the object that it was read from: EndpointSlice, or in a dump also Endpoints.
     ``managed_by`` is the controller that keeps it, as its label says; that of Endpoints is Kubernetes' own.
+    ``deleting``: it has been deleted, and stays until somebody removes its finalizers.
     """
 
     service: str | None
@@ -269,6 +270,7 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
     kind: str = "EndpointSlice"
     imported_service: str | None = None
     managed_by: str = ""
+    deleting: bool = False
 
     @property
     def key(self) -> str:
@@ -278,8 +280,8 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
 
     @property
     def managed(self) -> bool:
-        """Whether Kubernetes' own EndpointSlice controller keeps the slice."""
-        return self.managed_by == SLICE_CONTROLLER
+        """Whether Kubernetes' own EndpointSlice controller keeps the slice. It keeps none that has been deleted."""
+        return self.managed_by == SLICE_CONTROLLER and not self.deleting
 
     @property
     def mirrored(self) -> bool:

@@ -64,6 +64,7 @@ KINDS = {
     ),
     "PodLocator": ("/apis/topodns.io/v1alpha1", "podlocators", True),
     "ServicePolicy": ("/apis/topodns.io/v1alpha1", "servicepolicies", True),
+    "ServiceExport": ("/apis/multicluster.x-k8s.io/v1beta1", "serviceexports", True),
     "ServiceImport": ("/apis/multicluster.x-k8s.io/v1beta1", "serviceimports", True),
     "ServiceHealth": ("/apis/topodns.io/v1alpha1", "servicehealths", False),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
@@ -81,15 +82,15 @@ class ApiError(Exception):
 class Api:
     """A client of the API server: JSON over HTTPS, one connection for each thread."""
 
-    def __init__(self, port: int, authority: Path) -> None:
-        self._port = port
+    def __init__(self, port: int, authority: Path, token: str = TOKEN) -> None:
+        self._port, self._token = port, token
         self._context = ssl.create_default_context(cafile=str(authority))
         self._local = threading.local()
         self._connections: list[http.client.HTTPSConnection] = []
 
     def request(self, method: str, path: str, body: object = None, *, media: str = "application/json") -> Any:
         """Return the response, decoded if it is JSON. Raises ``ApiError`` if the API server refuses."""
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media}
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": media}
         data = None if body is None else json.dumps(body).encode()
         try:
             response, text = self._once(method, path, data, headers)
@@ -330,6 +331,12 @@ class ControlPlane:
             "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", **body}
         )
         return str(answer["status"]["token"])
+
+    def api_of(self, token: str) -> Api:
+        """Return a client with another token; it is closed with the control plane."""
+        api = Api(self.port, self._certificate, token)
+        self._stack.callback(api.close)
+        return api
 
     def kubeconfig_with(self, path: Path, *, token: str = TOKEN, port: int | None = None) -> Path:
         """Write a kubeconfig with another token, or for another port of 127.0.0.1; return *path*."""

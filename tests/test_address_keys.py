@@ -50,3 +50,23 @@ def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
     second = first.with_changes([("shop/web", before, held)])
     assert second.any_within(network) == expected
     assert addresses_in(second) == held
+
+
+@given(
+    steps=st.lists(
+        st.dictionaries(st.sampled_from("abc"), st.tuples(st.lists(addresses), st.lists(addresses))), max_size=4
+    )
+)
+def test_any_changes(steps: list[dict[str, tuple[list[bytes], list[bytes]]]]) -> None:
+    """However many objects leave and join an address at once, each address has the objects that stayed or came."""
+    keys, expected = AddressKeys(), dict[bytes, set[str]]()
+    for step in steps:
+        keys = keys.with_changes((key, left, joined) for key, (left, joined) in step.items())
+        for key, (left, joined) in step.items():
+            for address in left:
+                expected.setdefault(address, set()).discard(key)
+            for address in joined:
+                expected.setdefault(address, set()).add(key)
+        for address, having in expected.items():
+            assert keys.of(address) == tuple(sorted(having))
+            assert keys.only(address) == (min(having) if len(having) == 1 else None)

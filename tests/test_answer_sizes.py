@@ -132,6 +132,12 @@ def test_the_longest_zone_counts() -> None:
     assert not found(items) and "1000 SRV records" in found(items, {"zone": ["cluster.local", zone]})
 
 
+def test_no_answer_of_millions_of_records_is_made() -> None:
+    """Each endpoint has all ports of its slice. An SRV answer stops far beyond what a message holds."""
+    ports = [(f"p{number}", number, "TCP") for number in range(1, 101)]
+    assert "8192 SRV records, of which a reply holds about" in found(cluster(1000, families="4", ports=ports))
+
+
 def test_few_services_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a large cluster, check makes no answer of a Service that fits whatever its names are."""
     names = [f"s{number}" for number in range(20)]

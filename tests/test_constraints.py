@@ -185,3 +185,13 @@ def test_little_is_kept_of_endless_keys(keys: str, source: str) -> None:
     assert sum(map(len, declaration.constraint.keys)) < 10_000
     (finding,) = service_findings(asked, (declaration,))
     assert len(str(finding)) < 1000
+
+
+def test_thousands_of_unknown_annotations() -> None:
+    """The findings name a few of them; the last one counts the others."""
+    asked = service(annotations={f"topodns.io/x{number}": "" for number in range(10_000)})
+    found = list(service_findings(asked, declarations_of(asked)))
+    assert len(found) == 8
+    assert [finding.message for finding in found[-2:]] == [
+        "unknown annotation", "unknown annotation (and 9992 more)"
+    ]  # fmt: skip

@@ -59,6 +59,12 @@ def with_conditions(on: str, number: int, conditions: dict[str, bool]) -> Item:
     return endpoint_slice("w", number, [row], by=SLICE_CONTROLLER)
 
 
+def deleted(item: Item) -> Item:
+    """Return an object that has been deleted and stays, because it has a finalizer."""
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/stays"]}
+    return {**item, "metadata": {**item["metadata"], **gone}}
+
+
 W, OWN = service("w", selects=True), service("own")
 HOLDERS = [
     # id, objects, settings, located by, zone
@@ -80,6 +86,7 @@ HOLDERS = [
     ("first-by-name", [W, kept("b1", 1), kept("c1", 2)], {}, "endpoint", "b"),
     ("not-ready-alone", [W, kept("b1", ready=False)], {}, "endpoint", "b"),
     ("without-the-label", [W, kept("b1", by=None)], {}, "podcidr", "a"),
+    ("deleted-with-a-finalizer", [W, deleted(kept("b1"))], {}, "podcidr", "a"),
     ("of-another-controller", [W, kept("b1", by="endpointslicemirroring-controller.k8s.io")], {}, "podcidr", "a"),
     ("of-a-service-without-selector", [OWN, kept("b1", owner="own")], {}, "podcidr", "a"),
     ("of-an-external-name", [{**W, "spec": {**W["spec"], "type": "ExternalName", "externalName": "x.example"}},
@@ -148,6 +155,7 @@ PROOFS = [
     ("endpoint-not-ready", [*TRUE, W, kept("c1", ready=False)], "podcidr", 0),
     ("endpoint-on-an-unknown-node", [*TRUE, W, kept("gone")], "podcidr", 0),
     ("endpoint-of-somebody", [*TRUE, W, kept("c1", by=None)], "podcidr", 0),
+    ("endpoint-of-a-deleted-slice", [*TRUE, W, deleted(kept("c1"))], "podcidr", 0),
     ("one-of-two-endpoints", [*TRUE, W, service("x", selects=True), kept("a1"), kept("c1", owner="x")], "unknown", 1),
     ("endpoint-beside-the-true-pod", [*TRUE, W, pod("p", [A], "a1"), kept("c1")], "unknown", 1),
     ("one-of-two-endpoints-beside-the-true-pod",
@@ -200,6 +208,7 @@ OVERLOOKED = [
         "Service shop/w is of type ExternalName",
     ),
     ("service", [kept("b1")], "there is no Service shop/w"),
+    ("deleted", [W, deleted(kept("b1"))], "the slice has been deleted, and waits for its finalizers"),
     ("pod", [W, pod("p", ["10.9.9.9"], "b1"), kept("b1", targetRef=POD)], "its pod shop/p does not have the address"),
     ("kept", [W, kept("b1")], ""),
     ("of-a-pod", [pod("p", [A], "b1"), OWN, kept("c1", owner="own")], ""),

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dnsserver.answers.decision import ADDRESS_SIZES, Decision, EndpointNames, Request
-from dnsserver.answers.services import WantedPort, any_port, unmet_text
+from dnsserver.answers.services import MAX_TARGETS, WantedPort, any_port, named_ports, unmet_text
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Record, Srv
 from dnsserver.names import dashed_label, endpoint_label
@@ -85,14 +85,14 @@ def port(request: Request, found: FederatedService) -> Decision:
     def wanted(port: tuple[str, str]) -> bool:
         return port == (meaning.port, meaning.protocol)
 
-    if not any(map(wanted, _ports(found))):
+    if not any(map(wanted, named_ports(found.endpoints))):
         return request.federated_decision(found, wire.NXDOMAIN)
     return _answer(request, found, wanted) if request.qtype == wire.SRV else request.federated_decision(found)
 
 
 def protocol(request: Request, found: FederatedService) -> Decision:
     """The name ``_tcp.web.shop``: it has no records, and exists if a port has that protocol (RFC 8020)."""
-    exists = any(protocol == request.meaning.protocol for _, protocol in _ports(found))
+    exists = any(protocol == request.meaning.protocol for _, protocol in named_ports(found.endpoints))
     return request.federated_decision(found, wire.NOERROR if exists else wire.NXDOMAIN)
 
 
@@ -109,16 +109,13 @@ def entry(request: Request, found: FederatedService) -> Decision:
         return request.federated_decision(found, wire.NXDOMAIN)
     name = request.meaning.name
     if request.qtype == wire.SRV:
-        ports = dict.fromkeys(port.number for located, _ in named for port in located.endpoint.ports)
+        ports = list(dict.fromkeys(port.number for located, _ in named for port in located.endpoint.ports))[
+            :MAX_TARGETS
+        ]
         answers = [request.record(wire.SRV, Srv(max(1, 100 // len(ports)), number, name)) for number in ports]
         glue = _glue(request, {(name, address): _ttl(request, located, address) for located, address in named})
         return request.federated_decision(found, answers=answers, additional_records=glue if answers else ())
     return request.federated_decision(found, answers=_address_records(request, named))
-
-
-def _ports(found: FederatedService) -> set[tuple[str, str]]:
-    """Return name and protocol of every port with a name."""
-    return {(port.name, port.protocol) for located in found.endpoints for port in located.endpoint.ports if port.name}
 
 
 def _answer(request: Request, found: FederatedService, wanted: WantedPort) -> Decision:
@@ -206,7 +203,7 @@ def _srv(
                 name = f"{label}.{cluster}.{_base(request)}"
                 if not cluster or len(name) > MAX_NAME:
                     continue  # it has no name, or one that is longer than a query can hold
-                fresh = [number for number in numbers if (name, number) not in targets]
+                fresh = [number for number in numbers if (name, number) not in targets][: MAX_TARGETS - len(targets)]
                 priority = priorities.setdefault(name, PRIORITY_STEP * (len(priorities) + 1)) if is_spare else 0
                 glue[name, address] = ttl = _ttl(request, located, address)
                 ttls[name] = min(ttls.get(name, request.authority.ttl), ttl)

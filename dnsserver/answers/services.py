@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -26,6 +26,9 @@ from locator.topology.selection import (
 )
 
 MAX_WITH_GLUE = 64  # SRV records at a name that anybody can make up; no datagram holds glue beside so many
+# SRV records of an answer: four times as many as 64 KiB hold, however short their targets are. Whoever may write a
+# Service or its slices could ask for millions: each endpoint of a slice has all its ports.
+MAX_TARGETS = 8192
 
 WantedPort = Callable[[tuple[str, str]], bool]  # by name and protocol
 
@@ -166,12 +169,14 @@ def any_port(port: tuple[str, str]) -> bool:
 def _named_ports(compiled: CompiledService) -> set[tuple[str, str]]:
     """Return name and protocol of every port with a name."""
     if compiled.service.headless:
-        # The endpoints of a slice share their ports: a large Service has few different ones.
-        each = {id(located.endpoint.ports): located.endpoint.ports for located in compiled.endpoints}
-        ports = {port for ports in each.values() for port in ports}
-    else:
-        ports = set(compiled.service.ports)
-    return {(port.name, port.protocol) for port in ports if port.name}
+        return named_ports(compiled.endpoints)
+    return {(port.name, port.protocol) for port in compiled.service.ports if port.name}
+
+
+def named_ports(endpoints: Iterable[LocatedEndpoint]) -> set[tuple[str, str]]:
+    """Return name and protocol of every port with a name that an endpoint has."""
+    lists = {id(located.endpoint.ports): located.endpoint.ports for located in endpoints}  # those of a slice share one
+    return {(port.name, port.protocol) for ports in lists.values() for port in ports if port.name}
 
 
 def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -> Decision:
@@ -237,13 +242,15 @@ def _records_of(
         endpoint = located.endpoint
         if endpoint.ports is not ports:  # the endpoints of a slice share them
             ports = endpoint.ports
-            numbers = [port.number for port in ports if wanted((port.name, port.protocol))]
+            numbers = [port.number for port in ports if wanted((port.name, port.protocol))][:MAX_TARGETS]
         for address in endpoint.addresses if numbers else ():
             name = f"{_endpoint_label(compiled, located, address, pod_names=pod_names)}.{base}"
             if len(name) <= MAX_NAME:  # else longer than a query can hold
                 glue[name, address] = None
                 for number in numbers:
                     targets[name, number] = None
+        if len(targets) >= MAX_TARGETS:
+            break
     return _srv(request, compiled, list(targets), list(glue), selection=selection, terms=terms)
 
 
@@ -272,6 +279,7 @@ def _srv(
     terms: tuple[str, ...] = (),
 ) -> Decision:
     """Answer with an SRV record of equal weight for each target and port, and *glue* beside them."""
+    targets = targets[:MAX_TARGETS]
     weight, name, ttl = max(1, 100 // (len(targets) or 1)), request.meaning.name, request.authority.ttl
     return request.decision(
         answers=[Record(name, wire.SRV, ttl, Srv(weight, port, target)) for target, port in targets],

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from dnsserver.answers.decision import Authority
 from dnsserver.answers.resolution import resolve
+from dnsserver.answers.services import named_ports
 from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY
 from dnsserver.message.packing import Packer
@@ -70,10 +71,10 @@ def _answers(compiled: CompiledService, zone: Zone, snapshot: Snapshot, authorit
     always_fit = (MAX_TCP_REPLY - wire.HEADER - MAX_NAME - 6) // (SRV_FIXED + LABELS + len(base) + 2)
     if sum(map(_records, compiled.slices)) <= always_fit:
         return {}
-    ports = dict.fromkeys(port for located in compiled.endpoints for port in located.endpoint.ports if port.name)
-    asked = [(base, rtype) for rtype in ASKED_TYPES] + [
-        (f"_{port.name}._{port.protocol}.{base}", "SRV") for port in ports
-    ]
+    asked = [(base, rtype) for rtype in ASKED_TYPES]
+    ports = named_ports(compiled.endpoints)
+    if len(ports) == 1:  # the answer of one of several has fewer records than that of the Service's own name
+        asked += [(f"_{name}._{protocol}.{base}", "SRV") for name, protocol in ports]
     declaration = compiled.declaration or authority.zone_default(zone, compiled)
     found: dict[str, TooLarge] = {}
     for client in _clients(in_effect(declaration), compiled.endpoints, always_fit):

@@ -292,6 +292,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
         endpoints=in_rows(endpoints),
         imported_service=imported,
         managed_by=shared_text(labels.get(MANAGED_BY) or ""),
+        deleting=raw.metadata.deleted is not None,
     )
 
 

@@ -235,9 +235,10 @@ class Trigger(Struct):
 
 
 class SliceMeta(LabelledMeta):
-    """Metadata with labels and the last-change-trigger-time."""
+    """Metadata with labels, the last-change-trigger-time, and the time of the deletion that waits for finalizers."""
 
     annotations: Trigger | None = None
+    deleted: str | None = field(name="deletionTimestamp", default=None)
 
 
 class EndpointSlice(Struct, rename="camel"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from locator.ip import Network
 from locator.places.address_map import AddressMap
@@ -42,20 +43,28 @@ class AddressKeys:
 
         An object may be in *moves* once.
         """
-        changes: dict[bytes, str | tuple[str, ...] | None] = {}
+        changes: dict[bytes, Any] = {}
+        several: dict[bytes, set[str]] = {}  # also in changes: one address may have the keys of thousands of objects
         occupied = len(self._keys) > 0
         for key, left, joined in moves:
             for address in left:
                 known = changes[address] if address in changes else self._keys.get(address)
-                changes[address] = _shortest({*_all(known)} - {key})
+                if known.__class__ is not set:
+                    known = changes[address] = several[address] = {*_all(known)}
+                known.discard(key)
             for address in joined:
                 if occupied and address not in changes:
                     changes[address] = self._keys.get(address)
                 known = changes.setdefault(address, key)
-                if known is not key:
-                    changes[address] = key if known is None else _shortest({*_all(known), key})
+                if known is None:
+                    changes[address] = key
+                elif known.__class__ is set:
+                    known.add(key)
+                elif known is not key:
+                    changes[address] = several[address] = {*_all(known), key}
         if not changes:
             return self
+        changes.update((address, _shortest(keys)) for address, keys in several.items())
         after = AddressKeys()
         after._keys = self._keys.with_changes(changes)
         return after

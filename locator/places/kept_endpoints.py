@@ -101,8 +101,9 @@ class KeptEndpoints:
         *,
         first: bool,
     ) -> Iterator[Move]:
-        """Yield which addresses changed slices have left and joined; add those with other endpoints to *changed*.
+        """Yield which addresses changed slices have left and joined.
 
+        Those at which other endpoints may count now are added to *changed*.
         *first* says that no slice was known before: then the node of an address can be told while all are gone through.
         """
         for key, before in changed_slices:
@@ -118,7 +119,7 @@ class KeptEndpoints:
                 for address, node in zip(has, rows.nodes, strict=True):
                     if changed.setdefault(address, node) != node:
                         changed[address] = None
-            else:
+            elif any(known is not None and known.managed for known in (before, after)):  # else none of it counts
                 changed.update(dict.fromkeys(differing))
             yield key, had, has
 
@@ -129,11 +130,7 @@ class KeptEndpoints:
 
     def any_at(self, address: bytes) -> bool:
         """Whether an endpoint in a kept slice has an address, as of the last ``pop_changed``."""
-        for key in self._keys.of(address):
-            known = self._slices.get(key)  # it may be gone since
-            if known is not None and self.is_kept(known):
-                return True
-        return False
+        return any(map(self.is_kept, self._slices_at(address)))
 
     def is_kept(self, known: EndpointSlice) -> bool:
         """Whether Kubernetes' own controller keeps a slice."""
@@ -149,7 +146,8 @@ class KeptEndpoints:
 
     def kept_at(self, address: bytes) -> list[EndpointHolder]:
         """Return the kept endpoints that have an address, the first of which decides."""
-        holders = [found for found in self._at(address) if self._obstacle(found, address) is None]
+        slices = [known for known in self._slices_at(address) if self.is_kept(known)]
+        holders = [found for found in _holders(slices, address) if self._obstacle(found, address) is None]
         return sorted(holders, key=attrgetter("rank")) if len(holders) > 1 else holders
 
     def addresses_of(self, found: EndpointHolder) -> tuple[bytes, ...]:
@@ -184,15 +182,14 @@ class KeptEndpoints:
 
     def overlooked(self, address: bytes) -> str:
         """Say which endpoint has an address and is not kept, and what would make it count; empty if there is none."""
-        for found in sorted(self._at(address), key=attrgetter("rank")):
-            if (obstacle := self._obstacle(found, address)) is not None:
+        for found in sorted(_holders(self._slices_at(address), address), key=attrgetter("rank")):
+            obstacle = self._obstacle_of_slice(found.slice) or self._obstacle(found, address)
+            if obstacle is not None:
                 return f"{found.slice.kind} {found.slice.namespace}/{found.slice.name} has it, but {obstacle}"
         return ""
 
     def _obstacle(self, found: EndpointHolder, address: bytes) -> str | None:
-        """Say why an endpoint does not count, None if it is kept."""
-        if (obstacle := self._obstacle_of_slice(found.slice)) is not None:
-            return obstacle
+        """Say why an endpoint of a kept slice does not count, None if it does."""
         pod = None if found.pod is None else self._pods.get(found.pod)
         if pod is not None and not self._has_address(pod, address):
             return f"its pod {pod.key} does not have the address"
@@ -212,19 +209,25 @@ class KeptEndpoints:
                 f"does not locate clients: Service {service.key} has no selector, so anybody may write such endpoints; "
                 "give the Service a selector, or topodns a --subnet around the address"
             )
+        if known.deleting:
+            return "does not locate clients: the slice has been deleted, and waits for its finalizers"
         if not known.managed:
             return f"does not locate clients without the label {MANAGED_BY}: {SLICE_CONTROLLER}"
         return None
 
-    def _at(self, address: bytes) -> list[EndpointHolder]:
-        """Return all endpoints that have an address, as of the last ``pop_changed``, in no order."""
+    def _slices_at(self, address: bytes) -> Iterator[EndpointSlice]:
+        """Yield the slices with an endpoint at an address, as of the last ``pop_changed``."""
         slices = (self._slices.get(key) for key in self._keys.of(address))  # one may be gone since
-        return [
-            EndpointHolder(known, endpoint, position)
-            for known in slices
-            if known is not None
-            for position, endpoint in enumerate(with_address(known.endpoints, address))
-        ]
+        return (known for known in slices if known is not None)
+
+
+def _holders(slices: Iterable[EndpointSlice], address: bytes) -> list[EndpointHolder]:
+    """Return the endpoints in some slices that have an address, in no order."""
+    return [
+        EndpointHolder(known, endpoint, position)
+        for known in slices
+        for position, endpoint in enumerate(with_address(known.endpoints, address))
+    ]
 
 
 def _pods(known: EndpointSlice) -> Iterable[str]:

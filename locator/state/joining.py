@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from msgspec.structs import replace
 
 from locator.endpoints import EndpointRows, Endpoints, all_ready, any_terminating
-from locator.model import Endpoint, EndpointSlice, Hints
+from locator.model import Endpoint, EndpointSlice, Hints, Port
 
 
 def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> tuple[Endpoint, ...]:
@@ -20,6 +20,7 @@ def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> 
     if ready and len(slices) == 1 and are_joined(slices[0].endpoints):
         return tuple(slices[0].endpoints)
     joined: dict[object, Endpoint] = {}
+    joined_ports: dict[tuple[int, int], tuple[Port, ...]] = {}  # of two lists by identity: slices share theirs
     identities = EndpointIdentities()
     for endpoints in living_endpoints(slices):
         if not ready and all_ready(endpoints):
@@ -32,10 +33,13 @@ def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> 
             if other is None:
                 joined[key] = endpoint
             else:
+                both = id(other.ports), id(endpoint.ports)
+                if (ports := joined_ports.get(both)) is None:
+                    ports = joined_ports[both] = tuple(dict.fromkeys((*other.ports, *endpoint.ports)))
                 joined[key] = replace(
                     other,
                     addresses=tuple(dict.fromkeys((*other.addresses, *endpoint.addresses))),
-                    ports=tuple(dict.fromkeys((*other.ports, *endpoint.ports))),
+                    ports=ports,
                     hints=_joined_hints(other.hints, endpoint.hints),
                 )
     return tuple(joined.values())

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
-from locator.model import Finding, Service, ServicePolicy
+from locator.model import Finding, Service, ServicePolicy, and_more
 from locator.printable import quoted
 from locator.topology.annotations import health_check, trimmed
 from locator.topology.constraints import (
@@ -37,6 +37,8 @@ from locator.topology.constraints import (
     min_endpoints,
 )
 from locator.topology.hints import OPT_IN_LABELS, asks_for_hints
+
+MAX_UNKNOWN = 8  # annotations and labels of one Service that findings name: it may have ten thousand
 
 
 def counts(service: Service) -> bool:
@@ -102,14 +104,20 @@ def _unknown_values(service: Service) -> Iterator[Finding]:
 
 
 def _unknown_names(service: Service) -> Iterator[Finding]:
-    """Yield a finding for each annotation and label that begins as those of topodns do, and is none of them."""
-    annotations = ((name, "annotation") for name in service.annotations if name not in ANNOTATIONS)
-    labels = ((name, "label") for name in own_labels(service) if name not in OPT_IN_LABELS)
-    for name, kind in (*annotations, *labels):
+    """Yield a finding for each annotation and label that begins as those of topodns do, and is none of them.
+
+    The last one of MAX_UNKNOWN counts those that are left out.
+    """
+    unknown = [(name, "annotation") for name in service.annotations if name not in ANNOTATIONS]
+    unknown += [(name, "label") for name in own_labels(service) if name not in OPT_IN_LABELS]
+    for number, (name, kind) in enumerate(unknown[:MAX_UNKNOWN], 1):
         (nearest,) = difflib.get_close_matches(name, (*ANNOTATIONS, OPT_IN_LABELS[0]), 1, 0.0)
         meant = "label" if nearest in OPT_IN_LABELS else "annotation"
         expected = nearest if meant == kind else f"the {meant} {nearest}"
-        yield ClusterCode.UnknownAnnotation.about(service, f"metadata.{kind}s[{name}]", f"unknown {kind}", expected)
+        more = and_more(len(unknown) - number + 1) if number == MAX_UNKNOWN else ""
+        yield ClusterCode.UnknownAnnotation.about(
+            service, f"metadata.{kind}s[{name}]", f"unknown {kind}{more}", expected
+        )
 
 
 def _constraint_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
