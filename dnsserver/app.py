@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dnsserver.http.console.console import Console
-    from dnsserver.net.ingress_hosts import IngressHosts
     from dnsserver.net.native import Repeated
-    from dnsserver.net.upstream import Upstream
+    from dnsserver.net.outside.ingress_hosts import IngressHosts
+    from dnsserver.net.outside.upstream import Upstream
     from locator.cluster.api_client import ApiClient
 
 log = logging.getLogger("topodns")
@@ -121,7 +121,7 @@ class _Server:
         self._hosts: IngressHosts | None = None
         joined = self._clusters.joined
         if joined is not None and self._upstream is not None and settings.federation:
-            from dnsserver.net.ingress_hosts import IngressHosts
+            from dnsserver.net.outside.ingress_hosts import IngressHosts
 
             self._hosts = IngressHosts(_upstream(settings, Counts()), joined.resolve)
             joined.resolve_by(self._hosts.want)
@@ -195,10 +195,11 @@ class _Server:
         log.error("a decision could not be told", exc_info=error)
 
     def _check(self) -> None:
-        """Check what changes with time alone: whether answers are stale, and which forwarders to warn about."""
+        """Check what changes with time alone: whether answers are stale, and what to warn about."""
         self._responder.mark_stale(self._clusters.source.stale(self._settings.stale_after))
         self._clusters.check_ages()
         warn_about_forwarders(self._counts, trio.current_time())
+        warn_about_lookups(self._counts, trio.current_time())
 
 
 async def collect_garbage() -> None:
@@ -317,8 +318,20 @@ def warn_about_forwarders(counts: Counts, now: float) -> None:
         )
 
 
+def warn_about_lookups(counts: Counts, now: float) -> None:
+    """Log the namespaces whose look-ups at the upstream were refused."""
+    for namespace in counts.refused_lookups.due(now):
+        if namespace:  # explanations tell whoever asks for them
+            log.warning(
+                "queries about ExternalName Services of namespace %s were refused: its look-ups at the upstream use up "
+                "the share of a namespace; other namespaces are answered. Mend or delete those of its Services whose "
+                "externalName is never answered, or only slowly",
+                namespace,
+            )
+
+
 def _upstream(settings: Settings, counts: Counts) -> Upstream:
-    from dnsserver.net.upstream import Upstream
+    from dnsserver.net.outside.upstream import Upstream
 
     return Upstream(upstream_of(settings), counts)
 

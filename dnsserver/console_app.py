@@ -51,7 +51,7 @@ class _Console:
         honors = settings.traffic_distribution == HONOR
         find_all = None
         if authority.has_upstream:
-            from dnsserver.net.upstream import Upstream  # imports dnspython
+            from dnsserver.net.outside.upstream import Upstream  # imports dnspython
 
             find_all = Upstream(upstream_of(settings), counts).find_all
         inspected = Inspected(

@@ -123,7 +123,7 @@ def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:
         return settings.upstream
     if not in_pod():
         return ()
-    from dnsserver.net import upstream  # imports dnspython, which nothing else here needs
+    from dnsserver.net.outside import upstream  # imports dnspython, which nothing else here needs
 
     try:
         return upstream.servers_in(RESOLV_CONF)

@@ -42,7 +42,7 @@ from dnsserver.inspection.pages.node import node_page
 from dnsserver.inspection.pages.window import MAX_SLOTS, Key, Window
 from dnsserver.inspection.steps import STEP, Steps
 from dnsserver.metrics.counters import Counts
-from dnsserver.net.upstream import Upstream
+from dnsserver.net.outside.upstream import Upstream
 from locator import model
 from tests.api_client import Answered, Events, request
 from tests.api_objects import (

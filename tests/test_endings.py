@@ -182,7 +182,7 @@ def test_output_that_is_no_text(tmp_path: Path, encoding: str, output: str) -> N
     assert "-\\udcff.yaml" in ended.stdout
 
 
-HEAVY = {"anyio", "argcomplete", "asyncio", "cachetools", "dns", "dnslib", "hypercorn", "kubernetes",
+HEAVY = {"anyio", "argcomplete", "asyncio", "dns", "dnslib", "hypercorn", "kubernetes",
          "prometheus_client", "rich", "starlette", "trio", "urllib3", "yaml"}  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def test_composition_points_one_way(name: str) -> None:
     [("dnslib", {"dnsserver.message"}), ("prometheus_client", {"dnsserver.metrics", "dnsserver.http"}),
      ("kubernetes", {"locator.cluster.api_client", "locator.cluster.credentials"}),
      ("yaml", {"dnsserver.cli", "locator.api.yaml_text"}),
-     ("dns", {"dnsserver.message.sections", "dnsserver.net.asking", "dnsserver.net.upstream"}),
+     ("dns", {"dnsserver.message.sections", "dnsserver.net.asking", "dnsserver.net.outside.upstream"}),
      ("cryptography", {"locator.cluster.certificates.issuing"}),
      ("h11", {"locator.cluster.leading.probe"}),
      ("jinja2", {"dnsserver.http.console.rendering"})],

@@ -267,8 +267,8 @@ def _resolved(settings: Settings, clusters: ClusterSet, now: int) -> Snapshot:
     import trio
 
     from dnsserver.metrics.counters import Counts
-    from dnsserver.net import ingress_hosts
-    from dnsserver.net.upstream import Upstream
+    from dnsserver.net.outside import ingress_hosts
+    from dnsserver.net.outside.upstream import Upstream
 
     clusters.resolve(trio.run(ingress_hosts.resolved_once, Upstream(servers, Counts()), clusters.hosts))
     return clusters.publish(now)

@@ -20,13 +20,13 @@ from trio.lowlevel import wait_readable
 from dnsserver.message.wire import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import GONE, WRITE_SIZE, Connection, Connections
-from dnsserver.net.pending import PendingReplies, ReplyRoute
+from dnsserver.net.outside.pending import PendingReplies, ReplyRoute
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
 
 if TYPE_CHECKING:  # imports dnspython, which a server without an upstream does not need
-    from dnsserver.net.upstream import Upstream
+    from dnsserver.net.outside.upstream import Upstream
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from trio.lowlevel import checkpoint, wait_readable
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.mmsg import BATCH, Datagrams, enlarge, is_wildcard, tell_destinations
-from dnsserver.net.pending import PendingReplies, ReplyRoute
+from dnsserver.net.outside.pending import PendingReplies, ReplyRoute
 from dnsserver.responder.responder import Responder
 from locator.ip import plain_address
 
 if TYPE_CHECKING:
     from dnsserver.net.native import Repeated
-    from dnsserver.net.upstream import Upstream  # imports dnspython, which a server without an upstream does not need
+    from dnsserver.net.outside.upstream import Upstream  # imports dnspython, which not every server needs
 
 log = logging.getLogger(__name__)
 

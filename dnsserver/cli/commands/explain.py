@@ -134,7 +134,7 @@ def _looked_up(explained: Callable[..., Explanation], qtype: int, settings: Sett
 
     from dnsserver.from_settings import upstream_of
     from dnsserver.metrics.counters import Counts
-    from dnsserver.net.upstream import Upstream
+    from dnsserver.net.outside.upstream import Upstream
 
     async def compute(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
         return explained(outside=outside)

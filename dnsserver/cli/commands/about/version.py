@@ -14,7 +14,7 @@ from dnsserver.cli.parser import Example, Parser
 EXAMPLES = (Example("What a bug report should name:", "topodns version"),)
 STATUSES = PRINTING_STATUSES
 LIBRARIES = (
-    *("dnslib", "trio", "kubernetes", "msgspec", "cachetools", "cryptography"),
+    *("dnslib", "trio", "kubernetes", "msgspec", "cryptography"),
     *("PyYAML", "hypercorn", "starlette", "Jinja2", "prometheus-client"),
 )
 

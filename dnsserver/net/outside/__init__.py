@@ -1,0 +1,1 @@
+"""Names outside the zones, which an upstream resolves."""
