@@ -201,10 +201,11 @@ class _Server:
         log.error("a decision could not be told", exc_info=error)
 
     def _check(self) -> None:
-        """Check what changes with time alone: whether answers are stale, and which forwarders to warn about."""
+        """Check what changes with time alone: whether answers are stale, and what to warn about."""
         self._responder.mark_stale(self._clusters.source.stale(self._settings.stale_after))
         self._clusters.check_ages()
         warn_about_forwarders(self._counts, trio.current_time())
+        warn_about_lookups(self._counts, trio.current_time())
 
 
 async def collect_garbage() -> None:
@@ -321,6 +322,18 @@ def warn_about_forwarders(counts: Counts, now: float) -> None:
             source,
             128 if ":" in source else 32,
         )
+
+
+def warn_about_lookups(counts: Counts, now: float) -> None:
+    """Log the namespaces whose look-ups at the upstream were refused."""
+    for namespace in counts.refused_lookups.due(now):
+        if namespace:  # explanations tell whoever asks for them
+            log.warning(
+                "queries about ExternalName Services of namespace %s were refused: its look-ups at the upstream use up "
+                "the share of a namespace; other namespaces are answered. Mend or delete those of its Services whose "
+                "externalName is never answered, or only slowly",
+                namespace,
+            )
 
 
 def _upstream(settings: Settings, counts: Counts) -> Upstream:

@@ -22,6 +22,26 @@ class Network(NamedTuple):
         return self.length == 8 * len(self.address)
 
 
+# Where no load balancer is that clients reach: this machine, its link, many hosts at once, nobody, and the metadata
+# services of clouds, which tell secrets to whoever asks from inside (AWS, Azure, Alibaba; the others are link-local).
+NO_BALANCERS = tuple(
+    Network(block.network_address.packed, block.prefixlen)
+    for block in map(
+        ipaddress.ip_network,
+        (
+            *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "168.63.129.16", "100.100.100.200"),
+            *("::/96", "fe80::/10", "ff00::/8", "fd00:ec2::/32"),
+            *("64:ff9b::7f00:0/104", "64:ff9b::a9fe:0/112"),  # 127.0.0.0/8 and 169.254.0.0/16 through NAT64 (RFC 6052)
+        ),
+    )
+)
+
+
+def may_be_balancer(address: bytes) -> bool:
+    """Whether a load balancer can have an address, so that it may be probed."""
+    return not any(is_within(host_network(address), block) for block in NO_BALANCERS)
+
+
 def host_network(address: bytes) -> Network:
     """Return the network that is a single address."""
     return Network(address, 8 * len(address))

@@ -196,6 +196,7 @@ class Service(Namespaced, frozen=True, gc=False):
     where that is absent, of ``service.kubernetes.io/topology-mode``.
     ``selects_pods``: Kubernetes' own controller keeps its EndpointSlices, by the Service's selector.
     ``created`` is RFC 3339 text. ``ingress`` has the addresses and host names (in lower case) of its load balancer.
+    ``health_check_port`` is ``spec.healthCheckNodePort``, 0 if there is none.
     """
 
     headless: bool = False
@@ -207,6 +208,7 @@ class Service(Namespaced, frozen=True, gc=False):
     topology_mode: str = ""
     created: str = ""
     ingress: tuple[str, ...] = ()
+    health_check_port: int = 0
     alias: str | None = None
     publishes_unready: bool = False
     selects_pods: bool = False

@@ -112,6 +112,7 @@ HEALTH: Sequence[tuple[str, bool]] = (
     ("http:80", False),
     ("http:/", False),
     ("http:65536/", False),
+    ("http:80/" + "a" * 1000, False),
     ("http:80/a b", False),
     ("http:80/a\nb", False),
     ("http:80/ä", False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from locator.api.decoding import RESOURCES, decode_untrusted
@@ -13,9 +14,15 @@ HEALTH = "topodns.io/health"
 
 
 def balanced(
-    name: str, addresses: Sequence[str], check: str | None = "tcp", *, where: str = "shop", ports: Sequence[Port] = MAIN
-) -> Item:
-    """Return a Service with the annotation *check*, and IP addresses or host names in its status."""
+    name: str, addresses: Sequence[str], check: str | None = "tcp", *, where: str = "shop",
+    ports: Sequence[Port] | None = None,
+) -> Item:  # fmt: skip
+    """Return a Service with the annotation *check*, and IP addresses or host names in its status.
+
+    By default it has the port that is to be checked.
+    """
+    if ports is None:
+        ports = [*MAIN, *(("checked", int(number), "TCP") for number in re.findall(r":(\d+)", check or "")[:1])]
     annotations = {} if check is None else {HEALTH: check}
     made = service(name, where=where, cluster_ips=(), ports=ports, annotations=annotations, type="LoadBalancer")
     return {**made, "status": status_of(addresses)}

@@ -37,10 +37,10 @@ class Held:
 
     seconds = 1e9
 
-    def answer_at_once(self, target: str, _: int) -> UpstreamAnswer | None:
+    def answer_at_once(self, target: str, _: int, __: str) -> UpstreamAnswer | None:
         return self._records(target) if self._event(target).is_set() else None
 
-    async def find(self, target: str, _: int, *, deadline: float) -> UpstreamAnswer:
+    async def find(self, target: str, _: int, __: str, *, deadline: float) -> UpstreamAnswer:
         self.asked += 1
         self.waiting.append(target)
         try:

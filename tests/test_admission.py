@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from locator.api.decoding import RESOURCES, decode_untrusted
+from locator.endpoints import Port
 from locator.model import Finding, Service
+from locator.topology.annotations import health_check
 from locator.topology.constraint_findings import service_findings
 from locator.topology.constraints import HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, declarations_of
 from tests import annotation_values, kustomize
@@ -61,8 +64,15 @@ def refusal_of_new(plane: ControlPlane, new: Item) -> str | None:
 
 
 def reported(new: Item) -> Finding | None:
-    """Return the first finding of ``check`` that the policy refuses, too."""
+    """Return the first finding of ``check`` that the policy refuses, too.
+
+    The policy does not look at the ports of a Service, which may be added later: it is judged as if it had what it asks
+    to be probed.
+    """
     decoded = decode_untrusted(RESOURCES[Service], json.dumps(new).encode()).built
+    assert isinstance(decoded, Service)
+    check = health_check(decoded.annotations.get(HEALTH, ""))
+    decoded = replace(decoded, ports=(Port("", (check and check.port) or 80),))
     found = service_findings(decoded, declarations_of(decoded))
     return next((finding for finding in found if finding.code in REFUSED), None)
 
@@ -203,9 +213,10 @@ LONG: Sequence[tuple[str, str, bool]] = (
     (MIN_ENDPOINTS, "9" * LIMIT, False),
     (MIN_ENDPOINTS, f"{' ' * (LIMIT - 1)}1", True),
     (MIN_ENDPOINTS, '"' * LIMIT, False),
-    (HEALTH, f"http:80/{'a' * (LIMIT - 8)}", True),
-    (HEALTH, f"http:80/{'/:' * (LIMIT // 2 - 4)}", True),
-    (HEALTH, f"http:80/{'a' * (LIMIT - 9)}é", False),
+    (HEALTH, f"http:80/{'a' * (LIMIT - 8)}", False),
+    (HEALTH, f"http:80/{'/:' * (LIMIT // 2 - 4)}", False),
+    (HEALTH, f"{' ' * (LIMIT - 1008)}http:80/{'a' * 999}", True),
+    (HEALTH, f"http:80/{'a' * 998}é", False),
     (HEALTH, "tcp:" * (LIMIT // 4), False),
 )
 

@@ -138,6 +138,9 @@ INVALID = [
         [("UnknownAnnotation", WARNING, WEB, "metadata.annotations[topodns.io/federated]", "true or false")]),
     Row("health", [*HEALTHY, *web(annotations={"topodns.io/health": "ping"})],
         [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]", "'ping' counts as none")]),
+    Row("health-at-another-port", [*HEALTHY, *web(annotations={"topodns.io/health": "http:10250/pods"})],
+        [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]",
+          "10250 is none of the Service's own TCP ports, expected PORT to be one of 80")]),
     Row("min-endpoints", [*HEALTHY, *web(keys=f"{ZONE},*", least="0")],
         [("InvalidMinEndpoints", WARNING, WEB, f"metadata.annotations[{MIN_ENDPOINTS}]", "'0' counts as 1")]),
 ]  # fmt: skip

@@ -776,7 +776,7 @@ class SilentUpstream(Upstream):
         super().__init__((), Counts())
         self.asked, self._number = trio.Event(), number
 
-    async def find(self, target: str, qtype: int, *, deadline: float = inf) -> UpstreamAnswer:
+    async def find(self, target: str, qtype: int, namespace: str, *, deadline: float = inf) -> UpstreamAnswer:
         self._number -= 1
         if not self._number:
             self.asked.set()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from locator.endpoints import Port
 from locator.model import Endpoint, Hints, Service
 from locator.topology.constraint_findings import service_findings
 from locator.topology.constraints import (
@@ -144,11 +145,41 @@ def test_min_endpoints(text: str, number: int | None) -> None:
     assert bool(reported) == (number is None)
 
 
-@pytest.mark.parametrize(("text", "valid"), annotation_values.HEALTH, ids=repr)
+@pytest.mark.parametrize(("text", "valid"), annotation_values.HEALTH, ids=lambda value: repr(value)[:40])
 def test_health(text: str, valid: bool) -> None:
     """``tcp``, ``tcp:PORT`` or ``http:PORT/PATH``; any other value counts as none and is a finding."""
-    found = [(finding.code, finding.field) for finding in service_findings(service(annotations={HEALTH: text}), ())]
+    asked = service(annotations={HEALTH: text}, ports=tuple(Port("", number) for number in (1, 80, 8080, 65535)))
+    found = [(finding.code, finding.field) for finding in service_findings(asked, ())]
     assert found == ([] if valid else [("InvalidHealth", f"metadata.annotations[{HEALTH}]")])
+
+
+DNS, WEB, SECOND = Port("dns", 53, "udp"), Port("", 80), Port("", 443)
+NODES_OWN = "'http:10250/pods' counts as none: 10250 is none of the Service's own TCP ports"
+
+
+@pytest.mark.parametrize(
+    ("text", "of_service", "expected"),
+    [
+        ("tcp", {"ports": (DNS, WEB)}, []),
+        ("tcp:443", {"ports": (WEB, SECOND)}, []),
+        ("http:30123/healthz", {"ports": (WEB,), "health_check_port": 30123}, []),
+        ("tcp", {"ports": (DNS,)}, [("'tcp' counts as none: the Service has no TCP port", "a TCP port in spec.ports")]),
+        ("tcp", {}, [("'tcp' counts as none: the Service has no TCP port", "a TCP port in spec.ports")]),
+        ("tcp:53", {"ports": (DNS, WEB)},
+         [("'tcp:53' counts as none: 53 is none of the Service's own TCP ports", "PORT to be one of 80")]),
+        ("http:10250/pods", {"ports": (WEB, SECOND)}, [(NODES_OWN, "PORT to be one of 80, 443")]),
+        ("http:10250/pods", {"ports": (WEB,), "health_check_port": 30123},
+         [(NODES_OWN, "PORT to be one of 80, 30123")]),
+        ("tcp", {"ports": (WEB,), "ingress": ("192.0.2.1", "169.254.169.254", "lb.example")},
+         [("169.254.169.254 is not probed", "an address of a load balancer")]),
+    ],
+)  # fmt: skip
+def test_what_is_not_probed_is_said(text: str, of_service: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    """A port that is none of the Service's own is somebody else's; so is an address such as that of metadata."""
+    found = list(service_findings(service(annotations={HEALTH: text}, **of_service), ()))
+    assert [(finding.code, finding.message, finding.expected) for finding in found] == [
+        ("InvalidHealth", *row) for row in expected
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +191,8 @@ def test_health(text: str, valid: bool) -> None:
         (service(annotations={"topodns.io/toplogy-keys": ZONE}), "UnknownAnnotation",
          "metadata.annotations[topodns.io/toplogy-keys]"),
         (service(ZONE), None, None),
-        (service(ZONE, annotations={MIN_ENDPOINTS: "2", HEALTH: "tcp", FEDERATED: "true"}), None, None),
+        (service(ZONE, annotations={MIN_ENDPOINTS: "2", HEALTH: "tcp", FEDERATED: "true"},
+                 ports=(WEB,)), None, None),
     ],
     ids=["invalid-annotation", "invalid-field", "without-effect", "unknown-annotation", "nothing", "all-annotations"],
 )  # fmt: skip

@@ -134,7 +134,9 @@ def test_the_life_of_a_servicehealth(plane: ControlPlane, probe: Probe, balancer
     assert metrics['topodns_servicehealth_writes_total{result="done",verb="patch"}'] >= 1
     one.start()
     until_said(plane, "web", {"127.0.1.1": ""})
-    plane.api.patch(item, {"metadata": {"annotations": {HEALTH: f"http:{two.port}/healthz"}}})
+    other = balanced("web", [], f"http:{two.port}/healthz", where=SPACE)
+    annotations, ports = other["metadata"]["annotations"], other["spec"]["ports"]
+    plane.api.patch(item, {"metadata": {"annotations": annotations}, "spec": {"ports": ports}})
     plane.api.patch_status(item, status_of(["127.0.1.2"]))
     until_said(plane, "web", {"127.0.1.2": ""})
     two.status = 503

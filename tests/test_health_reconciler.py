@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
@@ -26,10 +27,14 @@ from locator.health.targets import Target, targets_of
 from locator.health.votes import VOTE_SECONDS
 from locator.model import Service, ServiceHealth
 from tests.api_objects import Port
-from tests.balanced_services import balanced_record
+from tests.balanced_services import HEALTH, balanced_record
 
 ONE, TWO = "192.0.2.1", "192.0.2.2"
 REFUSED = "connection refused"
+NO_BALANCERS = (
+    *("127.0.0.1", "0.0.0.0", "169.254.169.254", "224.0.0.1", "255.255.255.255", "168.63.129.16", "100.100.100.200"),
+    *("::1", "::", "fe80::1", "ff02::1", "fd00:ec2::254", "::ffff:127.0.0.1", "64:ff9b::a9fe:a9f0", "64:ff9b::7f00:1"),
+)
 
 
 # -- when an address changes
@@ -82,11 +87,15 @@ def test_the_message_is_the_latest_reason() -> None:
         pytest.param("tcp", [ONE], [("dns", 53, "UDP"), ("x", 54, "TCP"), ("y", 55, "TCP")], [(ONE, 54, None)],
                      id="the first TCP port"),
         pytest.param("tcp", [ONE], [("dns", 53, "UDP")], [], id="no TCP port"),
-        pytest.param("tcp:8443", [ONE], [("dns", 53, "UDP")], [(ONE, 8443, None)], id="a port of its own"),
-        pytest.param("http:8080/", [ONE], [("a", 80, "TCP")], [(ONE, 8080, "/")], id="http"),
-        pytest.param("http:8080/healthz?deep=1", [ONE], [("a", 80, "TCP")], [(ONE, 8080, "/healthz?deep=1")],
+        pytest.param("tcp:8443", [ONE], [("dns", 53, "UDP"), ("a", 80, "TCP"), ("b", 8443, "TCP")], [(ONE, 8443, None)],
+                     id="another port of the Service"),
+        pytest.param("tcp:8443", [ONE], [("a", 80, "TCP")], [], id="a port of somebody else"),
+        pytest.param("http:10250/pods", [ONE], [], [], id="a port without any of its own"),
+        pytest.param("tcp:53", [ONE], [("dns", 53, "UDP"), ("a", 80, "TCP")], [], id="a UDP port"),
+        pytest.param("http:80/", [ONE], [("a", 80, "TCP")], [(ONE, 80, "/")], id="http"),
+        pytest.param("http:80/healthz?deep=1", [ONE], [("a", 80, "TCP")], [(ONE, 80, "/healthz?deep=1")],
                      id="path with query"),
-        pytest.param(" tcp:1 ", [ONE], [("a", 80, "TCP")], [(ONE, 1, None)], id="white space"),
+        pytest.param(" tcp:80 ", [ONE], [("a", 80, "TCP")], [(ONE, 80, None)], id="white space"),
         pytest.param("tcp:0", [ONE], [("a", 80, "TCP")], [], id="port 0"),
         pytest.param("tcp:65536", [ONE], [("a", 80, "TCP")], [], id="no port"),
         pytest.param("https:443/", [ONE], [("a", 80, "TCP")], [], id="https"),
@@ -95,6 +104,7 @@ def test_the_message_is_the_latest_reason() -> None:
         pytest.param("tcp", [], [("a", 80, "TCP")], [], id="no address"),
         pytest.param("tcp", ["LB.example.com", "2001:DB8::1"], [("a", 80, "TCP")],
                      [("lb.example.com", 80, None), ("2001:db8::1", 80, None)], id="host name and IPv6"),
+        pytest.param("tcp", [*NO_BALANCERS, ONE], [("a", 80, "TCP")], [(ONE, 80, None)], id="no address of a balancer"),
     ],
 )  # fmt: skip
 def test_what_is_probed(
@@ -103,6 +113,13 @@ def test_what_is_probed(
     """Each address of a load balancer, at the port and path of the annotation."""
     found = targets_of(balanced_record("web", addresses, check, ports=ports))
     assert [(target.address, target.port, target.path) for target in found] == expected
+
+
+def test_the_port_for_health_checks_is_the_services_own() -> None:
+    """``spec.healthCheckNodePort``, as with ``externalTrafficPolicy: Local``; but ``tcp`` alone does not mean it."""
+    own = replace(balanced_record("web", [ONE], "http:30123/healthz", ports=()), health_check_port=30123)
+    assert [(target.port, target.path) for target in targets_of(own)] == [(30123, "/healthz")]
+    assert not list(targets_of(replace(own, annotations={HEALTH: "tcp"})))
 
 
 # -- what is written

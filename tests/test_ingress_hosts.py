@@ -17,6 +17,7 @@ from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import AAAA, CNAME, A
 from dnsserver.net.ingress_hosts import STALE_SECONDS, IngressHosts
+from dnsserver.net.upstream import LOOKUP_SECONDS
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
 from tests.api_objects import endpoint, endpoint_slice, listed, namespace, node, service
@@ -32,23 +33,23 @@ NAME = "lb.example.com"
 class Servers:
     """Name servers that say what ``records`` holds by name and type; None: they do not answer.
 
-    ``remembers``: the upstream knows all that already.
+    ``remembers``: the upstream knows all that already. Names that begin with "slow" are never answered.
     """
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, int], tuple[Record, ...] | None] = {}
         self.asked, self.remembers = 0, False
 
-    def answer_at_once(self, target: str, qtype: int) -> UpstreamAnswer | None:
+    def answer_at_once(self, target: str, qtype: int, _: str) -> UpstreamAnswer | None:
         return self._said(target, qtype) if self.remembers else None
 
-    async def find(self, target: str, qtype: int) -> UpstreamAnswer:
+    async def find(self, target: str, qtype: int, _: str) -> UpstreamAnswer:
         self.asked += 1
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(LOOKUP_SECONDS if target.startswith("slow") else 0)
         return self._said(target, qtype)
 
     def _said(self, target: str, qtype: int) -> UpstreamAnswer:
-        records = self.records.get((target, qtype), ())
+        records = None if target.startswith("slow") else self.records.get((target, qtype), ())
         return FAILED if records is None else said(records)
 
 
@@ -85,7 +86,7 @@ def test_both_families_and_the_lowest_ttl_on_the_way() -> None:
     async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
         alias = Record(NAME, CNAME, 20, Host("real.example.com"))
         servers.records = {(NAME, A): (alias, address("192.0.2.1")), (NAME, AAAA): (address("2001:db8::1", 90),)}
-        hosts.want(frozenset({NAME}))
+        hosts.want({NAME: "shop"})
         await trio.sleep(0.5)
         assert seen == [{NAME: resolved("192.0.2.1", "2001:db8::1", v4=20, v6=90)}]
 
@@ -97,7 +98,7 @@ def test_what_is_remembered_is_taken_in_at_once() -> None:
 
     async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
         servers.records, servers.remembers = {(NAME, A): (address("192.0.2.1"),)}, True
-        hosts.want(frozenset({NAME}))
+        hosts.want({NAME: "shop"})
         await trio.sleep(5)
         assert (seen, servers.asked) == ([{NAME: resolved("192.0.2.1", v4=60)}], 0)
         servers.records, servers.remembers = {(NAME, A): (address("192.0.2.2"),)}, False
@@ -113,9 +114,9 @@ def test_nobody_is_asked_without_names() -> None:
     async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
         await trio.sleep(100)
         assert (servers.asked, seen) == (0, [])
-        hosts.want(frozenset({NAME}))
+        hosts.want({NAME: "shop"})
         await trio.sleep(5)
-        hosts.want(frozenset())
+        hosts.want({})
         await trio.sleep(2)
         asked = servers.asked
         await trio.sleep(100)
@@ -128,7 +129,7 @@ def test_a_ttl_that_runs_down_is_told_now_and_then() -> None:
     """Not each second, but often enough that nobody keeps an address for much longer than its TTL."""
 
     async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
-        hosts.want(frozenset({NAME}))
+        hosts.want({NAME: "shop"})
         for left in range(60, 0, -1):
             servers.records = {(NAME, A): (address("192.0.2.1", left),)}
             await trio.sleep(1)
@@ -147,7 +148,7 @@ def test_the_last_addresses_stay_while_nobody_answers(caplog: pytest.LogCaptureF
 
     async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
         servers.records = {(NAME, A): (address("192.0.2.1"),)}
-        hosts.want(frozenset({NAME}))
+        hosts.want({NAME: "shop"})
         await trio.sleep(3)
         servers.records = {(NAME, A): None, (NAME, AAAA): None}
         await trio.sleep(60)
@@ -175,7 +176,7 @@ def test_one_family_that_fails_does_not_freeze_the_other(caplog: pytest.LogCaptu
     async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
         for text in ("192.0.2.1", "192.0.2.2"):
             servers.records = {(NAME, A): (address(text),), (NAME, AAAA): None}
-            hosts.want(frozenset({NAME}))
+            hosts.want({NAME: "shop"})
             await trio.sleep(3)
             assert seen[-1] == {NAME: resolved(text, v4=60)}
         servers.records = {(NAME, A): (address("192.0.2.2"),), (NAME, AAAA): (address("2001:db8::1"),)}
@@ -196,12 +197,28 @@ def test_one_family_that_fails_does_not_freeze_the_other(caplog: pytest.LogCaptu
     ]
 
 
+def test_names_that_are_never_answered_hold_up_no_others() -> None:
+    """Hundreds of them in one namespace take a minute; what others have is followed all the while."""
+
+    async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
+        servers.records = {(NAME, A): (address("192.0.2.1"),)}
+        hosts.want({NAME: "shop"} | {f"slow{number}.example.com": "evil" for number in range(300)})
+        await trio.sleep(2.5)
+        assert seen[-1] == {NAME: resolved("192.0.2.1", v4=60)}
+        for number in range(2, 6):
+            servers.records = {(NAME, A): (address(f"192.0.2.{number}"),)}
+            await trio.sleep(5)
+            assert seen[-1] == {NAME: resolved(f"192.0.2.{number}", v4=60)}
+
+    run(main)
+
+
 def test_a_name_that_is_gone() -> None:
     """An answer without addresses is an answer: they go at once."""
 
     async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
         servers.records = {(NAME, A): (address("192.0.2.1"),)}
-        hosts.want(frozenset({NAME}))
+        hosts.want({NAME: "shop"})
         await trio.sleep(3)
         servers.records = {}
         await trio.sleep(3)

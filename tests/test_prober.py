@@ -16,6 +16,7 @@ import pytest
 import trio
 import trio.testing
 
+from locator import ip
 from locator.cluster.leading import probe, prober
 from locator.cluster.leading.prober import FAILURE, SUCCESS, UNKNOWN, Prober
 from locator.health.targets import Target
@@ -88,9 +89,18 @@ def repeats(part: bytes) -> Handler:
     return handler
 
 
+NO_BALANCERS = ip.NO_BALANCERS
+
+
+@pytest.fixture(autouse=True)
+def balancers_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let load balancers have loopback addresses."""
+    monkeypatch.setattr(ip, "NO_BALANCERS", ())
+
+
 def probed(target: Target) -> str | None:
     async def main() -> str | None:
-        return await probe.failure_of(target, probe.Lookups(at_once=1))
+        return await probe.failure_of(target, probe.Lookups())
 
     return trio.run(main)
 
@@ -133,7 +143,7 @@ def test_what_a_probe_finds(monkeypatch: pytest.MonkeyPatch, handler: Handler, p
 
     async def main() -> str | None:
         async with listening(handler) as port:
-            return await probe.failure_of(Target("shop/web", "127.0.0.1", port, path), probe.Lookups(at_once=1))
+            return await probe.failure_of(Target("shop/web", "127.0.0.1", port, path), probe.Lookups())
 
     assert trio.run(main) == expected
 
@@ -170,7 +180,7 @@ def test_what_is_asked(address: str, host: bytes) -> None:
     async def main() -> str | None:
         async with listening(handler, "::1" if address == "::1" else "127.0.0.1") as port:
             ports.append(b"%d" % port)
-            return await probe.failure_of(Target("a/b", address, port, "/healthz?deep=1"), probe.Lookups(at_once=1))
+            return await probe.failure_of(Target("a/b", address, port, "/healthz?deep=1"), probe.Lookups())
 
     assert trio.run(main) == ""
     first, *headers = requests[0].split(b"\r\n")
@@ -190,7 +200,7 @@ def resolves_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 @pytest.mark.parametrize(
     ("addresses", "expected"),
     [(["127.0.0.1", "127.0.0.2", "127.0.0.3"], ""), (["127.0.0.1", "127.0.0.3"], "Connection refused"),
-     ([], "the host name has no address")],
+     ([], "the host name has no address that is probed")],
     ids=["one-of-them-answers", "none-answers", "no-address"],
 )  # fmt: skip
 def test_a_host_name_with_several_addresses(
@@ -201,9 +211,25 @@ def test_a_host_name_with_several_addresses(
     async def main() -> str | None:
         async with listening(closes, "127.0.0.2") as port:
             resolves_to(monkeypatch, *addresses)
-            return await probe.failure_of(Target("a/b", "lb.example", port), probe.Lookups(at_once=1))
+            return await probe.failure_of(Target("a/b", "lb.example", port), probe.Lookups())
 
     assert trio.run(main) == expected
+
+
+def test_a_host_name_that_leads_to_no_load_balancer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever owns the name chooses its addresses: the prober asks neither this machine nor a metadata service."""
+    monkeypatch.setattr(ip, "NO_BALANCERS", NO_BALANCERS)
+    reached = []
+
+    async def handler(stream: trio.SocketStream) -> None:
+        reached.append(await request_of(stream))
+
+    async def main() -> str | None:
+        async with listening(handler) as port:
+            resolves_to(monkeypatch, "127.0.0.1", "169.254.169.254")
+            return await probe.failure_of(Target("a/b", "lb.example", port, "/"), probe.Lookups())
+
+    assert (trio.run(main), reached) == ("the host name has no address that is probed", [])
 
 
 def test_a_host_name_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,13 +253,39 @@ def test_a_look_up_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPatch) -
     async def main() -> list[str | None]:
         async with listening(closes) as port:
             monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-            lookups = probe.Lookups(at_once=2)
+            lookups = probe.Lookups()
             targets = [Target("a/b", host, port) for host in ("hangs.example", "hangs.example", "works.example")]
             found = [await probe.failure_of(target, lookups) for target in targets]
             over.set()
             return found
 
     assert trio.run(main) == [SILENT, "the look-up of the host name hangs", ""]
+
+
+def test_look_ups_that_hang_leave_threads_to_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a thread for its name, nobody says that an address is unhealthy."""
+    monkeypatch.setattr(probe, "ANSWER_SECONDS", SHORT)
+    over, real = threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host: str, *rest: Any, **more: Any) -> Any:
+        if host.startswith("hangs"):
+            over.wait(PATIENCE)
+        return real("127.0.0.1", *rest, **more)
+
+    async def main() -> list[str | None]:
+        found: list[str | None] = []
+        async with listening(closes) as port:
+            monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+            lookups = probe.Lookups()
+            async with trio.open_nursery() as nursery:
+                for number in range(probe.LOOKUPS_EACH):
+                    nursery.start_soon(probe.failure_of, Target("evil/b", f"hangs{number}.example", port), lookups)
+            for service in ("evil/b", "good/b"):
+                found.append(await probe.failure_of(Target(service, "works.example", port), lookups))
+            over.set()
+        return found
+
+    assert trio.run(main) == [None, ""]
 
 
 @pytest.mark.parametrize(
@@ -266,6 +318,7 @@ class Found:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times: dict[str, list[float]] = {}
         self.hanging: set[str] = set()
+        self.of_evil: set[str] = set()
         self.fails: Callable[[str], str | None] = lambda address: ""
         self.results: Counter[str] = Counter()
         self.reported: list[tuple[str, str]] = []
@@ -284,6 +337,9 @@ class Found:
         finally:
             self.in_flight -= 1
 
+    def target(self, address: str) -> Target:
+        return Target("evil/web" if address in self.of_evil else "shop/web", address, 80)
+
     def over(self, seconds: float, *steps: Sequence[str]) -> None:
         """Probe the addresses of each step for so long."""
 
@@ -291,7 +347,7 @@ class Found:
             async with trio.open_nursery() as nursery:
                 one = Prober(nursery, lambda t, why: self.reported.append((t.address, why)), results=self.results)
                 for addresses in steps:
-                    one.follow(frozenset(Target("shop/web", address, 80) for address in addresses))
+                    one.follow(frozenset(map(self.target, addresses)))
                     await trio.sleep(seconds)
                 nursery.cancel_scope.cancel()
 
@@ -329,12 +385,19 @@ def test_one_that_hangs_delays_no_other(found: Found) -> None:
 
 
 def test_what_is_in_flight_is_bounded(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound the interval grows, for all alike."""
-    monkeypatch.setattr(prober, "IN_FLIGHT", 10)
+    """One namespace has at most half; beyond that its interval grows, for all its addresses alike."""
+    monkeypatch.setattr(prober, "IN_FLIGHT", 20)
     found.hanging = set(MANY[:100])  # 10 in 2 s: 20 s for all
     found.over(200, MANY[:100])
     assert found.most_in_flight == 10
     assert {len(times) for times in found.times.values()} <= {9, 10, 11}
+
+
+def test_no_namespace_delays_another(found: Found) -> None:
+    """Though five thousand of its addresses hang, those of others are probed every 5 s."""
+    found.hanging = found.of_evil = set(MANY[20:])
+    found.over(60, MANY)
+    assert {len(found.times[address]) for address in MANY[:20]} == {12}
 
 
 def test_what_is_followed(found: Found) -> None:

@@ -214,7 +214,7 @@ def test_a_host_name_counts_once_it_is_resolved() -> None:
     """Before, it is no entry; its addresses come with the TTL of their family."""
     clusters = ClustersInMemory(cluster(1, **PLAIN), {"west": cluster(2, balancer=HOST)}, {**FLAGS, **OFF})
     (member,) = clusters.snapshot().federated["shop/web"].members
-    assert (member.balancers, clusters.clusters.hosts) == ((), {"lb.example.com"})
+    assert (member.balancers, clusters.clusters.hosts) == ((), {"lb.example.com": "shop"})
     addresses = tuple(map(parse_address, ("203.0.113.7", "2001:db8::7")))
     clusters.clusters.resolve({"lb.example.com": ResolvedHost(addresses, {4: 30, 16: 60})})
     (member,) = clusters.snapshot().federated["shop/web"].members

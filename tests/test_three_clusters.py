@@ -17,7 +17,7 @@ import dns.message
 import pytest
 
 from tests import kustomize, topodns_process
-from tests.api_objects import REGION, Item, endpoint, endpoint_slice, namespace, node, service
+from tests.api_objects import MAIN, REGION, Item, endpoint, endpoint_slice, namespace, node, service
 from tests.balancers import Balancer
 from tests.in_memory import ClustersInMemory, ask_in_memory
 from tests.kube import ControlPlane, running_control_plane
@@ -52,7 +52,14 @@ def items_of(number: int, balancer: Balancer) -> dict[str, Item]:
     annotations = {**EXPORTED, "topodns.io/health": f"tcp:{balancer.port}"}
     return {
         "node": node(f"{SPACE}-1", {REGION: f"r{number}"}, cidrs=[f"10.7{number}.0.0/24"]),
-        "service": service("web", where=SPACE, cluster_ips=(), annotations=annotations, type="LoadBalancer"),
+        "service": service(
+            "web",
+            where=SPACE,
+            cluster_ips=(),
+            annotations=annotations,
+            type="LoadBalancer",
+            ports=[*MAIN, ("checked", balancer.port, "TCP")],
+        ),
         "slice": endpoint_slice("web", 1, [endpoint(f"10.7{number}.0.5", nodeName=f"{SPACE}-1")], where=SPACE),
     }
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,15 +36,17 @@ from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.exposition import Metrics
 from dnsserver.names import labels_of
-from dnsserver.net import udp, upstream
+from dnsserver.net import tcp, udp, upstream
 from dnsserver.net.upstream import NoServers, Upstream, servers_in
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.values import ListenAddress
 from locator.ip import parse_network
 from tests import commands_in_process, outside, topodns_process
+from tests.api_objects import external, listed
 from tests.clusters import OUT, OUT_2, WEB, WITH_ALIASES
 from tests.dns_queries import query
 from tests.in_memory import responder_of, settings_of, snapshot_of
+from tests.tcp_server import Peer
 from tests.this_machine import free_port, has_ipv6, lacking, needs_tool
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
@@ -52,6 +55,7 @@ SERVFAIL = dns.rcode.SERVFAIL
 LOCALHOST = bytes((127, 0, 0, 1))
 A, CNAME, SOA, MX, TXT, AAAA, ANY = 1, 5, 6, 15, 16, 28, 255
 TARGET = "example.org"
+SHOP, OTHER = "shop", "other"  # namespaces
 Rows = Sequence[str]
 Message = dns.message.Message
 Behaviour = Callable[["Elsewhere", Message, str], Awaitable[list[bytes]]]
@@ -93,11 +97,13 @@ class Elsewhere:
         return await self._behaviour(self, asked, proto)
 
 
-def sharing_a_port() -> tuple[socket.socket, socket.socket]:
-    """Return a datagram and a stream socket on one port, after some tries if needed."""
+def sharing_a_port(prepare: Callable[[socket.socket], None] | None = None) -> tuple[socket.socket, socket.socket]:
+    """Return a datagram and a stream socket on one port, after some tries if needed. *prepare* prepares the former."""
     while True:
         datagrams, streams = (socket.socket(socket.AF_INET, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM))
         streams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if prepare is not None:
+            prepare(datagrams)
         datagrams.bind(("127.0.0.1", 0))
         try:
             streams.bind(datagrams.getsockname())
@@ -221,8 +227,8 @@ def records_of(said: UpstreamAnswer) -> tuple[Record, ...] | None:
     return (*said.aliases, *plain)
 
 
-async def find(elsewhere: Upstream, target: str, qtype: int) -> tuple[Record, ...] | None:
-    return records_of(await elsewhere.find(target, qtype))
+async def find(elsewhere: Upstream, target: str, qtype: int, namespace: str = SHOP) -> tuple[Record, ...] | None:
+    return records_of(await elsewhere.find(target, qtype, namespace))
 
 
 def found_from(*behaviours: Behaviour, qtype: int = A) -> tuple[tuple[Record, ...] | None, float, Counts]:
@@ -354,7 +360,7 @@ def test_a_failure_says_what_failed(case: str) -> None:
 
     async def main() -> None:
         async with asking(FAILURES[case]) as (elsewhere, _, _):
-            answers.extend([await elsewhere.find(TARGET, A) for _ in range(2)])
+            answers.extend([await elsewhere.find(TARGET, A, SHOP) for _ in range(2)])
 
     run(main)
     for answer in answers:
@@ -383,7 +389,7 @@ def test_a_negative_answer_has_its_soa(case: str) -> None:
         async with asking(behaviour) as (elsewhere, _, _):
             for seconds in (0, 5):
                 await trio.sleep(seconds)
-                found = await elsewhere.find(TARGET, A)
+                found = await elsewhere.find(TARGET, A, SHOP)
                 assert found.rcode == rcode
                 assert [(record.name, record.rtype, record.ttl) for record in found.soa] == (
                     [] if ttl is None else [("", SOA, ttl - seconds)]
@@ -563,7 +569,7 @@ def test_memory_is_bounded() -> None:
             asked = range(256, 256 + upstream.MAX_REMEMBERED + 50)
             for qtype in asked:
                 await find(elsewhere, TARGET, qtype)
-            assert [qtype for qtype in asked if elsewhere.answer_at_once(TARGET, qtype)] == [
+            assert [qtype for qtype in asked if elsewhere.answer_at_once(TARGET, qtype, SHOP)] == [
                 *asked[-upstream.MAX_REMEMBERED :]
             ]
 
@@ -597,7 +603,7 @@ def test_who_joins_late_waits_no_longer_than_the_look_up() -> None:
 
     async def main() -> None:
         async with asking(silent) as (elsewhere, _, _), trio.open_nursery() as nursery:
-            nursery.start_soon(elsewhere.find, TARGET, A)
+            nursery.start_soon(elsewhere.find, TARGET, A, SHOP)
             await trio.sleep(1.5)
             began = trio.current_time()
             assert await find(elsewhere, TARGET, A) is None
@@ -661,35 +667,120 @@ async def later(seconds: float, begin: Callable[[], Awaitable[None]]) -> None:
     await begin()
 
 
-def test_too_many_look_ups_are_refused_at_once() -> None:
-    """At most 256 at a time, each with a socket; joining one is always possible."""
+# Shares
+
+
+async def slow_ones_never(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:
+    """Answer at once with an address, but never for a name that begins with "slow"."""
+    name = asked.question[0].name.to_text()
+    return [] if name.startswith("slow") else await says(f"{name} 60 IN A 192.0.2.1")(server, asked, proto)
+
+
+Asked = tuple[str, int, str]  # name, type, namespace
+SEVERAL_TYPES = (A, AAAA, SOA, MX, TXT, 33, 35, 64, 65)
+ATTACKS: dict[str, list[Asked]] = {
+    "many names": [(f"slow{n}.example.org", A, "evil") for n in range(400)],
+    "many types": [(f"slow{n}.example.org", qtype, "evil") for n in range(50) for qtype in SEVERAL_TYPES],
+    "one name": [("slow.example.org", A, "evil")] * 2000,
+    "many names that are remembered": [(f"n{n}.example.org", A, "evil") for n in range(400)],
+    "several namespaces": [(f"slow{n}.example.org", A, f"evil{n % 20}") for n in range(800)],
+    "a hundred namespaces": [(f"slow{n}.example.org", A, f"evil{n % 100}") for n in range(800)],
+    "names of others": [("slow.good.example.org", A, "evil"), *[(f"slow{n}", A, "evil") for n in range(300)]],
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=list(ATTACKS))
+def test_other_namespaces_are_answered_whatever_one_asks_for(attack: Sequence[Asked]) -> None:
+    """However many names of a namespace are never answered, those of another one are looked up at once."""
 
     async def main() -> None:
-        async with asking(silent) as (elsewhere, _, counts):
-            async with trio.open_nursery() as nursery:
-                for number in range(upstream.MAX_LOOKUPS):
-                    nursery.start_soon(elsewhere.find, f"n{number}.example.org", A)
-                await trio.testing.wait_all_tasks_blocked()
-                began = trio.current_time()
-                assert await find(elsewhere, TARGET, A) is None
-                assert trio.current_time() == began and counts.upstream == {"refused": 1}
-                assert elsewhere.answer_at_once("n0.example.org", A) is None
-                nursery.cancel_scope.cancel()
-            assert elsewhere.answer_at_once(TARGET, A) is None
+        async with asking(slow_ones_never) as (elsewhere, _, counts), trio.open_nursery() as nursery:
+
+            async def attacked() -> None:
+                while True:
+                    for asked in attack:
+                        nursery.start_soon(elsewhere.find, *asked)
+                    await trio.sleep(0.3)
+
+            nursery.start_soon(attacked)
+            await trio.sleep(1)
+            for number in range(30):
+                assert await find(elsewhere, f"x{number}.example.net", A, "good") is not None, number
+                await trio.sleep(0.05)
+            assert "good" not in counts.refused_lookups.numbers
+            nursery.cancel_scope.cancel()
 
     run(main)
 
 
-def test_too_many_who_wait_are_refused_at_once() -> None:
-    """At most 1,024 queries wait, for any look-up."""
+def test_the_share_of_a_namespace() -> None:
+    """16 look-ups at a time; others wait for half of the time, then they are refused, which is not remembered.
+
+    Nor is it that a look-up had no answer in what was left after the wait for its turn.
+    """
+    taken: dict[str, tuple[float, int]] = {}
 
     async def main() -> None:
-        async with asking(silent) as (elsewhere, _, counts), trio.open_nursery() as nursery:
-            for _ in range(upstream.MAX_WAITING):
-                nursery.start_soon(elsewhere.find, TARGET, A)
-            await trio.testing.wait_all_tasks_blocked()
-            assert await find(elsewhere, TARGET, A) is None
-            assert counts.upstream == {"refused": 1}
+        async with asking(slow_ones_never) as (elsewhere, (server,), counts):
+
+            async def look(name: str) -> None:
+                began, said = trio.current_time(), await elsewhere.find(name, A, SHOP)
+                assert said.failed and said.extended_error is not None
+                taken[name] = trio.current_time() - began, said.extended_error[0]
+                if said.extended_error[0] == 23:
+                    assert said.extended_error[1] == (
+                        "too many look-ups of namespace shop: at most 16 at a time, and 256 queries that wait"
+                    )
+
+            async with trio.open_nursery() as nursery:
+                for number in range(upstream.LOOKUPS_EACH):
+                    nursery.start_soon(look, f"slow{number}")
+                await trio.testing.wait_all_tasks_blocked(0.001)
+                nursery.start_soon(look, "slow16")
+                await trio.sleep(1)
+                nursery.start_soon(look, "slow17")  # its turn comes when the first ones end
+            assert taken.pop("slow16") == (pytest.approx(0.9, abs=0.05), 23)
+            assert len(taken) == 17
+            assert all(found == (pytest.approx(1.8, abs=0.05), 22) for found in taken.values())
+            assert counts.upstream == {"failed": 17, "refused": 1}
+            assert counts.refused_lookups.due(0) == [SHOP]
+            asked = [name for name, _ in server.asked]
+            for name, again in (("slow0", False), ("slow16", True), ("slow17", True)):
+                await elsewhere.find(name, A, SHOP)
+                assert ([other for other, _ in server.asked[len(asked) :]].count(name) > 0) == again, name
+
+    run(main)
+
+
+def test_what_another_namespace_asks_for_needs_no_turn_of_its_own() -> None:
+    """Whoever joins a look-up takes no place; and one that waits begins with the first namespace that has room."""
+
+    async def main() -> None:
+        async with asking(slow_ones_never) as (elsewhere, (server,), counts), trio.open_nursery() as nursery:
+            for namespace in ("evil", "good"):
+                for number in range(upstream.LOOKUPS_EACH):
+                    nursery.start_soon(elsewhere.find, f"slow{number}", A, namespace)
+                    await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(elsewhere.find, "waits", A, namespace)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                assert counts.upstream["answered"] == (2 if namespace == "good" else 0)
+            assert [name for name, _ in server.asked].count("waits") == 1
+            nursery.cancel_scope.cancel()
+
+    run(main)
+
+
+def test_no_namespace_displaces_the_answers_of_another() -> None:
+    """When the memory is full, whoever fills most of it loses the oldest answer."""
+
+    async def main() -> None:
+        async with asking(says(HERE)) as (elsewhere, _, _):
+            kept = [(f"n{number}.example.org", A) for number in range(100)]
+            for name, qtype in kept:
+                await find(elsewhere, name, qtype, OTHER)
+            for number in range(upstream.MAX_REMEMBERED + 50):
+                await find(elsewhere, f"m{number}.example.org", A)
+            assert all(elsewhere.answer_at_once(name, qtype, OTHER) for name, qtype in kept)
 
     run(main)
 
@@ -887,7 +978,7 @@ def test_those_of_the_command_take_as_long(
     """All but the first have what is left of the time; the first fails by itself, as for a query."""
     deadlines = []
 
-    async def found(_: Upstream, target: str, qtype: int, *, deadline: float = inf) -> UpstreamAnswer:
+    async def found(_: Upstream, target: str, qtype: int, __: str, *, deadline: float = inf) -> UpstreamAnswer:
         deadlines.append(deadline - trio.current_time())
         row = CHAIN_OUT_AGAIN[f"{target}."].split()
         return outside.said([outside.alias(target, row[-1].rstrip(".")) if row[3] == "CNAME" else address(row[-1])])
@@ -1004,6 +1095,72 @@ def test_a_fault_in_a_late_reply_is_stopped(caplog: pytest.LogCaptureFixture) ->
 
     run(main)
     assert "a fault" in caplog.text
+
+
+ALIASES = listed([
+    external(f"{name}{number}", f"{name}{number}.example.org", where=namespace)
+    for namespace, name in (("evil", "slow"), ("good", "x")) for number in range(150)
+])  # fmt: skip
+
+
+async def asked_by(proto: str, port: int, queries: Sequence[bytes]) -> list[Message]:
+    """Send queries all at once, over TCP on as many connections or "pipelined" on one; return the replies."""
+    if proto == "udp":
+        with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            await sock.connect(("127.0.0.1", port))
+            for asked in queries:
+                await sock.send(asked)
+            return [dns.message.from_wire(await sock.recv(2048)) for _ in queries]
+    parts = [queries] if proto == "pipelined" else [[asked] for asked in queries]
+    async with AsyncExitStack() as stack:
+        replies = []
+        peers = [Peer(await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))) for _ in parts]
+        for peer, part in zip(peers, parts, strict=True):
+            await peer.send(*part)
+        for peer, part in zip(peers, parts, strict=True):
+            replies += [dns.message.from_wire(await peer.read()) for _ in part]
+        return replies
+
+
+@pytest.mark.parametrize(("proto", "qtypes"), [("udp", (A, AAAA)), ("udp", (A, 33, 64, 65)), ("tcp", (A,)),
+                                               ("pipelined", (A, AAAA))])  # fmt: skip
+def test_what_is_refused_or_fails_is_servfail_and_others_are_answered(proto: str, qtypes: Sequence[int]) -> None:
+    """Never the CNAME alone, which looks whole; who asks about another namespace meanwhile gets the address."""
+    attack = [query(f"slow{n}.evil.svc.cluster.local", qtype) for qtype in qtypes for n in range(150 // len(qtypes))]
+    attacked: list[Message] = []
+
+    async def attacker(port: int) -> None:
+        attacked.extend(await asked_by(proto, port, attack))
+
+    async def main() -> None:
+        async with asking(slow_ones_never) as (elsewhere, _, counts):
+            responder = responder_of(ALIASES, {"upstream": "127.0.0.1"}, counts=counts)
+            async with serving_in_memory(responder, counts, elsewhere) as port, trio.open_nursery() as nursery:
+                nursery.start_soon(attacker, port)
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                began = trio.current_time()
+                replies = await asked_by(proto, port, [query(f"x{n}.good.svc.cluster.local") for n in range(12)])
+                assert not attacked and trio.current_time() - began < 1
+                assert [len(reply.answer) for reply in replies] == [2] * 12
+        assert {(reply.rcode(), len(reply.answer), len(reply.authority)) for reply in attacked} == {(SERVFAIL, 0, 0)}
+        assert len(attacked) == len(attack) and counts.upstream["refused"] > 100
+
+    run(main)
+
+
+@asynccontextmanager
+async def serving_in_memory(responder: Responder, counts: Counts, elsewhere: Upstream) -> AsyncIterator[int]:
+    """Serve over UDP and TCP; yield the port."""
+    datagrams, streams = sharing_a_port(prepare=partial(udp.prepare, wildcard=False))
+    streams.setblocking(False)
+    server = tcp.Server(responder, counts, elsewhere, limit=1000, idle=1e6, in_flight=1000)
+    with datagrams:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(udp.serve, datagrams, responder, counts, elsewhere)
+            await nursery.start(server.serve)
+            await nursery.start(server.listen, streams)
+            yield datagrams.getsockname()[1]
+            nursery.cancel_scope.cancel()
 
 
 # Real processes

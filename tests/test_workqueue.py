@@ -116,6 +116,17 @@ def test_what_is_put_off_comes_at_its_time() -> None:
     assert (queue.due(), taken(queue, 7.0)) == (None, ["a"])
 
 
+@pytest.mark.parametrize("urgent", [False, True])
+def test_each_namespace_gets_its_turn(urgent: bool) -> None:
+    """However many keys one has that came before; those of one namespace are in order."""
+    queue = WorkQueue()
+    for key in ("evil/1", "evil/2", "evil/3", "evil/4", "good/1", "good/2", "other/1"):
+        queue.add(key, urgent=urgent)
+    queue.discard("evil/3")
+    assert taken(queue, 0.0) == ["evil/1", "good/1", "other/1", "evil/2", "good/2", "evil/4"]
+    assert len(queue) == 0 and not queue.ready
+
+
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["add", "urgent", "take", "done", "retry", "wait"]), st.sampled_from("abc"))

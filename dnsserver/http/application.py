@@ -5,12 +5,12 @@ Computing the metrics costs as much as thousands of answers, so they are those o
 
 from __future__ import annotations
 
-import math
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import trio
+from cachetools import TTLCache
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -83,15 +83,14 @@ class _Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._kept: dict[str, tuple[float, bytes]] = {}  # until when, and the text, by content type
+        self._kept: TTLCache[str, bytes] = TTLCache(2, METRICS_SECONDS, timer=trio.current_time)  # by content type
 
     async def respond(self, request: Request) -> Response:
         """Return the metrics in the form that a client asks for; it does not choose anything else."""
         encode, content_type = choose_encoder(OPENMETRICS if OPENMETRICS in request.headers.get("accept", "") else "")
-        until, text = self._kept.get(content_type, (-math.inf, b""))
-        if trio.current_time() >= until:
-            text = encode(self._registry)
-            self._kept[content_type] = trio.current_time() + METRICS_SECONDS, text
+        text = self._kept.get(content_type)
+        if text is None:
+            text = self._kept[content_type] = encode(self._registry)
         return Response(text, media_type=content_type)
 
 

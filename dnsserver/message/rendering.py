@@ -38,7 +38,8 @@ class RenderedAnswer:
 
     - ``weight``: its approximate memory use in octets.
     - ``tally``: the number of its ``Tally``, under which it is counted.
-    - ``outside_target``: the name that the upstream must be asked for before there is a reply; None if there is none.
+    - ``outside_target``: the name that the upstream must be asked for before there is a reply, and the namespace for
+      which it is asked; None if there is none.
     """
 
     __slots__ = (
@@ -59,7 +60,7 @@ class RenderedAnswer:
         serial_at: int = 0,
         dependent: bool = False,
         error: tuple[int, str] | None = None,
-        outside_target: str | None = None,
+        outside_target: tuple[str, str] | None = None,
         tally: int = 0,
     ) -> None:
         self.flags = flags

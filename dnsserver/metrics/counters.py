@@ -191,6 +191,8 @@ class Counts:
         self.reloads: Counter[str] = Counter()
         self.programming = Durations(PROGRAMMING_BOUNDS)
         self.upstream: Counter[str] = Counter()
+        self.refused_lookups = SourceCounter()
+        """Queries that wanted more than the share of their namespace in look-ups at the upstream, by namespace."""
         self.connections = 0
         self.durations = Durations(DURATION_BOUNDS)
         self.before_reading: list[Callable[[], None]] = []

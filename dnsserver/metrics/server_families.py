@@ -69,7 +69,7 @@ REMEMBERED = Family(
 UPSTREAM_REQUESTS = Family(
     "topodns_upstream_requests",
     COUNTER,
-    "Queries that needed a name outside the zones, by result.",
+    "Queries that needed a name outside the zones, by result; refused: their namespace had used up its share.",
     {"result": ("remembered", "answered", "failed", "refused")},
 )
 SILENT = Family("topodns_silent", COUNTER, "Packets that got no reply.")

@@ -1,13 +1,14 @@
 """Resolves the host names of load balancers ahead of queries, so that answers to federated names need not wait.
 
 A name is asked for again when its TTL is over. While its addresses of a type cannot be resolved, the last ones stay for
-an hour.
+an hour. Names that are never answered hold up no others, and those of one namespace hold up none of another.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakValueDictionary
 
 import trio
 from msgspec import Struct
@@ -24,7 +25,8 @@ TICK_SECONDS = 1.0  # between looks at what is due, while there are names at all
 STEP_SECONDS = 5  # by which a TTL falls behind before it is published anew
 STALE_SECONDS = 3600.0  # for which the last addresses of a name stay; resolvers keep them for longer (RFC 8767)
 STALE_TTL = 30  # seconds (RFC 8767, section 4)
-AT_ONCE = 16  # queries
+AT_ONCE = 8  # names of one namespace: as many look-ups of two types as it may have in flight
+WAIT_SECONDS = 2.0  # for what is asked for, before what is known is published
 
 
 class _Answered(Struct, frozen=True):
@@ -40,60 +42,79 @@ class IngressHosts:
 
     def __init__(self, upstream: Upstream, publish: Callable[[Mapping[str, ResolvedHost]], None]) -> None:
         self._upstream, self._publish = upstream, publish
-        self._wanted: frozenset[str] = frozenset()
+        self._wanted: Mapping[str, str] = {}  # names, each with its namespace
         self._changed = trio.Event()
+        self._asked: set[str] = set()  # names that are being asked for
+        self._answered = trio.Event()  # set while there are none
+        self._answered.set()
+        self._limits: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()  # by namespace
         self._resolved: dict[str, ResolvedHost] = {}
         self._last: dict[tuple[str, int], _Answered] = {}  # by name and type
         self._problems: dict[str, str] = {}  # by name, as logged
 
-    def want(self, hosts: frozenset[str]) -> None:
-        """Resolve these names from now on, and no others."""
+    def want(self, hosts: Mapping[str, str]) -> None:
+        """Resolve these names from now on, and no others, each for a namespace."""
         self._wanted = hosts
         self._changed.set()
 
     async def run(self) -> None:
         """Resolve for ever."""
-        while True:
-            changed = self._changed
-            if not self._wanted:
-                await changed.wait()
-            if await self.resolve() or changed.is_set():
-                self._publish(dict(self._resolved))
-            if changed.is_set():
-                self._changed = trio.Event()
-            with trio.move_on_after(TICK_SECONDS):
-                await self._changed.wait()
+        published: Mapping[str, ResolvedHost] = {}
+        async with trio.open_nursery() as nursery:
+            while True:
+                if not self._wanted:
+                    await self._changed.wait()
+                due, anew = trio.current_time() + TICK_SECONDS, self._changed.is_set()
+                if anew:
+                    self._changed = trio.Event()
+                self.ask(nursery)
+                with trio.move_on_after(WAIT_SECONDS):
+                    await self._answered.wait()
+                if anew or published != self._resolved:
+                    published = dict(self._resolved)
+                    self._publish(published)
+                with trio.move_on_at(due):
+                    await self._changed.wait()
 
-    async def resolve(self) -> bool:
-        """Resolve each name once, unless its addresses are remembered; return whether something changed."""
-        before, limit = dict(self._resolved), trio.CapacityLimiter(AT_ONCE)
-        for name in self._resolved.keys() - self._wanted:
+    def ask(self, nursery: trio.Nursery) -> None:
+        """Ask for each name once, in tasks of *nursery*, unless its addresses are remembered, or it is asked for."""
+        for name in self._resolved.keys() - self._wanted.keys():
             del self._resolved[name]
         self._last = {key: last for key, last in self._last.items() if key[0] in self._wanted}
         self._problems = {name: problem for name, problem in self._problems.items() if name in self._wanted}
-        found: dict[str, dict[int, UpstreamAnswer]] = {name: {} for name in sorted(self._wanted)}
-        async with trio.open_nursery() as nursery:
-            for name, answers in found.items():
-                for qtype in ADDRESS_SIZES:
-                    known = self._upstream.answer_at_once(name, qtype)
-                    if known is not None and not known.failed:  # no task for what is remembered
-                        answers[qtype] = known
-                    else:
-                        nursery.start_soon(self._ask, name, qtype, answers, limit)
-        for name, answers in found.items():
-            self._take_in(name, answers)
-        return before != self._resolved
+        for name, namespace in sorted(self._wanted.items()):
+            if name in self._asked:
+                continue
+            known = {qtype: self._upstream.answer_at_once(name, qtype, namespace) for qtype in ADDRESS_SIZES}
+            answers = {qtype: said for qtype, said in known.items() if said is not None and not said.failed}
+            if len(answers) == len(known):  # no task for what is remembered
+                self._take_in(name, answers)
+                continue
+            if not self._asked:
+                self._answered = trio.Event()
+            self._asked.add(name)
+            nursery.start_soon(self._ask, name, namespace, answers)
 
     @property
     def resolved(self) -> Mapping[str, ResolvedHost]:
         """The names that have addresses."""
         return self._resolved
 
-    async def _ask(
-        self, name: str, qtype: int, answers: dict[int, UpstreamAnswer], limit: trio.CapacityLimiter
-    ) -> None:
-        async with limit:
-            answers[qtype] = await self._upstream.find(name, qtype)
+    async def _ask(self, name: str, namespace: str, answers: dict[int, UpstreamAnswer]) -> None:
+        """Complete the *answers* about a name, and take them in."""
+
+        async def ask(qtype: int) -> None:
+            answers[qtype] = await self._upstream.find(name, qtype, namespace)
+
+        limit = self._limits.setdefault(namespace, trio.CapacityLimiter(AT_ONCE))
+        async with limit, trio.open_nursery() as nursery:
+            for qtype in ADDRESS_SIZES.keys() - answers.keys():
+                nursery.start_soon(ask, qtype)
+        if name in self._wanted:
+            self._take_in(name, answers)
+        self._asked.remove(name)
+        if not self._asked:
+            self._answered.set()
 
     def _take_in(self, name: str, answers: Mapping[int, UpstreamAnswer]) -> None:
         """Take in what the upstream says about a name, by type: a type that fails changes nothing for the other."""
@@ -138,11 +159,12 @@ class IngressHosts:
             log.info("load balancer %s: resolved", name)
 
 
-async def resolved_once(upstream: Upstream, hosts: frozenset[str]) -> Mapping[str, ResolvedHost]:
+async def resolved_once(upstream: Upstream, hosts: Mapping[str, str]) -> Mapping[str, ResolvedHost]:
     """Return the addresses of host names, those that *upstream* resolves in time."""
     resolver = IngressHosts(upstream, lambda _: None)
     resolver.want(hosts)
-    await resolver.resolve()
+    async with trio.open_nursery() as nursery:
+        resolver.ask(nursery)
     return resolver.resolved
 
 

@@ -63,7 +63,7 @@ class PendingReplies:
         assert self._upstream is not None
         reply: bytes | PendingReply = pending
         while not isinstance(reply, bytes):
-            said = self._upstream.answer_at_once(reply.target, reply.qtype)
+            said = self._upstream.answer_at_once(reply.target, reply.qtype, reply.namespace)
             if said is None:
                 self._nursery.start_soon(self._wait, self._upstream, reply, route)
                 return None
@@ -98,7 +98,7 @@ class PendingReplies:
         reply: bytes | PendingReply = pending
         deadline, end = inf, trio.current_time() + upstream.seconds  # the first ends by itself: its failure is one
         while not isinstance(reply, bytes):
-            said = await upstream.find(reply.target, reply.qtype, deadline=deadline)
+            said = await upstream.find(reply.target, reply.qtype, reply.namespace, deadline=deadline)
             reply, deadline = self._responder.finish(reply, said), end
         return reply
 

@@ -25,7 +25,7 @@ from locator.ip import plain_address
 
 if TYPE_CHECKING:
     from dnsserver.net.native import Repeated
-    from dnsserver.net.upstream import Upstream  # imports dnspython, which a server without an upstream does not need
+    from dnsserver.net.upstream import Upstream  # imports dnspython, which not every server needs
 
 log = logging.getLogger(__name__)
 

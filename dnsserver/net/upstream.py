@@ -2,12 +2,16 @@
 
 This is the only module that imports dnspython. An upstream cannot do harm: every look-up has a
 deadline, a reply that cannot be used counts as a failure, and all memory is bounded.
+
+Nor can a namespace with many targets that are never answered: look-ups, queries that wait for them, and the memory of
+answers are shared among the namespaces whose Services the chains of aliases begin in (``fair_shares``).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from math import inf
 from typing import TypeVar
 
@@ -22,7 +26,6 @@ import dns.rdatatype
 import dns.resolver
 import dns.rrset
 import trio
-from cachetools import TLRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -33,16 +36,26 @@ from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of
 from dnsserver.settings.values import DNS_PORT, ListenAddress
+from locator.control.fair_shares import FairTurns, Shares, Turn
 from locator.ip import address_text, parse_address
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_Key = tuple[str, int]  # a name and a type
 
 LOOKUP_SECONDS = 1.8  # for a look-up, and for all of one query: forwarders such as CoreDNS stop waiting after 2 s
+# For its turn; then it is refused. At least as long is left for the look-up: time enough to ask a single server once.
+TURN_SECONDS = LOOKUP_SECONDS / 2
 MAX_LOOKUPS = 256  # in flight, each with a socket of its own
+# Of one namespace: if the upstream takes 50 ms, enough for 320 new names a second. Ten namespaces whose targets are
+# never answered leave enough for as much in each other one.
+LOOKUPS_EACH = 16
 MAX_WAITING = 1024  # queries; more get SERVFAIL at once
+# Of one namespace. One name that many ask for has many queries that wait for one look-up, each time its TTL is over.
+WAITING_EACH = 256
 MAX_REMEMBERED = 1024  # answers
+EXPLANATIONS = ""  # in the place of a namespace: they have a share of their own, whatever they are about
 MAX_RECORDS, MAX_OCTETS = 256, 16384  # of one answer; a larger one is a failure, not cut (RFC 2181, section 9)
 
 # The most seconds for which an answer is remembered: long enough to spare the upstream, which
@@ -69,11 +82,46 @@ class _Known(Struct):
 
 
 class _Lookup:
-    """A look-up in flight that several queries may wait for. If it ends without an answer, it was cancelled."""
+    """A look-up that several queries may wait for: one of them asks, once its turn has come.
+
+    ``changed`` is set when there is an answer, and when the query that asked has ended without one.
+    """
 
     def __init__(self) -> None:
-        self.ended = trio.Event()
+        self.begun = trio.Event()
+        self.turn = Turn(self.begun.set)
+        self.changed = trio.Event()
+        self.is_asked = False
         self.answer: _Known | None = None
+
+
+class _Memory:
+    """Answers by name and type. When it is full, the namespace that fills most of it gives up its oldest answer."""
+
+    def __init__(self) -> None:
+        self._known: dict[_Key, tuple[str, _Known]] = {}
+        self._keys: dict[str, dict[_Key, None]] = {}  # by namespace, the oldest first
+
+    def get(self, key: _Key) -> _Known | None:
+        """Return the answer, None if there is none that still holds."""
+        _, known = self._known.get(key, ("", None))
+        return known if known is not None and trio.current_time() < known.until else None
+
+    def put(self, key: _Key, known: _Known, namespace: str) -> None:
+        """Remember an answer that *namespace* has asked for, whoever gets it later."""
+        self._forget(key)
+        if len(self._known) >= MAX_REMEMBERED:
+            _, keys = max(self._keys.items(), key=lambda item: len(item[1]))
+            self._forget(next(iter(keys)))
+        self._known[key] = namespace, known
+        self._keys.setdefault(namespace, {})[key] = None
+
+    def _forget(self, key: _Key) -> None:
+        if key in self._known:
+            namespace, _ = self._known.pop(key)
+            del self._keys[namespace][key]
+            if not self._keys[namespace]:
+                del self._keys[namespace]
 
 
 def servers_in(resolv_conf: str) -> tuple[ListenAddress, ...]:
@@ -92,7 +140,13 @@ def servers_in(resolv_conf: str) -> tuple[ListenAddress, ...]:
 
 
 class Upstream:
-    """The name servers for names outside the zones, asked in the order given until one answers."""
+    """The name servers for names outside the zones, asked in the order given until one answers.
+
+    One namespace has at most ``LOOKUPS_EACH`` look-ups in flight and ``WAITING_EACH`` queries that wait, and in both no
+    more than it leaves free. Further look-ups wait for ``TURN_SECONDS``, further queries are refused at once. Whoever
+    joins a look-up that another namespace has begun needs no turn, and whoever joins one that waits does not wait for
+    the turn of that namespace alone.
+    """
 
     most_sockets = MAX_LOOKUPS  # open at a time
 
@@ -100,51 +154,46 @@ class Upstream:
         self._counts = counts
         self._resolver = _resolver(servers)
         self._backend = dns.asyncbackend.get_backend("trio")
-        self._known: TLRUCache[tuple[str, int], _Known] = TLRUCache(
-            MAX_REMEMBERED, lambda _, known, __: known.until, timer=trio.current_time
-        )
-        self._in_flight: dict[tuple[str, int], _Lookup] = {}
-        self._waiting = 0
+        self._memory = _Memory()
+        self._lookups: dict[_Key, _Lookup] = {}  # those without an answer
+        self._turns = FairTurns(most=MAX_LOOKUPS, each=LOOKUPS_EACH)
+        self._waiting = Shares(most=MAX_WAITING, each=WAITING_EACH)
 
     @property
     def seconds(self) -> float:
         """For how long the look-ups of one query may take together."""
         return LOOKUP_SECONDS
 
-    def answer_at_once(self, target: str, qtype: int) -> UpstreamAnswer | None:
+    def answer_at_once(self, target: str, qtype: int, namespace: str) -> UpstreamAnswer | None:
         """Return what can be said without waiting, None if ``find`` must be awaited.
 
-        That is a remembered answer, its TTLs counted down, or a failure if too many queries wait.
+        That is a remembered answer, its TTLs counted down, or a failure if too many queries of *namespace* wait.
         """
-        known = self._known.get((target, qtype))
+        known = self._memory.get((target, qtype))
         if known is not None:
             self._counts.upstream["remembered"] += 1
             return _aged(known)
-        is_new = (target, qtype) not in self._in_flight
-        if self._waiting >= MAX_WAITING or (is_new and len(self._in_flight) >= MAX_LOOKUPS):
-            self._counts.upstream["refused"] += 1
-            return failure(f"too many queries wait for the upstream to ask for {target}")
-        return None
+        return None if self._waiting.has_room(namespace) else self._refused(namespace)
 
-    async def find(self, target: str, qtype: int, *, deadline: float = inf) -> UpstreamAnswer:
-        """Return what the upstream says about a name and a type.
+    async def find(self, target: str, qtype: int, namespace: str, *, deadline: float = inf) -> UpstreamAnswer:
+        """Return what the upstream says about a name and a type, for a query about a Service of *namespace*.
 
         Names are in lower case and have no final dot. Never raises. Takes less than 2 s, and ends at *deadline* by
         trio's clock.
         """
-        found = self.answer_at_once(target, qtype)
+        found = self.answer_at_once(target, qtype, namespace)
         if found is not None:
             return found
-        self._waiting += 1
-        answer = failure(f"no upstream answered in time for {target}")
+        self._waiting.take(namespace)
         try:
             with trio.move_on_at(deadline):
-                known = await self._join((target, qtype), trio.current_time() + LOOKUP_SECONDS)
-                answer = answer if known is None else known.answer
+                found = await self._wait_for((target, qtype), namespace)
         finally:
-            self._waiting -= 1
-        self._counts.upstream["failed" if answer.failed else "answered"] += 1
-        return answer
+            self._waiting.give_back(namespace)
+        if found is None:
+            self._counts.upstream["failed"] += 1
+            return failure(f"no upstream answered in time for {target}")
+        return found
 
     async def find_all(
         self, compute: Callable[[Callable[[str], UpstreamAnswer | None]], Awaitable[T]], qtype: int
@@ -168,34 +217,69 @@ class Upstream:
                 return result
             target, began = missing.pop(), trio.current_time()
             deadline = began + left if said else inf  # the first ends by itself: its failure is one
-            said[target] = await self.find(target, qtype, deadline=deadline)
+            said[target] = await self.find(target, qtype, EXPLANATIONS, deadline=deadline)
             left -= trio.current_time() - began
 
-    async def _join(self, key: tuple[str, int], deadline: float) -> _Known | None:
-        """Wait for the look-up in flight, or start one; start again if it is cancelled (its query has ended)."""
-        while (lookup := self._in_flight.get(key)) is not None:
-            with trio.move_on_at(deadline) as waiting:
-                await lookup.ended.wait()
-            if lookup.answer is not None or waiting.cancelled_caught:
-                return lookup.answer
-        lookup = self._in_flight[key] = _Lookup()
+    async def _wait_for(self, key: _Key, namespace: str) -> UpstreamAnswer | None:
+        """Wait for a look-up's turn and its answer; None if the time is over."""
+        began, lookup = trio.current_time(), self._lookups.setdefault(key, _Lookup())
+        self._turns.want(lookup.turn, namespace)
         try:
-            lookup.answer = await self._look_up(*key, deadline)
-            self._known[key] = lookup.answer
-            return lookup.answer
+            with trio.move_on_at(began + TURN_SECONDS):
+                await lookup.begun.wait()
+            if not lookup.begun.is_set():
+                return self._refused(namespace)
+            answer = await self._asked(key, lookup, began + LOOKUP_SECONDS)
+            if answer is not None:
+                self._counts.upstream["failed" if answer.failed else "answered"] += 1
+            return answer
         finally:
-            del self._in_flight[key]
-            lookup.ended.set()
+            self._turns.leave(lookup.turn, namespace)
+            if not lookup.turn.wanted_by and self._lookups.get(key) is lookup:
+                del self._lookups[key]
+
+    async def _asked(self, key: _Key, lookup: _Lookup, deadline: float) -> UpstreamAnswer | None:
+        """Ask, or wait for the query that does; ask anew if that has ended without an answer. None at *deadline*."""
+        while lookup.answer is None and lookup.is_asked:
+            changed = lookup.changed
+            with trio.move_on_at(deadline) as waiting:
+                await changed.wait()
+            if waiting.cancelled_caught:
+                break
+        if lookup.answer is None and not lookup.is_asked:
+            lookup.is_asked = True
+            try:
+                lookup.answer = await self._look_up(*key, deadline)
+                if lookup.answer.until > lookup.answer.since and lookup.turn.holder is not None:
+                    self._memory.put(key, lookup.answer, lookup.turn.holder)
+                del self._lookups[key]
+                self._turns.end(lookup.turn)
+            finally:
+                lookup.is_asked = False
+                lookup.changed.set()
+                lookup.changed = trio.Event()
+        return None if lookup.answer is None else lookup.answer.answer
+
+    def _refused(self, namespace: str) -> UpstreamAnswer:
+        """Count a query that is refused, and return that."""
+        self._counts.upstream["refused"] += 1
+        self._counts.refused_lookups.note(namespace)
+        return _refusal(namespace)
 
     async def _look_up(self, target: str, qtype: int, deadline: float) -> _Known:
-        """Ask the upstream and read its response. Every error is a failure, remembered for ``FAILURE_SECONDS``."""
+        """Ask the upstream and read its response. Every error is a failure, remembered for ``FAILURE_SECONDS``.
+
+        But not that the time was over, if the wait for its turn, or another query, left the look-up only part of it.
+        """
+        began = trio.current_time()
         try:
             with trio.fail_at(deadline):
                 response = await self._response(dns.name.Name((*labels_of(target), b"")), qtype)
             answer, seconds = _read(response)
         except (dns.exception.DNSException, trio.TooSlowError, OSError, ValueError) as error:
             log.debug("upstream: %s, type %d: %r", target, qtype, error)
-            answer, seconds = _failure_of(error, target), FAILURE_SECONDS
+            had_all = deadline - began > 0.9 * LOOKUP_SECONDS or not isinstance(error, trio.TooSlowError)
+            answer, seconds = _failure_of(error, target), FAILURE_SECONDS if had_all else 0.0
         except Exception:  # an error of one look-up must not end the server
             self._counts.failures["upstream"] += 1
             log.exception("upstream: %s, type %d could not be looked up", target, qtype)
@@ -231,6 +315,14 @@ def _resolver(servers: Sequence[ListenAddress]) -> dns.asyncresolver.Resolver:
 def failure(text: str, code: int = wire.EDE_NO_REACHABLE_AUTHORITY) -> UpstreamAnswer:
     """Return that a look-up failed, and why."""
     return UpstreamAnswer(wire.SERVFAIL, extended_error=(code, text))
+
+
+@lru_cache(MAX_REMEMBERED)
+def _refusal(namespace: str) -> UpstreamAnswer:
+    """Return that a look-up of a namespace was refused. It is one object, so that its replies can be remembered."""
+    whose = f"namespace {namespace}" if namespace else "explanations"
+    text = f"too many look-ups of {whose}: at most {LOOKUPS_EACH} at a time, and {WAITING_EACH} queries that wait"
+    return failure(text, wire.EDE_NETWORK_ERROR)
 
 
 def _failure_of(error: Exception, target: str) -> UpstreamAnswer:

@@ -57,7 +57,7 @@ class DecisionRenderer:
             serial_at=serial_offset(soa[0]) if soa else 0,
             dependent=bool(decision.terms),
             error=decision.extended_error,
-            outside_target=decision.outside_target if asks else None,
+            outside_target=_outside_target(decision) if asks else None,
             tally=self._counts.tally(
                 Tally(
                     counted_type(decision.qtype),
@@ -86,6 +86,13 @@ class DecisionRenderer:
         if answer is None:
             answer = self._nonexistent[key] = self.render(question, decision)
         return answer
+
+
+def _outside_target(decision: Decision) -> tuple[str, str] | None:
+    """Return the name outside the zones at which a decision ends, and the namespace in the question."""
+    if decision.meaning is None or decision.outside_target is None:
+        return None
+    return decision.outside_target, decision.meaning.namespace
 
 
 def rotating(

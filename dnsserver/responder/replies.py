@@ -46,11 +46,13 @@ class Envelope(Struct, frozen=True, gc=False):
 class PendingReply(Struct, frozen=True, eq=False, gc=False):
     """A reply that needs to know what the upstream says about ``target``, a name outside the zones in lower case.
 
-    ``location`` is the client's. ``known`` is what the upstream has said about other names on the way, by name.
+    ``namespace`` is that of the Service in the question. ``location`` is the client's. ``known`` is what the upstream
+    has said about other names on the way, by name.
     """
 
     envelope: Envelope
     target: str
+    namespace: str
     location: Location
     known: Mapping[str, UpstreamAnswer] = {}
 

@@ -490,4 +490,4 @@ class Responder:
     ) -> bytes | PendingReply:
         if answer.outside_target is None:
             return written(answer, envelope, self._profiles, self._draw)
-        return PendingReply(envelope, answer.outside_target, location, known)
+        return PendingReply(envelope, *answer.outside_target, location, known)

@@ -229,6 +229,7 @@ def to_service(raw: schema.Service, collector: FindingCollector) -> Service | No
         traffic_distribution=spec.traffic_distribution or "",
         created=raw.metadata.created or "",
         ingress=_ingress(raw.status, collector),
+        health_check_port=spec.health_check_node_port or 0,
         topology_mode=next((annotations[name] for name in TOPOLOGY_MODES if name in annotations), ""),
         alias=_alias(spec.external_name or "", collector) if external else None,
         publishes_unready=bool(spec.publish_not_ready_addresses),

@@ -120,6 +120,7 @@ class ServiceSpec(Struct, rename="camel"):
     topology_keys: list[str] | None = None
     external_name: str | None = None
     external_traffic_policy: str | None = None
+    health_check_node_port: int | None = None
     traffic_distribution: str | None = None
     publish_not_ready_addresses: bool | None = None
 

@@ -80,8 +80,8 @@ class SetPublisher:
         self._publishers = {"": own, **{cluster.name: cluster.publisher for cluster in others}}
         self._between: Sequence[Finding] = ()  # between the clusters
         self._located: Sequence[Finding] = ()  # the same ones, each with its file
-        self._asked: frozenset[str] = frozenset()
-        self._ask: Callable[[frozenset[str]], None] | None = None
+        self._asked: Mapping[str, str] = {}
+        self._ask: Callable[[Mapping[str, str]], None] | None = None
         self._started = self._resolved = False
         own.subscribe(partial(self._update, None))
         for cluster in others:
@@ -91,8 +91,11 @@ class SetPublisher:
         """Call *subscriber* at each publication from now on, after all earlier subscribers."""
         self._subscribers.append(subscriber)
 
-    def resolve_by(self, ask: Callable[[frozenset[str]], None]) -> None:
-        """Call *ask* with the host names of load balancers whenever they change; it has ``resolve`` called."""
+    def resolve_by(self, ask: Callable[[Mapping[str, str]], None]) -> None:
+        """Call *ask* with the host names of load balancers whenever they change; it has ``resolve`` called.
+
+        They come as in ``ClusterSet.hosts``.
+        """
         self._ask = ask
 
     def resolve(self, hosts: Mapping[str, ResolvedHost]) -> None:

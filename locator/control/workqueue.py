@@ -10,16 +10,59 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Callable
 
 from locator.backoff import Backoff
 
 
-class WorkQueue:
-    """Keys that wait, keys that are being processed, and keys that wait out a backoff."""
+class _InTurn:
+    """Keys that wait: those of one namespace in order, and one of each namespace in turn."""
 
-    def __init__(self) -> None:
-        self._urgent: OrderedDict[str, None] = OrderedDict()  # a plain dict is slow to lose its first key
-        self._normal: OrderedDict[str, None] = OrderedDict()
+    def __init__(self, namespace_of: Callable[[str], str]) -> None:
+        self._namespace_of = namespace_of
+        # Plain dicts are slow to lose their first key.
+        self._keys: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
+        self._number = 0
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys.get(self._namespace_of(key), ())
+
+    def add(self, key: str) -> None:
+        """Add a key that does not wait yet."""
+        self._keys.setdefault(self._namespace_of(key), OrderedDict())[key] = None
+        self._number += 1
+
+    def take(self) -> str:
+        """Remove the next key, of which there must be one, and return it."""
+        namespace, keys = next(iter(self._keys.items()))
+        key = next(iter(keys))
+        self._keys.move_to_end(namespace)
+        self.discard(key)
+        return key
+
+    def discard(self, key: str) -> None:
+        """Remove a key if it waits."""
+        namespace = self._namespace_of(key)
+        keys = self._keys.get(namespace)
+        if keys is not None and key in keys:
+            del keys[key]
+            self._number -= 1
+            if not keys:
+                del self._keys[namespace]
+
+
+class WorkQueue:
+    """Keys that wait, keys that are being processed, and keys that wait out a backoff.
+
+    Keys are ``NAMESPACE/NAME``, unless *namespace_of* finds the namespace in another way: each namespace gets its turn,
+    however many keys another one has.
+    """
+
+    def __init__(self, namespace_of: Callable[[str], str] = lambda key: key.partition("/")[0]) -> None:
+        self._urgent, self._normal = _InTurn(namespace_of), _InTurn(namespace_of)
         self._processing: set[str] = set()
         self._dirty: dict[str, bool] = {}  # keys added while being processed, and whether as urgent
         self._due: dict[str, float] = {}  # when the backoff of a key ends
@@ -41,10 +84,10 @@ class WorkQueue:
             self._dirty[key] = urgent or self._dirty.get(key, False)
         elif key not in self._urgent:
             if urgent:
-                self._normal.pop(key, None)
-                self._urgent[key] = None
-            else:
-                self._normal[key] = None
+                self._normal.discard(key)
+                self._urgent.add(key)
+            elif key not in self._normal:
+                self._normal.add(key)
             self._due.pop(key, None)
 
     def get(self, now: float) -> str | None:
@@ -55,7 +98,7 @@ class WorkQueue:
                 self.add(key, urgent=urgent)
         for waiting in (self._urgent, self._normal):
             if waiting:
-                key, _ = waiting.popitem(last=False)
+                key = waiting.take()
                 self._processing.add(key)
                 return key
         return None
@@ -85,7 +128,9 @@ class WorkQueue:
 
     def discard(self, key: str) -> None:
         """Remove a key that waits, and its backoff. Has no effect on the processing of a key."""
-        for keys in (self._urgent, self._normal, self._due, self._backoffs, self._dirty):
+        for waiting in (self._urgent, self._normal):
+            waiting.discard(key)
+        for keys in (self._due, self._backoffs, self._dirty):
             keys.pop(key, None)
 
     def due(self) -> float | None:

@@ -55,8 +55,9 @@ class ClusterSet:
         self._snapshot: Snapshot | None = None
         self._hosts_of: dict[str, frozenset[str]] = {}  # by Service
         self._hosts_changed = False
-        self.hosts: frozenset[str] = frozenset()
-        """The host names of load balancers that have to be resolved."""
+        self.hosts: Mapping[str, str] = {}
+        """The host names of load balancers that have to be resolved, each with a namespace of Services that have it: of
+        several, the one with the fewest names, since look-ups are shared among namespaces."""
 
     @property
     def complete(self) -> bool:
@@ -167,7 +168,7 @@ class ClusterSet:
             if after is not known:
                 changes[key] = after
         if self._hosts_changed:
-            self.hosts, self._hosts_changed = frozenset().union(*self._hosts_of.values()), False
+            self.hosts, self._hosts_changed = self._all_hosts(), False
         services = mapping_after(before, changes)
         if any(after is None or key not in before for key, after in changes.items()):
             return services, frozenset(service.namespace for service in services.values())
@@ -181,6 +182,14 @@ class ClusterSet:
         if names:
             self._hosts_of[key] = names
         self._hosts_changed |= names != before
+
+    def _all_hosts(self) -> dict[str, str]:
+        """Return ``hosts``."""
+        of_namespace: dict[str, set[str]] = {}
+        for key, names in self._hosts_of.items():
+            of_namespace.setdefault(key.partition("/")[0], set()).update(names)
+        by_number = sorted(of_namespace, key=lambda namespace: (-len(of_namespace[namespace]), namespace))
+        return {name: namespace for namespace in by_number for name in of_namespace[namespace]}
 
     def _note_findings(self, key: str, exported: Mapping[str, ExportedService]) -> None:
         found = tuple(export_findings(exported, (self._own, *self._others), self._joining, self._own))

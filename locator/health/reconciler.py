@@ -92,7 +92,7 @@ class HealthReconciler:
     """
 
     def __init__(self, cluster: str, *, others: int, wall: Callable[[], str]) -> None:
-        self.queue = WorkQueue()
+        self.queue = WorkQueue(namespace_of=lambda name: name.partition(".")[2])
         self._cluster = cluster
         self._wall = wall
         self._probing = False

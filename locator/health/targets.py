@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from locator.ip import is_address, may_be_balancer, parse_address
 from locator.model import Service
 from locator.topology.annotations import health_check
 from locator.topology.constraints import HEALTH
@@ -19,13 +20,20 @@ class Target(Struct, frozen=True):
     port: int
     path: str | None = None
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the Service."""
+        return self.service.partition("/")[0]
+
 
 def targets_of(service: Service) -> Iterator[Target]:
-    """Yield what is probed of a Service: nothing without a valid annotation, a load balancer, and a TCP port."""
+    """Yield what is probed of a Service: nothing without a valid annotation, a load balancer, and a port of its own.
+
+    Addresses that no load balancer can have are left out.
+    """
     check = health_check(service.annotations.get(HEALTH, ""))
-    if check is None:
-        return
-    port = check.port or next((port.number for port in service.ports if port.protocol == "tcp"), None)
-    if port is not None:
+    port = check.port_of(service) if check is not None else None
+    if check is not None and port is not None:
         for address in service.ingress:
-            yield Target(service.key, address, port, check.path)
+            if not is_address(address) or may_be_balancer(parse_address(address)):
+                yield Target(service.key, address, port, check.path)

@@ -9,11 +9,13 @@ import re
 
 from msgspec import Struct
 
+from locator.model import Service
+
 # Unicode's White_Space, which CEL trims, too. str.strip() alone would also strip the separators U+001C to U+001F.
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 _WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
-_HEALTH = re.compile(r"tcp(?::([1-9][0-9]{0,4}))?|http:([1-9][0-9]{0,4})(/[!-~]*)")
+_HEALTH = re.compile(r"tcp(?::([1-9][0-9]{0,4}))?|http:([1-9][0-9]{0,4})(/[!-~]{0,999})")
 _LAST_PORT = 65535
 
 
@@ -27,6 +29,24 @@ class HealthCheck(Struct, frozen=True):
     port: int | None
     path: str | None
 
+    def port_of(self, service: Service) -> int | None:
+        """Return the port to probe, None if it is none of ``probed_ports``."""
+        ports = tcp_ports(service) if self.port is None else [p for p in probed_ports(service) if p == self.port]
+        return ports[0] if ports else None
+
+
+def tcp_ports(service: Service) -> list[int]:
+    """Return the TCP ports of a Service, in its order."""
+    return [port.number for port in service.ports if port.protocol == "tcp"]
+
+
+def probed_ports(service: Service) -> list[int]:
+    """Return the ports of a Service that its owner may have probed: its TCP ports, and the one for health checks.
+
+    Any other port is somebody else's, at an address that the Service may share with them: a node's, say.
+    """
+    return tcp_ports(service) + [service.health_check_port] * bool(service.health_check_port)
+
 
 def trimmed(text: str) -> str:
     """Return *text* without the white space around it, which never counts."""
@@ -36,7 +56,8 @@ def trimmed(text: str) -> str:
 def health_check(text: str) -> HealthCheck | None:
     """Return what *text* asks for: ``tcp``, ``tcp:PORT`` or ``http:PORT/PATH``. None if it is none of them.
 
-    PORT is 1 to 65535, without leading zeros. PATH is visible ASCII, as HTTP sends it (RFC 9112, section 3.2).
+    PORT is 1 to 65535, without leading zeros. PATH is visible ASCII, as HTTP sends it (RFC 9112, section 3.2), at most
+    1,000 characters with the slash before it.
     """
     match = _HEALTH.fullmatch(trimmed(text))
     if match is None:

@@ -6,9 +6,10 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
-from locator.model import Finding, Service, ServicePolicy, and_more
+from locator.ip import is_address, may_be_balancer, parse_address
+from locator.model import Finding, Service, ServicePolicy, and_more, listed
 from locator.printable import quoted
-from locator.topology.annotations import health_check, trimmed
+from locator.topology.annotations import health_check, probed_ports, trimmed
 from locator.topology.constraints import (
     ANNOTATION,
     ANNOTATIONS,
@@ -39,6 +40,7 @@ from locator.topology.constraints import (
 from locator.topology.hints import OPT_IN_LABELS, asks_for_hints
 
 MAX_UNKNOWN = 8  # annotations and labels of one Service that findings name: it may have ten thousand
+MAX_PORTS = 8  # named in a finding
 
 
 def counts(service: Service) -> bool:
@@ -70,12 +72,28 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         message = f"{quoted(service.annotations[MIN_ENDPOINTS])} counts as 1"
         field = f"metadata.annotations[{MIN_ENDPOINTS}]"
         yield ClusterCode.InvalidMinEndpoints.about(service, field, message, "a whole number from 1")
-    health = service.annotations.get(HEALTH)
-    if health is not None and health_check(health) is None:
-        message, field = f"{quoted(health)} counts as none", f"metadata.annotations[{HEALTH}]"
-        yield ClusterCode.InvalidHealth.about(service, field, message, "tcp, tcp:PORT or http:PORT/PATH")
+    if HEALTH in service.annotations:
+        yield from _health_findings(service, service.annotations[HEALTH])
     yield from _unknown_names(service)
     yield from _unknown_values(service)
+
+
+def _health_findings(service: Service, text: str) -> Iterator[Finding]:
+    """Yield a finding if the annotation is not heard, and for each address that is not probed."""
+    check, field = health_check(text), f"metadata.annotations[{HEALTH}]"
+    if check is None:
+        expected = "tcp, tcp:PORT or http:PORT/PATH"
+        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none", expected)
+        return
+    if check.port_of(service) is None:
+        ports = listed(list(map(str, probed_ports(service))), MAX_PORTS)
+        why = "the Service has no TCP port" if not ports else f"{check.port} is none of the Service's own TCP ports"
+        expected = f"PORT to be one of {ports}" if ports else "a TCP port in spec.ports"
+        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none: {why}", expected)
+    for position, address in enumerate(service.ingress):
+        if is_address(address) and not may_be_balancer(parse_address(address)):
+            field, message = f"status.loadBalancer.ingress[{position}]", f"{address} is not probed"
+            yield ClusterCode.InvalidHealth.about(service, field, message, "an address of a load balancer")
 
 
 def _asked_of_peers(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:

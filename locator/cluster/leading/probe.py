@@ -7,22 +7,26 @@ reads no more than MAX_ANSWER.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import h11
 import trio
 
 from locator.health.targets import Target
+from locator.ip import may_be_balancer, parse_address
 
 ANSWER_SECONDS = 2.0  # for the look-up of a host name, the connection and the answer
 MAX_ANSWER = 1 << 16  # bytes: no server takes a header of that size, and none needs to send one
 READ_AT_ONCE = 1 << 12
 HTTP_PORT = 80
 MAX_ADDRESSES = 8  # of one host name: a cloud's load balancer has one in each zone
+MAX_REASON = 200  # characters of a failure, which a ServiceHealth repeats
+LOOKUPS = 64  # threads that resolve host names, mostly for milliseconds
+LOOKUPS_EACH = 8  # of them for one namespace, whose name servers may hang for many seconds
 
 # Problems of this machine, which say nothing of the address: too few descriptors, ports or buffers.
 OF_THIS_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
@@ -33,30 +37,42 @@ SocketAddress = tuple[int, tuple[Any, ...]]  # family, and what ``connect`` take
 class Lookups:
     """Resolves host names in threads of its own: a name server that hangs delays nothing else.
 
-    A thread cannot be ended. So while one is still at the name of a target, no other one begins with it.
+    A thread cannot be ended. So while one is still at the name of a target, no other one begins with it; and there are
+    ``LOOKUPS`` at most, ``LOOKUPS_EACH`` for one namespace.
     """
 
-    def __init__(self, *, at_once: int) -> None:
-        self._threads = trio.CapacityLimiter(at_once)
+    def __init__(self) -> None:
+        self._threads = trio.CapacityLimiter(math.inf)  # ``_busy`` is what bounds them
         self._busy: set[Target] = set()
 
     async def addresses(self, target: Target) -> Sequence[SocketAddress]:
-        """Return the addresses of a target with a host name. Raises OSError, and UnicodeError for no host name."""
+        """Return the addresses of a target with a host name. Raises OSError, and UnicodeError for no host name.
+
+        The OSError is one of ``OF_THIS_MACHINE`` if there is no thread for it.
+        """
         if target in self._busy:
             raise socket.gaierror("the look-up of the host name hangs")
-        return await trio.to_thread.run_sync(
-            partial(self._look_up, target), limiter=self._threads, abandon_on_cancel=True
-        )
+        of_namespace = [other for other in self._busy.copy() if other.namespace == target.namespace]
+        if len(of_namespace) >= min(LOOKUPS_EACH, LOOKUPS - len(self._busy)):
+            raise OSError(errno.ENOBUFS, "too many look-ups")
+        await trio.lowlevel.checkpoint_if_cancelled()  # below, the thread begins in any case
+        self._busy.add(target)
+        found = await trio.to_thread.run_sync(self._look_up, target, limiter=self._threads, abandon_on_cancel=True)
+        return [address for address in found if _may_be_probed(address)][:MAX_ADDRESSES]
 
     def _look_up(self, target: Target) -> Sequence[SocketAddress]:
-        self._busy.add(target)
         try:
             found = socket.getaddrinfo(target.address, target.port, type=socket.SOCK_STREAM)
         except socket.gaierror:
             raise socket.gaierror("the host name cannot be resolved") from None
         finally:
             self._busy.discard(target)
-        return [(family, address) for family, _, _, _, address in found[:MAX_ADDRESSES]]
+        return [(family, address) for family, _, _, _, address in found]
+
+
+def _may_be_probed(address: SocketAddress) -> bool:
+    """Whether an address that a host name has can be a load balancer's: whoever owns the name chooses what it has."""
+    return may_be_balancer(parse_address(address[1][0].partition("%")[0]))
 
 
 async def failure_of(target: Target, lookups: Lookups) -> str | None:
@@ -68,7 +84,7 @@ async def failure_of(target: Target, lookups: Lookups) -> str | None:
         try:
             addresses = _of_ip(target) or await lookups.addresses(target)
         except (OSError, UnicodeError) as error:
-            return _reason(error)
+            return None if getattr(error, "errno", None) in OF_THIS_MACHINE else _reason(error)
         return await _first_success(target, addresses)
     return f"no answer within {ANSWER_SECONDS:g} s"
 
@@ -97,7 +113,7 @@ async def _first_success(target: Target, addresses: Sequence[SocketAddress]) -> 
 
         for address in addresses:
             nursery.start_soon(attempt, address)
-    return "" if "" in failures else failures[0] if failures else "the host name has no address"
+    return "" if "" in failures else failures[0] if failures else "the host name has no address that is probed"
 
 
 async def _failure_at(target: Target, address: SocketAddress) -> str | None:
@@ -148,5 +164,5 @@ def _reason(error: BaseException) -> str:
     """Return the text of an error without the address and numbers, which say nothing to a reader of ServiceHealths."""
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not isinstance(number, int):
-        return " ".join(str(error).split())
+        return " ".join(str(error).split())[:MAX_REASON]
     return os.strerror(number)

@@ -1,7 +1,7 @@
 """Probes load balancer addresses, each every INTERVAL_SECONDS, and reports what it finds.
 
 Each address has a task and a moment of its own in the interval. So thousands are not probed in the same instant, and
-one that hangs delays no other one.
+one that hangs delays no other one. Those of one namespace, however many hang, delay none of another (``fair_shares``).
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 
 import trio
 
 from locator.cluster.leading import probe
+from locator.control.fair_shares import FairTurns, Turn
 from locator.health.targets import Target
 
 log = logging.getLogger("topodns")
 
 INTERVAL_SECONDS = 5.0  # three failures in a row are found within 17 s
 IN_FLIGHT = 500  # probes. If all hang, this is enough for 1,250 addresses; beyond that, the interval grows
-LOOKUPS = 64  # threads that resolve host names, mostly for milliseconds
+IN_FLIGHT_EACH = IN_FLIGHT // 2  # of one namespace: enough for 625 that hang
 
 # The results of a probe, as the metrics count them. ``UNKNOWN``: this machine could not find out.
 SUCCESS, FAILURE, UNKNOWN = RESULTS = "success", "failure", "unknown"
@@ -38,8 +40,8 @@ class Prober:
         self._nursery = nursery
         self._on_result = on_result
         self._results = results
-        self._slots = trio.Semaphore(IN_FLIGHT)
-        self._lookups = probe.Lookups(at_once=LOOKUPS)
+        self._turns = FairTurns(most=IN_FLIGHT, each=IN_FLIGHT_EACH)
+        self._lookups = probe.Lookups()
         self._tasks: dict[Target, trio.CancelScope] = {}
 
     def follow(self, targets: Collection[Target]) -> None:
@@ -56,12 +58,24 @@ class Prober:
             due = trio.current_time() + random.random() * INTERVAL_SECONDS
             while True:
                 await trio.sleep_until(due)
-                async with self._slots:
+                async with self._turn(target.namespace):
                     failure = await self._probe(target)
                 self._results[UNKNOWN if failure is None else FAILURE if failure else SUCCESS] += 1
                 if failure is not None:
                     self._on_result(target, failure)
                 due = max(due + INTERVAL_SECONDS, trio.current_time())  # one that is late makes up for nothing
+
+    @asynccontextmanager
+    async def _turn(self, namespace: str) -> AsyncIterator[None]:
+        """Wait for a turn of *namespace*, and hold it."""
+        begun = trio.Event()
+        turn = Turn(begun.set)
+        self._turns.want(turn, namespace)
+        try:
+            await begun.wait()
+            yield
+        finally:
+            self._turns.leave(turn, namespace)
 
     async def _probe(self, target: Target) -> str | None:
         try:
