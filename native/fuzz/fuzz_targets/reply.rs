@@ -30,8 +30,8 @@ use repeated::{Place, Profile, ProxyHeader, Repeated};
 /// The file that `tests/fuzz_native.py` writes: what Python made known to the native code of each server.
 const LEARNED: &str = "TOPODNS_FUZZ_LEARNED";
 const RESPONSE: u8 = 0x80;
-const MOST: usize = 4096; // octets of a reply, by the settings of these servers
-const FORWARDERS_HEADERS: usize = 52; // octets of the longest PROXY header that is read here
+const HEADERS: [usize; 3] = [0, 28, 52]; // octets of a PROXY header: none, for IPv4, for IPv6
+const MIN_UDP_REPLY: u16 = 512;
 
 #[derive(Default)]
 struct Known {
@@ -69,13 +69,14 @@ fn replied(server: &mut Repeated, packet: &[u8], source: &[u8]) -> Option<usize>
         assert!(reply.is_empty(), "octets of a reply that there is not");
         return None;
     }
-    assert!(HEADER < reply.len() && reply.len() <= MOST && reply[2] & RESPONSE != 0);
+    assert!(reply.len() > HEADER && reply[2] & RESPONSE != 0);
     let question = HEADER + reply[HEADER..].iter().position(|&octet| octet == 0).expect("a name") + 5;
-    let asked = |start: usize| {
-        let query = &packet[start..];
-        query.starts_with(&reply[..2]) && query.get(HEADER..question) == Some(&reply[HEADER..question])
-    };
-    assert!((0..=FORWARDERS_HEADERS.min(packet.len())).any(asked), "neither its ID nor its question");
+    let asked = |query: &&[u8]| query[..2] == reply[..2] && query.get(HEADER..question) == Some(&reply[HEADER..question]);
+    let mut queries = HEADERS.iter().filter_map(|&size| packet.get(size..)).filter(|query| query.len() >= HEADER);
+    let query = queries.find(asked).expect("a query with its ID and its question");
+    let size = query.get(question + 3..question + 5); // of the OPT record, the only one that there may be
+    let limit = size.map_or(MIN_UDP_REPLY, |size| u16::from_be_bytes([size[0], size[1]]).max(MIN_UDP_REPLY));
+    assert!(reply.len() <= limit as usize, "{} octets, {limit} are allowed", reply.len());
     Some(reply.len())
 }
 
