@@ -1,12 +1,12 @@
 # A base with Python 3.11 or newer (python3, with venv), sh, rm and cp. Two stages must use the same one.
-ARG BASE=docker.io/library/python:3.13-slim
+ARG BASE=docker.io/library/python:3.13-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6
 # An image with cargo and a C compiler, for the native code. Its C library must not be newer than that of the base.
-ARG RUST=docker.io/library/rust:1-slim
+ARG RUST=docker.io/library/rust:1.98-slim-trixie@sha256:8ce659250d9f7783105e69af45d78c0b2308bf78bd5640182986944efe3a4579
 
 FROM ${RUST} AS native
 WORKDIR /src
 COPY native .
-RUN cargo build --release
+RUN ./lock.sh && cargo build --release --locked
 
 FROM ${BASE} AS build
 WORKDIR /src

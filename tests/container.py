@@ -23,7 +23,7 @@ from tests.this_machine import ROOT, lacking, needs_tool
 BUILDING = 600.0  # seconds; some twenty if the libraries download fast
 # What the Dockerfile asks of its base: Python with venv, sh, rm, cp; and of the image that builds the native code.
 PACKAGES = ("python3-venv", "dash", "coreutils")
-RUST_PACKAGES = ("gcc", "libc6-dev", "dash", "coreutils")
+RUST_PACKAGES = ("gcc", "libc6-dev", "dash", "coreutils", "sed")
 PIP = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 LINKS = ("/bin", "/sbin", "/lib", "/lib64")  # links into /usr on many machines
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dns.message
 import pytest
@@ -36,6 +36,9 @@ from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests.outside import FAILED
 from tests.this_machine import lacking
+
+if TYPE_CHECKING:
+    from dnsserver.net.native import Repeated
 
 HAS_NATIVE = importlib.util.find_spec("dnsserver.net.native") is not None
 with_and_without_native = pytest.mark.parametrize("native", [False, True], ids=["python", "native"])
@@ -165,13 +168,19 @@ def checked(cluster: Cluster, flags: Flags | None = None, *, as_dump: bool = Fal
 class CountedResponder(Responder):
     """The responder of a server with *flags*, before its first snapshot; ``counts`` are its counters.
 
-    If *native*, native code repeats answers over UDP, as in a server. *native* is None for whatever is installed.
+    If *native*, native code repeats answers over UDP, as in a server. *native* is None for whatever is installed; or
+    what stands in for it.
     """
 
-    def __init__(self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | None = None) -> None:
+    def __init__(
+        self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | Repeated | None = None
+    ) -> None:
         settings = settings_of(flags)
         self.counts = counts or Counts()
-        self.native = None if native is False else native_code(settings, seed=0)
+        if native is None or native is True:
+            self.native = native_code(settings, seed=0)
+        else:
+            self.native = native or None
         if native and self.native is None:
             lacking("the native code is not built")
         super().__init__(
@@ -206,9 +215,15 @@ class CountedResponder(Responder):
         return self.counts.channels[proto, 1 if len(source) == 4 else 2]
 
 
-def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts | None = None) -> CountedResponder:
+def responder_of(
+    cluster: Cluster,
+    flags: Flags | None = None,
+    *,
+    counts: Counts | None = None,
+    native: bool | Repeated | None = None,
+) -> CountedResponder:
     """Return a responder with *flags* that has published a cluster's snapshot."""
-    responder = CountedResponder(flags, counts=counts)
+    responder = CountedResponder(flags, counts=counts, native=native)
     responder.publish(snapshot_of(cluster, flags))
     return responder
 

@@ -1,8 +1,12 @@
-"""The pinned libraries: ``requirements.txt`` has those of topodns, ``constraints.txt`` those of its developers, too."""
+"""What is pinned: ``requirements.txt`` has the libraries of topodns, ``constraints.txt`` those of its developers, too.
+
+``native/crates.lock`` has the crates of the native code.
+"""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 from msgspec import Struct
@@ -12,6 +16,7 @@ from packaging.utils import canonicalize_name
 from tests.this_machine import ROOT
 
 REQUIREMENTS, CONSTRAINTS = ROOT / "requirements.txt", ROOT / "constraints.txt"
+CRATES = ROOT / "native" / "crates.lock"
 _NOT_IN_THE_IMAGE = re.compile(r'pip uninstall -y ([^\n]*)|UNUSED_LIBRARIES="([^"]*)"')
 
 
@@ -23,6 +28,23 @@ class Pin(Struct, frozen=True):
     requirement: Requirement
     hashes: tuple[str, ...]
     lines: str
+
+
+class Crate(Struct, frozen=True):
+    """A locked crate."""
+
+    name: str
+    version: str
+    checksum: str
+
+
+def crates(path: Path = CRATES) -> list[Crate]:
+    """Return the crates of a lock, but for the one that it belongs to."""
+    return [
+        Crate(package["name"], package["version"], package["checksum"])
+        for package in tomllib.loads(path.read_text())["package"]
+        if "checksum" in package
+    ]
 
 
 def pins(path: Path) -> list[Pin]:

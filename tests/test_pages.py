@@ -26,6 +26,8 @@ PAGES = [page for page in pages() if page.name != "CHANGELOG.md"]  # which names
 FOLLOWED = {"tutorial-cluster.md", "rollback.md", "tutorial-laptop.md"}
 OTHERS_FLAGS = {
     "--build-arg",  # of docker
+    "--locked", "--package",  # of cargo
+    "--require-hashes",  # of pip
     "--bump-revision", "--mark-compacted",  # of etcdutl
     "--create-namespace", "--reset-then-reuse-values", "--server-side", "--set", "--take-ownership",  # of Helm
     "--authentication-config",  # of kube-apiserver
