@@ -30,7 +30,7 @@ LONG = ("test_image.py", "test_controller.py", "test_peers.py", "test_every_clus
 # Files in which whole clusters, images or installations play: ``make e2e`` runs them, ``make test`` does not.
 E2E = (
     *("test_image.py", "test_chart_live.py", "test_cluster_tutorial.py", "test_clusters_page.py", "test_faults.py"),
-    *("test_restored_etcd.py", "test_rolling_restart.py", "test_three_clusters.py"),
+    *("test_restored_etcd.py", "test_rolling_restart.py", "test_three_clusters.py", "test_under_attack.py"),
 )
 
 
