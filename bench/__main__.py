@@ -57,7 +57,7 @@ PARTS: Mapping[str, Part] = {
     "loading": Part(lambda folder, pace: report.loading(loading.measure(folder)), 1),
     "publishing": Part(lambda folder, pace: report.publishing(publishing.measure()), 1),
     "simulating": Part(lambda folder, pace: simulating.report(simulating.measure(folder)), 1),
-    "attacks": Part(lambda folder, pace: measuring.report(measuring.measure(folder, _twice(pace)), _twice(pace)), 12),
+    "attacks": Part(lambda folder, pace: measuring.report(measuring.measure(folder, _twice(pace)), _twice(pace)), 16),
     "several": Part(lambda folder, pace: several.report(several.measure()), 1),
     "programming": Part(lambda folder, pace: report.programming(programming.measure(folder)), 1),
 }

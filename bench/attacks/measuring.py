@@ -111,8 +111,8 @@ def report(rows: Sequence[Row], seconds: float) -> str:
     return (
         f"{table(('attack', 'what is sent'), ((name, load.text) for name, load in LOADS.items()))}\n"
         f"{table(head, map(_line, rows))}\nEach attack for {seconds:.0f} s; datagrams {PACE:,} times a second, or as "
-        "fast as the machine sends them. Names: median / 99th percentile in milliseconds, and how many tries got no reply "
-        "within 2 s, if any. /livez: the longest, in milliseconds. loop: no delay of the event loop was longer.\n"
+        "fast as the machine sends them. Names: median / 99th percentile in milliseconds, and how many tries got no "
+        "reply within 2 s, if any. /livez: the longest, in milliseconds. loop: no delay of the event loop was longer.\n"
     )
 
 

@@ -64,6 +64,11 @@ class Soaked(NamedTuple):
         """How many queries of victims got no answer, although they were sent twice."""
         return sum(waits.unanswered for kinds in self.watched.values() for kind, waits in kinds.items() if kind != LIVE)
 
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return int(self.growth > GROWTH or self.unanswered > 0)
+
 
 def main() -> int:
     """Soak and print; return the exit status."""
@@ -78,7 +83,7 @@ def main() -> int:
         print(f"soak: {error}", file=sys.stderr)
         return 1
     print(report(soaked))
-    return int(soaked.growth > GROWTH or soaked.unanswered > 0)
+    return soaked.status
 
 
 def soak(folder: Path, attacks: Sequence[str], seconds: float) -> Soaked:
