@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from bench.attacks.targets import LARGEST, Target, endpoint_address, endpoint_name
+from bench.cluster import NODES, pod_cidr
 from tests.dns_queries import ecs, encoded, framed, opt, option, query
 
 NUMBER = 65_536  # different packets of a flood, sent again and again: more than a server remembers
@@ -76,12 +77,13 @@ def new_names(target: Target) -> Sequence[bytes]:
 
 
 def zonal_names(target: Target) -> Sequence[bytes]:
-    """Return queries for the large Service by zones that do not exist, all different: each gets all endpoints."""
+    """Return queries for the large Service by zones that do not exist, all different: most get all endpoints."""
     pick = random.Random(3)
-    return [
-        query(f"{pick.getrandbits(64):016x}.prefer._zone.{target.large}", number=number, edns=opt())
-        for number in range(NUMBER)
-    ]
+
+    def name() -> str:
+        return f"{pick.getrandbits(64):016x}.{pick.choice(('prefer', 'prefer', 'pin'))}._zone.{target.large}"
+
+    return [query(name(), pick.choice(("A", "SRV")), number=number, edns=opt()) for number in range(NUMBER)]
 
 
 def endpoint_names(target: Target) -> Sequence[bytes]:
@@ -110,10 +112,10 @@ def reverse_names(target: Target) -> Sequence[bytes]:
 
 
 def random_subnets(target: Target) -> Sequence[bytes]:
-    """Return a forwarder's queries for the large Service, each for another client."""
+    """Return a forwarder's queries for the large Service, each for another client: in random order, on all nodes."""
     pick = random.Random(7)
     return [
-        query(target.large, number=number, edns=opt(ecs(f"10.{pick.randrange(256)}.{pick.randrange(65_536) // 256}.9")))
+        query(target.large, number=number, edns=opt(ecs(f"{pod_cidr(pick.randrange(NODES))}.{pick.randrange(256)}")))
         for number in range(NUMBER)
     ]
 

@@ -13,7 +13,7 @@ from bench import cluster
 from bench.cluster import DIRECT, FORWARDED, NAMESPACE, PORTS, ZONES
 from bench.servers import Server, start_coredns_file, start_topodns
 from tests import api_objects
-from tests.api_objects import ZONE, Item
+from tests.api_objects import HOSTNAME, ZONE, Item
 
 PODS = 1_500  # the first row of the table of requests and limits
 SERVICES = 300  # with an endpoint in each zone
@@ -81,7 +81,7 @@ def endpoint_address(number: int) -> str:
 
 def _large() -> Iterator[Item]:
     name = LARGE.partition(".")[0]
-    yield api_objects.service(name, where=NAMESPACE, keys=f"{ZONE},*", ports=PORTS)
+    yield api_objects.service(name, where=NAMESPACE, keys=f"{HOSTNAME},{ZONE},*", ports=PORTS)
     for first in range(0, LARGEST, PER_SLICE):
         endpoints = [
             api_objects.endpoint(
