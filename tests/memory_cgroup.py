@@ -11,8 +11,7 @@ from pathlib import Path
 from tests.this_machine import lacking
 from tests.waiting import until
 
-ROOTS = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes", Path("/sys/fs/cgroup"): "memory.max"}
-OOM_KILLS = {"memory.limit_in_bytes": "memory.oom_control", "memory.max": "memory.events"}
+V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 class MemoryCgroup:
@@ -20,14 +19,19 @@ class MemoryCgroup:
 
     def __init__(self, octets: int) -> None:
         """Make it. Skips the test where nobody may, or fails it in CI."""
-        root, limit = next((root, limit) for root, limit in ROOTS.items() if root.is_dir())
-        self._folder, self._kills = root / f"topodns-{os.getpid()}", OOM_KILLS[limit]
-        if limit == "memory.max":
+        root = V1 if V1.is_dir() else V2
+        # Version 1 counts the kernel's buffers of connections only if they have a limit of their own.
+        limits = ("memory.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes") if root == V1 else ("memory.max",)
+        self._folder = root / f"topodns-{os.getpid()}"
+        self._kills = self._folder / ("memory.oom_control" if root == V1 else "memory.events")
+        self._buffers = self._folder / "memory.kmem.tcp.max_usage_in_bytes"
+        if root == V2:
             with suppress(OSError):
                 (root / "cgroup.subtree_control").write_text("+memory")
         try:
             self._folder.mkdir()
-            (self._folder / limit).write_text(str(octets))
+            for limit in limits:
+                (self._folder / limit).write_text(str(octets))
         except OSError as error:
             with suppress(OSError):
                 self._folder.rmdir()
@@ -39,9 +43,13 @@ class MemoryCgroup:
 
     def killed(self) -> int:
         """Return how many processes had to end because there was no memory left."""
-        found = re.search(r"^oom_kill (\d+)$", (self._folder / self._kills).read_text(), re.MULTILINE)
+        found = re.search(r"^oom_kill (\d+)$", self._kills.read_text(), re.MULTILINE)
         assert found is not None
         return int(found[1])
+
+    def buffers(self) -> int:
+        """Return the most octets that the kernel held for connections beside the limit: none in version 2."""
+        return int(self._buffers.read_text()) if self._buffers.exists() else 0
 
     def remove(self) -> None:
         """Remove it once its processes have ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import urllib.request
@@ -78,7 +79,10 @@ def suffered(server: Server, target: targets.Target, attack: str, rate: float | 
     before = loop_delays(target)
     with attacked(target, attack, rate=rate):
         watched = watch(target, seconds)
-    loop = {bound: count - before[bound] for bound, count in loop_delays(target).items()}
+    try:
+        loop = {bound: count - before[bound] for bound, count in loop_delays(target).items()}
+    except OSError:
+        loop = {math.inf: 1}  # for so long nothing else was done
     return Suffered(watched, server.peak(), loop)
 
 
@@ -88,7 +92,7 @@ def loop_delays(target: targets.Target) -> Buckets:
 
 
 def samples(target: targets.Target) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Yield all samples of /metrics, as soon as it can be read. Raises OSError."""
+    """Yield all samples of /metrics, as soon as it can be read. Raises OSError if that takes very long."""
     end = time.monotonic() + METRICS_SECONDS
     while True:
         try:
@@ -149,4 +153,4 @@ def longest(loop: Buckets) -> str:
     bound = min((bound for bound, count in loop.items() if count == every), default=None)
     if bound is None:
         return ""
-    return "> 1 s" if bound == float("inf") else f"≤ {1e3 * bound:g} ms"
+    return "> 1 s" if bound == math.inf else f"≤ {1e3 * bound:g} ms"

@@ -10,7 +10,7 @@ from bench.attacks.targets import LARGEST, Target, endpoint_address, endpoint_na
 from bench.cluster import NODES, pod_cidr
 from tests.dns_queries import ecs, encoded, framed, opt, option, query
 
-NUMBER = 65_536  # different packets of a flood, sent again and again: more than a server remembers
+NUMBER = 32_768  # different packets of a flood, sent again and again: more than a server remembers
 DATAGRAM = 1_472  # octets that fit an Ethernet frame
 LONGEST_DATAGRAM, LONGEST_MESSAGE = 65_507, 65_535
 UNKNOWN = 65_001  # an EDNS option that nobody knows

@@ -56,8 +56,8 @@ ATTACKS: Mapping[str, Attack] = {
         only_here=True,
     ),
     "tcp-unread": Attack(
-        "1,000 TCP connections that ask for the largest answer 100 times, and read nothing",
-        Crowd(1_000, messages.unread, reads=False),
+        "1,000 TCP connections that ask for the largest answer again and again, and read nothing",
+        Crowd(1_000, messages.unread, again=True, reads=False),
     ),
     "tcp-begun": Attack(
         "4,096 TCP connections, each with a message of 64 KiB that lacks its end", Crowd(4_096, messages.begun)
@@ -77,8 +77,8 @@ ATTACKS: Mapping[str, Attack] = {
         Crowd(20, http2(window=65_535, reset=True), again=True, http=True),
     ),
     "http-unread": Attack(
-        "20 connections with 1,000 requests for /metrics each, of whose replies nothing is read",
-        Crowd(20, get("/metrics", times=1_000), reads=False, http=True),
+        "100 connections that ask for /metrics again and again, and read nothing",
+        Crowd(100, get("/metrics", times=1_000), again=True, reads=False, http=True),
     ),
     "http-metrics": Attack(
         "20 connections that ask for /metrics again and again", Crowd(20, get("/metrics"), again=True, http=True)
