@@ -160,6 +160,8 @@ def attacked(target: Target, attack: str, *, rate: float | None = PACE) -> Itera
             raise TimeoutError(f"the attack {attack} did not begin")
         mine.recv()
         yield
+        if not process.is_alive():
+            raise ChildProcessError(f"the attack {attack} ended by itself")
     finally:
         mine.close()
         process.join(PATIENCE)
