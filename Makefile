@@ -7,9 +7,10 @@ LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --g
     --custom-compile-command 'make lock'
 
 SECONDS ?= 60
+SOAK_SECONDS ?= 3600
 WORKERS ?= 3
 
-.PHONY: run demo test e2e fuzz reproducible bench docs screenshots site lint lock sbom audit clean
+.PHONY: run demo test e2e fuzz soak reproducible bench docs screenshots site lint lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -30,6 +31,10 @@ e2e: $(VENV)/.installed-tests
 # the last run ended.
 fuzz: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS) --keep .cache/fuzz
+
+# Attacks topodns for SOAK_SECONDS, in a cluster that changes, and says what it took and what others noticed.
+soak: $(VENV)/.installed-tests
+	$(VENV)/bin/python -m bench.attacks.soaking --seconds $(SOAK_SECONDS)
 
 # Builds the image twice, and compares.
 reproducible: $(VENV)/.installed-tests

@@ -27,6 +27,7 @@ from bench import (
     several,
     simulating,
 )
+from bench.attacks import measuring
 from bench.large import churning, first_answers, flat, looking, reading
 from bench.offered import offering
 from bench.plots import DOCS
@@ -56,6 +57,7 @@ PARTS: Mapping[str, Part] = {
     "loading": Part(lambda folder, pace: report.loading(loading.measure(folder)), 1),
     "publishing": Part(lambda folder, pace: report.publishing(publishing.measure()), 1),
     "simulating": Part(lambda folder, pace: simulating.report(simulating.measure(folder)), 1),
+    "attacks": Part(lambda folder, pace: measuring.report(measuring.measure(folder, _twice(pace)), _twice(pace)), 16),
     "several": Part(lambda folder, pace: several.report(several.measure()), 1),
     "programming": Part(lambda folder, pace: report.programming(programming.measure(folder)), 1),
 }
@@ -115,6 +117,11 @@ def measure_all(parts: Mapping[str, Part], pace: Pace) -> int:
 def _two_thirds(pace: Pace) -> Pace:
     """Return a somewhat shorter pace, for parts with many runs in a round."""
     return pace._replace(seconds=pace.seconds * 2 / 3)
+
+
+def _twice(pace: Pace) -> float:
+    """Return the seconds of a longer run, for a part without rounds."""
+    return 2 * pace.seconds
 
 
 def _short(pace: Pace) -> Pace:

@@ -57,6 +57,7 @@ cluster.local:{port} {{
     bind 127.0.0.1
     errors
     file {zone}
+{more}
 }}
 """
 
@@ -109,6 +110,8 @@ class Server:
         self.answers = answers
         self.http = 0
         """The port of /metrics, if the server has any."""
+        self.live = (0, "")
+        """The port and the path that a kubelet would ask whether the server is alive."""
         self._process = process
 
     def cpu_seconds(self) -> float:
@@ -135,6 +138,18 @@ class Server:
     def peak(self) -> float:
         """Return the most resident memory that the process has had in MB."""
         return peak(self._process.pid)
+
+    def forget_peak(self) -> None:
+        """Begin to measure the peak anew."""
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
+
+    def open_descriptors(self) -> int:
+        """Return how many files and sockets the process has open."""
+        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
+
+    def threads(self) -> int:
+        """Return how many threads the process has."""
+        return len(os.listdir(f"/proc/{self._process.pid}/task"))
 
     def stop(self) -> None:
         """End the process and wait for it."""
@@ -175,6 +190,7 @@ def start_topodns(
     printed = _wait(name, process, log, lambda text: "ready" in text.splitlines())
     server = Server(name, process, _listening(printed, listen), nearest=True)
     server.http = _listening(printed, "127.0.0.1", "http")
+    server.live = (server.http, "/livez")
     return server
 
 
@@ -199,15 +215,24 @@ def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
     return Server("unbound", process, port, glue=False)
 
 
-def start_coredns_file(program: Path, folder: Path, records: Iterable[str], *, name: str) -> Server:
-    """Start CoreDNS with *records* in a zone's file; *name* is a name with an A record. Raises CannotStart."""
+def start_coredns_file(
+    program: Path, folder: Path, records: Iterable[str], *, name: str, watched: bool = False
+) -> Server:
+    """Start CoreDNS with *records* in a zone's file; *name* is a name with an A record. Raises CannotStart.
+
+    If *watched*, it has /health and /metrics.
+    """
     title, port = "CoreDNS, file", free_port()
     zone, corefile, log = folder / "zone", folder / f"{title}.Corefile", folder / f"{title}.log"
     zone.write_text(ZONE.format(records="\n".join(records)))
-    corefile.write_text(ZONE_COREFILE.format(port=port, zone=zone))
+    health, metrics = (free_port(), free_port()) if watched else (0, 0)
+    more = f"    health 127.0.0.1:{health}\n    prometheus 127.0.0.1:{metrics}" if watched else ""
+    corefile.write_text(ZONE_COREFILE.format(port=port, zone=zone, more=more))
     process = _start([str(program), "-conf", str(corefile)], log, env={"GOMAXPROCS": "1"})
     _wait(title, process, log, lambda text: _answers(port, name))
-    return Server(title, process, port)
+    server = Server(title, process, port)
+    server.http, server.live = metrics, (health, "/health")
+    return server
 
 
 def start_coredns(

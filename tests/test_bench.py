@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from bench import plots
 from bench.__main__ import Part, measure_all
+from bench.attacks import measuring, soaking
+from bench.attacks.watching import FIRST, FIRST_TCP, LIVE, NEW, NEW_TCP, REMEMBERED, Waits
 from bench.large import churning, flat, looking, reading
 from bench.loads import SOURCES
 from bench.offered import offering
@@ -130,3 +133,42 @@ def test_loads_of_the_console() -> None:
     nobody, visited = (line.split("|") for line in looking.report(rows).splitlines()[2:4])
     assert (nobody[8].strip(), visited[8].strip()) == ("", "70 ms")
     assert nobody[3].strip() == visited[3].strip() == "1.00"
+
+
+def suffered(seconds: Sequence[float], lost: int = 0, unanswered: int = 0) -> measuring.Suffered:
+    """What a victim noticed whose names took so long, and a loop that was late once, by 4 ms."""
+    kinds = (NEW, NEW_TCP, FIRST, FIRST_TCP, REMEMBERED)
+    names = {kind: Waits(list(seconds), lost, unanswered) for kind in kinds}
+    return measuring.Suffered({LIVE: Waits([0.002, 5.0], 1, 1), **names}, 80.0, {0.001: 9, 0.005: 10, math.inf: 10})
+
+
+def test_attacks_beside_each_other() -> None:
+    """A row of the table has both servers, what was lost, and an empty cell where CoreDNS has nothing to attack."""
+    rows = [
+        measuring.Row("options", suffered([0.001, 0.003, 0.003]), suffered([0.002, 4.0], lost=3, unanswered=1)),
+        measuring.Row("zonal-names", suffered([0.004]), None),
+    ]
+    both, alone = (
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in measuring.report(rows, 6.0).splitlines()
+        if line.startswith(("| options ", "| zonal-names ")) and "≤" in line
+    )
+    assert both[:3] == ["options", "3.0 / 3.0", "4,000.0 / 4,000.0, 75% lost"]
+    assert both[7:] == ["5,000, 1 failed", "5,000, 1 failed", "80 MB", "80 MB", "≤ 5 ms"]
+    assert (alone[1], alone[2], alone[-1]) == ("4.0 / 4.0", "", "≤ 5 ms")
+
+
+@pytest.mark.parametrize(
+    ("memory", "unanswered", "status"),
+    [((90, 100, 119), 0, 0), ((90, 100, 121), 0, 1), ((50, 100, 100), 0, 0), ((90, 100, 100), 1, 1)],
+    ids=["sound", "grown", "warm-up", "unanswered"],
+)
+def test_what_a_soak_finds(memory: Sequence[float], unanswered: int, status: int) -> None:
+    """It fails if the memory grew by more than a fifth since the first round, or if a victim got no answer."""
+    rounds = [soaking.Measured(60.0 * number, at, 20, 8) for number, at in enumerate(memory)]
+    noticed = {"tcp-idle": {NEW: Waits([0.001, 4.0], 2 * unanswered, unanswered), LIVE: Waits([5.0], 1, 1)}}
+    soaked = soaking.Soaked(rounds, noticed, {0.05: 99, 0.1: 100, math.inf: 100}, {"send": 0, "queue": 7})
+    assert soaked.status == status
+    printed = soaking.report(soaked)
+    assert f"{unanswered} queries of victims got no answer" in printed and "counted: queue 7." in printed
+    assert "by more than 100 ms, and 1.00% of the time" in printed
