@@ -24,7 +24,8 @@ from dnsserver.http import connections, conversation
 from dnsserver.http.application import METRICS_SECONDS, application
 from dnsserver.http.conversation import Limits
 from dnsserver.http.events import EventStream
-from dnsserver.net.held_octets import MAX_HELD, HeldOctets
+from dnsserver.net import held_octets
+from dnsserver.net.held_octets import HeldOctets
 from locator.model import Health
 from tests.waiting import PATIENCE, until_in_trio
 
@@ -100,16 +101,15 @@ def serving(
     app: ASGIApp | None = None,
     grace: float = 1.0,
     idle: float = PATIENCE,
-    most: int = MAX_HELD,
     all_for: bytes = b"",
 ) -> Counter[str]:
     """Run *test* with a function that connects to a server, and one that makes the server end and waits for it.
 
-    Return the errors that were counted. Without an *app*, there are ``Pages``. *most* octets are held. The source
-    *all_for* may take all connections.
+    Return the errors that were counted. Without an *app*, there are ``Pages``. The source *all_for* may take
+    all connections.
     """
     failures: Counter[str] = Counter()
-    limits = Limits(HeldOctets(failures, most), idle, grace, all_for.__eq__)
+    limits = Limits(HeldOctets(failures), idle, grace, all_for.__eq__)
 
     async def main() -> None:
         sock, ending, ended = socket.socket(), trio.Event(), trio.Event()
@@ -337,8 +337,9 @@ def test_who_has_gone_costs_nothing_more() -> None:
     assert not serving(test, app=pages.app)
 
 
-def test_what_all_hold_is_bounded() -> None:
+def test_what_all_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds most is closed first: that of a request, and that of a response."""
+    monkeypatch.setattr(held_octets, "MAX_HELD", 1_000_000)
 
     async def test(connect: Connect, end: End) -> None:
         async with await connect() as small, await connect() as asking, await connect() as sending:
@@ -350,7 +351,7 @@ def test_what_all_hold_is_bounded() -> None:
             await small.send_all(GET[-1:] + b"Connection: close\r\n\r\n")
             assert (await received(small)).endswith(b"hello")
 
-    assert serving(test, most=1_000_000) == {"memory": 2}
+    assert serving(test) == {"memory": 2}
 
 
 def test_a_client_that_reads_nothing_does_not_delay_the_end() -> None:
