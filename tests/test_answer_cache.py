@@ -227,24 +227,35 @@ def test_unlimited_names_push_out_nothing_hot() -> None:
     assert cluster.counts.computed == computed + 300 * len(UNLIMITED)
 
 
-@pytest.mark.parametrize("rtype", ["A", "SRV"])
-def test_names_that_prefer_a_zone_without_endpoints_share_an_answer(rtype: str) -> None:
+def test_names_that_prefer_a_zone_without_endpoints_share_an_answer() -> None:
     """Whoever makes such names up costs no computation for each, however many endpoints the Service has."""
     cluster = Changing()
     cluster.become(headless("web", "10.0.0.1"))
     answers, before = [], cluster.counts.computed
     for zone in ("nowhere", "elsewhere", "x" * 63, "b"):
         name = f"{zone}.prefer._zone.{WEB}"
-        query, channel = dns.message.make_query(name, rtype).to_wire(), cluster.responder.channel(b"\x7f\1\0\1", "udp")
-        answers.append(cluster.ask(name, rtype))
+        query, channel = dns.message.make_query(name, "A").to_wire(), cluster.responder.channel(b"\x7f\1\0\1", "udp")
+        answers.append(cluster.ask(name, "A"))
         computed = cluster.responder.compute(query, b"\x7f\1\0\1", channel)
         assert computed is not None and computed == cluster.responder.answer(query, b"\x7f\1\0\1", channel)
         before += 1  # that of the line before
     assert answers == [answers[0]] * 4 and answers[0] != ["NXDOMAIN"]
     assert cluster.counts.computed == before + 1
     cluster.become(headless("web", "10.0.0.2", on="b1"))
-    assert cluster.ask(f"nowhere.prefer._zone.{WEB}", rtype) != answers[0]
-    assert cluster.ask(f"a.prefer._zone.{WEB}", rtype) == cluster.ask(f"b.prefer._zone.{WEB}", rtype)
+    assert cluster.ask(f"nowhere.prefer._zone.{WEB}", "A") != answers[0]
+    assert cluster.ask(f"a.prefer._zone.{WEB}", "A") == cluster.ask(f"b.prefer._zone.{WEB}", "A")
+
+
+def test_srv_records_without_glue_are_shared_within_a_dns_zone() -> None:
+    """Their targets end in it."""
+    cluster = Changing(zone=["cluster.local", "topo.local"])
+    cluster.become(headless("web", *(f"10.0.0.{number}" for number in range(1, 101))))
+    for zone in ("topo.local", "cluster.local"):
+        before = cluster.counts.computed
+        for value in ("nowhere", "elsewhere"):
+            targets = cluster.ask(f"{value}.prefer._zone.web.shop.svc.{zone}", "SRV")
+            assert len(targets) > 1 and all(target.endswith(f".svc.{zone}.") for target in targets)
+        assert cluster.counts.computed == before + 1
 
 
 # Names that do not exist, in groups whose names have the same length: answers about such names may be shared.

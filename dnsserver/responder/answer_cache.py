@@ -11,7 +11,9 @@ They share one bounded memory, so a flood of them displaces no other answer.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -21,6 +23,7 @@ from msgspec import Struct, field
 from dnsserver.answers.decision import EndpointNames
 from dnsserver.answers.services import zones_of
 from dnsserver.message.rendering import RenderedAnswer
+from dnsserver.names import Zone
 from locator.bounded_map import BoundedMap
 from locator.model import Location
 from locator.state.snapshot import Basis, CompiledService, Snapshot
@@ -119,13 +122,14 @@ class DependentAnswers:
 
 
 class ZonalAnswers(Struct):
-    """The topology zones that a Service has endpoints in, and the answers to names that prefer any other, by type.
+    """The topology zones that a Service has endpoints in, and the answers to names that prefer any other.
 
-    A client can write any number of such names; all have the same answer.
+    A client can write any number of such names; all in one DNS zone, which SRV targets end in, have the same answer.
     """
 
     zones: frozenset[str]
-    others: dict[int, RenderedAnswer] = field(default_factory=dict)
+    others: defaultdict[Zone, dict[int, RenderedAnswer]] = field(default_factory=partial(defaultdict, dict))
+    """By DNS zone and type."""
 
 
 class _ServiceAnswers:

@@ -464,7 +464,7 @@ class Responder:
         if compiled is None or key is None:
             return None
         zonal = self._cache.zonal(compiled, key)
-        return None if meaning.value in zonal.zones else zonal.others
+        return None if meaning.value in zonal.zones else zonal.others[meaning.zone]
 
     def _note_passing(self, question: bytes) -> None:
         """Count an answer that belongs to no Service, unless the question was asked before."""
