@@ -329,12 +329,27 @@ def test_who_has_gone_costs_nothing_more() -> None:
     async def test(connect: Connect, end: End) -> None:
         for number in (1, 2, 3):
             async with await connect() as stream:
+                if number > 1:  # not in its first request
+                    await stream.send_all(GET + b"\r\n")
+                    await stream.receive_some(1)
                 await stream.send_all(GET.replace(b"/", b"/never", 1) + b"\r\n")
                 await until_in_trio(lambda number=number: pages.began == number)
                 assert pages.ended == number - 1
             await until_in_trio(lambda number=number: pages.ended == number)
 
     assert not serving(test, app=pages.app)
+
+
+def test_who_sends_no_more_can_still_read() -> None:
+    """Such as ``nc``, which ends its side after the request."""
+
+    async def test(connect: Connect, end: End) -> None:
+        async with await connect() as stream:
+            await stream.send_all(UNREAD)
+            await stream.send_eof()
+            assert len(await received(stream)) > 4_000_000
+
+    assert not serving(test)
 
 
 def test_what_all_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,7 @@ class Conversation:
         self._body = 0  # octets of the request's body that the application has
         self._body_ended = False  # and whether it knows that these are all
         self._head = b""  # of the response, until its body begins
+        self._is_whole = False  # whether the application has given the whole response
 
     def close(self) -> None:
         """End the conversation at once; what the application does for it is cancelled."""
@@ -128,7 +129,7 @@ class Conversation:
     async def _respond(self, request: h11.Request) -> None:
         """Let the application answer a request. Without a body to come, the end of the client is noticed meanwhile."""
         http, self._method = self._http, request.method
-        self._body_ended = False
+        self._body_ended = self._is_whole = False
         if request.http_version not in VERSIONS:
             await self._refuse(505)
         elif request.method not in (b"GET", b"HEAD"):
@@ -144,9 +145,12 @@ class Conversation:
                 nursery.cancel_scope.cancel()
 
     async def _watch(self) -> None:
-        """End the conversation if the client ends the connection: what it has asked for is worth nothing any more."""
+        """End the conversation if the client ends the connection: what it has asked for is worth nothing any more.
+
+        But it may end its own side alone, and read on. Once the response is whole, that costs nothing more.
+        """
         with suppress(*GONE):
-            if await self._read():
+            if await self._read() or self._is_whole:
                 return
         self.close()
 
@@ -199,12 +203,13 @@ class Conversation:
             self._head = http.send(h11.Response(status_code=message["status"], headers=headers)) or b""
             return
         body: bytes = b"" if self._method == b"HEAD" else message.get("body", b"")
+        self._is_whole = not message.get("more_body", False)
         for begin in range(0, max(1, len(body)), PIECE):
             piece, is_last = body[begin : begin + PIECE], begin + PIECE >= len(body)
             octets, self._head = self._head, b""
             if piece:
                 octets += http.send(h11.Data(data=piece)) or b""
-            if is_last and not message.get("more_body", False):
+            if is_last and self._is_whole:
                 octets += http.send(h11.EndOfMessage()) or b""
             self._note_held(unsent=len(body) - begin)
             await self._send_all(octets)
