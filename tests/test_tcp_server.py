@@ -669,6 +669,29 @@ def test_costly_queries_leave_other_tasks_their_turns() -> None:
             assert most <= 2 * tcp.TURN_SECONDS / cost  # trio may give two turns to one
 
 
+def test_many_connections_get_turns_at_a_time() -> None:
+    """Also where it takes as long to find those that are ready, as it does if there are thousands."""
+
+    @here(leaping=False)
+    async def _(server: Here) -> None:
+        find, found = server.tcp.connections.ready, []
+
+        def slowly() -> list[tuple[Connection, int]]:
+            time.sleep(tcp.TURN_SECONDS)
+            found.append(ready := find())
+            return ready
+
+        server.tcp.connections.ready = slowly  # type: ignore[method-assign]
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(server.connected()) for _ in range(20)]
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            for client in clients:
+                client.send_at_once(framed(query(WEB)))
+            for client in clients:
+                await client.read()
+            assert len(found) < 20
+
+
 def test_sources_take_turns() -> None:
     """However many connections of one source have queries, those of another source do not wait for all of them."""
 
