@@ -705,4 +705,4 @@ def test_sources_take_turns() -> None:
             for client in (*many, one):
                 client.send_at_once(framed(query(WEB, number=2 if client is one else 1)) * 5)
             assert await one.numbers(5) == [2] * 5
-            assert order.count(1) < 20
+            assert order.count(1) <= 50  # of 100; each time, all turns together last for about five of them
