@@ -44,16 +44,21 @@ class Listener:
         self.port = port
         self.counts = counts
 
-    async def tls(self, context: ssl.SSLContext | None = None) -> trio.SSLStream[trio.SocketStream]:
+    async def plain(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+    async def tls(
+        self, context: ssl.SSLContext | None = None, plain: trio.SocketStream | None = None
+    ) -> trio.SSLStream[trio.SocketStream]:
         context = context or ssl.create_default_context(cadata=AUTHORITY.decode())
-        plain = await trio.open_tcp_stream("127.0.0.1", self.port)
+        plain = plain or await self.plain()
         stream = trio.SSLStream(plain, context, server_hostname="127.0.0.1", https_compatible=True)
         await stream.do_handshake()
         return stream
 
     async def said(self, sent: bytes, *, tls: bool = True) -> bytes:
         """Return all that comes back, until the listener closes the connection."""
-        stream: trio.abc.Stream = await self.tls() if tls else await trio.open_tcp_stream("127.0.0.1", self.port)
+        stream: trio.abc.Stream = await self.tls() if tls else await self.plain()
         received = b""
         try:
             await stream.send_all(sent)
@@ -236,15 +241,38 @@ def test_many_large_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_handshakes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the bound, the one that began first ends, so nobody keeps others out by handshakes that do not end."""
     monkeypatch.setattr(connections, "MAX_HANDSHAKES", 8)
+    monkeypatch.setattr(connections, "QUEUE_SECONDS", 0.1)
 
     async def test(listener: Listener) -> None:
-        begun = [await trio.open_tcp_stream("127.0.0.1", listener.port) for _ in range(3)]
+        begun = [await listener.plain() for _ in range(3)]
         assert await begun[0].receive_some() == b""
         assert await listener.reviewed()
         for stream in begun:
             await stream.aclose()
 
     listening(test)
+
+
+def test_many_handshakes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """API servers begin one for each review. Beyond the bound they wait for each other, and none of them fails."""
+    monkeypatch.setattr(connections, "MAX_HANDSHAKES", 8)
+    monkeypatch.setattr(connections, "QUEUE_SECONDS", PATIENCE)
+
+    async def test(listener: Listener) -> None:
+        begun = [await listener.plain() for _ in range(20)]
+        await trio.testing.wait_all_tasks_blocked(0.05)
+
+        async def review(plain: trio.SocketStream) -> None:
+            stream = await listener.tls(plain=plain)
+            await stream.send_all(request(REVIEW))
+            assert (await response(stream)).startswith(b"HTTP/1.1 200")
+            await trio.aclose_forcefully(stream)
+
+        async with trio.open_nursery() as nursery:
+            for plain in begun:
+                nursery.start_soon(review, plain)
+
+    assert listening(test).requests["patched"] == 20
 
 
 def test_tls_is_not_renegotiated() -> None:

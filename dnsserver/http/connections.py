@@ -13,6 +13,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
+from weakref import WeakValueDictionary
 
 import trio
 from starlette.types import ASGIApp
@@ -27,6 +28,9 @@ BACKLOG = 1024  # whoever finds no room in it tries again after a second only
 MAX_CONNECTIONS = 1000  # an idle one takes 50 kB with TLS; API servers, kubelets and Prometheus have some of each
 MAX_HANDSHAKES = 64  # that have begun; each takes the processor for up to a millisecond
 HANDSHAKE_SECONDS = 5.0
+# For which a handshake waits while its source has its share of them; then it ends the oldest. API servers begin many at
+# once, because HTTP/1.1 has one review at a time on a connection.
+QUEUE_SECONDS = 1.0
 LOG_SECONDS = 60.0  # between two logs of errors: who finds a way to cause one may cause many
 
 
@@ -40,22 +44,27 @@ class _Places:
 
     def take(self, conversation: Conversation) -> None:
         """Give a place to a conversation. If there is none, close the oldest: of its source, or of all."""
-        own = self._by_source.get(conversation.source, {})
-        if len(own) >= self._share and not self._may_take_all(conversation.source):
-            self._close(next(iter(own)))
+        if self.has_share(conversation.source):
+            self._close(next(iter(self._by_source[conversation.source])))
         elif len(self.taken) >= self._most:
             self._close(next(iter(self.taken)))
         self.taken[conversation] = None
         self._by_source.setdefault(conversation.source, {})[conversation] = None
 
-    def leave(self, conversation: Conversation) -> None:
-        """Take the place of a conversation away, if it has one."""
-        if conversation in self.taken:
-            del self.taken[conversation]
-            own = self._by_source[conversation.source]
-            del own[conversation]
-            if not own:
-                del self._by_source[conversation.source]
+    def has_share(self, source: bytes) -> bool:
+        """Whether a source has its share: one more place would cost it another."""
+        return len(self._by_source.get(source, {})) >= self._share and not self._may_take_all(source)
+
+    def leave(self, conversation: Conversation) -> bool:
+        """Take the place of a conversation away; return whether it had one."""
+        if conversation not in self.taken:
+            return False
+        del self.taken[conversation]
+        own = self._by_source[conversation.source]
+        del own[conversation]
+        if not own:
+            del self._by_source[conversation.source]
+        return True
 
     def _close(self, conversation: Conversation) -> None:
         self.leave(conversation)
@@ -69,6 +78,7 @@ class _Connections:
         self._app, self._failures, self._limits, self._tls = app, failures, limits, tls
         self._places = _Places(MAX_CONNECTIONS, limits.may_take_all)
         self._handshakes = _Places(MAX_HANDSHAKES, limits.may_take_all)
+        self._queues: WeakValueDictionary[bytes, trio.lowlevel.ParkingLot] = WeakValueDictionary()  # by source
         self._ended = trio.Event()
         self._logged_at = -math.inf
 
@@ -104,15 +114,20 @@ class _Connections:
         self, conversation: Conversation, tls: ssl.SSLContext, stream: trio.SocketStream
     ) -> Stream | None:
         """Return *stream* with TLS, None if the handshake took too long. Raises BrokenResourceError."""
-        secured = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+        queue = self._queues.setdefault(conversation.source, trio.lowlevel.ParkingLot())
+        if self._handshakes.has_share(conversation.source):
+            with trio.move_on_after(QUEUE_SECONDS):
+                await queue.park()
         self._handshakes.take(conversation)
+        secured = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
         try:
             with trio.move_on_after(HANDSHAKE_SECONDS):
                 await secured.do_handshake()
                 return secured
             return None
         finally:
-            self._handshakes.leave(conversation)
+            if self._handshakes.leave(conversation):
+                queue.unpark()
 
     def _failed(self, error: Exception) -> None:
         """Count and log an error of topodns that has ended a request, or a connection."""
