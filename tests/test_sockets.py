@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -22,7 +23,7 @@ import dns.rcode
 import pytest
 import trio
 
-from dnsserver.net import udp
+from dnsserver.net import tcp, udp
 from dnsserver.responder.responder import Responder
 from tests import dns_queries, topodns_process
 from tests.clusters import MANY, WEB, WEB_AND_MANY
@@ -215,6 +216,26 @@ def test_costly_queries_leave_other_tasks_their_turns(native: str) -> None:
             assert {int.from_bytes(client.recv(512)[:2]) for _ in range(10)} == set(range(10))
 
     trio.run(main)
+
+
+def test_much_is_sent_without_waiting() -> None:
+    """As metrics and pages are through ``kubectl port-forward``, which reads them at the loopback interface."""
+    octets = bytes(8 << 20)
+    with socket.socket() as listener, socket.socket() as client:
+        tcp.prepare(listener)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        client.settimeout(PATIENCE)
+        client.connect(listener.getsockname())
+        listener.settimeout(PATIENCE)
+        sock, _ = listener.accept()
+        with sock, ThreadPoolExecutor(1) as thread:
+            began, sent = time.monotonic(), thread.submit(sock.sendall, octets)
+            left = len(octets)
+            while left:
+                left -= len(client.recv(65536))
+            sent.result()
+    assert time.monotonic() - began < 1  # two hundred waits of 20 ms are 4 s
 
 
 @pytest.mark.parametrize("which", ["server", "dual"])

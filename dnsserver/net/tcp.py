@@ -40,8 +40,9 @@ MAX_AT_ONCE = 64  # queries of a connection answered before other connections ge
 CONNECTION_SECONDS, TURN_SECONDS = 0.001, 0.005
 UNSENT_IN_KERNEL = 16384  # octets that the kernel buffers for a slow reader; as in trio's streams
 # Octets of the kernel's buffers for a connection; it takes twice as much memory. By default it takes up to megabytes
-# for a client that sends and does not read.
-RECEIVE_BUFFER, SEND_BUFFER = 16384, 32768
+# for a client that sends and does not read. There must be room to send two packets of the loopback interface, each of
+# 64 KiB: clients acknowledge two at once, and one after 40 ms.
+RECEIVE_BUFFER, SEND_BUFFER = 16384, 49152
 
 
 def prepare(sock: socket.socket) -> None:
