@@ -112,9 +112,14 @@ def with_the_quotas_name(made: Item) -> None:
 
 
 def without_the_revision(made: Item) -> None:
-    """Helm's upgrades make another Job, because Kubernetes refuses to change one; kustomize's ends before the next."""
+    """Helm's upgrades make another Job, because Kubernetes refuses to change one; kustomize's ends before the next.
+
+    Helm waits for its Job, and fails if that has gone: https://github.com/haproxytech/helm-charts/issues/266.
+    """
     if made["kind"] == "Job":
         made["metadata"]["name"] = made["metadata"]["name"].removesuffix("-1")
+        assert made["spec"]["ttlSecondsAfterFinished"] == 3600
+        made["spec"]["ttlSecondsAfterFinished"] = 60
 
 
 def with_the_older_name(made: Item) -> None:

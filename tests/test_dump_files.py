@@ -141,7 +141,11 @@ def test_the_reading_process_heeds_the_limit_of_its_container(tmp_path: Path, mo
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: limits.append(both))
     container_memory.stay_within()
     for files in (
-        {"memory.max": "1000\n", "memory.current": "600\n", "memory.stat": "anon 1\ninactive_file 100\n"},
+        {
+            "memory.max": "1000\n",
+            "memory.current": "600\n",
+            "memory.stat": "anon 1\ninactive_file 70\nactive_file 30\n",
+        },
         {"memory.max": "max\n"},
         {"memory/memory.limit_in_bytes": "900", "memory/memory.usage_in_bytes": "950", "memory/memory.stat": ""},
     ):

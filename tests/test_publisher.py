@@ -219,7 +219,11 @@ def test_a_finding_is_told_of_once_as_long_as_it_is_there() -> None:
 
 
 def test_few_findings_are_logged_in_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever changes a Service ten times a second fills no disk; how many are left out is said."""
+    """Whoever changes a Service ten times a second fills no disk; how many are left out is said.
+
+    Errors leave room for warnings, and warnings for errors.
+    """
+    orphan = ClusterCode.SliceWithoutService.finding("EndpointSlice", "shop", "web-1", message="bad")
 
     def named(number: int) -> list[Finding]:
         return [ClusterCode.UnreadableObject.finding("Service", "shop", f"s{n}", message="bad") for n in range(number)]
@@ -230,6 +234,7 @@ def test_few_findings_are_logged_in_a_minute(caplog: pytest.LogCaptureFixture) -
             (named(30), "Service shop/s0: bad [UnreadableObject]", "Service shop/s29: bad [UnreadableObject]"),
             (named(30), "Service shop/s0: bad [UnreadableObject]", "10 more findings; 'topodns check' lists all"),
             (named(3), "", ""),
+            ([orphan], f"{orphan}", "3 more findings; 'topodns check' lists all"),
             (named(4), "", ""),
         ):
             logged.log(findings)
@@ -238,7 +243,7 @@ def test_few_findings_are_logged_in_a_minute(caplog: pytest.LogCaptureFixture) -
             await trio.sleep(1)
         await trio.sleep(LOG_SECONDS)
         logged.log(named(1))
-        assert caplog.messages[1:] == ["7 more findings; 'topodns check' lists all"]
+        assert caplog.messages[1:] == ["4 more findings; 'topodns check' lists all"]
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 

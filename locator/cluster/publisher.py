@@ -13,6 +13,7 @@ import gc
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -32,7 +33,7 @@ log = logging.getLogger("topodns")
 QUIET_SECONDS = 0.005  # without a visible change before publishing; related changes come faster than that
 LATEST_SECONDS = 0.1  # from the first visible change to its publication, even if changes keep coming
 WAITING_BATCHES = 16  # between the source and the store; the source waits while the channel is full
-MAX_LOGGED = 50  # findings in LOG_SECONDS; ``check`` lists all
+MAX_LOGGED = 50  # findings of a severity in LOG_SECONDS; ``check`` lists all
 LOG_SECONDS = 60.0
 YOUNG = 1  # the generations of objects that have not survived two collections
 FREED_AT_ONCE = 2048  # objects, which takes a fifth of a millisecond
@@ -239,23 +240,28 @@ _LEVELS = {ERROR: logging.ERROR, WARNING: logging.WARNING, INFO: logging.INFO}
 
 
 class FindingLog:
-    """Logs findings, at most MAX_LOGGED in LOG_SECONDS: whoever may change one object causes as many as they like."""
+    """Logs findings, at most MAX_LOGGED of each severity in LOG_SECONDS: whoever may change one object causes many."""
 
     def __init__(self) -> None:
         self._began = -math.inf  # the seconds that are counted now
-        self._logged = self._left_out = 0
+        self._logged = Counter[str]()  # by severity
+        self._left_out = 0
         self._said = False  # that some are left out
 
     def log(self, findings: Sequence[Finding]) -> None:
         """Log *findings*, or how many of them are left out."""
         now = trio.current_time()
         if now - self._began >= LOG_SECONDS:
-            self._began, self._logged, self._said = now, 0, False
-        shown = findings[: MAX_LOGGED - self._logged]
-        for finding in shown:
-            log.log(_LEVELS[finding.severity], "%s", finding)
-        self._logged += len(shown)
-        self._left_out += len(findings) - len(shown)
+            self._began, self._said = now, False
+            self._logged.clear()
+        shown = False
+        for finding in findings:
+            if self._logged[finding.severity] < MAX_LOGGED:
+                self._logged[finding.severity] += 1
+                log.log(_LEVELS[finding.severity], "%s", finding)
+                shown = True
+            else:
+                self._left_out += 1
         if self._left_out and (shown or not self._said):
             log.warning("%d more findings; 'topodns check' lists all", self._left_out)
             self._left_out, self._said = 0, True

@@ -11,10 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")  # of the container
-# The files with its limit and its use of memory, and what of that the kernel can take back: of version 2, and of 1.
+# The files with its limit and its use of memory, and what of that the kernel can take back: all that it keeps of files,
+# however often they were read. Of version 2, and of 1.
 _FILES = (
-    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+    ("memory.max", "memory.current", "memory.stat", ("inactive_file", "active_file")),
+    (
+        *("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+        ("total_inactive_file", "total_active_file"),
+    ),
 )
 _SHARE = 0.9  # of what is left; the rest is for what the server itself needs meanwhile
 
@@ -34,4 +38,4 @@ def _rooms() -> Iterator[int]:
         with suppress(OSError, ValueError):  # there is no such file, or the limit is "max"
             room = int((CGROUPS / limit).read_text()) - int((CGROUPS / used).read_text())
             rows = dict(line.split() for line in (CGROUPS / statistics).read_text().splitlines())
-            yield max(0, room + int(rows.get(reclaimable, 0)))
+            yield max(0, room + sum(int(rows.get(row, 0)) for row in reclaimable))
