@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dnsserver.http.application import METRICS_SECONDS
 from examples.demo.__main__ import PORTS
 from examples.demo.day import DAY, STRANGER, UNNAMING
 from examples.demo.server import Server
@@ -30,7 +32,11 @@ Samples = Counter[tuple[str, ...]]
 
 
 def samples(server: Server) -> Samples:
-    """Return the value of each sample, by its name and its label values in the order of the labels' names."""
+    """Return the value of each sample, by its name and its label values in the order of the labels' names.
+
+    They are new ones, for which this waits: the server keeps metrics for a second.
+    """
+    time.sleep(METRICS_SECONDS)
     return Counter(
         {
             (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value

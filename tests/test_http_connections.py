@@ -403,11 +403,11 @@ def test_the_end() -> None:
 
 SHARES = [
     # id, who may take all, sources of connections in their order, which of them are closed
-    ("share", "", [1, 1, 1, 2], [0]),
-    ("others-keep-theirs", "", [2, 1, 1, 1, 1], [1, 2]),
-    ("may-take-all", "127.0.0.1", [1, 1, 1, 2, 1, 1], []),
-    ("the-oldest-of-all", "127.0.0.1", [2, 2, 1, 1, 1, 1, 1, 1, 1], [0]),
-    ("many-sources", "", [1, 1, 2, 2, 3, 3, 4, 4, 5], [0]),
+    ("share", "", [*[1] * 10, 2], [0]),
+    ("others-keep-theirs", "", [2, *[1] * 11], [1, 2]),
+    ("may-take-all", "127.0.0.1", [*[1] * 10, 2, 1, 1], []),
+    ("the-oldest-of-all", "127.0.0.1", [2, 2, *[1] * 35], [0]),
+    ("many-sources", "", [*[1] * 9, *[2] * 9, *[3] * 9, *[4] * 9, 5], [0]),
 ]
 
 
@@ -415,8 +415,8 @@ SHARES = [
 def test_connections_are_bounded(
     monkeypatch: pytest.MonkeyPatch, all_for: str, sources: list[int], closed: list[int]
 ) -> None:
-    """Of eight, a source has two, and its oldest makes room for a third; of all the oldest does."""
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 8)
+    """Of 36, a source has nine, and its oldest makes room for a tenth; of all the oldest does."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 36)
 
     async def test(connect: Connect, end: End) -> None:
         streams = []

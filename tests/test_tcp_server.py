@@ -443,7 +443,7 @@ def test_where_no_connection_is_idle_the_one_used_longest_ago_goes(begun: bool) 
                 assert server.upstream.waiting == ["example.org"]
 
 
-SHARES = {"somebody": ("127.0.0.2", 2), "a trusted forwarder": ("127.0.0.3", 5), "a node": ("127.0.0.4", 5)}
+SHARES = {"somebody": ("127.0.0.2", 10), "a trusted forwarder": ("127.0.0.3", 15), "a node": ("127.0.0.4", 15)}
 
 
 def with_forwarder_and_node() -> CountedResponder:
@@ -456,18 +456,18 @@ def with_forwarder_and_node() -> CountedResponder:
 def test_a_source_has_at_most_a_quarter_of_the_connections(source: str, most: int) -> None:
     """Its next connection closes one of its own, an idle one if there is one. Forwarders and nodes speak for many."""
 
-    @here(limit=8, made=with_forwarder_and_node)
+    @here(limit=40, made=with_forwarder_and_node)
     async def _(server: Here) -> None:
         async with AsyncExitStack() as stack:
             other = await stack.enter_async_context(server.connected("127.0.0.1"))
             clients = []
-            for number in range(5):
+            for number in range(15):
                 clients.append(await stack.enter_async_context(server.connected(source)))
                 if number == 0:
                     await clients[0].stream.send_all(b"\0")  # half a message: the only one that is not idle
                 await trio.testing.wait_all_tasks_blocked(0.02)
             assert server.counts.connections == 1 + most
-            for client in (*clients[5 - most + 1 :], other):
+            for client in (*clients[15 - most + 1 :], other):
                 await client.send(query(WEB, number=3))
                 assert await client.numbers(1) == [3]
 

@@ -37,6 +37,7 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.exposition import Metrics
 from dnsserver.names import labels_of
 from dnsserver.net import tcp, udp, upstream
+from dnsserver.net.held_octets import HeldOctets
 from dnsserver.net.upstream import NoServers, Upstream, servers_in
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.values import ListenAddress
@@ -1153,7 +1154,8 @@ async def serving_in_memory(responder: Responder, counts: Counts, elsewhere: Ups
     """Serve over UDP and TCP; yield the port."""
     datagrams, streams = sharing_a_port(prepare=partial(udp.prepare, wildcard=False))
     streams.setblocking(False)
-    server = tcp.Server(responder, counts, elsewhere, limit=1000, idle=1e6, in_flight=1000)
+    held = HeldOctets(counts.failures)
+    server = tcp.Server(responder, counts, elsewhere, held=held, limit=1000, idle=1e6, in_flight=1000)
     with datagrams:
         async with trio.open_nursery() as nursery:
             await nursery.start(udp.serve, datagrams, responder, counts, elsewhere)

@@ -94,7 +94,7 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
     key, shape, value = request.authority.zonal, request.meaning.shape, request.meaning.value
     if key is None or not compiled.service.headless or not compiled.endpoints:
         return request.decision(wire.NXDOMAIN, service=compiled)
-    if shape == names.ZONAL or (request.qtype != wire.SRV and request.qtype not in ADDRESS_SIZES):
+    if shape == names.ZONAL:
         return request.decision(service=compiled)
     constraint = NamedDomain(key, value, or_all=shape == names.PREFERRED)
     selection = select(constraint, request.location, compiled.endpoints, octets=ADDRESS_SIZES.get(request.qtype))

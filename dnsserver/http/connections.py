@@ -19,7 +19,7 @@ import trio
 from starlette.types import ASGIApp
 
 from dnsserver.http.conversation import Conversation, Limits, Stream
-from dnsserver.net.held_octets import SOURCE_SHARE
+from dnsserver.net.held_octets import share_of_source
 from locator.ip import parse_address
 
 log = logging.getLogger("topodns")
@@ -38,7 +38,7 @@ class _Places:
     """At most *most* conversations. A source has its share of them, unless it *may_take_all*."""
 
     def __init__(self, most: int, may_take_all: Callable[[bytes], bool]) -> None:
-        self._most, self._share, self._may_take_all = most, max(1, most // SOURCE_SHARE), may_take_all
+        self._most, self._share, self._may_take_all = most, share_of_source(most), may_take_all
         self.taken: dict[Conversation, None] = {}  # the oldest first
         self._by_source: dict[bytes, dict[Conversation, None]] = {}
 

@@ -21,7 +21,7 @@ import trio
 
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.metrics.counters import Channel, Counts
-from dnsserver.net.held_octets import SOURCE_SHARE, HeldOctets
+from dnsserver.net.held_octets import HeldOctets, share_of_source
 
 MESSAGE_SECONDS = 5.0  # for a started message to be complete, and for the client to take a piece of the replies
 READ_SIZE = 65536
@@ -194,7 +194,7 @@ class Connections:
         the oldest idle one, else the oldest. Raises OSError.
         """
         of_source = self._of_source[connection.source]
-        if len(of_source) >= max(1, self._limit // SOURCE_SHARE) and not self._may_take_all(connection.source):
+        if len(of_source) >= share_of_source(self._limit) and not self._may_take_all(connection.source):
             idle = (own for own in of_source if own.phase is self._idle)
             self.close(next(idle, None) or next(iter(of_source)))
         while len(self._open) >= self._limit:

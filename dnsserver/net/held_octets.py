@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable
 
-SOURCE_SHARE = 4  # one source has at most a quarter of the connections, so that it cannot take them from all others
+SMALLEST_SHARE = 8  # connections of one source, so that a low limit of all does not end a client's usual few
 MAX_HELD = 64 << 20  # octets; fits the smallest memory limit of docs/sizing.md
 # To which share of the limit connections are closed once it is exceeded: finding those that hold most costs about the
 # same for one as for many.
 LEFT = 7 / 8
+
+
+def share_of_source(limit: int) -> int:
+    """Return how many of *limit* connections one source may have, so that it cannot take them from all others."""
+    return max(SMALLEST_SHARE, limit // 4)
 
 
 class HeldOctets:
