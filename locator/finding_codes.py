@@ -140,7 +140,7 @@ class ClusterCode(FindingCode):
         WARNING,
         "The annotation `topodns.io/health` is not `tcp`, `tcp:PORT` or `http:PORT/PATH`, or its port is none of the"
         " Service's own TCP ports. It counts as none. Or the load balancer has an address that is never probed, such as"
-        " a loopback or a link-local one: then the finding names the address.",
+        " a link-local one: then the finding names the address.",
         "Write a port of the Service (`spec.ports[].port`, or `spec.healthCheckNodePort`) without leading zeros, and a"
         " path of at most 1,000 characters, in which all but visible ASCII characters are percent-encoded:",
         "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/health=http:8080/healthz",

@@ -22,16 +22,17 @@ class Network(NamedTuple):
         return self.length == 8 * len(self.address)
 
 
-# Where no load balancer is that clients reach: this machine, its link, many hosts at once, nobody, and the metadata
-# services of clouds, which tell secrets to whoever asks from inside (AWS, Azure, Alibaba; the others are link-local).
+# Where no load balancer is that clients reach: on the link, at many hosts at once, at none, and at the metadata
+# services of clouds, which tell secrets to whoever asks from inside (AWS, Azure, Alibaba; others are link-local).
+# Loopback is the prober's own container, where there is nothing to find.
 NO_BALANCERS = tuple(
     Network(block.network_address.packed, block.prefixlen)
     for block in map(
         ipaddress.ip_network,
         (
-            *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "168.63.129.16", "100.100.100.200"),
-            *("::/96", "fe80::/10", "ff00::/8", "fd00:ec2::/32"),
-            *("64:ff9b::7f00:0/104", "64:ff9b::a9fe:0/112"),  # 127.0.0.0/8 and 169.254.0.0/16 through NAT64 (RFC 6052)
+            *("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "168.63.129.16", "100.100.100.200"),
+            *("::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32"),
+            "64:ff9b::a9fe:0/112",  # 169.254.0.0/16 through NAT64 (RFC 6052)
         ),
     )
 )

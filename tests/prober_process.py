@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Sequence
 
 from dnsserver.cli.main import main
-from locator import ip
+from dnsserver.http import application
 from locator.cluster.leading import health_controller, probe, prober
 from locator.control.lease import LeaderElection
 from tests.topodns_process import Process
@@ -47,7 +47,7 @@ class Probing(Process):
 
 
 if __name__ == "__main__":
-    ip.NO_BALANCERS = ()  # the load balancers of tests have loopback addresses
+    application.METRICS_SECONDS = 0.0
     prober.INTERVAL_SECONDS, probe.ANSWER_SECONDS, health_controller.WAIT_SECONDS = INTERVAL, ANSWER, WAIT
     defaults = LeaderElection.__init__.__kwdefaults__
     assert defaults is not None and LEASE.keys() <= defaults.keys()

@@ -85,7 +85,8 @@ def assert_same(new: Item, refused: str | None) -> None:
         return
     expected = f"{finding.field}: {finding.message}, expected {finding.expected}"
     # The policy has shorter words for what is too long for the API server, and escapes rare characters differently.
-    if len(expected) < 5000 and re.fullmatch(r"([^\"\\]|\\[nrt\\])*", finding.message):
+    # ``check`` cuts long values, as the dots in its message tell.
+    if "…" not in finding.message and re.fullmatch(r"([^\"\\]|\\[nrt\\])*", finding.message):
         assert refused.endswith(f"denied request: {expected}")
     else:
         assert f"denied request: {finding.field}: " in refused and refused.endswith(f"expected {finding.expected}")

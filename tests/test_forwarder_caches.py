@@ -22,7 +22,7 @@ import dns.rcode
 import pytest
 
 from dnsserver.forwarders.stub_blocks import ECS_RULE
-from tests import forwarders
+from tests import forwarders, fresh_metrics, topodns_process
 from tests.api_objects import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.files import replace_file
 from tests.forwarders import (
@@ -125,8 +125,10 @@ def started(folder: Path, *, ttl: int, trusted: bool = True) -> Iterator[Server]
         "proxy-protocol": True,
         "trusted-forwarder": [f"{FORWARDER}/32"] if trusted else [],
     }
-    with serving(folder, version(1), flags=flags) as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(topodns_process, "COMMAND", fresh_metrics.COMMAND)
+        with serving(folder, version(1), flags=flags) as server:
+            yield server
 
 
 class Setup(NamedTuple):

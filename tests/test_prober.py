@@ -16,7 +16,6 @@ import pytest
 import trio
 import trio.testing
 
-from locator import ip
 from locator.cluster.leading import probe, prober
 from locator.cluster.leading.prober import FAILURE, SUCCESS, UNKNOWN, Prober
 from locator.health.targets import Target
@@ -87,15 +86,6 @@ def repeats(part: bytes) -> Handler:
             await stream.send_all(part * 1000)
 
     return handler
-
-
-NO_BALANCERS = ip.NO_BALANCERS
-
-
-@pytest.fixture(autouse=True)
-def balancers_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let load balancers have loopback addresses."""
-    monkeypatch.setattr(ip, "NO_BALANCERS", ())
 
 
 def probed(target: Target) -> str | None:
@@ -217,19 +207,9 @@ def test_a_host_name_with_several_addresses(
 
 
 def test_a_host_name_that_leads_to_no_load_balancer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever owns the name chooses its addresses: the prober asks neither this machine nor a metadata service."""
-    monkeypatch.setattr(ip, "NO_BALANCERS", NO_BALANCERS)
-    reached = []
-
-    async def handler(stream: trio.SocketStream) -> None:
-        reached.append(await request_of(stream))
-
-    async def main() -> str | None:
-        async with listening(handler) as port:
-            resolves_to(monkeypatch, "127.0.0.1", "169.254.169.254")
-            return await probe.failure_of(Target("a/b", "lb.example", port, "/"), probe.Lookups())
-
-    assert (trio.run(main), reached) == ("the host name has no address that is probed", [])
+    """Whoever owns the name chooses its addresses: the prober does not ask a metadata service."""
+    resolves_to(monkeypatch, "169.254.169.254", "fe80::1")
+    assert probed(Target("a/b", "lb.example", 80, "/")) == "the host name has no address that is probed"
 
 
 def test_a_host_name_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:

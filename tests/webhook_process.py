@@ -12,6 +12,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import fresh_metrics
 from tests.certificates import issued
 from tests.kube import ControlPlane, Item
 from tests.topodns_process import Process
@@ -27,7 +28,8 @@ class Webhook(Process):
     """A running ``topodns webhook``, which listens at ``port`` for HTTPS and at ``http`` for metrics and health."""
 
     def __init__(self, arguments: Sequence[str], *, port: int = 0) -> None:
-        super().__init__(["webhook", "--http=127.0.0.1:0", f"--webhook-listen=127.0.0.1:{port}", *arguments])
+        command = ["webhook", "--http=127.0.0.1:0", f"--webhook-listen=127.0.0.1:{port}", *arguments]
+        super().__init__(command, command=fresh_metrics.COMMAND)
         self.http = self.wait_for(r"^listening http (\S+)$")[1]
         self.port = int(self.wait_for(r"^listening https 127\.0\.0\.1:(\d+)$")[1])
 
