@@ -235,6 +235,14 @@ def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
     assert "    forward . 10.96.0.53 10.96.0.54\n" in capsys.readouterr().out
 
 
+def test_many_zones(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line that names all of them is whole, however long it is: a forwarder reads it."""
+    zones = "--zone=10.0.0.0/9", "--zone=172.0.0.0/9"
+    assert run_command(["corefile", "--for", "coredns", "--to", "10.96.0.53", *zones]) == DONE
+    (block,) = parse(capsys.readouterr().out)
+    assert len(block.keys) == 256 and block.keys[-1] == "127.172.in-addr.arpa:53"
+
+
 @pytest.mark.parametrize(
     ("zone", "domain"),
     [

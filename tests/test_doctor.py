@@ -46,6 +46,7 @@ from locator.api.schema import AnnotatedMeta
 from locator.cluster.api_client import ApiClient
 from locator.ip import parse_address
 from locator.model import Node
+from locator.printable import MAX_LINE
 from tests import api_objects, topodns_process
 from tests.api_objects import ZONE, listed
 from tests.commands_in_process import Run
@@ -534,6 +535,15 @@ def test_what_others_sent_commands_no_terminal(topodns: Run, tmp_path: Path) -> 
     with other_server(lambda: Response(401, b'{"kind": "Status", "message": "\\u001b[2J"}')) as address:
         ran = topodns("doctor", "--kubeconfig", str(kubeconfig(tmp_path, f"http://{address}")))
     assert ran.status == FAILED and "\\x1b[2J" in ran.out and "\x1b" not in ran.out
+
+
+def test_a_command_is_whole(topodns: Run, tmp_path: Path) -> None:
+    """However long it is: most of them hold a Corefile, and a shell would wait for the end of one that is cut."""
+    name = "x" * 2 * MAX_LINE
+    path = kubeconfig(tmp_path, f"https://127.0.0.1:{free_port()}")
+    path.write_text(path.read_text().replace("main", name))
+    ran = topodns("doctor", "--kubeconfig", str(path), "--context", name)
+    assert f"$ kubectl --kubeconfig {path} --context {name} cluster-info\n" in ran.out
 
 
 def test_a_terminal_without_these_marks(tmp_path: Path) -> None:

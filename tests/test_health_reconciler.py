@@ -105,6 +105,9 @@ def test_the_message_is_the_latest_reason() -> None:
         pytest.param("tcp", ["LB.example.com", "2001:DB8::1"], [("a", 80, "TCP")],
                      [("lb.example.com", 80, None), ("2001:db8::1", 80, None)], id="host name and IPv6"),
         pytest.param("tcp", [*NO_BALANCERS, ONE], [("a", 80, "TCP")], [(ONE, 80, None)], id="no address of a balancer"),
+        pytest.param(
+            "tcp", ["240.0.0.1"], [("a", 80, "TCP")], [("240.0.0.1", 80, None)], id="private in some clouds"
+        ),
     ],
 )  # fmt: skip
 def test_what_is_probed(

@@ -41,7 +41,6 @@ pub struct Unanswered {
 }
 
 /// The datagrams that Python must answer: those that wait, and those that it has taken and works on.
-#[derive(Default)]
 struct Waiting {
     queue: FairQueue<Unanswered>,
     taken: Arc<[Unanswered]>,
@@ -77,7 +76,7 @@ impl Shared {
             socket,
             repeated,
             durations,
-            waiting: Mutex::default(),
+            waiting: Mutex::new(Waiting { queue: FairQueue::default(), taken: Arc::new([]) }),
             unfinished: AtomicUsize::new(0),
             event,
             ending: AtomicBool::new(false),
@@ -136,7 +135,7 @@ impl Shared {
     /// Notes that Python has answered what it took.
     pub fn finished(&self) {
         let mut waiting = lock(&self.waiting);
-        waiting.taken = Arc::default();
+        waiting.taken = Arc::new([]);
         self.unfinished.store(waiting.queue.len(), Ordering::Relaxed);
     }
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
-from dnsserver.cli.output import write
+from dnsserver.cli.output import write_as_it_is
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program, read_file
 from dnsserver.forwarders.stub_blocks import (
     CHECKED,
@@ -130,7 +130,7 @@ def _print(
         )
     except ValueError as error:
         raise WrongInput(f"--fail-open: {error}") from None
-    write(text)
+    write_as_it_is(text)
     return DONE
 
 

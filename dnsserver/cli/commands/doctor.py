@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
-from dnsserver.cli.output import coloured, write, write_json
+from dnsserver.cli.output import coloured, write_as_it_is, write_json
 from dnsserver.cli.parser import Example, Parser, add_output_format, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
-from locator.printable import printable
+from locator.printable import as_line, cut, printable
 
 if TYPE_CHECKING:
     from dnsserver.inspection.doctor.facts import Facts
@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
     if arguments.output == "json":
         write_json(_json(facts, steps))
     else:
-        write(_text(steps))
+        write_as_it_is(_text(steps))
     return FAILED if any(step.status == STEP_FAILED for step in steps) else DONE
 
 
@@ -95,7 +95,10 @@ def _counts(steps: Sequence[Step]) -> dict[str, int]:
 
 
 def _text(steps: Sequence[Step]) -> str:
-    """Return the steps for people: what mends a step follows it, and commands begin their line."""
+    """Return the steps for people: what mends a step follows it, and commands begin their line.
+
+    Commands are whole, however long they are: some hold a Corefile.
+    """
     encoding = (sys.stdout.encoding if sys.stdout is not None else None) or "ascii"
     try:
         "".join(mark for mark, _, _ in MARKS.values()).encode(encoding)
@@ -110,9 +113,9 @@ def _text(steps: Sequence[Step]) -> str:
     def lines() -> Iterator[str]:
         for step in steps:
             code = MARKS[step.status][2]
-            subject = f" ({printable(step.subject)})" if step.subject else ""
+            subject = f" ({cut(step.subject)})" if step.subject else ""
             mark, title = paint(MARKS[step.status][column], code), paint(step.code.title + subject, BOLD)
-            yield f"{mark} {title}: {printable(step.message)}"
+            yield f"{mark} {title}: {as_line(step.message)}"
             yield from _mending(step, paint)
         counts = _counts(steps)
         yield f"{counts['failed']} failed, {counts['unknown']} could not be looked at, {counts['passed']} passed"
@@ -125,9 +128,9 @@ def _mending(step: Step, paint: Callable[[str, str], str]) -> Iterator[str]:
         return
     if step.status == "failed":
         yield f"    why: {step.code.why} [{step.code.name}]"
-        yield f"    mend: {step.advice or step.code.cure}"
+        yield f"    mend: {printable(step.advice or step.code.cure)}"
     elif step.advice:
-        yield f"    {step.advice}"
+        yield f"    {printable(step.advice)}"
     for command in step.commands:
         first, *others = map(printable, command.split("\n"))
         yield from (paint(f"$ {first}", DIM), *others)
