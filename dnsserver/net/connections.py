@@ -27,7 +27,6 @@ MESSAGE_SECONDS = 5.0  # for a started message to be complete, and for the clien
 READ_SIZE = 65536
 WRITE_SIZE = 65536  # octets of a piece: a slow reader takes one within MESSAGE_SECONDS, a stopped one does not
 
-
 GONE = EPOLLHUP | EPOLLERR  # epoll always reports these; a client that has only stopped writing is not gone
 
 
@@ -51,10 +50,9 @@ class Connection:
     come any more. ``client`` is the packed address in that header: empty if it has none, None without
     a header. ``unsent`` are pieces of replies that the client has not taken yet. ``answered`` is the
     number of queries whose replies were sent or are in ``unsent``, since durations were last counted.
-    ``waiting`` has a cancel scope for each query that waits for an upstream. ``held`` is how many octets it was noted
-    to hold. After ``ended``, the
-    connection is not read any more. ``since`` is when it entered its phase, or last made progress in
-    it, by trio's clock.
+    ``waiting`` has a cancel scope for each query that waits for an upstream. ``held`` is how many
+    octets it was noted to hold. After ``ended``, the connection is not read any more. ``since`` is
+    when it entered its phase, or last made progress in it, by trio's clock.
     """
 
     __slots__ = (
@@ -193,7 +191,7 @@ class Connections:
         If none is idle, close the one without progress for longest. If the source has its share, close one of its own:
         the oldest idle one, else the oldest. Raises OSError.
         """
-        of_source = self._of_source[connection.source]
+        of_source = self._of_source.get(connection.source, {})
         if len(of_source) >= share_of_source(self._limit) and not self._may_take_all(connection.source):
             idle = (own for own in of_source if own.phase is self._idle)
             self.close(next(idle, None) or next(iter(of_source)))

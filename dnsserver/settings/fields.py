@@ -400,7 +400,8 @@ class Settings:
         4096,
         whole_number(1, 1_000_000),
         theme=SERVER,
-        help="Maximum number of open TCP connections. At the limit, topodns closes the one that has been idle longest",
+        help="Maximum number of open TCP connections. At the limit, topodns closes the one that has been idle longest. "
+        "One source has at most a quarter of them, unless it is a trusted forwarder or a node",
         commands=SERVING,
     )
     """There is no limit per forwarder: CoreDNS opens one connection for each query in flight."""
