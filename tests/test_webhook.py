@@ -19,6 +19,7 @@ import trio
 
 from dnsserver.http import webhook as https
 from dnsserver.metrics.webhook import WebhookCounts
+from dnsserver.net.held_octets import HeldOctets
 from locator.api.deltas import Put
 from locator.cluster.api_client import ApiClient
 from locator.cluster.certificates.secret import CertificateSecret
@@ -287,7 +288,9 @@ def test_a_certificate_is_renewed_under_load(plane: ControlPlane, space: str) ->
         sock.bind(("127.0.0.1", 0))
         with registered(plane, configuration(space, sock.getsockname()[1])):
             async with trio.open_nursery() as nursery:
-                await nursery.start(partial(https.serve, sock, app, serving.context, Counter(), until=ending.wait))
+                held = HeldOctets(Counter())
+                serve = partial(https.serve, sock, app, serving.context, Counter(), held, until=ending.wait)
+                await nursery.start(serve)
                 nursery.start_soon(secret.run)
                 await until_in_trio(lambda: serving.pair is not None)
                 plane.api.create(one)
@@ -391,7 +394,9 @@ def test_a_replica_that_has_not_heard_of_a_change(plane: ControlPlane, space: st
         bundle = base64.b64encode(authority).decode()
         with registered(plane, configuration(space, sock.getsockname()[1], caBundle=bundle)):
             async with trio.open_nursery() as nursery:
-                await nursery.start(partial(https.serve, sock, app, serving.context, Counter(), until=ending.wait))
+                held = HeldOctets(Counter())
+                serve = partial(https.serve, sock, app, serving.context, Counter(), held, until=ending.wait)
+                await nursery.start(serve)
                 while not await trio.to_thread.run_sync(is_hinted):
                     pass
                 nursery.start_soon(elector.lead, controller.run)
