@@ -239,7 +239,7 @@ def test_no_page_is_large(tmp_path: Path) -> None:
     with_pictures = {path for path in sizes if path.startswith("/services/")}
     assert not {path: size for path, size in sizes.items() if size > (120_000 if path in with_pictures else 60_000)}
     assert not {path: size for path, size in api.items() if size > 60_000 * 4}
-    assert max(map(len, lines)) < 4096 and len(lines) < 100
+    assert max(map(len, lines)) < 4096 and len(lines) < 120  # fifty warnings, fifty errors, and how many more
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -434,6 +434,21 @@ def test_connections_are_bounded(
     assert not serving(test, all_for=socket.inet_aton(all_for) if all_for else b"")
 
 
+def test_a_request_that_has_begun_outlives_idle_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest idle connection makes room, not the oldest of all."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 36)
+
+    async def test(connect: Connect, end: End) -> None:
+        begun = await connect(local_address="127.0.0.1")
+        await begun.send_all(GET)
+        idle = [await connect(local_address="127.0.0.1") for _ in range(9)]
+        await received(idle[0])
+        await begun.send_all(b"Connection: close\r\n\r\n")
+        assert (await received(begun)).endswith(b"hello")
+
+    assert not serving(test)
+
+
 class Collected(Collector):
     """Counts how often it is collected."""
 

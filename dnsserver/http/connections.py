@@ -11,7 +11,7 @@ import math
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -43,11 +43,14 @@ class _Places:
         self._by_source: dict[bytes, dict[Conversation, None]] = {}
 
     def take(self, conversation: Conversation) -> None:
-        """Give a place to a conversation. If there is none, close the oldest: of its source, or of all."""
+        """Give a place to a conversation. If there is none, close the oldest idle one: of its source, or of all.
+
+        If none is idle, close the oldest.
+        """
         if self.has_share(conversation.source):
-            self._close(next(iter(self._by_source[conversation.source])))
+            self._close_oldest(self._by_source[conversation.source])
         elif len(self.taken) >= self._most:
-            self._close(next(iter(self.taken)))
+            self._close_oldest(self.taken)
         self.taken[conversation] = None
         self._by_source.setdefault(conversation.source, {})[conversation] = None
 
@@ -66,7 +69,8 @@ class _Places:
             del self._by_source[conversation.source]
         return True
 
-    def _close(self, conversation: Conversation) -> None:
+    def _close_oldest(self, among: Iterable[Conversation]) -> None:
+        conversation = next((one for one in among if one.idle), None) or next(iter(among))
         self.leave(conversation)
         conversation.close()
 

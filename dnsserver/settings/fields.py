@@ -401,7 +401,7 @@ class Settings:
         whole_number(1, 1_000_000),
         theme=SERVER,
         help="Maximum number of open TCP connections. At the limit, topodns closes the one that has been idle longest. "
-        "One source has at most a quarter of them, unless it is a trusted forwarder or a node",
+        "One source has at most a quarter of them (but eight in any case), unless it is a trusted forwarder or a node",
         commands=SERVING,
     )
     """There is no limit per forwarder: CoreDNS opens one connection for each query in flight."""
