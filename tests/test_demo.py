@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dnsserver.http.application import METRICS_SECONDS
+from dnsserver.metrics.families import METRICS_SECONDS
 from examples.demo.__main__ import PORTS
 from examples.demo.day import DAY, STRANGER, UNNAMING
 from examples.demo.server import Server

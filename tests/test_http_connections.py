@@ -21,9 +21,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dnsserver.http import connections, conversation
-from dnsserver.http.application import METRICS_SECONDS, application
+from dnsserver.http.application import application
 from dnsserver.http.conversation import Limits
 from dnsserver.http.events import EventStream
+from dnsserver.metrics.families import METRICS_SECONDS
 from dnsserver.net import held_octets
 from dnsserver.net.held_octets import HeldOctets
 from locator.model import Health

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from dnsserver.http.application import METRICS_SECONDS
+from dnsserver.metrics.families import METRICS_SECONDS
 from tests.in_memory import Cluster, Flags, cluster_text
 from tests.programs import environment
 from tests.waiting import PATIENCE

@@ -23,11 +23,11 @@ from dnsserver.http import connections
 from dnsserver.http.conversation import Limits
 from dnsserver.http.guard import Endpoint, guarded
 from dnsserver.http.problems import as_problem, problem
+from dnsserver.metrics.families import METRICS_SECONDS
 from dnsserver.net.held_octets import HeldOctets
 from locator.model import Health
 from locator.printable import as_line
 
-METRICS_SECONDS = 1.0  # for which metrics are kept, whoever asks for them
 IDLE_SECONDS = 5.0
 GRACE_SECONDS = 1.0
 OPENMETRICS = "application/openmetrics-text"

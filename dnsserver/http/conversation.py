@@ -95,7 +95,7 @@ class Conversation:
                     await self._converse()
                     await self._end()
         finally:
-            self._limits.held.note(self, 0, self.close)
+            self._limits.held.forget(self)
             self._transport.socket.close()
 
     async def _converse(self) -> None:

@@ -73,6 +73,8 @@ def labelled(numbers: Mapping[str, float]) -> Values:
     return {(label,): number for label, number in numbers.items()}
 
 
+METRICS_SECONDS = 1.0  # for which a process keeps its metrics, whoever asks for them
+
 # Of watches.
 OBJECTS = Family("topodns_objects", GAUGE, "Objects read from the cluster, by kind.", {"kind": ANY})
 SYNCED = Family("topodns_synced", GAUGE, "Whether all objects of a kind have been read.", {"kind": ANY})

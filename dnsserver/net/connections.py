@@ -236,7 +236,7 @@ class Connections:
         del connection.phase.connections[connection]
         connection.phase = CLOSED
         if connection.held:
-            self._held.note(connection, 0, partial(self.close, connection))
+            self._held.forget(connection)
         del self._of_source[connection.source][connection]
         if not self._of_source[connection.source]:
             del self._of_source[connection.source]

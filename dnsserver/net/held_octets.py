@@ -30,21 +30,24 @@ class HeldOctets:
         self._holders: dict[Hashable, tuple[int, Callable[[], None]]] = {}
 
     def note(self, holder: Hashable, octets: int, close: Callable[[], None]) -> None:
-        """Note that *holder* now holds *octets*; 0 once it is closed. *close* closes it, and may close it at once."""
-        before = self._holders.pop(holder, None)
-        if before is not None:
-            self._sum -= before[0]
+        """Note that *holder* now holds *octets*. *close* closes it, perhaps at once."""
+        self.forget(holder)
         if octets:
             self._holders[holder] = octets, close
             self._sum += octets
             if self._sum > MAX_HELD:
                 self._close_largest()
 
+    def forget(self, holder: Hashable) -> None:
+        """Note that *holder* holds nothing any more, as when it is closed."""
+        octets, _ = self._holders.pop(holder, (0, None))
+        self._sum -= octets
+
     def _close_largest(self) -> None:
         for holder in sorted(self._holders, key=lambda holder: self._holders[holder][0], reverse=True):
             if self._sum <= MAX_HELD * LEFT:
                 break
-            octets, close = self._holders.pop(holder)
-            self._sum -= octets
+            _, close = self._holders[holder]
+            self.forget(holder)
             self._failures["memory"] += 1
             close()

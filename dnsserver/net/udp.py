@@ -97,9 +97,9 @@ async def serve(
                     await checkpoint()
         finally:
             received.end()
-            turns = 0
-            while listener.answer_waiting() and turns < LAST_TURNS:
-                turns += 1
+            for _ in range(LAST_TURNS):
+                if not listener.answer_waiting():
+                    break
 
 
 def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) -> Received:

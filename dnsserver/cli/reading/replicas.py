@@ -14,6 +14,7 @@ from dnsserver.inspection.doctor.answers import inside
 from dnsserver.inspection.doctor.facts import Installed, Replica
 from dnsserver.inspection.doctor.objects import NotUnderstood, ReplicaPod
 from dnsserver.inspection.doctor.steps import Unread
+from dnsserver.metrics.families import METRICS_SECONDS
 from dnsserver.metrics.reading import Samples, read_samples
 from dnsserver.settings.values import ListenAddress
 from locator.cluster.api_client import ApiClient
@@ -21,7 +22,6 @@ from locator.cluster.responses import Refused, Unreachable
 
 MAX_PAGE = 16 << 20  # bytes: with metrics by Service, it may be a third of that
 NEAR_SECONDS = 2.0  # for a connection to a replica itself
-KEPT_SECONDS = 1.0  # for which a replica keeps its metrics
 _CHECK = re.compile(r"\[([+-])\](.+?) (.*)")
 
 
@@ -57,7 +57,7 @@ class Replicas:
     async def again(self, replicas: list[Replica]) -> list[Replica]:
         """Return the replicas with their metrics of now, too, once they keep those of ``read`` no longer."""
         found: dict[str, Replica] = {}
-        await trio.sleep_until(self._read_at + KEPT_SECONDS)
+        await trio.sleep_until(self._read_at + METRICS_SECONDS)
 
         async def one(old: Replica) -> None:
             found[old.name] = Replica(old.pod, old.checks, old.before, await self._samples(old.pod))
