@@ -19,7 +19,7 @@ import trio
 
 from dnsserver.http import webhook as https
 from dnsserver.metrics.webhook import WebhookCounts
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.bounds import HeldOctets
 from locator.api.deltas import Put
 from locator.cluster.api_client import ApiClient
 from locator.cluster.certificates.secret import CertificateSecret
@@ -364,7 +364,9 @@ def test_a_slice_that_changes_or_goes_meanwhile(plane: ControlPlane, space: str)
         return controller
 
     writes = trio.run(main).writer.writes
-    assert writes == {("patch", DONE): 2, ("patch", CONFLICT): 1}
+    conflicts = writes.pop(("patch", CONFLICT))  # more than one if it tries again before the watch brings the change
+    assert conflicts >= 1
+    assert writes == {("patch", DONE): 2}
     (left,) = slices_of(plane, space)
     assert left["metadata"]["annotations"]["changed"] == "meanwhile"
     assert zones_of(left) == [["a"]]
