@@ -22,7 +22,7 @@ import dns.message
 import dns.query
 
 from dnsserver import __version__
-from tests import api_objects, fresh_metrics, go_programs, kustomize
+from tests import api_objects, go_programs, kustomize
 from tests.api_objects import ZONE, item
 from tests.kube import ControlPlane, Item
 from tests.kubelet import Kubelet
@@ -31,7 +31,7 @@ from tests.network_namespaces import PREFIX, Machine, Network, one_network
 from tests.programs import Daemon
 from tests.shells import Shell
 from tests.this_machine import needs_tool
-from tests.topodns_process import Server
+from tests.topodns_process import SERVER_COMMAND, Server
 from tests.waiting import PATIENCE, until
 
 WHERE, SYSTEM = "doctor", "kube-system"
@@ -206,7 +206,7 @@ class World:
         }
         arguments = [text.replace(STATE, str(state)) for text in container["args"]]
         version = container["image"].rpartition(":")[2]
-        command = fresh_metrics.COMMAND if version == __version__ else (sys.executable, "-c", AS_VERSION, version)
+        command = SERVER_COMMAND if version == __version__ else (sys.executable, "-c", AS_VERSION, version)
         return address, Server(
             arguments, env={f"TOPODNS_{key}": text for key, text in variables.items()}, command=command
         )

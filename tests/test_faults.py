@@ -164,7 +164,7 @@ def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
     plane: ControlPlane, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If connections are open but silent, contact is lost: answers go on, marked as stale."""
-    monkeypatch.setattr(topodns_process, "COMMAND", (sys.executable, "-m", "tests.short_timeouts"))
+    monkeypatch.setattr(topodns_process, "SERVER_COMMAND", (sys.executable, "-m", "tests.short_timeouts"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     turn(plane, ready=True)
     with serving_live(tmp_path, kubeconfig, "--stale-after=1") as server, Asker(server, NAME, CLIENTS) as asker:

@@ -22,7 +22,7 @@ import dns.rcode
 import pytest
 
 from dnsserver.forwarders.stub_blocks import ECS_RULE
-from tests import forwarders, fresh_metrics, topodns_process
+from tests import forwarders
 from tests.api_objects import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.files import replace_file
 from tests.forwarders import (
@@ -125,10 +125,8 @@ def started(folder: Path, *, ttl: int, trusted: bool = True) -> Iterator[Server]
         "proxy-protocol": True,
         "trusted-forwarder": [f"{FORWARDER}/32"] if trusted else [],
     }
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(topodns_process, "COMMAND", fresh_metrics.COMMAND)
-        with serving(folder, version(1), flags=flags) as server:
-            yield server
+    with serving(folder, version(1), flags=flags) as server:
+        yield server
 
 
 class Setup(NamedTuple):

@@ -59,7 +59,7 @@ def test_a_wake_up_walks_little_code(
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text(cluster_text(WEB_AND_MANY))
     flags = ("serve", "--snapshot", str(cluster), "--listen", "127.0.0.1:0", "--http", "off", *settings)
-    monkeypatch.setattr(topodns_process, "COMMAND", (*counting, *topodns_process.COMMAND))
+    monkeypatch.setattr(topodns_process, "SERVER_COMMAND", (*counting, *topodns_process.SERVER_COMMAND))
     server = Server(flags)
     try:
         server.started()

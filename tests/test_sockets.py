@@ -349,7 +349,9 @@ def test_each_address_of_an_interface_answers_for_itself(
     if os.geteuid() != 0:
         lacking("network namespaces need root")
     with two_machines(ip) as (there, here):
-        monkeypatch.setattr(topodns_process, "COMMAND", (ip, "netns", "exec", there, *topodns_process.COMMAND))
+        monkeypatch.setattr(
+            topodns_process, "SERVER_COMMAND", (ip, "netns", "exec", there, *topodns_process.SERVER_COMMAND)
+        )
         server = serve(WEB_AND_MANY, flags=listen(at))
         asked = [*V4, *(V6 if at.startswith("[") else ())]
         program = [sys.executable, "-c", ASK_FROM_THERE, query(WEB).hex(), str(server.port), *asked]

@@ -1210,9 +1210,9 @@ Beside = Callable[[Behaviour], tuple[Server, Elsewhere]]
 @pytest.fixture
 def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make servers wait longer than 2 s for an upstream: on a busy machine it may take that long."""
-    code = "from dnsserver.cli.main import main; from dnsserver.net import upstream; "
+    code = f"{topodns_process.FRESH_METRICS}; from dnsserver.cli.main import main; from dnsserver.net import upstream; "
     code += f"upstream.LOOKUP_SECONDS = {PATIENCE / 2}; raise SystemExit(main())"
-    monkeypatch.setattr(topodns_process, "COMMAND", (sys.executable, "-c", code))
+    monkeypatch.setattr(topodns_process, "SERVER_COMMAND", (sys.executable, "-c", code))
 
 
 @pytest.mark.usefixtures("patiently")

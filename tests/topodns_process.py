@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +19,18 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from dnsserver.metrics.families import METRICS_SECONDS
 from tests.in_memory import Cluster, Flags, cluster_text
 from tests.programs import environment
 from tests.waiting import PATIENCE
 
 COMMAND = (sys.executable, "-m", "dnsserver")
+# Servers keep their metrics for a second. Tests want those of now.
+FRESH_METRICS = "from dnsserver.http import application; application.METRICS_SECONDS = 0.0"
+SERVER_COMMAND = (
+    sys.executable,
+    "-c",
+    f"{FRESH_METRICS}; from dnsserver.cli.main import main; raise SystemExit(main())",
+)
 
 
 class Process:
@@ -112,7 +117,12 @@ class Server(Process):
     host: str
     port: int
     http: str
-    _kept_until = 0.0  # when metrics that have been read are kept no longer
+
+    def __init__(
+        self, arguments: Sequence[str], *, env: Mapping[str, str] | None = None, command: Sequence[str] = ()
+    ) -> None:
+        """Start it, by another *command* than ``SERVER_COMMAND`` if given."""
+        super().__init__(arguments, env=env, command=command or SERVER_COMMAND)
 
     def started(self) -> Server:
         """Wait until the server is ready."""
@@ -153,16 +163,10 @@ class Server(Process):
                 return error.code, error.read().decode()
 
     def metrics(self) -> dict[tuple[str, ...], float]:
-        """Return the value of each sample, by its name and its label values in the order of the labels' names.
-
-        They are new ones, for which this waits: the server keeps metrics for a second.
-        """
-        time.sleep(max(0.0, self._kept_until - time.monotonic()))
-        text = self.get("/metrics")[1]
-        self._kept_until = time.monotonic() + METRICS_SECONDS
+        """Return the value of each sample, by its name and its label values in the order of the labels' names."""
         return {
             (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(text)
+            for family in text_string_to_metric_families(self.get("/metrics")[1])
             for sample in family.samples
         }
 

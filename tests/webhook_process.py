@@ -12,10 +12,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests import fresh_metrics
 from tests.certificates import issued
 from tests.kube import ControlPlane, Item
-from tests.topodns_process import Process
+from tests.topodns_process import SERVER_COMMAND, Process
 from tests.waiting import PATIENCE, until
 
 PATH = "/mutate/endpointslices"
@@ -29,7 +28,7 @@ class Webhook(Process):
 
     def __init__(self, arguments: Sequence[str], *, port: int = 0) -> None:
         command = ["webhook", "--http=127.0.0.1:0", f"--webhook-listen=127.0.0.1:{port}", *arguments]
-        super().__init__(command, command=fresh_metrics.COMMAND)
+        super().__init__(command, command=SERVER_COMMAND)
         self.http = self.wait_for(r"^listening http (\S+)$")[1]
         self.port = int(self.wait_for(r"^listening https 127\.0\.0\.1:(\d+)$")[1])
 
