@@ -33,7 +33,7 @@ from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import Metrics
 from dnsserver.net import tcp, udp
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.listening import CannotListen, default_listen
 from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
 from dnsserver.responder.responder import Responder

@@ -20,7 +20,7 @@ from dnsserver.http.console.views import Around
 from dnsserver.http.inspected import Inspected, Turns
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.exposition import Metrics
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.bounds import HeldOctets
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR
 

@@ -13,7 +13,7 @@ from dnsserver.app import election_of, first_failure, start_http
 from dnsserver.from_settings import cluster_of, other_clients_of
 from dnsserver.http import loop_delay
 from dnsserver.metrics.controller import ControllerMetrics, ControllerState, HealthState
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.bounds import HeldOctets
 from dnsserver.settings.fields import Settings
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.leader_elector import LeaderElector

@@ -13,7 +13,7 @@ from dnsserver.app import election_of, first_failure, start_http
 from dnsserver.from_settings import cluster_of
 from dnsserver.http import loop_delay, webhook
 from dnsserver.metrics.webhook import WebhookCounts, WebhookMetrics, WebhookState
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.listening import default_listen, in_pod
 from dnsserver.net.sockets import announce, bound_stream
 from dnsserver.settings.fields import Settings

@@ -15,8 +15,8 @@ from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message.records import Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.net import tcp
+from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.connections import Connection
-from dnsserver.net.held_octets import HeldOctets
 from tests.clusters import WITH_ALIASES
 from tests.dns_queries import framed
 from tests.in_memory import CountedResponder, responder_of

@@ -25,8 +25,8 @@ from dnsserver.http.application import application
 from dnsserver.http.conversation import Limits
 from dnsserver.http.events import EventStream
 from dnsserver.metrics.families import METRICS_SECONDS
-from dnsserver.net import held_octets
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net import bounds
+from dnsserver.net.bounds import HeldOctets
 from locator.model import Health
 from tests.waiting import PATIENCE, until_in_trio
 
@@ -355,7 +355,7 @@ def test_who_sends_no_more_can_still_read() -> None:
 
 def test_what_all_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds most is closed first: that of a request, and that of a response."""
-    monkeypatch.setattr(held_octets, "MAX_HELD", 1_000_000)
+    monkeypatch.setattr(bounds, "MAX_HELD", 1_000_000)
 
     async def test(connect: Connect, end: End) -> None:
         async with await connect() as small, await connect() as asking, await connect() as sending:

@@ -18,8 +18,8 @@ import trio.testing
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.net import tcp
+from dnsserver.net.bounds import MAX_HELD, TURN_SECONDS, HeldOctets
 from dnsserver.net.connections import READ_SIZE, WRITE_SIZE, Connection
-from dnsserver.net.held_octets import MAX_HELD, HeldOctets
 from tests.clusters import MANY, OUT, OUT_2, WEB
 from tests.dns_queries import framed, query
 from tests.in_memory import CountedResponder, responder_of
@@ -654,7 +654,7 @@ def test_costly_queries_leave_other_tasks_their_turns() -> None:
 
     @here(leaping=False)
     async def _(server: Here) -> None:
-        cost = tcp.TURN_SECONDS / 5
+        cost = TURN_SECONDS / 5
         order = answered_in(server, seconds=cost)
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(server.connected()) for _ in range(10)]
@@ -666,7 +666,7 @@ def test_costly_queries_leave_other_tasks_their_turns() -> None:
                 await trio.lowlevel.checkpoint()
                 seen.append(len(order))
             most = max(after - before for before, after in pairwise(seen))
-            assert most <= 2 * tcp.TURN_SECONDS / cost  # trio may give two turns to one
+            assert most <= 2 * TURN_SECONDS / cost  # trio may give two turns to one
 
 
 def test_many_connections_get_turns_at_a_time() -> None:
@@ -677,7 +677,7 @@ def test_many_connections_get_turns_at_a_time() -> None:
         find, found = server.tcp.connections.ready, []
 
         def slowly() -> list[tuple[Connection, int]]:
-            time.sleep(tcp.TURN_SECONDS)
+            time.sleep(TURN_SECONDS)
             found.append(ready := find())
             return ready
 

@@ -37,7 +37,7 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.exposition import Metrics
 from dnsserver.names import labels_of
 from dnsserver.net import tcp, udp, upstream
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.upstream import NoServers, Upstream, servers_in
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.values import ListenAddress

@@ -17,8 +17,8 @@ import trio.testing
 
 from dnsserver.http import connections, conversation, webhook
 from dnsserver.metrics.webhook import ALL_OUTCOMES, WebhookCounts, WebhookMetrics, WebhookState
-from dnsserver.net import held_octets
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net import bounds
+from dnsserver.net.bounds import HeldOctets
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.hints.admission import Reply, reply_to_untrusted
 from tests.api_objects import ZONE, endpoint, endpoint_slice, node, service
@@ -220,7 +220,7 @@ def test_an_error_of_our_own() -> None:
 
 def test_many_large_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What all connections hold is bounded; the memory is free again when they have ended."""
-    monkeypatch.setattr(held_octets, "MAX_HELD", 4 << 20)
+    monkeypatch.setattr(bounds, "MAX_HELD", 4 << 20)
     large = request(b"x" * (3 << 20))
 
     async def test(listener: Listener) -> None:

@@ -24,7 +24,7 @@ from dnsserver.http.conversation import Limits
 from dnsserver.http.guard import Endpoint, guarded
 from dnsserver.http.problems import as_problem, problem
 from dnsserver.metrics.families import METRICS_SECONDS
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.bounds import HeldOctets
 from locator.model import Health
 from locator.printable import as_line
 

@@ -11,15 +11,16 @@ import math
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
+from operator import attrgetter
 from weakref import WeakValueDictionary
 
 import trio
 from starlette.types import ASGIApp
 
 from dnsserver.http.conversation import Conversation, Limits, Stream
-from dnsserver.net.held_octets import share_of_source
+from dnsserver.net.bounds import SourceShares
 from locator.ip import parse_address
 
 log = logging.getLogger("topodns")
@@ -34,13 +35,16 @@ QUEUE_SECONDS = 1.0
 LOG_SECONDS = 60.0  # between two logs of errors: who finds a way to cause one may cause many
 
 
-class _Places:
-    """At most *most* conversations. A source has its share of them, unless it *may_take_all*."""
+_is_idle: Callable[[Conversation], bool] = attrgetter("idle")
 
-    def __init__(self, most: int, may_take_all: Callable[[bytes], bool]) -> None:
-        self._most, self._share, self._may_take_all = most, share_of_source(most), may_take_all
+
+class _Places:
+    """At most *limit* conversations, each source with its share of them, unless it *may_take_all*."""
+
+    def __init__(self, limit: int, may_take_all: Callable[[bytes], bool]) -> None:
+        self._limit = limit
+        self._shares: SourceShares[Conversation] = SourceShares(limit, may_take_all)
         self.taken: dict[Conversation, None] = {}  # the oldest first
-        self._by_source: dict[bytes, dict[Conversation, None]] = {}
 
     def take(self, conversation: Conversation) -> None:
         """Give a place to a conversation. If there is none, close the oldest idle one: of its source, or of all.
@@ -48,29 +52,25 @@ class _Places:
         If none is idle, close the oldest.
         """
         if self.has_share(conversation.source):
-            self._close_oldest(self._by_source[conversation.source])
-        elif len(self.taken) >= self._most:
-            self._close_oldest(self.taken)
+            self._close(self._shares.first_to_close(conversation.source, _is_idle))
+        elif len(self.taken) >= self._limit:
+            self._close(next(filter(_is_idle, self.taken), None) or next(iter(self.taken)))
         self.taken[conversation] = None
-        self._by_source.setdefault(conversation.source, {})[conversation] = None
+        self._shares.add(conversation.source, conversation)
 
     def has_share(self, source: bytes) -> bool:
         """Whether a source has its share: one more place would cost it another."""
-        return len(self._by_source.get(source, {})) >= self._share and not self._may_take_all(source)
+        return self._shares.has_share(source)
 
     def leave(self, conversation: Conversation) -> bool:
         """Take the place of a conversation away; return whether it had one."""
         if conversation not in self.taken:
             return False
         del self.taken[conversation]
-        own = self._by_source[conversation.source]
-        del own[conversation]
-        if not own:
-            del self._by_source[conversation.source]
+        self._shares.remove(conversation.source, conversation)
         return True
 
-    def _close_oldest(self, among: Iterable[Conversation]) -> None:
-        conversation = next((one for one in among if one.idle), None) or next(iter(among))
+    def _close(self, conversation: Conversation) -> None:
         self.leave(conversation)
         conversation.close()
 

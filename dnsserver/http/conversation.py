@@ -17,7 +17,7 @@ import h11
 import trio
 from starlette.types import ASGIApp, Message
 
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.bounds import HeldOctets
 
 READ_SIZE = 16384  # octets, as many as a TLS record has
 PIECE = 65536  # octets of a response that are sent at once

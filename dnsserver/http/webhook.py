@@ -19,7 +19,7 @@ from starlette.routing import Route
 from dnsserver.http import connections
 from dnsserver.http.conversation import Limits
 from dnsserver.metrics.webhook import BUSY, FAILED, SLOW, TOO_LARGE, WebhookCounts
-from dnsserver.net.held_octets import HeldOctets
+from dnsserver.net.bounds import HeldOctets
 from locator.hints.admission import UNREADABLE, Reply
 
 log = logging.getLogger("topodns")

@@ -21,7 +21,7 @@ import trio
 
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.metrics.counters import Channel, Counts
-from dnsserver.net.held_octets import HeldOctets, share_of_source
+from dnsserver.net.bounds import HeldOctets, SourceShares
 
 MESSAGE_SECONDS = 5.0  # for a started message to be complete, and for the client to take a piece of the replies
 READ_SIZE = 65536
@@ -150,8 +150,7 @@ class Connections:
     ) -> None:
         self.in_flight = in_flight
         self._held = held
-        self._may_take_all = may_take_all
-        self._of_source: defaultdict[bytes, dict[Connection, None]] = defaultdict(dict)  # the oldest first
+        self._shares: SourceShares[Connection] = SourceShares(limit, may_take_all)
         self.ended = trio.Event()  # set when the server ends and no connection is left
         self._draining = False
         self._counts = counts
@@ -191,16 +190,14 @@ class Connections:
         If none is idle, close the one without progress for longest. If the source has its share, close one of its own:
         the oldest idle one, else the oldest. Raises OSError.
         """
-        of_source = self._of_source.get(connection.source, {})
-        if len(of_source) >= share_of_source(self._limit) and not self._may_take_all(connection.source):
-            idle = (own for own in of_source if own.phase is self._idle)
-            self.close(next(idle, None) or next(iter(of_source)))
+        if self._shares.has_share(connection.source):
+            self.close(self._shares.first_to_close(connection.source, self._idle.connections.__contains__))
         while len(self._open) >= self._limit:
             first_idle = next(iter(self._idle.connections), None)
             self.close(first_idle or min(self._oldest(), key=lambda connection: connection.since))
         self._epoll.register(connection.sock, self._idle.events)
         self._open[connection.sock.fileno()] = connection
-        self._of_source[connection.source][connection] = None
+        self._shares.add(connection.source, connection)
         self._counts.connections = len(self._open)
         self._enter(self._idle, connection)
 
@@ -237,9 +234,7 @@ class Connections:
         connection.phase = CLOSED
         if connection.held:
             self._held.forget(connection)
-        del self._of_source[connection.source][connection]
-        if not self._of_source[connection.source]:
-            del self._of_source[connection.source]
+        self._shares.remove(connection.source, connection)
         for scope in connection.waiting:
             scope.cancel()
         self._epoll.unregister(connection.sock)

@@ -19,8 +19,8 @@ from trio.lowlevel import wait_readable
 
 from dnsserver.message.wire import Unreadable
 from dnsserver.metrics.counters import Counts
+from dnsserver.net.bounds import TURN_SECONDS, HeldOctets
 from dnsserver.net.connections import CLOSED, GONE, WRITE_SIZE, Connection, Connections
-from dnsserver.net.held_octets import HeldOctets
 from dnsserver.net.pending import PendingReplies, ReplyRoute
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
@@ -35,9 +35,7 @@ BACKLOG = 1024
 ACCEPTED_AT_ONCE = 64  # connections before other tasks run
 ACCEPT_PAUSE = 0.1  # seconds without accepting, when descriptors or memory run out
 MAX_AT_ONCE = 64  # queries of a connection answered before other connections get a turn
-# What a turn of a connection costs at most, but for one query; and how long connections get turns before other tasks
-# run. What waits is bounded by its cost, not by its number.
-CONNECTION_SECONDS, TURN_SECONDS = 0.001, 0.005
+CONNECTION_SECONDS = 0.001  # what a turn of a connection costs at most, but for one query
 UNSENT_IN_KERNEL = 16384  # octets that the kernel buffers for a slow reader; as in trio's streams
 # Octets of the kernel's buffers for a connection; it takes twice as much memory. By default it takes up to megabytes
 # for a client that sends and does not read. There must be room to send two packets of the loopback interface, each of

@@ -18,6 +18,7 @@ import trio
 from trio.lowlevel import checkpoint, wait_readable
 
 from dnsserver.metrics.counters import Counts
+from dnsserver.net.bounds import TURN_SECONDS
 from dnsserver.net.mmsg import BATCH, Datagrams, enlarge, is_wildcard, tell_destinations
 from dnsserver.net.pending import PendingReplies, ReplyRoute
 from dnsserver.responder.responder import Responder
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TURN_SECONDS = 0.005  # of answering before other tasks run: what waits is bounded by its cost, not by its number
 LAST_TURNS = 20  # at the end, for the queries that have arrived
 SOCKET_BUFFER = 4 << 20  # octets: a burst of some thousand queries is not lost
 
