@@ -22,7 +22,7 @@ const MAX_WAIT: f64 = 2.0;
 
 /// Datagrams that are answered after the end, about as many as the socket's buffer holds. Those that still come must not
 /// hold up the end.
-const LAST: usize = 16_384;
+const LAST: usize = 4_096;
 
 /// Datagrams that wait for Python, and still make later ones of their senders wait.
 const FEW: usize = 4;
