@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 MAX_VALUE = 320  # characters of a value that a text quotes: the longest label key has 317
 MAX_TEXT = 1024  # characters of a text; the limit of events.k8s.io/v1
 MAX_LINE = 4096  # octets of a line
@@ -62,6 +64,11 @@ def as_line(text: str) -> str:
 def ascii_json(text: str) -> str:
     """Return a text in JSON with an escape for each character that is no printable ASCII."""
     return text if text.isascii() and text.isprintable() else _NO_ASCII.sub(lambda one: json.dumps(one[0])[1:-1], text)
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON in printable ASCII."""
+    return ascii_json(msgspec.json.encode(value).decode())
 
 
 def shell_words(*words: str) -> str:

@@ -371,6 +371,23 @@ def logged(server: Server) -> Iterator[str]:
         yield json.loads(line)["message"] if line.startswith("{") else line
 
 
+SERVED = (
+    "/api/v1/explain?name=near.shop&client=10.1.0.5&candidates=true",
+    "/api/v1/topology",
+    "/api/v1/services",
+    "/api/v1/explain?name=%C2%9B&client=%E2%80%AE",
+    "/%C2%9B",
+)
+
+
+def test_the_api_of_a_server(tmp_path: Path, word: str) -> None:
+    """Its JSON is ASCII, as that of commands is: people read it on a terminal, too."""
+    with serving(tmp_path, cluster(word), flags={"http": "127.0.0.1:0"}) as server:
+        for path in SERVED:
+            _, text = server.get(path)
+            assert text.isascii() and text.isprintable() and json.loads(text)
+
+
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_the_log_of_a_server(tmp_path: Path, word: str, log_format: str) -> None:
     """Each record is a line, which is not long."""

@@ -33,6 +33,7 @@ from tests.kustomize import (
     objects_of,
     settings_of,
 )
+from tests.this_machine import ROOT
 from tests.waiting import until
 from tests.webhook_process import AUTHORITY
 
@@ -299,6 +300,14 @@ def test_the_job_can_run_where_restricted_is_enforced(everything: ControlPlane) 
     spec = object_of("webhook", "Job", INSTALLER)["spec"]["template"]["spec"]
     assert (spec["serviceAccountName"], spec["containers"][0]["args"]) == (INSTALLER, ["webhook", "--install-ca"])
     everything.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", item("Pod", "tried", spec=spec))
+
+
+def test_with_cert_manager_nobody_may_change_the_configuration() -> None:
+    """The patch in docs/hints.md deletes the Job, its account, and all that this account may do."""
+    block = re.search(r"```yaml\n(patches:\n.*?)```", (ROOT / "docs" / "hints.md").read_text(), re.DOTALL)
+    assert block is not None
+    built = kustomize.build(kustomize.kustomization("overlays/webhook", **yaml.safe_load(block[1])))
+    assert INSTALLER in kustomize.text_of("webhook") and INSTALLER not in built and WEBHOOK in built
 
 
 def test_a_pod_that_is_not_restricted_is_not_made(everything: ControlPlane) -> None:

@@ -12,10 +12,11 @@ from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics, ControllerState, HealthState
 from dnsserver.metrics.counters import MAX_TALLIES, Counts, Tally
 from dnsserver.metrics.exposition import Metrics
-from dnsserver.metrics.families import ANY, HISTOGRAM, Family
+from dnsserver.metrics.families import ANY, COUNTER, HISTOGRAM, Family, labelled
 from dnsserver.metrics.server_families import relation
 from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts, WebhookMetrics, WebhookState
 from locator.ip import parse_address
+from locator.printable import cut
 from tests import api_objects
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
 from tests.dns_queries import ecs, opt, query
@@ -100,6 +101,13 @@ def test_zones_of_answers(name: str, client: str, rtype: str, answer: str | None
     zone = ZONE_OF[client]
     assert {key: number for key, number in found.items() if number} == ({(zone, answer): 3} if answer else {})
     assert set(found) >= {(zone, word) for word in server_families.RELATIONS}
+
+
+def test_labels_are_printable() -> None:
+    """Others write zones into dumps, PodLocators and EndpointSlices. What looks the same counts together."""
+    numbers = labelled({"a\x1b[2J": 1, "a\\x1b[2J": 2, "b" * 1000: 4})
+    metric = Family("topodns_answers", COUNTER, "", {"zone": ANY}).metric(numbers)
+    assert {sample.labels["zone"]: sample.value for sample in metric.samples} == {r"a\x1b[2J": 3, cut("b" * 1000): 4}
 
 
 RELATIONS = [

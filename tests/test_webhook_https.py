@@ -242,9 +242,10 @@ def test_handshakes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the bound, the one that began first ends, so nobody keeps others out by handshakes that do not end."""
     monkeypatch.setattr(connections, "MAX_HANDSHAKES", 8)
     monkeypatch.setattr(connections, "QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", PATIENCE)
 
     async def test(listener: Listener) -> None:
-        begun = [await listener.plain() for _ in range(3)]
+        begun = [await listener.plain() for _ in range(9)]
         assert await begun[0].receive_some() == b""
         assert await listener.reviewed()
         for stream in begun:
@@ -273,6 +274,27 @@ def test_many_handshakes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
                 nursery.start_soon(review, plain)
 
     assert listening(test).requests["patched"] == 20
+
+
+def test_who_waits_for_a_handshake_ends_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even when somebody who has just come was faster."""
+    monkeypatch.setattr(connections, "MAX_HANDSHAKES", 8)
+    monkeypatch.setattr(connections, "QUEUE_SECONDS", PATIENCE)
+
+    async def test(listener: Listener) -> None:
+        begun = [await listener.plain() for _ in range(9)]  # one waits
+        for _ in range(20):
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            begun.pop(4).socket.close()  # the listener notices that, and the next client, at the same time
+            came = socket.create_connection(("127.0.0.1", listener.port))
+            begun.append(trio.SocketStream(trio.socket.from_stdlib_socket(came)))
+        async with trio.open_nursery() as nursery:
+            for plain in begun:
+                nursery.start_soon(listener.tls, None, plain)
+        for plain in begun:
+            await trio.aclose_forcefully(plain)
+
+    listening(test)
 
 
 def test_tls_is_not_renegotiated() -> None:

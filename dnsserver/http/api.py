@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -34,6 +33,7 @@ from dnsserver.inspection.operations import (
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import Wanted
 from dnsserver.inspection.tap.tap import Tap
+from locator.printable import json_text
 from locator.state.snapshot import Snapshot
 
 log = logging.getLogger("topodns")
@@ -50,7 +50,7 @@ class Api:
         """Without a *tap* there are no decisions to tell."""
         self._inspected, self._turns, self._tap = inspected, turns, tap
         self._streams = 0
-        self._domains: tuple[Snapshot, tuple[str, ...] | None, bytes] | None = None  # the last ones, as JSON
+        self._domains: tuple[Snapshot, tuple[str, ...] | None, str] | None = None  # the last ones, as JSON
 
     def routes(self, *, loopback: bool) -> list[Route]:
         """Return the routes; *loopback*: only programs of this machine may ask."""
@@ -61,34 +61,34 @@ class Api:
             *([(TAIL, self._tail)] if self._tap is not None else []),
         ]
         described = description([operation for operation, _ in served])
-        paths = {DESCRIPTION: _page(Response(msgspec.json.encode(described), media_type=JSON))}
+        paths = {DESCRIPTION: _page(Response(json_text(described), media_type=JSON))}
         paths |= {operation.path: _operation(operation, respond) for operation, respond in served}
         return [Route(path, guarded(endpoint, loopback=loopback), methods=["GET"]) for path, endpoint in paths.items()]
 
     async def _explain(self, given: dict[str, Any]) -> Response:
         self._inspected.current()  # whoever comes too early need not wait
         explanation = await self._inspected.explained(given, self._turns, EXPLAIN.path)
-        return Response(msgspec.json.encode(explanation), media_type=JSON)
+        return Response(json_text(explanation), media_type=JSON)
 
     async def _topology(self, given: dict[str, Any]) -> Response:
-        async def counted() -> bytes:
+        async def counted() -> str:
             snapshot = self._inspected.current()
             if self._domains is None or self._domains[0] is not snapshot or self._domains[1] != given["keys"]:
                 keys = given["keys"] or await run(keys_in_use(snapshot))
                 clusters = await self._inspected.contents()
-                self._domains = snapshot, given["keys"], msgspec.json.encode(await run(domains_of(clusters, keys)))
+                self._domains = snapshot, given["keys"], json_text(await run(domains_of(clusters, keys)))
             return self._domains[2]
 
         return await self._in_turn(TOPOLOGY, counted)
 
     async def _services(self, given: dict[str, Any]) -> Response:
-        async def page() -> bytes:
+        async def page() -> str:
             after, limit, snapshot = given["continue"] or "", given["limit"], self._inspected.current()
-            return msgspec.json.encode(await run(constrained_services(snapshot, after=after, limit=limit)))
+            return json_text(await run(constrained_services(snapshot, after=after, limit=limit)))
 
         return await self._in_turn(SERVICES, page)
 
-    async def _in_turn(self, operation: Operation, compute: Callable[[], Awaitable[bytes]]) -> Response:
+    async def _in_turn(self, operation: Operation, compute: Callable[[], Awaitable[str]]) -> Response:
         """Return the JSON that *compute* returns, for one request at a time. Raises NotReady, Busy."""
         self._inspected.current()  # whoever comes too early need not wait
         return Response(await self._turns.take(operation.path, compute), media_type=JSON)

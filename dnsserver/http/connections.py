@@ -119,8 +119,8 @@ class _Connections:
     ) -> Stream | None:
         """Return *stream* with TLS, None if the handshake took too long. Raises BrokenResourceError."""
         queue = self._queues.setdefault(conversation.source, trio.lowlevel.ParkingLot())
-        if self._handshakes.has_share(conversation.source):
-            with trio.move_on_after(QUEUE_SECONDS):
+        with trio.move_on_after(QUEUE_SECONDS):
+            while self._handshakes.has_share(conversation.source):  # again, if another one was faster
                 await queue.park()
         self._handshakes.take(conversation)
         secured = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-import msgspec
 import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -19,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from dnsserver.inspection.operations import EVENT_STREAM
 from dnsserver.inspection.tap.listeners import Stream, Wanted
 from dnsserver.inspection.tap.tap import Tap, Told
+from locator.printable import json_text
 
 SHARE = 10  # a stream takes at most one part in so many of the time
 COMMENT_SECONDS = 15.0  # between comments on a quiet stream, so that proxies keep it, and its end is noticed
@@ -60,7 +60,7 @@ class DecisionFeed:
         assert self._stream is not None
         told, lost = self._stream.take()
         for one in told:
-            yield f"data: {msgspec.json.encode(self._line_of(one)).decode()}\n\n"
+            yield f"data: {json_text(self._line_of(one))}\n\n"
         if lost:
             yield f'event: lost\ndata: {{"lost": {lost}}}\n\n'
 

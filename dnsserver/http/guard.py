@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dnsserver.http.problems import problem
+from locator.ip import parse_address
 
 LOCAL = "localhost"
 ELSEWHERE = ("cross-site", "same-site")  # values of Sec-Fetch-Site for pages of other sites
@@ -52,7 +53,7 @@ def objection(headers: Mapping[str, str], *, loopback: bool) -> str | None:
 def is_loopback(host: str) -> bool:
     """Whether a text is a loopback address."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(parse_address(host)).is_loopback
     except ValueError:
         return False
 
@@ -66,5 +67,5 @@ def _split(url: str) -> SplitResult:
 
 
 def _is_this_machine(host: str) -> bool:
-    name = _split(f"//{host}").hostname or ""
+    name = (_split(f"//{host}").hostname or "").removesuffix(".")
     return name == LOCAL or name.endswith(f".{LOCAL}") or is_loopback(name)

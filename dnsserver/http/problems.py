@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dnsserver.inspection.problem import PROBLEM_JSON, Problem
+from locator.printable import json_text
 
 # A browser may show it, too: of what somebody wrote into a URL, it must make nothing.
 SAFE = {
@@ -27,7 +27,7 @@ def problem(
     said: Problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
     if parameter is not None:
         said["parameter"] = parameter
-    return Response(msgspec.json.encode(said), status, {**SAFE, **(headers or {})}, media_type=PROBLEM_JSON)
+    return Response(json_text(said), status, {**SAFE, **(headers or {})}, media_type=PROBLEM_JSON)
 
 
 async def as_problem(request: Request, error: Exception) -> Response:

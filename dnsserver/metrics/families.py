@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from dnsserver.metrics.counters import Durations
 from locator.api.watching.listwatch import REASONS
+from locator.printable import cut
 
 Values = Mapping[Any, float]  # by the values of all labels, as a tuple of strings
 
@@ -46,13 +47,18 @@ class Family(Struct, frozen=True, eq=False):
     def metric(self, values: Values, *, more_labels: tuple[str, ...] = ()) -> Metric:
         """Return a counter or gauge with *values* by the values of its labels, and 0 for those known beforehand.
 
-        *more_labels* are labels of this process alone, which stand first.
+        *more_labels* are labels of this process alone, which stand first. What others wrote into a label is printable,
+        and cut; what looks the same then counts together.
         """
         make = CounterMetricFamily if self.kind == COUNTER else GaugeMetricFamily
         family = make(self.name, self.text, labels=(*more_labels, *self.labels))
         known = product(*self.labels.values()) if not more_labels else ()
-        for key, number in sorted({**dict.fromkeys(known, 0), **values}.items()):
-            family.add_metric(key, number)
+        shown: dict[tuple[str, ...], float] = dict.fromkeys(known, 0)
+        for key, number in values.items():
+            label = tuple(map(cut, key))
+            shown[label] = shown.get(label, 0) + number
+        for label, number in sorted(shown.items()):
+            family.add_metric(label, number)
         return family
 
     def only(self, value: float) -> Metric:

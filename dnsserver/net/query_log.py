@@ -6,14 +6,13 @@ import random
 import sys
 from collections import deque
 
-import msgspec
 import trio
 
 from dnsserver.answers.decision import Authority
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import Sample
 from dnsserver.inspection.tap.tap import Tap, Told
-from locator.printable import ascii_json
+from locator.printable import json_text
 
 SECOND = 1.0
 
@@ -37,6 +36,6 @@ async def write(tap: Tap, authority: Authority, limit: int) -> None:
 
 def _write(told: Told, tap: Tap, authority: Authority) -> None:
     try:
-        print(ascii_json(msgspec.json.encode(line_of(told, authority)).decode()), file=sys.stderr)
+        print(json_text(line_of(told, authority)), file=sys.stderr)
     except Exception as error:  # boundary: one line
         tap.failed(error)

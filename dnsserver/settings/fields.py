@@ -572,8 +572,8 @@ class Settings:
         None,
         values.OBJECT_NAME,
         theme=WEBHOOK,
-        help="Put the CA of the webhook's own certificate into this MutatingWebhookConfiguration, with the right to; "
-        "without it, say how. The certificate is for the Service that it calls",
+        help="The MutatingWebhookConfiguration that calls the webhook. The webhook's own certificate is for the "
+        "Service in it. The webhook puts its CA there; if it may not, it logs the command that does",
         commands=HINTING,
         shown="topodns-webhook",
     )

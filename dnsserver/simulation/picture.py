@@ -16,6 +16,7 @@ from dnsserver.simulation.codes import described
 from dnsserver.simulation.service import IDLE, OVERLOADED, Simulated
 from dnsserver.simulation.text import constraint_text, grouped, percent
 from locator.model import ZONE
+from locator.printable import cut, printable
 from locator.topology.selection import LocatedEndpoint
 
 WIDTH = 760
@@ -206,7 +207,7 @@ def _flow(group: Element, origin: Box, target: Box, share: float, kind: str) -> 
         },
     )  # fmt: skip
     words = f"{origin.heading} to {target.heading}: {percent(share)} of the load, {where}"
-    SubElement(path, "title").text = _drawable(words)
+    SubElement(path, "title").text = cut(words)
 
 
 def _kind(origin: Value, target: Value) -> str:
@@ -241,15 +242,10 @@ def _text(
     }
     if weight:
         attributes["font-weight"] = weight
-    SubElement(group, "text", attributes).text = _drawable(text)
+    SubElement(group, "text", attributes).text = printable(text)  # XML cannot hold all characters
 
 
 def _short(text: str, most: int) -> str:
     """Return a text without its middle if it is too long: the names of pods differ at their ends."""
     end = most // 3
     return text if len(text) <= most else f"{text[: most - end - 1]}\N{HORIZONTAL ELLIPSIS}{text[-end:]}"
-
-
-def _drawable(text: str) -> str:
-    """Return a text without the characters that XML cannot hold."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

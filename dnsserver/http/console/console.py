@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -28,6 +27,7 @@ from dnsserver.http.inspected import BUSY, NOT_READY, Busy, Inspected, NotReady,
 from dnsserver.http.problems import problem
 from dnsserver.inspection.operations import DESCRIPTION, JSON, BadParameter, overview
 from dnsserver.metrics.counters import Counts
+from locator.printable import json_text
 
 MAX_STREAMS = 16  # pages that follow changes: people leave tabs open
 OTHER_PATHS = (
@@ -141,7 +141,7 @@ class Console:
             return problem(503, NOT_READY)
         except Busy:
             return problem(503, BUSY, headers={"Retry-After": "1"})
-        return Response(msgspec.json.encode({"proposals": proposals}), media_type=JSON)
+        return Response(json_text({"proposals": proposals}), media_type=JSON)
 
     async def _live(self, request: Request) -> Response:
         """Return a stream of what changes."""

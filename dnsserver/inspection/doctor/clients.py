@@ -18,6 +18,7 @@ from dnsserver.metrics.reading import Samples
 from locator.ip import address_text, host_network, is_within, network_end, network_text, parse_address, parse_network
 from locator.model import ZONE
 from locator.places.subnet_proposals import proposed_subnets
+from locator.printable import shell_words
 from locator.state.snapshot import book_of
 
 SUSPECTS, IGNORED = "topodns_untrusted_forwarders", "topodns_client_subnets_ignored_total"
@@ -138,7 +139,7 @@ def _naming_steps(facts: Facts) -> Iterator[Step]:
 def _printing(facts: Facts) -> str:
     service = facts.installed.service
     addresses = [] if service is None or isinstance(service, Unread) else service.spec.cluster_ips
-    return f"topodns corefile --for coredns --to {','.join(addresses) or 'ADDRESS'}"
+    return shell_words("topodns", "corefile", "--for", "coredns", "--to", ",".join(addresses) or "ADDRESS")
 
 
 # --- Unknown clients --------------------------------------------------------------------------------------------------

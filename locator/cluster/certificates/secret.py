@@ -44,6 +44,7 @@ from locator.cluster.certificates.issuing import (
 from locator.cluster.certificates.serving import ServingCertificate, check, utc
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Health
+from locator.printable import shell_words
 
 log = logging.getLogger("topodns")
 
@@ -184,8 +185,8 @@ class CertificateSecret:
             what += f"this account may not put it there ({refusal.status} {refusal.reason})"
         elif time.time() > ends - CA_WARNED_SECONDS:
             what = f"the CA ends at {utc(ends)}"
-        command = f"topodns webhook --install-ca --tls-secret {'/'.join(self._secret)}"
-        command += f" --webhook-configuration {self._configuration}"
+        objects = ("--tls-secret", "/".join(self._secret), "--webhook-configuration", self._configuration)
+        command = shell_words("topodns", "webhook", "--install-ca", *objects)
         self._say(f"{what}. Run as somebody who may: {command}" if what else "")
         if refusal is None and not self.ca_ends:
             log.info("certificate: MutatingWebhookConfiguration %s holds its CA", self._configuration)
