@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LAST_TURNS = 20  # at the end, for the queries that have arrived
-# Octets of the socket's buffers; the kernel doubles them. A burst of two thousand queries must fit. In a flood, whatever
-# fits waits, and so does everybody's query: four times as much made names take 35 ms, and lost as many.
+# Octets of the socket's buffers; the kernel doubles them. A burst of two thousand queries must fit. A flood fills the
+# buffer, and each query waits for all in it: with four times as much, names took 35 ms, and as many were lost.
 RECEIVE_BUFFER, SEND_BUFFER = 1 << 20, 4 << 20
 
 
