@@ -6,7 +6,6 @@ Services ask by zone and by node in turn. Each pod is the endpoint of a Service,
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -14,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.memory import peak
 from bench.tables import table, verdict
+from dnsserver.cli.main import main
 from tests import api_objects
 from tests.api_objects import HOSTNAME, ZONE, Item
 
@@ -50,18 +51,15 @@ def measure(folder: Path) -> Iterator[Simulated]:
         file.write("\n]}\n")
     for name, flags in RUNS.items():
         print(f"simulating {name}", file=sys.stderr)
-        yield _run(name, [sys.executable, "-m", "dnsserver", "simulate", "--snapshot", str(path), *flags], folder)
+        yield _run(name, ["simulate", "--snapshot", str(path), *flags], folder)
 
 
-def _run(name: str, command: list[str], folder: Path) -> Simulated:
+def _run(name: str, arguments: list[str], folder: Path) -> Simulated:
+    command = [sys.executable, "-m", "bench.simulating", *arguments]
     printed, began = folder / "printed", time.perf_counter()
     with printed.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file)
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return Simulated(name, time.perf_counter() - began, usage.ru_maxrss * 1024 / 1e6, printed.stat().st_size)
+        said = subprocess.run(command, check=True, stdout=file, stderr=subprocess.PIPE, text=True).stderr
+    return Simulated(name, time.perf_counter() - began, float(said.split()[-1]), printed.stat().st_size)
 
 
 def _objects() -> Iterator[Item]:
@@ -99,3 +97,9 @@ def report(runs: Iterator[Simulated]) -> str:
     head = ("`topodns simulate`", "took", "target", "peak memory", "target", "printed")
     cluster = f"{NODES:,} nodes, {SERVICES * ENDPOINTS:,} pods, {SERVICES:,} Services"
     return f"{table(head, rows)}\nThe cluster: {cluster}, as JSON.\n"
+
+
+if __name__ == "__main__":
+    code = main()
+    print(peak("self"), file=sys.stderr)
+    raise SystemExit(code)
