@@ -58,8 +58,12 @@ def _run(name: str, arguments: list[str], folder: Path) -> Simulated:
     command = [sys.executable, "-m", "bench.simulating", *arguments]
     printed, began = folder / "printed", time.perf_counter()
     with printed.open("wb") as file:
-        said = subprocess.run(command, check=True, stdout=file, stderr=subprocess.PIPE, text=True).stderr
-    return Simulated(name, time.perf_counter() - began, float(said.split()[-1]), printed.stat().st_size)
+        ended = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
+    seconds = time.perf_counter() - began
+    if ended.returncode:
+        print(ended.stderr, file=sys.stderr)
+    ended.check_returncode()
+    return Simulated(name, seconds, float(ended.stderr.split()[-1]), printed.stat().st_size)
 
 
 def _objects() -> Iterator[Item]:
