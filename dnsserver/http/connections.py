@@ -20,7 +20,7 @@ import trio
 from starlette.types import ASGIApp
 
 from dnsserver.http.conversation import Conversation, Limits, Stream
-from dnsserver.net.bounds import SourceShares
+from dnsserver.net.bounds import SourceShares, first_to_close
 from locator.ip import parse_address
 
 log = logging.getLogger("topodns")
@@ -33,7 +33,6 @@ HANDSHAKE_SECONDS = 5.0
 # once, because HTTP/1.1 has one review at a time on a connection.
 QUEUE_SECONDS = 1.0
 LOG_SECONDS = 60.0  # between two logs of errors: who finds a way to cause one may cause many
-
 
 _is_idle: Callable[[Conversation], bool] = attrgetter("idle")
 
@@ -52,9 +51,9 @@ class _Places:
         If none is idle, close the oldest.
         """
         if self.has_share(conversation.source):
-            self._close(self._shares.first_to_close(conversation.source, _is_idle))
+            self._close(first_to_close(self._shares.of(conversation.source), _is_idle))
         elif len(self.taken) >= self._limit:
-            self._close(next(filter(_is_idle, self.taken), None) or next(iter(self.taken)))
+            self._close(first_to_close(self.taken, _is_idle))
         self.taken[conversation] = None
         self._shares.add(conversation.source, conversation)
 

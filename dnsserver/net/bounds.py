@@ -6,7 +6,7 @@ Connections have one sum of octets, and each source a share of them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
 C = TypeVar("C")
@@ -43,12 +43,16 @@ class SourceShares(Generic[C]):
 
     def has_share(self, source: bytes) -> bool:
         """Whether a source has its share: one more connection must cost it another."""
-        return len(self._by_source.get(source, ())) >= self._share and not self._may_take_all(source)
+        return len(self.of(source)) >= self._share and not self._may_take_all(source)
 
-    def first_to_close(self, source: bytes, is_idle: Callable[[C], bool]) -> C:
-        """Return the oldest idle connection of a source that has some, else its oldest."""
-        own = self._by_source[source]
-        return next(filter(is_idle, own), None) or next(iter(own))
+    def of(self, source: bytes) -> Collection[C]:
+        """Return the connections of a source, the oldest first."""
+        return self._by_source.get(source, ())
+
+
+def first_to_close(connections: Collection[C], is_idle: Callable[[C], bool]) -> C:
+    """Return the first idle one of some connections, else the first."""
+    return next(filter(is_idle, connections), None) or next(iter(connections))
 
 
 class HeldOctets:

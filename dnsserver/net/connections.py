@@ -21,7 +21,7 @@ import trio
 
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.metrics.counters import Channel, Counts
-from dnsserver.net.bounds import HeldOctets, SourceShares
+from dnsserver.net.bounds import HeldOctets, SourceShares, first_to_close
 
 MESSAGE_SECONDS = 5.0  # for a started message to be complete, and for the client to take a piece of the replies
 READ_SIZE = 65536
@@ -191,7 +191,8 @@ class Connections:
         the oldest idle one, else the oldest. Raises OSError.
         """
         if self._shares.has_share(connection.source):
-            self.close(self._shares.first_to_close(connection.source, self._idle.connections.__contains__))
+            own = self._shares.of(connection.source)
+            self.close(first_to_close(own, self._idle.connections.__contains__))
         while len(self._open) >= self._limit:
             first_idle = next(iter(self._idle.connections), None)
             self.close(first_idle or min(self._oldest(), key=lambda connection: connection.since))

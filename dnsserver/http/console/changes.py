@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
-
 from locator.model import Finding
+from locator.printable import json_text
 from locator.state.snapshot import Snapshot
 
 SNAPSHOT, COUNTS = "snapshot", "counts"  # what can change: what is known of the clusters, and what was counted
@@ -93,4 +92,4 @@ class ChangeFeed:
 
 
 def _event(name: str, data: object) -> str:
-    return f"event: {name}\ndata: {msgspec.json.encode(data).decode()}\n\n"
+    return f"event: {name}\ndata: {json_text(data)}\n\n"
