@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import Metrics
 from dnsserver.net import tcp, udp
 from dnsserver.net.bounds import HeldOctets
-from dnsserver.net.listening import CannotListen, default_listen
+from dnsserver.net.listening import CannotListen, default_listen, in_pod
 from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("topodns")
 
 DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have begun
+# A pod that ends gets queries until its readiness probe has failed three times, 2 s apart, and every kube-proxy knows.
+POD_SHUTDOWN_DELAY = 12
+QUIET_SECONDS = 1.0  # without a query, after which nobody sends any more
+LAST_SECONDS = 5.0  # in which that is waited for
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 # How many new container objects start a garbage collection, and how many collections of one generation one of the next.
 # Answers wait meanwhile. The first two generations have some 2,000 objects, which take a millisecond or two. The third
@@ -85,6 +89,56 @@ def first_failure(error: BaseException) -> BaseException:
     return first_failure(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
+class Shutdown:
+    """How a process that others ask ends: on SIGINT at once, on SIGTERM when they have had time to go elsewhere.
+
+    The time is *delay* in seconds, by default ``POD_SHUTDOWN_DELAY`` in a pod, and otherwise none.
+    """
+
+    def __init__(self, delay: int | None) -> None:
+        self._delay = (POD_SHUTDOWN_DELAY if in_pod() else 0) if delay is None else delay
+        self._begun = False
+
+    def health(self) -> Mapping[str, Health]:
+        """Return why the process is not ready: since SIGTERM, because it ends."""
+        return {"shutdown": Health(False, "ending: got SIGTERM")} if self._begun else {}
+
+    async def wait(
+        self, signals: AsyncIterator[int], asked: Callable[[], int], hangup: Callable[[], None] = lambda: None
+    ) -> None:
+        """Return when it is time to end: after the delay, when *asked*, which counts the queries, stays the same.
+
+        A second signal ends the delay. Call *hangup* on SIGHUP.
+        """
+        if await _next_ending(signals, hangup) == signal.SIGINT or not self._delay:
+            return
+        self._begun = True
+        log.info("ending in %d s: topodns is not ready any more, and goes on answering until then", self._delay)
+        async with trio.open_nursery() as nursery:
+
+            async def end_at_once() -> None:
+                await _next_ending(signals, hangup)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(end_at_once)
+            await trio.sleep(self._delay)
+            with trio.move_on_after(LAST_SECONDS):
+                before = None
+                while (now := asked()) != before:
+                    before = now
+                    await trio.sleep(QUIET_SECONDS)
+            nursery.cancel_scope.cancel()
+
+
+async def _next_ending(signals: AsyncIterator[int], hangup: Callable[[], None]) -> int:
+    """Return the next signal that ends the process; call *hangup* on SIGHUP."""
+    async for number in signals:
+        if number != signal.SIGHUP:
+            return number
+        hangup()
+    raise AssertionError("signals do not end")
+
+
 class _Server:
     """One server: its parts, and the tasks that run them."""
 
@@ -93,6 +147,7 @@ class _Server:
         self._counts = Counts(per_service=settings.metrics_per_service)
         self._held = HeldOctets(self._counts.failures)
         self._clusters = Clusters(settings, self._counts)
+        self._shutdown = Shutdown(settings.shutdown_delay)
         self._metrics = Metrics(self._counts, self._clusters.kinds)
         authority = self._authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
@@ -147,7 +202,7 @@ class _Server:
                         await nursery.start(self._streams.listen, streams)
                         announce("tcp", streams.getsockname())
                     await start_http(
-                        nursery, self._settings, self._metrics, self._held, self._clusters.health, self._pages,
+                        nursery, self._settings, self._metrics, self._held, self._ready, self._pages,
                         may_take_all=self._responder.may_take_all,
                     )  # fmt: skip
                     if self._console is not None:
@@ -165,14 +220,15 @@ class _Server:
                         nursery.start_soon(self._hosts.run)
                     nursery.start_soon(loop_delay.measure, self._metrics.loop_delays, self._check)
                     nursery.start_soon(collect_garbage)
-                    async for number in signals:
-                        if number != signal.SIGHUP:
-                            break
-                        self._clusters.read_again()
+                    await self._shutdown.wait(signals, self._counts.replied, self._clusters.read_again)
                     log.info("ending: topodns accepts no more connections, and open ones finish their queries")
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
+
+    def _ready(self) -> Mapping[str, Health]:
+        """Return what readiness needs."""
+        return {**self._shutdown.health(), **self._clusters.health()}
 
     def _pages(self, loopback: bool) -> list[Route]:
         """Return the routes of the API and of the console, which learns of the cluster from now on."""

@@ -9,7 +9,7 @@ from functools import partial
 
 import trio
 
-from dnsserver.app import election_of, first_failure, start_http
+from dnsserver.app import Shutdown, election_of, first_failure, start_http
 from dnsserver.from_settings import cluster_of
 from dnsserver.http import loop_delay, webhook
 from dnsserver.metrics.webhook import WebhookCounts, WebhookMetrics, WebhookState
@@ -84,8 +84,14 @@ async def _run(settings: Settings) -> None:
         ca_ends = certificate.ca_ends if isinstance(certificate, CertificateSecret) else None
         return WebhookState(writer.writes, leading, writer.waiting, objects, watches, serving.ends, ca_ends)
 
+    shutdown = Shutdown(settings.shutdown_delay)
+
     def health() -> Mapping[str, Health]:
-        return {**{kind: watch.health() for kind, watch in watches.items()}, "certificate": certificate.health()}
+        return {
+            **shutdown.health(),
+            **{kind: watch.health() for kind, watch in watches.items()},
+            "certificate": certificate.health(),
+        }
 
     metrics = WebhookMetrics(counts, state)
     held = HeldOctets(metrics.failures)
@@ -103,8 +109,7 @@ async def _run(settings: Settings) -> None:
             async with trio.open_nursery() as listener:
                 await listener.start(serve)
                 announce("https", address)
-                async for _ in signals:
-                    break
+                await shutdown.wait(signals, counts.requests.total)
                 log.info("ending: the webhook answers the reviews that have begun, and releases its Lease if it leads")
                 ending.set()
         nursery.cancel_scope.cancel()

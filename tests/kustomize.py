@@ -31,6 +31,7 @@ READER = "topodns-reader"  # the ServiceAccount for topodns in another cluster, 
 VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "base": ("base", ()),
     "base with metrics": ("base", ("metrics",)),
+    "base before 1.34": ("base", ("before-1.34",)),
     "base with monitoring": ("base", ("monitoring",)),
     "base without pods": ("base", ("without-pods",)),
     "base with admission": ("base", ("admission",)),

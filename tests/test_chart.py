@@ -24,6 +24,7 @@ SNAPSHOT = {"dns": {"snapshot": {"configMap": "snapshot"}}}
 # The values that make of the chart what each variant of the kustomize manifests is.
 SAME: Mapping[str, Values] = {
     "base": {},
+    "base before 1.34": {"dns": {"service": {"trafficDistribution": "PreferClose"}}},
     "base with metrics": {"metrics": ON},
     "base without pods": {"dns": {"settings": NODES}},
     "base with monitoring": {"metrics": {**ON, "monitor": "PodMonitor", "rules": True, "dashboard": True}},
@@ -122,12 +123,6 @@ def without_the_revision(made: Item) -> None:
         made["spec"]["ttlSecondsAfterFinished"] = 60
 
 
-def with_the_older_name(made: Item) -> None:
-    """The chart knows the version of Kubernetes, and kustomize does not; so it uses the name that 1.31 knows, too."""
-    if made["kind"] == "Service" and made["spec"].get("trafficDistribution") == "PreferSameZone":
-        made["spec"]["trafficDistribution"] = "PreferClose"
-
-
 MEANT = (
     without_helms_labels,
     without_policy_to_keep,
@@ -135,7 +130,6 @@ MEANT = (
     without_names_of_the_release,
     with_the_quotas_name,
     without_the_revision,
-    with_the_older_name,
 )
 RUNNING = ("Deployment", "Job")
 LEFT_OUT = {"Namespace"}  # Helm is told of one, and creates it with --create-namespace
@@ -183,7 +177,7 @@ def test_the_page_says_the_same_values() -> None:
     for name, values in said.items():
         folder, _, part = name.partition("/")
         variant = part if folder == "overlays" else f"base with {part}"
-        assert values == SAME[variant.replace("with without-pods", "without pods")], name
+        assert values == SAME[re.sub(r"with (without|before)-", r"\1 ", variant)], name
 
 
 @pytest.mark.parametrize("meant", MEANT, ids=lambda meant: meant.__name__)

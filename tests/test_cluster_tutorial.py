@@ -177,7 +177,7 @@ def cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
         yield made
         for one in (dns, DNS_DEPLOYMENT, corefile):
             control_plane.kubectl("delete", "-f", "-", stdin=yaml.safe_dump(one))
-        control_plane.kubectl("delete", "-f", "examples/tutorial/shop.yaml")
+        control_plane.kubectl("delete", "--ignore-not-found", "-f", "examples/tutorial/shop.yaml")
         control_plane.api.delete(*nodes)
 
 
@@ -301,4 +301,4 @@ def test_6_and_7_widen_and_take_out(installed: Cluster) -> None:
     """topodns answers for the whole cluster, and then is gone."""
     follow(installed, TUTORIAL, "6. Widen it")
     follow(installed, TUTORIAL, "7. Take it out")
-    assert not [one for one in installed.plane.api.items("Namespace") if one["metadata"]["name"] == "topodns"]
+    assert not [one for one in installed.plane.api.items("Namespace") if one["metadata"]["name"] in ("topodns", "shop")]

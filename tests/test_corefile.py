@@ -43,7 +43,7 @@ def addresses(text: str) -> list[ListenAddress]:
 
 PRINTED = {
     "coredns": ("coredns", "10.96.0.53", ["cluster.local"], False, """\
-# CoreDNS 1.11.4 or later
+# CoreDNS 1.11.4 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
 cluster.local:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
@@ -52,7 +52,7 @@ cluster.local:53 {
 """),
     "coredns-several": ("coredns", "10.96.0.53,[fd00::53]:5353,fd00::54", ["Shop.svc.cluster.local.", "pod.a.example"],
                         False, """\
-# CoreDNS 1.11.4 or later
+# CoreDNS 1.11.4 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
 shop.svc.cluster.local:53 pod.a.example:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
@@ -60,13 +60,15 @@ shop.svc.cluster.local:53 pod.a.example:53 {
 }
 """),
     "coredns-fail-open": ("coredns", "10.96.0.53,10.96.0.54", ["shop.svc.cluster.local", "10.in-addr.arpa"], True, """\
-# CoreDNS 1.13 or later
+# CoreDNS 1.13.0 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
 shop.svc.cluster.local:53 10.in-addr.arpa:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
     forward . 10.96.0.53 10.96.0.54 127.0.0.1:5301 {
         policy sequential
         failover SERVFAIL REFUSED
+        max_fails 1
+        health_check 100ms
     }
 }
 cluster.local:5301 in-addr.arpa:5301 {
@@ -177,7 +179,7 @@ serve-rfc1918=no
 
 OF_CLUSTERS = {
     "federation-alone": (["--federation=fed.example"], """\
-# CoreDNS 1.11.4 or later
+# CoreDNS 1.11.4 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
 fed.example:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
@@ -186,13 +188,15 @@ fed.example:53 {
 """),
     "all-fail-open": (
         ["--zone=cluster.local", "--federation=fed.example", "--multicluster=clusterset.local", "--fail-open"], """\
-# CoreDNS 1.13 or later
+# CoreDNS 1.13.0 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
 cluster.local:53 clusterset.local:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
     forward . 10.96.0.53 127.0.0.1:5301 {
         policy sequential
         failover SERVFAIL REFUSED
+        max_fails 1
+        health_check 100ms
     }
 }
 cluster.local:5301 clusterset.local:5301 {
@@ -227,6 +231,37 @@ def test_printed(
     assert run_command(["corefile", "--for", forwarder, "--to", to, *flags]) == DONE
     assert capsys.readouterr() == (expected, "")
     assert stub_blocks.stub_block(forwarder, addresses(to), zones, fail_open=fail_open) == expected
+
+
+FAILING_OPEN = ["policy sequential", "failover SERVFAIL REFUSED", "max_fails 1", "health_check 100ms"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "head", "options"),
+    [
+        pytest.param((), "1.14.5", ["read_timeout 400ms"], id="newest"),
+        pytest.param(
+            ("--fail-open",), "1.14.5",
+            [*FAILING_OPEN, "read_timeout 400ms"],
+            id="newest-failing-open",
+        ),
+        pytest.param(("--coredns-version=1.14.5",), "1.14.5", ["read_timeout 400ms"], id="the-first-that-times-reads"),
+        pytest.param(("--coredns-version=1.14.4",), "1.11.4", [], id="the-last-that-does-not"),
+        pytest.param(
+            ("--fail-open", "--coredns-version=v1.13"), "1.13.0",
+            FAILING_OPEN, id="failing-open",
+        ),
+    ],
+)  # fmt: skip
+def test_printed_for_a_version(
+    capsys: pytest.CaptureFixture[str], flags: Sequence[str], head: str, options: Sequence[str]
+) -> None:
+    """The block has what that version of CoreDNS knows, and its first line says from which on."""
+    assert run_command(["corefile", *TO, "--coredns-version=v1.14.7-eks.1", *flags]) == DONE
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"# CoreDNS {head} or later\ncluster.local:53 {{\n")
+    (forward,) = (directive for directive in parse(printed)[0].directives if directive.name == "forward")
+    assert [" ".join(option.words) for option in forward.body] == options
 
 
 def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,6 +379,15 @@ BAD_COMMAND_LINES = {
         ("--for", "coredns", "--to", "10.96.0.53", "--federation", "fed.example", "--fail-open"),
         "--fail-open: coredns cannot answer for federated names by itself, expected another zone, too",
     ),
+    "version-too-old": ((*TO, "--coredns-version", "1.11.3"), "'1.11.3', expected 1.11.4 or later, which the block"),
+    "version-too-old-for-fail-open": (
+        (*TO, "--fail-open", "--coredns-version", "1.12.1"), "expected 1.13.0 or later, which --fail-open needs",
+    ),
+    "version-of-something": ((*TO, "--coredns-version", "new"), "'new', expected a version such as 1.14.7"),
+    "version-of-another": (
+        ("--for", "nodelocal", "--to", "10.96.0.53", "--coredns-version", "1.14.7"), "given with --for nodelocal",
+    ),
+    "version-and-check": (("--coredns-version", "1.14.7", "--check", "x"), "--coredns-version: given together with"),
     "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given together with --check"),
     "json": ((*TO, "-o", "json"), "-o: 'json' without --check"),
     "check-of-unbound": (("--for", "unbound", "--check", "x"), "--for: 'unbound', expected coredns or nodelocal"),
@@ -663,7 +707,7 @@ FOUND = {
     "fallback-for-all": ("", stub_blocks.stub_block(
         "coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
                          .replace("    bind 127.0.0.1\n", ""), [
-        "warning  F: line 10: cluster.local:5301: queries to port 5301 bypass topodns, expected 'bind 127.0.0.1' "
+        "warning  F: line 12: cluster.local:5301: queries to port 5301 bypass topodns, expected 'bind 127.0.0.1' "
         "[FallbackOpenToAll]",
     ]),
     "fallback-elsewhere": ("", stub_blocks.stub_block(

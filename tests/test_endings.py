@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trio
 import yaml
+from trio.testing import MockClock
 
+from dnsserver.app import Shutdown
 from dnsserver.cli.dispatch import COMMANDS
 from tests.programs import environment
 from tests.topodns_process import COMMAND, Server
@@ -243,3 +246,51 @@ def test_a_live_server_loads_no_more_than_it_needs(tmp_path: Path) -> None:
     assert not imported & {"argcomplete", "cryptography", "dns", "rich"}
     assert not imported & {"dnsserver.answers.explain", "dnsserver.forwarders", "locator.cluster.dump_files",
                            "locator.cluster.leading", "locator.hints", "locator.podlocators"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("delay", "signals", "asked_until", "ends_at"),
+    [
+        pytest.param(12, {0: signal.SIGINT}, 60, 0, id="interrupted"),
+        pytest.param(0, {0: signal.SIGTERM}, 60, 0, id="no-delay"),
+        pytest.param(None, {0: signal.SIGTERM}, 60, 0, id="outside-of-a-pod"),
+        pytest.param(12, {0: signal.SIGTERM}, 0, 13, id="nobody-asks"),
+        pytest.param(12, {0: signal.SIGTERM}, 13.5, 15, id="somebody-asks-a-little-longer"),
+        pytest.param(12, {0: signal.SIGTERM}, 60, 17, id="somebody-asks-for-ever"),
+        pytest.param(12, {0: signal.SIGTERM, 3: signal.SIGTERM}, 60, 3, id="told-twice"),
+        pytest.param(12, {0: signal.SIGTERM, 3: signal.SIGINT}, 60, 3, id="interrupted-in-the-delay"),
+        pytest.param(12, {0: signal.SIGHUP, 1: signal.SIGTERM, 3: signal.SIGHUP}, 0, 14, id="reads-again-meanwhile"),
+    ],
+)
+def test_shutdown_delay(
+    delay: int | None, signals: dict[int, signal.Signals], asked_until: float, ends_at: float
+) -> None:
+    """A process goes on for the delay, and a little longer while somebody asks; it is not ready from SIGTERM on."""
+    shutdown, read_again, ready = Shutdown(delay), [], {}
+
+    async def send(sender: trio.MemorySendChannel[int]) -> None:
+        for at, number in signals.items():
+            await trio.sleep_until(began + at)
+            await sender.send(number)
+            await trio.testing.wait_all_tasks_blocked()
+            ready[at] = not shutdown.health()
+
+    def asked() -> int:
+        return int(min(trio.current_time() - began, asked_until) * 100)
+
+    async def main() -> float:
+        nonlocal began
+        began = trio.current_time()
+        sender, receiver = trio.open_memory_channel[int](0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, sender)
+            await shutdown.wait(receiver, asked, lambda: read_again.append(trio.current_time() - began))
+            nursery.cancel_scope.cancel()
+            return trio.current_time() - began
+        raise AssertionError
+
+    began = 0.0
+    assert trio.run(main, clock=MockClock(autojump_threshold=0)) == pytest.approx(ends_at)
+    assert read_again == [at for at, number in signals.items() if number == signal.SIGHUP]
+    ended = [at for at, number in signals.items() if number == signal.SIGTERM]
+    assert all(is_ready is (not ended or at < ended[0] or not delay) for at, is_ready in ready.items())

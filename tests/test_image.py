@@ -302,6 +302,7 @@ def test_the_readme_is_followed_until_topodns_answers(
         f"KUBERNETES_SERVICE_PORT={control_plane.port}",
         f"TOPODNS_LISTEN=127.0.0.1:{port}",
         "TOPODNS_HTTP=127.0.0.1:0",
+        "TOPODNS_SHUTDOWN_DELAY=0",
     )
     with ready(image.command(tmp_path, *container["args"], mounts=mounts, env=env), tmp_path, name="pod"):
         for pod in applied:

@@ -235,6 +235,23 @@ def test_drain(serve: Serve, path: Path) -> None:
         _connect(server)
 
 
+def test_shutdown_delay(serve: Serve, path: Path) -> None:
+    """After SIGTERM a server is not ready, but alive, and answers new clients; a second SIGTERM ends it at once."""
+    server = serve(path, flags={"http": "127.0.0.1:0", "shutdown-delay": 3600})
+    assert server.get("/readyz") == (200, "ok\n")
+    server.send(signal.SIGTERM)
+    server.wait_for("goes on answering")
+    assert server.get("/readyz") == (503, "[-]shutdown ending: got SIGTERM\nnot ok\n")
+    assert server.get("/livez")[0] == 200
+    assert asked(server) == asked(server, tcp=True) == {"10.0.0.1"}
+    assert server.end(signal.SIGTERM) == 0
+
+
+def test_interrupted(serve: Serve, path: Path) -> None:
+    """Ctrl-C ends a server at once, whatever the delay is."""
+    assert serve(path, flags={"shutdown-delay": 3600}).end(signal.SIGINT) == 0
+
+
 def test_health(serve: Serve, path: Path) -> None:
     """The HTTP status tells the health; with ``?verbose`` there is a line for each check."""
     server = serve(path, flags={"http": "127.0.0.1:0"})

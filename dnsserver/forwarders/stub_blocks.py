@@ -6,6 +6,7 @@ can), and does not answer one client from a cache entry of another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from itertools import product
@@ -22,6 +23,12 @@ CHECKED = (COREDNS, NODELOCAL)  # forwarders that are configured by a Corefile
 ECS_RULE = "rewrite edns0 subnet set 32 128 revert"
 FALLBACK_PORT = 5301  # where CoreDNS answers without topodns; neither registered nor usual in clusters
 _FALLBACK = ListenAddress(b"\x7f\0\0\1", FALLBACK_PORT)
+# The versions of CoreDNS that first know what a block has: 'revert', 'failover', 'read_timeout'.
+REVERTING, FAILING_OVER, TIMING_READS = (1, 11, 4), (1, 13, 0), (1, 14, 5)
+# By default CoreDNS waits 2 s for a reply, also of a pod that is gone. Most look-ups at --upstream take less than this.
+READ_TIMEOUT = "read_timeout 400ms"
+# How soon CoreDNS goes on to the fallback, and back: two failed checks, one of them after 100 ms in place of 500.
+_FAILING_OPEN = ("policy sequential", "failover SERVFAIL REFUSED", "max_fails 1", "health_check 100ms")
 CLUSTER_DOMAIN = "cluster.local"
 NETWORKS = {"in-addr.arpa": "10.96.0.0/12", "ip6.arpa": "fd00:10:96::/112"}  # of Services, say, in each reverse zone
 ARPA = (*NETWORKS,)
@@ -40,13 +47,15 @@ def stub_block(
     federation: Sequence[str] = (),
     multicluster: Sequence[str] = (),
     fail_open: bool = False,
+    version: CoreDNSVersion | None = None,
 ) -> str:
     """Return the lines to add to the configuration of one of ``FORWARDERS``.
 
     They make the program ask topodns at *to* for the names in *zones*, and in those of federated and multi-cluster
     names. With *fail_open*, which needs CoreDNS, the program answers by itself while topodns does not, except for
-    federated names; its own address then counts towards ``MAX_UPSTREAMS``, which the caller checks. Raises ValueError
-    if *fail_open* is impossible, or for a zone that ``parse_zone`` rejects.
+    federated names; its own address then counts towards ``MAX_UPSTREAMS``, which the caller checks. *version* is
+    that of CoreDNS, None for any from ``oldest_version`` on. Raises ValueError if *fail_open* is impossible, or for a
+    zone that ``parse_zone`` rejects.
     """
     if fail_open and forwarder != COREDNS:
         raise ValueError(f"{forwarder} cannot answer for Services by itself, expected {COREDNS}")
@@ -61,12 +70,12 @@ def stub_block(
     elif forwarder != COREDNS:
         lines = _WRITERS[forwarder](to, names)
     elif not fail_open:
-        lines = ["# CoreDNS 1.11.4 or later", *_coredns(to, names)]
+        lines = [_needs(oldest_version(fail_open=False), version), *_coredns(to, names, version)]
     elif not plain and not imported:
         raise ValueError(f"{COREDNS} cannot answer for federated names by itself, expected another zone, too")
     else:
-        lines = ["# CoreDNS 1.13 or later", *_coredns_failing_open(to, plain, imported)]
-        lines += _coredns(to, federated) if federated else []
+        lines = [_needs(oldest_version(fail_open=True), version), *_coredns_failing_open(to, plain, imported, version)]
+        lines += _coredns(to, federated, version) if federated else []
     comment = "--" if forwarder == DNSDIST else "#"
     remarks = [
         f"{comment} {zone}: addresses outside the cluster lose their names. Better name its networks: --zone {network}"
@@ -74,6 +83,27 @@ def stub_block(
         if zone in plain
     ]
     return "".join(f"{line}\n" for line in (*remarks, *lines))
+
+
+CoreDNSVersion = tuple[int, ...]
+
+
+def parse_version(text: str) -> CoreDNSVersion:
+    """Parse the version of CoreDNS, such as ``1.14.7`` or ``v1.13``, as its images are called. Raises ValueError."""
+    match = re.fullmatch(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:[-+].*)?", text.strip())
+    if match is None:
+        raise ValueError(repr(text))
+    return tuple(int(number or 0) for number in match.groups())
+
+
+def oldest_version(*, fail_open: bool) -> CoreDNSVersion:
+    """Return the oldest version of CoreDNS that knows what the block needs."""
+    return FAILING_OVER if fail_open else REVERTING
+
+
+def version_text(version: CoreDNSVersion) -> str:
+    """Return a version as it is written."""
+    return ".".join(map(str, version))
 
 
 def stub_address(text: str) -> ListenAddress:
@@ -93,12 +123,31 @@ def cluster_domain(zone: str) -> str:
     return ".".join(labels[marks[-1] + 1 :]) if marks else zone
 
 
-def _coredns(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
+def _needs(needed: CoreDNSVersion, version: CoreDNSVersion | None) -> str:
+    """Return the comment above a block for CoreDNS of *version*, which needs at least another one."""
+    oldest, newer = version_text(needed), version_text(TIMING_READS)
+    if version is not None:
+        return f"# CoreDNS {newer if version >= TIMING_READS else oldest} or later"
+    return f"# CoreDNS {oldest} or later. For {newer} or later, --coredns-version {newer} has a shorter time to wait"
+
+
+def _forward(to: str, options: Sequence[str], version: CoreDNSVersion | None) -> list[str]:
+    """Return ``forward`` with its options, and with those that only some versions know."""
+    if version is not None and version >= TIMING_READS:
+        options = (*options, READ_TIMEOUT)
+    if not options:
+        return [f"    forward . {to}"]
+    return [f"    forward . {to} {{", *(f"        {option}" for option in options), "    }"]
+
+
+def _coredns(to: Sequence[ListenAddress], zones: Sequence[str], version: CoreDNSVersion | None) -> list[str]:
     block = [f"{_keys(zones, DNS_PORT)} {{", "    errors", f"    {ECS_RULE}"]
-    return [*block, f"    forward . {_upstreams(to)}", "}"]
+    return [*block, *_forward(_upstreams(to), (), version), "}"]
 
 
-def _coredns_failing_open(to: Sequence[ListenAddress], zones: Sequence[str], multicluster: Sequence[str]) -> list[str]:
+def _coredns_failing_open(
+    to: Sequence[ListenAddress], zones: Sequence[str], multicluster: Sequence[str], version: CoreDNSVersion | None
+) -> list[str]:
     own_zones = _kubernetes_zones(zones) if zones else []
     own_zones += [zone for zone in multicluster if zone not in own_zones]
     plugin = f"    kubernetes {' '.join(own_zones)}"
@@ -106,10 +155,7 @@ def _coredns_failing_open(to: Sequence[ListenAddress], zones: Sequence[str], mul
         f"{_keys([*zones, *multicluster], DNS_PORT)} {{",
         "    errors",
         f"    {ECS_RULE}",
-        f"    forward . {_upstreams(to)} {_FALLBACK} {{",
-        "        policy sequential",
-        "        failover SERVFAIL REFUSED",
-        "    }",
+        *_forward(f"{_upstreams(to)} {_FALLBACK}", _FAILING_OPEN, version),
         "}",
         f"{_keys(own_zones, FALLBACK_PORT)} {{",
         "    bind 127.0.0.1",

@@ -226,6 +226,12 @@ class Counts:
             origin = Origin(located_by, "")
         return self._origins.setdefault(origin, len(self._origins)) * MAX_TALLIES
 
+    def replied(self) -> int:
+        """Return the number of all replies."""
+        for add_counted in self.before_reading:
+            add_counted()
+        return sum(sum(channel.counts.values()) for channel in self.channels.values())
+
     def replies(self) -> Iterator[tuple[Channel, Origin, Tally, int]]:
         """Yield how many replies there were through a channel, to clients of an origin, with answers of a tally.
 

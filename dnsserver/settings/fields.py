@@ -13,6 +13,7 @@ from dnsserver.names import DISABLED, INSECURE, VERIFIED, Zone, parse_zone
 from dnsserver.settings import values
 from dnsserver.settings.flags import (
     ALL,
+    ANSWERING,
     ANSWERS,
     ASKING,
     CHECKING,
@@ -395,6 +396,18 @@ class Settings:
         shown="on if that is a loopback address, off otherwise",
     )
     """Metrics and health checks are served in any case. Console and API have no password of their own."""
+
+    shutdown_delay: int | None = single(
+        None,
+        seconds(0, 3600),
+        theme=SERVER,
+        help="After SIGTERM, go on answering for this long while /readyz returns 503, and after that until nobody asks "
+        "any more, for at most 5 s; then end. terminationGracePeriodSeconds of the pod must be 15 s longer",
+        commands=ANSWERING,
+        shown="12 in a pod, otherwise 0",
+    )
+    """A Service goes on sending to a pod that ends, until its readiness probe has failed and every kube-proxy knows.
+    SIGINT (Ctrl-C) and a second SIGTERM end at once."""
 
     max_connections: int = single(
         4096,

@@ -189,6 +189,11 @@ spec:
             {{- $selector | nindent 12 }}
         matchLabelKeys:
         - pod-template-hash
+      {{- if .answers }}
+      {{- $delay := index .values.settings "shutdown-delay" }}
+      # After SIGTERM, topodns answers until everybody who asks knows that this pod ends.
+      terminationGracePeriodSeconds: {{ add 18 (ternary 12 $delay (kindIs "invalid" $delay)) }}
+      {{- end }}
       containers:
       - name: {{ .container }}
         image: {{ include "topodns.image" .root | quote }}
@@ -216,13 +221,6 @@ spec:
           periodSeconds: {{ ternary 2 5 .answers }}
           timeoutSeconds: 5
           failureThreshold: 3
-        {{- if .answers }}
-        lifecycle:
-          # Keeps answering until everybody who asks knows that this pod ends.
-          preStop:
-            sleep:
-              seconds: 5
-        {{- end }}
         resources:
           {{- toYaml .values.resources | nindent 10 }}
         securityContext:
