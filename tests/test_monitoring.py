@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dnsserver.metrics import server_families
-from tests import grafana_dashboard
+from tests import grafana_dashboard, kustomize
 from tests.go_programs import promtool
 from tests.metrics_page import RULES, SECTIONS, names_in, rules, series_of
 from tests.site_pages import pages
@@ -83,6 +83,16 @@ def test_each_alert_has_what_tools_show() -> None:
     for rule in rules():
         assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
         assert "{{" not in rule["annotations"]["description"]
+
+
+def test_alerts_lead_to_a_runbook_of_ones_own() -> None:
+    """By the lines of the page, in an overlay; each alert to its section."""
+    (lines,) = re.findall(r"```yaml\n(.*?)```", RUNBOOK.read_text(), re.DOTALL)
+    own = yaml.safe_load(lines)
+    built = yaml.safe_load_all(kustomize.build(kustomize.kustomization("base", ("monitoring",), **own)))
+    (rule,) = (made for made in built if made["kind"] == "PrometheusRule")
+    links = [one["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for one in group["rules"]]
+    assert links == [f"{own['replacements'][0]['sourceValue']}#{one['alert'].lower()}" for one in rules()]
 
 
 def alert_tests() -> list[dict[str, Any]]:
