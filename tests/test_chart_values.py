@@ -151,6 +151,11 @@ BAD: Mapping[str, tuple[Values, str]] = {
     ),
     "runbook on disk": ({"metrics": {"runbookUrl": "docs/runbook.md"}}, "at '/metrics/runbookUrl': 'docs/runbook.md'"),
     "object that is none": ({"extraObjects": [1]}, "at '/extraObjects/0': got number, want string or object"),
+    "folder anywhere": (
+        {"dns": {"settings": {"state-dir": "state"}}},
+        "dns.settings.state-dir: state found, expected a path that begins with a slash",
+    ),
+    "folder of others": ({"dns": {"settings": {"state-dir": "/tmp/"}}}, "state-dir: /tmp/ found, expected a path that"),
     "one cluster twice": ({"clusters": [helm.CLUSTERS[0]] * 2}, "clusters: us-central found twice, expected each"),
     "label of the chart": ({"podLabels": {"app.kubernetes.io/name": "a"}}, "podLabels: app.kubernetes.io/name found"),
     "nothing to install": ({"dns": {"enabled": False}}, "dns.enabled, controller.enabled, webhook.enabled: false"),
