@@ -323,7 +323,8 @@ volumes:
 
 {{/*
 A NetworkPolicy that limits what comes in to a component. Takes a dictionary: "root", "component", "name", "ingress" in
-YAML, and perhaps "annotations". What goes out stays open: no selector can name the address and port of the API server in every cluster.
+YAML, and perhaps "annotations". What goes out stays open: no selector can name the address and port of the API server in
+every cluster.
 
 The kubelet's probes need no rule: a NetworkPolicy never stops what comes from the pod's own node.
 */}}
