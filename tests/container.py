@@ -88,18 +88,23 @@ class Image:
         return self._run(*self._build).strip()
 
     def command(
-        self, folder: Path, *arguments: str, mounts: Mapping[str, Path] | None = None, env: Sequence[str] = ()
+        self,
+        folder: Path,
+        *arguments: str,
+        mounts: Mapping[str, Path] | None = None,
+        env: Sequence[str] = (),
+        user: str = "",
     ) -> list[str]:
         """Return the command that runs the image's program in a container, with *folder* at ``/mnt``.
 
         *mounts* are more folders, by their path in the container; *env* is more environment, as ``NAME=VALUE``.
 
-        As for a restricted pod with a read-only root, it runs as the image's user, without capabilities and without a
-        way to get any. It shares the machine's network, so that a test can send queries.
+        As for a restricted pod with a read-only root, it runs as the image's user, or as *user* (``UID:GID``), without
+        capabilities and without a way to get any. It shares the machine's network, so that a test can send queries.
         """
         more = [part for path, source in (mounts or {}).items() for part in (str(source), path)]
         mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh", str(self.root), str(folder), *more, "--")
-        rooted = (needs_tool("chroot"), "--groups=", f"--userspec={self.config['User']}", str(self.root))
+        rooted = (needs_tool("chroot"), "--groups=", f"--userspec={user or self.config['User']}", str(self.root))
         environment = ("env", "-i", *self.config["Env"], *env)
         return [*mounted, *NO_RIGHTS, *environment, *rooted, *self.config["Entrypoint"], *arguments]
 

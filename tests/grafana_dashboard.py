@@ -13,6 +13,8 @@ from grafana_foundation_sdk.models.dashboard import (
     DataTransformerConfig,
     Threshold,
     ThresholdsMode,
+    VariableRefresh,
+    VariableSort,
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from msgspec import Struct
@@ -213,6 +215,8 @@ def document() -> str:
             .label("Namespace")
             .datasource(SOURCE)
             .query("label_values(topodns_build_info, namespace)")
+            .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)  # the default never asks again for new installations
+            .sort(VariableSort.ALPHABETICAL_ASC)
             .include_all(True)
             .all_value(".*")
             .multi(True)

@@ -28,6 +28,7 @@ LOCATORS = {"client-source": "podlocators"}
 CLUSTERS = [{"name": name, "secret": f"cluster-{name}"} for name in ("us-central", "us-east")]
 ON = {"enabled": True}
 HEALTH = {"controller": {**ON, "settings": {"health": True}}}
+SPREAD = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 EVERYTHING: Values = {
     **HEALTH,
     "admission": ON,
@@ -57,7 +58,13 @@ CASES: Mapping[str, Values] = {
     },
     "pods as one likes": {
         "affinity": {"nodeAffinity": {}},
-        "dns": {"service": {"clusterIP": "10.96.0.53", "annotations": {"a": "b"}}, "zoneSpread": "DoNotSchedule"},
+        "commonLabels": {"team": "network"},
+        "controller": {**ON, "topologySpreadConstraints": [SPREAD]},
+        "dns": {
+            "service": {"clusterIP": "10.96.0.53", "annotations": {"a": "b"}, "type": "LoadBalancer"},
+            "zoneSpread": "DoNotSchedule",
+        },
+        "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}}],
         "image": {"digest": f"sha256:{'0' * 64}"},
         "imagePullSecrets": [{"name": "pull"}],
         "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -65,7 +72,10 @@ CASES: Mapping[str, Values] = {
         "podLabels": {"sidecar.istio.io/inject": "false"},
         "priorityClassName": "",
         "tolerations": [{"operator": "Exists"}],
+        "webhook": {**ON, "nodeSelector": {"role": "control-plane"}},
     },
+    "OpenShift": {**HEALTH, "clusters": CLUSTERS, "openshift": True, "webhook": ON},
+    "GKE": {"quota": ON},
     "nothing around": {"podDisruptionBudget": {"enabled": False}, "networkPolicy": {"enabled": False}},
 }
 
@@ -99,8 +109,15 @@ def run(*arguments: str, values: Mapping[str, Any] | None = None, plane: Control
 def rendered(
     values: Mapping[str, Any], *flags: str, release: str = RELEASE, namespace: str = NAMESPACE, chart: Path = CHART
 ) -> Sequence[Item]:
-    """Return the objects that the chart makes of *values*. Raises RefusedError."""
-    printed = run("template", release, str(chart), "--namespace", namespace, *flags, values=values)
+    """Return the objects that the chart makes of *values*, but for those of its test. Raises RefusedError."""
+    printed = run("template", release, str(chart), "--namespace", namespace, "--skip-tests", *flags, values=values)
+    return [item for item in yaml.safe_load_all(printed) if item]
+
+
+def of_the_test(values: Mapping[str, Any], *flags: str, where: str = NAMESPACE) -> Sequence[Item]:
+    """Return the objects that are there while ``helm test`` runs. Raises RefusedError."""
+    show = ("--show-only", "templates/tests/doctor.yaml")
+    printed = run("template", RELEASE, str(CHART), "--namespace", where, *show, *flags, values=values)
     return [item for item in yaml.safe_load_all(printed) if item]
 
 

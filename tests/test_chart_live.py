@@ -7,7 +7,8 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests import helm, kustomize
 from tests.api_objects import item, namespace
 from tests.chart_pages import CHART, PAGE
 from tests.consoles import commands, section
-from tests.helm import CASES, ON, RefusedError, rendered
+from tests.helm import CASES, ON, RefusedError, of_the_test, rendered
 from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import HOOKS, SERVER, WEBHOOK, container_of
 from tests.this_machine import ROOT
@@ -42,15 +43,16 @@ def spaced(plane: ControlPlane, name: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def monitored(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A cluster with the kinds of the Prometheus Operator."""
-    with monitoring_api(control_plane), spaced(control_plane, "chart"):
+    """A cluster with the kinds of the Prometheus Operator, and with a namespace of OpenShift."""
+    with monitoring_api(control_plane), spaced(control_plane, "chart"), spaced(control_plane, "openshift-dns"):
         yield control_plane
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_api_server_takes_what_the_chart_makes(monitored: ControlPlane, case: str) -> None:
-    """With strict validation, there is no error and no warning."""
-    text = yaml.safe_dump_all(rendered(CASES[case], namespace="chart"))
+    """With strict validation, there is no error and no warning; where ``restricted`` is enforced, for the test, too."""
+    objects = [*rendered(CASES[case], namespace="chart"), *of_the_test(CASES[case], where="chart")]
+    text = yaml.safe_dump_all(objects)
     how = ("--server-side", "--dry-run=server", "--validate=strict", "--warnings-as-errors")
     monitored.kubectl("apply", *how, "-f", "-", stdin=text)
 
@@ -147,6 +149,42 @@ def test_upgrade_rollback_and_another_start(control_plane: ControlPlane, tmp_pat
             helm.run(*other, plane=control_plane)
         helm.run(*other, "--take-ownership", plane=control_plane)
         helm.run("uninstall", "topodns", *there, plane=control_plane)
+        control_plane.kubectl("delete", "crd", "servicepolicies.topodns.io")
+
+
+def test_rights_for_the_test_end_with_it(control_plane: ControlPlane) -> None:
+    """``helm test`` says how ``topodns doctor`` ended. Before and after, there is neither its account nor its rights.
+
+    The pod stays until the next test.
+    """
+    api, where = control_plane.api, "tested"
+    pod, kinds = (
+        api.path("Pod", where, "topodns-test"),
+        "serviceaccount,role,rolebinding,clusterrole,clusterrolebinding",
+    )
+
+    def granted() -> set[str]:
+        named = control_plane.kubectl("get", kinds, "-A", "-l", "app.kubernetes.io/name=topodns", "-o", "name").split()
+        return {name for name in named if name.endswith("/topodns-test")}
+
+    def started() -> bool:
+        try:
+            return api.request("GET", pod)["status"]["phase"] == "Pending" and len(granted()) == 5
+        except ApiError:
+            return False
+
+    with spaced(control_plane, where), ThreadPoolExecutor() as pool:
+        helm.run("install", "topodns", str(CHART), "--namespace", where, plane=control_plane)
+        for phase in ("Succeeded", "Failed"):
+            assert granted() == set()
+            tested = pool.submit(helm.run, "test", "topodns", "--namespace", where, plane=control_plane)
+            until(started, "the pod of the test")
+            api.patch_status(item("Pod", "topodns-test", where), {"phase": phase})
+            with nullcontext() if phase == "Succeeded" else pytest.raises(RefusedError, match="topodns-test failed"):
+                assert "Phase:          Succeeded" in tested.result()
+            assert granted() == set()
+            assert api.request("GET", pod)["status"]["phase"] == phase
+        helm.run("uninstall", "topodns", "--namespace", where, plane=control_plane)
         control_plane.kubectl("delete", "crd", "servicepolicies.topodns.io")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 import pytest
@@ -14,7 +14,7 @@ from dnsserver import __version__
 from dnsserver.from_settings import store_of
 from dnsserver.settings.fields import Settings
 from locator.api.decoding import RESOURCES
-from tests import chart_pages, helm, metrics_page
+from tests import chart_pages, helm, metrics_page, openshift
 from tests.chart_pages import CHART, PAGE, SCHEMA, VALUES
 from tests.helm import (
     CASES,
@@ -82,7 +82,7 @@ def test_every_value_is_commented_on_and_read() -> None:
     rows = [name for name, _, _ in chart_pages.values_rows()]
     for leaf in leaves(yaml.safe_load(VALUES.read_text()), ""):
         assert any(leaf == row or leaf.startswith(f"{row}.") for row in rows), leaf
-    templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    templates = "".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
     for row in rows:
         assert re.search(rf"\.{row.rpartition('.')[2]}\b", templates), row
 
@@ -135,6 +135,28 @@ BAD: Mapping[str, tuple[Values, str]] = {
     "interval": ({"metrics": {"interval": "30"}}, "at '/metrics/interval': '30' does not match pattern"),
     "empty quota": ({"quota": {"pods": 0}}, "at '/quota/pods': minimum: got 0, want 1"),
     "number as label": ({"podLabels": {"a": 1}}, "at '/podLabels/a': got number, want string"),
+    "common label of the chart": ({"commonLabels": {"helm.sh/chart": "a"}}, "commonLabels: helm.sh/chart found"),
+    "switch for a quota": ({"quota": {"enabled": "gke"}}, "at '/quota/enabled': value must be one of true, false"),
+    "quota for no class": ({"quota": ON, "priorityClassName": "high"}, 'found with priorityClassName "high", expected'),
+    "switch for OpenShift": ({"openshift": "yes"}, "at '/openshift': value must be one of true, false, 'auto'"),
+    "long name": ({"fullnameOverride": "a" * 51}, "at '/fullnameOverride': maxLength: got 51, want 50"),
+    "name": ({"nameOverride": "Top"}, "at '/nameOverride': 'Top' does not match pattern"),
+    "type of the Service": (
+        {"dns": {"service": {"type": "ExternalName"}}},
+        "at '/dns/service/type': value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'",
+    ),
+    "spread over nothing": (
+        {"webhook": {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}},
+        "at '/webhook/topologySpreadConstraints/0': missing property 'topologyKey'",
+    ),
+    "runbook on disk": ({"metrics": {"runbookUrl": "docs/runbook.md"}}, "at '/metrics/runbookUrl': 'docs/runbook.md'"),
+    "object that is none": ({"extraObjects": [1]}, "at '/extraObjects/0': got number, want string or object"),
+    "folder anywhere": (
+        {"dns": {"settings": {"state-dir": "state"}}},
+        "dns.settings.state-dir: state found, expected a path that begins with a slash",
+    ),
+    "folder of others": ({"dns": {"settings": {"state-dir": "/tmp/"}}}, "state-dir: /tmp/ found, expected a path that"),
+    "one cluster twice": ({"clusters": [helm.CLUSTERS[0]] * 2}, "clusters: us-central found twice, expected each"),
     "label of the chart": ({"podLabels": {"app.kubernetes.io/name": "a"}}, "podLabels: app.kubernetes.io/name found"),
     "nothing to install": ({"dns": {"enabled": False}}, "dns.enabled, controller.enabled, webhook.enabled: false"),
     "nobody writes locators": (
@@ -253,6 +275,208 @@ def test_the_server_may_read_what_it_watches_and_nothing_else(settings: Values) 
     watched = [RESOURCES[kind] for kind in store_of(read).kinds]
     reads = {right for right in rights_in(objects["ClusterRole", SERVER]["rules"]) if right[2] in WATCH}
     assert reads == {(one.group, one.path.rpartition("/")[2], verb) for one in watched for verb in WATCH}
+
+
+@pytest.mark.parametrize(
+    ("release", "namespace", "values", "message"),
+    [
+        ("1-dns", "dns", {}, "makes 1-dns-topodns the name of a Service, expected a letter first"),
+        ("a.b", "dns", {}, "makes a.b-topodns the name of a Service, expected a letter first, and then letters"),
+        ("topodns", "kube-system", {"quota": ON}, "quota.enabled: true found in namespace kube-system, expected a"),
+    ],
+)
+def test_a_place_that_does_not_suit_is_refused(release: str, namespace: str, values: Values, message: str) -> None:
+    """Before anything is installed, with the value that mends it."""
+    with pytest.raises(RefusedError, match=re.escape(message)):
+        rendered(values, release=release, namespace=namespace)
+    mended = {"fullnameOverride": "dns"} if not values else {"quota": {"enabled": False}}
+    assert rendered(mended, release=release, namespace=namespace)
+
+
+GKE = ("--kube-version", "v1.34.1-gke.1829001")
+
+
+@pytest.mark.parametrize(
+    ("enabled", "namespace", "flags", "there"),
+    [
+        ("auto", "topodns", (), False),
+        ("auto", "topodns", GKE, True),
+        ("auto", "kube-system", GKE, False),
+        (True, "topodns", (), True),
+        (False, "topodns", GKE, False),
+    ],
+)
+def test_a_quota_is_only_where_pods_need_one(
+    enabled: bool | str, namespace: str, flags: tuple[str, ...], there: bool
+) -> None:
+    """Elsewhere it would count the pods of others. GKE has one in kube-system."""
+    objects = rendered({"quota": {"enabled": enabled}}, *flags, namespace=namespace)
+    assert any(made["kind"] == "ResourceQuota" for made in objects) == there
+
+
+def test_a_quota_is_for_the_class_of_the_pods() -> None:
+    """Without such a class, GKE asks for none."""
+    assert not [made for made in rendered({"priorityClassName": ""}, *GKE) if made["kind"] == "ResourceQuota"]
+
+
+IS_OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_openshift_admits_all_pods(case: str) -> None:
+    """By ``restricted-v2``, told of the cluster by its API or by a value; and they have what Pod Security wants."""
+    for values, flags in ((CASES[case], IS_OPENSHIFT), ({**CASES[case], "openshift": True}, ())):
+        specs = pod_specs([*rendered(values, *flags), *helm.of_the_test(values, *flags)])
+        assert len(specs) > 1 and [openshift.refusals(spec) for spec in specs] == [[]] * len(specs)
+        assert all(spec["securityContext"]["runAsNonRoot"] for spec in specs)
+
+
+@pytest.mark.parametrize("flags", [(), IS_OPENSHIFT])
+def test_users_are_those_of_the_values(flags: tuple[str, ...]) -> None:
+    """Where OpenShift does not choose them, or shall not."""
+    values = {**EVERYTHING, "openshift": False, "podSecurityContext": {"runAsUser": 7, "fsGroup": None}}
+    values["securityContext"] = {"readOnlyRootFilesystem": False}
+    for spec in pod_specs([*rendered(values, *flags), *helm.of_the_test(values, *flags)]):
+        assert (spec["securityContext"]["runAsUser"], spec["securityContext"].get("fsGroup")) == (7, None)
+        assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is False
+
+
+def pod_specs(objects: Sequence[Item]) -> list[Item]:
+    """Return the specs of all pods that objects are, or make."""
+    made = [one["spec"]["template"] for one in objects if one["kind"] in ("Deployment", "Job")]
+    return [pod["spec"] for pod in (*made, *(one for one in objects if one["kind"] == "Pod"))]
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "name"),
+    [
+        ("topodns", {}, "topodns"),
+        ("edge", {}, "edge-topodns"),
+        ("edge", {"nameOverride": "near"}, "edge-near"),
+        ("near-1", {"nameOverride": "near"}, "near-1"),
+        ("edge", {"nameOverride": "near", "fullnameOverride": "dns"}, "dns"),
+    ],
+)
+def test_names_can_be_chosen(release: str, values: Values, name: str) -> None:
+    """All objects have them; the labels by which pods are found stay, as Kubernetes wants of a Deployment."""
+    shared = {"crds": {"enabled": False}, "controller": ON, "metrics": ON, "webhook": ON}
+    objects = by_name(rendered({**values, **shared}, release=release))
+    assert [key for key in objects if not key[1].startswith(name)] == []
+    for component, suffix in (("dns", ""), ("controller", "-controller"), ("webhook", "-webhook")):
+        deployment = objects["Deployment", name + suffix]["spec"]
+        assert deployment["selector"]["matchLabels"] == {
+            "app.kubernetes.io/name": "topodns",
+            "app.kubernetes.io/instance": release,
+            "app.kubernetes.io/component": component,
+        }
+        assert deployment["template"]["spec"]["serviceAccountName"] == name + suffix
+
+
+def test_common_labels_are_everywhere_but_in_selectors() -> None:
+    """On all objects, those of the test too, and all pods, of which ``podLabels`` may say otherwise."""
+    values = {**EVERYTHING, "commonLabels": {"team": "network", "cost": "1"}, "podLabels": {"cost": "2"}}
+    objects = [*rendered(values), *helm.of_the_test(values)]
+    for made in objects:
+        assert made["metadata"]["labels"].items() >= {"team": "network", "cost": "1"}.items() or made["kind"] == "Pod"
+        assert "team" not in json.dumps(made["spec"].get("selector") if "spec" in made else None)
+    templates = [made["spec"]["template"] for made in objects if made["kind"] in ("Deployment", "Job")]
+    for pod in (*templates, *(made for made in objects if made["kind"] == "Pod")):
+        assert pod["metadata"]["labels"].items() >= {"team": "network", "cost": "2"}.items()
+
+
+def test_objects_of_users_are_templates() -> None:
+    """As YAML or as text."""
+    name = '{{ include "topodns.fullname" . }}-more'
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    text = 'kind: Secret\nmetadata: {name: x, namespace: "{{ .Release.Namespace }}"}\n'
+    objects = by_name(rendered({"extraObjects": [config_map, text]}, release="edge", namespace="dns"))
+    assert ("ConfigMap", "edge-topodns-more") in objects
+    assert objects["Secret", "x"]["metadata"]["namespace"] == "dns"
+
+
+def test_each_component_has_its_place() -> None:
+    """Its own values come before those of all pods; the Job is where the webhook is, and the test where DNS is."""
+    values = {
+        **EVERYTHING,
+        "nodeSelector": {"of": "all"},
+        "tolerations": [{"key": "all"}],
+        "affinity": {"podAffinity": {}},
+        "webhook": {**ON, "nodeSelector": {"of": "webhook"}, "affinity": {"podAntiAffinity": {}}},
+        "controller": {**ON, "tolerations": [{"key": "controller"}]},
+    }
+    values["dns"] = {**EVERYTHING["dns"], "nodeSelector": {"of": "dns"}}
+    objects = [*rendered(values), *helm.of_the_test(values)]
+    found = {
+        spec["containers"][0]["name"]: (
+            spec["nodeSelector"]["of"], spec["tolerations"][0]["key"], *spec["affinity"],
+        )
+        for spec in pod_specs(objects)
+    }  # fmt: skip
+    assert found == {
+        "topodns": ("dns", "all", "podAffinity"),
+        "doctor": ("dns", "all", "podAffinity"),
+        "controller": ("all", "controller", "podAffinity"),
+        "webhook": ("webhook", "all", "podAntiAffinity"),
+        "webhook-ca": ("webhook", "all", "podAntiAffinity"),
+    }
+
+
+def test_pods_are_spread_as_one_says() -> None:
+    """In place of what the chart says; a constraint that names no pods is about those of the Deployment."""
+    others = {**helm.SPREAD, "labelSelector": {"matchLabels": {"app": "other"}}}
+    deployment = made_of({"dns": {"topologySpreadConstraints": [helm.SPREAD, others]}}, "Deployment", SERVER)["spec"]
+    own = {**helm.SPREAD, "labelSelector": deployment["selector"]}
+    assert deployment["template"]["spec"]["topologySpreadConstraints"] == [own, others]
+
+
+@pytest.mark.parametrize(
+    ("service", "expected"),
+    [
+        ({}, (None, None)),
+        ({"type": "LoadBalancer"}, ("LoadBalancer", "Local")),
+        ({"type": "NodePort", "externalTrafficPolicy": "Cluster"}, ("NodePort", "Cluster")),
+    ],
+)
+def test_the_service_can_be_reached_from_outside(service: Values, expected: tuple[str | None, str | None]) -> None:
+    """By default topodns then sees who asks."""
+    spec = made_of({"dns": {"service": service}}, "Service", SERVER)["spec"]
+    assert (spec.get("type"), spec.get("externalTrafficPolicy")) == expected
+
+
+def test_alerts_lead_to_a_runbook_of_ones_own() -> None:
+    """Each to its section there; without the value, to that of the project."""
+    for url in ("", "https://wiki.example/topodns"):
+        values = {"metrics": {**ON, "rules": True, "runbookUrl": url}}
+        (group,) = made_of(values, "PrometheusRule", SERVER)["spec"]["groups"]
+        page = url or metrics_page.rules()[0]["annotations"]["runbook_url"].partition("#")[0]
+        links = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"]}
+        assert links == {alert: f"{page}#{alert.lower()}" for alert in links}
+
+
+@pytest.mark.parametrize(
+    "values", [{"dns": {"enabled": False}, "webhook": ON}, {"dns": {"snapshot": {"configMap": "snapshot"}}}]
+)
+def test_what_doctor_cannot_examine_is_not_tested(values: Values) -> None:
+    """Without a server, or with one that answers from a dump, there is no test, and no right for it."""
+    assert "helm.sh/hook" not in helm.run("template", "topodns", str(CHART), values=values)
+
+
+def test_rights_of_the_test_go_with_it() -> None:
+    """Installing grants none of them: Helm makes them for the test, and deletes them after it. They change nothing."""
+    objects = helm.of_the_test(EVERYTHING)
+    for made in objects:
+        hook = {name: text for name, text in made["metadata"]["annotations"].items() if name.startswith("helm.sh/")}
+        assert hook.pop("helm.sh/hook") == "test"
+        policies = hook.pop("helm.sh/hook-delete-policy").split(",")
+        assert policies == ["before-hook-creation", *(() if made["kind"] == "Pod" else ("hook-succeeded",))]
+        assert hook == ({} if made["kind"] == "Pod" else {"helm.sh/hook-weight": "-1"})
+        assert made["metadata"]["name"] == "topodns-test"
+    rights = {right for made in objects for right in rights_in(made.get("rules", ()))}
+    assert {right for right in rights if right[2] not in ("get", "list")} == {
+        ("authorization.k8s.io", "subjectaccessreviews", "create")
+    }
+    where = {made["metadata"].get("namespace") for made in objects if made["kind"] == "RoleBinding"}
+    assert where == {"topodns", "kube-system"}
 
 
 def test_kubernetes_that_is_too_old_is_refused() -> None:

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from dnsserver import __version__
 from dnsserver.cli.reading import installed, replicas
 from tests.api_objects import ZONE, item, service
 from tests.commands_in_process import Ran, Run
 from tests.doctor_world import CLIENTS, NAME, NODE_CACHE, OTHER_FORWARDER, SYSTEM, WHERE, World, running_world
+from tests.helm import of_the_test
 from tests.kube import ControlPlane
-from tests.kustomize import NAMESPACE, SERVER
+from tests.kustomize import NAMESPACE, SERVER, container_of
 
 ECS = "rewrite edns0 subnet set 32 128 revert"
 FORWARD = "forward . {topodns}"
@@ -84,6 +86,21 @@ def test_with_the_rights_of_topodns_alone(
     assert {"RightsGranted", "ReplicaSynced", "ForwarderAnswers", "NoErrorsFound"} <= {
         step["code"] for step in found["steps"] if step["status"] == "passed"
     }
+
+
+def test_with_the_rights_of_helm_test(world: World, topodns: Run, tmp_path: Path) -> None:
+    """Nothing is left out, as for an administrator: neither the Corefile nor the Deployment, the CRDs or the rights."""
+    rights = [made for made in of_the_test({}) if made["kind"] not in ("NetworkPolicy", "Pod")]
+    (pod,) = (made for made in of_the_test({}) if made["kind"] == "Pod")
+    world.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rights))
+    try:
+        token = world.plane.token(NAMESPACE, pod["spec"]["serviceAccountName"])
+        kubeconfig = world.plane.kubeconfig_with(tmp_path / "kubeconfig", token=token)
+        command, *flags = container_of({"spec": {"template": pod}})["args"]
+        ran = topodns(command, *flags, "--kubeconfig", str(kubeconfig), "-o", "json")
+    finally:
+        world.plane.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(rights))
+    assert not_passed(ran.json) == {"failed": set(), "unknown": set()}, told(ran.json)
 
 
 def test_with_rights_in_two_namespaces(world: World, topodns: Run, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import yaml
 from packaging.utils import canonicalize_name
 
 from dnsserver import __version__
-from tests import helm
+from tests import helm, openshift
 from tests.clusters import WEB, WEB_AND_MANY
 from tests.consoles import commands, entries
 from tests.container import Image
@@ -236,15 +236,27 @@ def test_a_container_asks_a_live_cluster(image: Image, tmp_path: Path, control_p
     assert "10.96.0.1" in ran.stdout
 
 
-def test_a_container_follows_a_live_cluster(image: Image, tmp_path: Path, control_plane: ControlPlane) -> None:
-    """``serve`` in the image watches, answers, and serves its metrics."""
-    shared, port, http = live(tmp_path, control_plane, "token"), free_port(), free_port()
+@pytest.mark.parametrize("user", ["", f"{openshift.USERS[-1]}:{openshift.GROUP}"], ids=["its user", "as in OpenShift"])
+def test_a_container_follows_a_live_cluster(
+    image: Image, tmp_path: Path, control_plane: ControlPlane, user: str
+) -> None:
+    """``serve`` in the image watches, answers, serves its metrics, and keeps what it knows in an emptyDir.
+
+    So it does as a user whom the image does not know.
+    """
+    shared, port, http, state = live(tmp_path, control_plane, "token"), free_port(), free_port(), tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o777)  # as the kubelet makes one
     flags = ("--kubeconfig=/mnt/kubeconfig", f"--listen=127.0.0.1:{port}", f"--http=127.0.0.1:{http}")
-    with ready(image.command(shared, "serve", *flags), tmp_path, name="container"):
+    mounts = {"/var/lib/topodns": state}
+    run = image.command(shared, "serve", *flags, "--state-dir=/var/lib/topodns", mounts=mounts, user=user)
+    with ready(run, tmp_path, name="container"):
         reply = dns.query.udp(dns.message.make_query(KUBERNETES, "A"), "127.0.0.1", port=port, timeout=PATIENCE)
         assert [record.to_text() for record in reply.answer[0]] == ["10.96.0.1"]
         with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=PATIENCE) as metrics:
             assert b'topodns_synced{kind="Service"} 1.0' in metrics.read()
+    wanted = (user or image.config["User"]).partition(":")[0]
+    assert {str(path.stat().st_uid) for path in state.iterdir()} == {wanted}
 
 
 # -- as the README installs it

@@ -15,7 +15,7 @@ from dnsserver.http.application import application
 from dnsserver.http.webhook import PATH
 from dnsserver.webhook_app import HTTPS_PORT, NAME
 from locator.topology.hints import OPT_IN_LABELS
-from tests import kustomize
+from tests import kustomize, openshift
 from tests.api_objects import item, node
 from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import (
@@ -46,11 +46,9 @@ READMES = sorted(MANIFESTS.rglob("*.md"))
 
 @pytest.fixture(scope="module")
 def everything(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return the control plane with all objects of the manifests."""
-    with (
-        monitoring_api(control_plane),
-        kustomize.installed(control_plane, [*objects_of(EVERYTHING), *objects_of("remote")]),
-    ):
+    """Return the control plane with all objects of the manifests, but for the Job: another one would be refused."""
+    objects = [made for made in (*objects_of(EVERYTHING), *objects_of("remote")) if made["kind"] != "Job"]
+    with monitoring_api(control_plane), kustomize.installed(control_plane, objects):
         yield control_plane
 
 
@@ -140,6 +138,15 @@ def test_probes_ask_paths_that_are_served() -> None:
         probes = [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
         assert {probe["path"] for probe in probes} <= served
         assert {probe["port"] for probe in probes} <= {port["name"] for port in container["ports"]}
+
+
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if "openshift" in variant])
+def test_openshift_admits_all_pods(variant: str) -> None:
+    """By ``restricted-v2``, which refuses them without the component, for their users."""
+    specs = [made["spec"]["template"]["spec"] for made in objects_of(variant, "Deployment", "Job")]
+    assert [openshift.refusals(spec) for spec in specs] == [[]] * len(specs)
+    spec = object_of("base", "Deployment", SERVER)["spec"]["template"]["spec"]
+    assert openshift.refusals(spec) == ["runAsUser: 65532", "fsGroup: 65532"]
 
 
 def test_network_policies_let_in_what_the_pods_offer() -> None:
@@ -291,15 +298,17 @@ def test_pods_are_admitted_where_restricted_is_enforced(everything: ControlPlane
     assert {pod["spec"]["priority"] for pod in pods_of(everything, deployment)} == {CRITICAL}
 
 
-def test_kubeconfigs_can_be_mounted_where_restricted_is_enforced(everything: ControlPlane) -> None:
+@pytest.mark.parametrize("variant", ["clusters", "clusters with openshift"])
+def test_kubeconfigs_can_be_mounted_where_restricted_is_enforced(everything: ControlPlane, variant: str) -> None:
     """The pod of the overlay for several clusters is admitted."""
-    spec = object_of("clusters", "Deployment", SERVER)["spec"]["template"]["spec"]
+    spec = object_of(variant, "Deployment", SERVER)["spec"]["template"]["spec"]
     everything.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", item("Pod", "tried", spec=spec))
 
 
-def test_the_job_can_run_where_restricted_is_enforced(everything: ControlPlane) -> None:
+@pytest.mark.parametrize("variant", ["webhook", "clusters with openshift"])
+def test_the_job_can_run_where_restricted_is_enforced(everything: ControlPlane, variant: str) -> None:
     """Its pod is admitted, and has the account and the command that lets API servers trust the webhook."""
-    spec = object_of("webhook", "Job", INSTALLER)["spec"]["template"]["spec"]
+    spec = object_of(variant, "Job", INSTALLER)["spec"]["template"]["spec"]
     assert (spec["serviceAccountName"], spec["containers"][0]["args"]) == (INSTALLER, ["webhook", "--install-ca"])
     everything.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", item("Pod", "tried", spec=spec))
 

@@ -7,12 +7,13 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from dnsserver.metrics import server_families
-from tests import grafana_dashboard
+from tests import grafana_dashboard, kustomize
 from tests.go_programs import promtool
 from tests.metrics_page import RULES, SECTIONS, names_in, rules, series_of
 from tests.site_pages import pages
@@ -26,7 +27,8 @@ ADDED = OF_TARGETS | {"le", "service_namespace", "service_name"}  # the last two
 
 OTHERS = {"topodns_dns_requests"}  # what prometheus-adapter makes of a metric
 
-PANELS = json.loads(grafana_dashboard.document())["panels"]
+DASHBOARD = json.loads(grafana_dashboard.document())
+PANELS = DASHBOARD["panels"]
 FAMILIES = {name: family for _, table in SECTIONS for family in table for name in series_of(family)}
 
 
@@ -68,16 +70,56 @@ def test_each_alert_has_a_section_and_a_case() -> None:
     """The runbook has a section for each alert, to which the alert leads, and alerts.yaml sets each off."""
     names = [rule["alert"] for rule in rules()]
     assert re.findall(r"^## (.*)$", RUNBOOK.read_text(), re.MULTILINE) == names
-    assert [rule["annotations"]["runbook"] for rule in rules()] == [f"docs/runbook.md#{name.lower()}" for name in names]
-    cases = [case for test in yaml.safe_load(ALERTS.read_text())["tests"] for case in test["alert_rule_test"]]
+    links = [rule["annotations"]["runbook_url"] for rule in rules()]
+    (page,) = {link.partition("#")[0] for link in links}
+    assert re.fullmatch(r"https://\S+/docs/runbook\.md", page)
+    assert links == [f"{page}#{name.lower()}" for name in names]
+    cases = [case for test in alert_tests() for case in test["alert_rule_test"]]
     assert {case["alertname"] for case in cases if case["exp_alerts"]} == {*names}
+
+
+def test_each_alert_has_what_tools_show() -> None:
+    """A summary with what was found, and a description that is the same whatever was found."""
+    for rule in rules():
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+        assert "{{" not in rule["annotations"]["description"]
+
+
+def test_alerts_lead_to_a_runbook_of_ones_own() -> None:
+    """By the lines of the page, in an overlay; each alert to its section."""
+    (lines,) = re.findall(r"```yaml\n(.*?)```", RUNBOOK.read_text(), re.DOTALL)
+    own = yaml.safe_load(lines)
+    built = yaml.safe_load_all(kustomize.build(kustomize.kustomization("base", ("monitoring",), **own)))
+    (rule,) = (made for made in built if made["kind"] == "PrometheusRule")
+    links = [one["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for one in group["rules"]]
+    assert links == [f"{own['replacements'][0]['sourceValue']}#{one['alert'].lower()}" for one in rules()]
+
+
+def alert_tests() -> list[dict[str, Any]]:
+    """Return the tests of alerts.yaml, which say the summaries, with the annotations that never vary."""
+    tests: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["tests"]
+    fixed = {
+        rule["alert"]: {name: rule["annotations"][name] for name in ("description", "runbook_url")} for rule in rules()
+    }
+    for case in (case for test in tests for case in test["alert_rule_test"]):
+        for alert in case["exp_alerts"]:
+            alert["exp_annotations"] = {**alert["exp_annotations"], **fixed[case["alertname"]]}
+    return tests
+
+
+def test_variables_of_the_dashboard_are_asked_for_again() -> None:
+    """When the time range changes: an installation that came later can be chosen."""
+    asked = [variable for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query"]
+    assert [(variable["name"], variable["refresh"]) for variable in asked] == [("namespace", 2)]
+    assert {name for variable in asked for name in names_in(variable["query"])} <= FAMILIES.keys()
 
 
 def test_prometheus_understands_the_rules(tmp_path: Path) -> None:
     """Each alert goes off when it should, and not when it should not; each query of the dashboard can be read."""
     spec = yaml.safe_load(RULES.read_text())["spec"]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(spec))
-    (tmp_path / "alerts.yaml").write_text(ALERTS.read_text())
+    tests = {**yaml.safe_load(ALERTS.read_text()), "tests": alert_tests()}
+    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(tests))
     asked = [re.sub(r"\$__\w+", "5m", query) for _, query in queries()]
     records = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(asked)]
     (tmp_path / "queries.yaml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": records}]}))

@@ -29,7 +29,8 @@ OTHERS_FLAGS = {
     "--locked", "--package",  # of cargo
     "--require-hashes",  # of pip
     "--bump-revision", "--mark-compacted",  # of etcdutl
-    "--create-namespace", "--reset-then-reuse-values", "--server-side", "--set", "--take-ownership",  # of Helm
+    "--create-namespace", "--reset-then-reuse-values", "--reuse-values", "--server-side", "--set",  # of Helm
+    "--take-ownership",  # of Helm, too
     "--authentication-config",  # of kube-apiserver
     "--force-conflicts", "--ignore-not-found", "--replicas", "--tail",  # of kubectl
     "--only",  # of bench

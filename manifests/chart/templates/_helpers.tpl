@@ -1,9 +1,13 @@
 {{/* The name of all objects, but for the suffix of their component. Release "topodns": "topodns". At most 50 characters: with a suffix, a Service may have 63. */}}
 {{- define "topodns.fullname" -}}
-{{- ternary .Release.Name (printf "%s-topodns" .Release.Name) (contains "topodns" .Release.Name) | trunc 50 | trimSuffix "-" -}}
+{{- $name := .Values.nameOverride | default "topodns" -}}
+{{- .Values.fullnameOverride | default (ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name)) | trunc 50 | trimSuffix "-" -}}
 {{- end }}
 
-{{/* The labels by which Services, policies and budgets find pods. */}}
+{{/*
+The labels by which Services, policies and budgets find pods. No value changes them, because Kubernetes refuses to change
+the selector of a Deployment, and 'topodns doctor' looks for the name.
+*/}}
 {{- define "topodns.selector" -}}
 app.kubernetes.io/name: topodns
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -14,6 +18,30 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The labels that users give to pods. */}}
+{{- define "topodns.podLabels" -}}
+{{- with merge (dict) .Values.podLabels .Values.commonLabels }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Whether the cluster is OpenShift: "true" or "false". */}}
+{{- define "topodns.openshift" -}}
+{{- ternary (.Capabilities.APIVersions.Has "security.openshift.io/v1") .Values.openshift (eq (toString .Values.openshift) "auto") -}}
+{{- end }}
+
+{{/* What pods may do. OpenShift takes users and groups from the range of the namespace, and refuses others. */}}
+{{- define "topodns.podSecurityContext" -}}
+{{- if eq (include "topodns.openshift" .) "true" }}
+{{- omit .Values.podSecurityContext "runAsUser" "runAsGroup" "fsGroup" | toYaml }}
+{{- else }}
+{{- toYaml .Values.podSecurityContext }}
+{{- end }}
 {{- end }}
 
 {{- define "topodns.image" -}}
@@ -88,21 +116,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     sizeLimit: 1Mi
 {{- end }}
 
-{{/* Where pods run, and with which Secrets their image is pulled. */}}
+{{/*
+Where pods run, and with which Secrets their image is pulled. Takes a dictionary: "root", and "values", those of the
+component, before those of all pods.
+*/}}
 {{- define "topodns.scheduling" -}}
-{{- with .imagePullSecrets }}
+{{- $all := .root.Values -}}
+{{- with $all.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .nodeSelector }}
+{{- with .values.nodeSelector | default $all.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .tolerations }}
+{{- with .values.tolerations | default $all.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .affinity }}
+{{- with .values.affinity | default $all.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -110,8 +142,8 @@ affinity:
 
 {{/*
 A Deployment with its PodDisruptionBudget. Takes a dictionary: "root", "component", "name" (of the objects), "container",
-"values" (those of the component), "autoscaled", "answers" (whether clients wait for it), "token", "fsGroup"; and as YAML
-"args", "ports", "mounts", "volumes".
+"values" (those of the component), "autoscaled", "answers" (whether clients wait for it), "token"; and as YAML "args",
+"ports", "mounts", "volumes".
 */}}
 {{- define "topodns.deployment" -}}
 {{- $selector := printf "%s\napp.kubernetes.io/component: %s" (include "topodns.selector" .root) .component }}
@@ -142,8 +174,8 @@ spec:
   template:
     metadata:
       labels:
-        {{- with $values.podLabels }}
-        {{- toYaml . | nindent 8 }}
+        {{- with include "topodns.podLabels" .root }}
+        {{- . | nindent 8 }}
         {{- end }}
         {{- $selector | nindent 8 }}
       {{- with $values.podAnnotations }}
@@ -161,16 +193,13 @@ spec:
       # No variables for Services, such as TOPODNS_PORT: they would look like settings.
       enableServiceLinks: false
       securityContext:
-        runAsNonRoot: true
-        runAsUser: 65532
-        runAsGroup: 65532
-        {{- if .fsGroup }}
-        fsGroup: 65532
-        {{- end }}
-        seccompProfile:
-          type: RuntimeDefault
-      {{- include "topodns.scheduling" $values | nindent 6 }}
+        {{- include "topodns.podSecurityContext" .root | nindent 8 }}
+      {{- include "topodns.scheduling" . | nindent 6 }}
       topologySpreadConstraints:
+      {{- range .values.topologySpreadConstraints }}
+      {{- $ours := hasKey . "labelSelector" | ternary dict (dict "labelSelector" (dict "matchLabels" (fromYaml $selector))) }}
+      {{- list (merge $ours .) | toYaml | nindent 6 }}
+      {{- else }}
       {{- if .answers }}
       - maxSkew: 1
         topologyKey: topology.kubernetes.io/zone
@@ -189,6 +218,7 @@ spec:
             {{- $selector | nindent 12 }}
         matchLabelKeys:
         - pod-template-hash
+      {{- end }}
       {{- if .answers }}
       {{- $delay := index .values.settings "shutdown-delay" }}
       # After SIGTERM, topodns answers until everybody who asks knows that this pod ends.
@@ -224,11 +254,7 @@ spec:
         resources:
           {{- toYaml .values.resources | nindent 10 }}
         securityContext:
-          allowPrivilegeEscalation: false
-          capabilities:
-            drop:
-            - ALL
-          readOnlyRootFilesystem: true
+          {{- toYaml $values.securityContext | nindent 10 }}
         {{- with .mounts | trim }}
         volumeMounts:
         {{- . | nindent 8 }}
@@ -257,8 +283,46 @@ spec:
 {{- end }}
 
 {{/*
-A NetworkPolicy that limits what comes in to a component. Takes a dictionary: "root", "component", "name", and "ingress"
-in YAML. What goes out stays open: no selector can name the address and port of the API server in every cluster.
+The spec of a pod that ends by itself. Takes a dictionary: "root", "account", "container", "values" (those of the
+component near which it runs), "restartPolicy", "memory" (its limit); and as YAML "args", "mounts", "volumes".
+*/}}
+{{- define "topodns.endingPod" -}}
+serviceAccountName: {{ .account }}
+automountServiceAccountToken: true
+restartPolicy: {{ .restartPolicy }}
+dnsPolicy: Default
+enableServiceLinks: false
+securityContext:
+  {{- include "topodns.podSecurityContext" .root | nindent 2 }}
+{{- include "topodns.scheduling" . }}
+containers:
+- name: {{ .container }}
+  image: {{ include "topodns.image" .root | quote }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  args:
+  {{- .args | trim | nindent 2 }}
+  resources:
+    requests:
+      cpu: 50m
+      memory: 64Mi
+    limits:
+      memory: {{ .memory }}
+  securityContext:
+    {{- toYaml .root.Values.securityContext | nindent 4 }}
+  {{- with .mounts }}
+  volumeMounts:
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- with .volumes }}
+volumes:
+{{- . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{/*
+A NetworkPolicy that limits what comes in to a component. Takes a dictionary: "root", "component", "name", "ingress" in
+YAML, and perhaps "annotations". What goes out stays open: no selector can name the address and port of the API server in
+every cluster.
 
 The kubelet's probes need no rule: a NetworkPolicy never stops what comes from the pod's own node.
 */}}
@@ -270,8 +334,7 @@ kind: NetworkPolicy
 metadata:
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "topodns.labels" .root | nindent 4 }}
+  {{- include "topodns.annotated" . | nindent 2 }}
 spec:
   podSelector:
     matchLabels:
@@ -284,19 +347,31 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* A ServiceAccount whose token only those pods get that ask for it. Takes a dictionary: "root", "name". */}}
+{{/* The labels of an object, and its "annotations" if there are any. */}}
+{{- define "topodns.annotated" -}}
+labels:
+  {{- include "topodns.labels" .root | nindent 2 }}
+{{- with .annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A ServiceAccount whose token only those pods get that ask for it. Takes a dictionary: "root", "name", perhaps "annotations". */}}
 {{- define "topodns.account" -}}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "topodns.labels" .root | nindent 4 }}
+  {{- include "topodns.annotated" . | nindent 2 }}
 automountServiceAccountToken: false
 {{- end }}
 
-{{/* A role for a ServiceAccount of the same name, and its binding. Takes "root", "name", "rules" in YAML, and "namespaced". */}}
+{{/*
+A role for a ServiceAccount of the same name, and its binding. Takes "root", "name", "rules" in YAML, "namespaced" (whether
+it is for a namespace alone), and perhaps "where" (which one, if it is not that of the release) and "annotations".
+*/}}
 {{- define "topodns.role" -}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -304,10 +379,9 @@ kind: {{ ternary "Role" "ClusterRole" .namespaced }}
 metadata:
   name: {{ .name }}
   {{- if .namespaced }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .where | default .root.Release.Namespace }}
   {{- end }}
-  labels:
-    {{- include "topodns.labels" .root | nindent 4 }}
+  {{- include "topodns.annotated" . | nindent 2 }}
 rules:
 {{ .rules | trim }}
 ---
@@ -316,10 +390,9 @@ kind: {{ ternary "RoleBinding" "ClusterRoleBinding" .namespaced }}
 metadata:
   name: {{ .name }}
   {{- if .namespaced }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .where | default .root.Release.Namespace }}
   {{- end }}
-  labels:
-    {{- include "topodns.labels" .root | nindent 4 }}
+  {{- include "topodns.annotated" . | nindent 2 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ ternary "Role" "ClusterRole" .namespaced }}
