@@ -26,8 +26,9 @@ from dnsserver.settings.values import ListenAddress, parse_upstream
 from tests.forwarders import running, where
 from tests.go_programs import coredns
 from tests.programs import Daemon
+from tests.terminal import Terminal
 from tests.this_machine import ROOT, free_port, needs_tool
-from tests.topodns_process import Server, run
+from tests.topodns_process import COMMAND, Server, run
 from tests.waiting import PATIENCE, until
 
 DONE, FAILED, WRONG = 0, 1, 2
@@ -43,7 +44,7 @@ def addresses(text: str) -> list[ListenAddress]:
 
 PRINTED = {
     "coredns": ("coredns", "10.96.0.53", ["cluster.local"], False, """\
-# CoreDNS 1.11.4 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
+# CoreDNS 1.11.4 or later
 cluster.local:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
@@ -52,7 +53,7 @@ cluster.local:53 {
 """),
     "coredns-several": ("coredns", "10.96.0.53,[fd00::53]:5353,fd00::54", ["Shop.svc.cluster.local.", "pod.a.example"],
                         False, """\
-# CoreDNS 1.11.4 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
+# CoreDNS 1.11.4 or later
 shop.svc.cluster.local:53 pod.a.example:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
@@ -60,7 +61,7 @@ shop.svc.cluster.local:53 pod.a.example:53 {
 }
 """),
     "coredns-fail-open": ("coredns", "10.96.0.53,10.96.0.54", ["shop.svc.cluster.local", "10.in-addr.arpa"], True, """\
-# CoreDNS 1.13.0 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
+# CoreDNS 1.13 or later
 shop.svc.cluster.local:53 10.in-addr.arpa:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
@@ -179,7 +180,7 @@ serve-rfc1918=no
 
 OF_CLUSTERS = {
     "federation-alone": (["--federation=fed.example"], """\
-# CoreDNS 1.11.4 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
+# CoreDNS 1.11.4 or later
 fed.example:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
@@ -188,7 +189,7 @@ fed.example:53 {
 """),
     "all-fail-open": (
         ["--zone=cluster.local", "--federation=fed.example", "--multicluster=clusterset.local", "--fail-open"], """\
-# CoreDNS 1.13.0 or later. For 1.14.5 or later, --coredns-version 1.14.5 has a shorter time to wait
+# CoreDNS 1.13 or later
 cluster.local:53 clusterset.local:53 {
     errors
     rewrite edns0 subnet set 32 128 revert
@@ -248,7 +249,7 @@ FAILING_OPEN = ["policy sequential", "failover SERVFAIL REFUSED", "max_fails 1",
         pytest.param(("--coredns-version=1.14.5",), "1.14.5", ["read_timeout 400ms"], id="the-first-that-times-reads"),
         pytest.param(("--coredns-version=1.14.4",), "1.11.4", [], id="the-last-that-does-not"),
         pytest.param(
-            ("--fail-open", "--coredns-version=v1.13"), "1.13.0",
+            ("--fail-open", "--coredns-version=v1.13"), "1.13",
             FAILING_OPEN, id="failing-open",
         ),
     ],
@@ -262,6 +263,16 @@ def test_printed_for_a_version(
     assert printed.startswith(f"# CoreDNS {head} or later\ncluster.local:53 {{\n")
     (forward,) = (directive for directive in parse(printed)[0].directives if directive.name == "forward")
     assert [" ".join(option.words) for option in forward.body] == options
+
+
+def test_a_person_is_told_of_the_version(tmp_path: Path) -> None:
+    """On a terminal, what a newer CoreDNS could do is said beside the block, which may go into a file."""
+    with (tmp_path / "block").open("wb") as block:
+        command = [*COMMAND, "corefile", *TO]
+        with Terminal(command, env={}, folder=tmp_path, stdout=block.fileno()) as terminal:
+            terminal.until("--coredns-version 1.14.5 lets it wait 0.4 s")
+            assert terminal.process.wait(PATIENCE) == DONE
+    assert (tmp_path / "block").read_text().startswith("# CoreDNS 1.11.4 or later\n")
 
 
 def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -381,7 +392,7 @@ BAD_COMMAND_LINES = {
     ),
     "version-too-old": ((*TO, "--coredns-version", "1.11.3"), "'1.11.3', expected 1.11.4 or later, which the block"),
     "version-too-old-for-fail-open": (
-        (*TO, "--fail-open", "--coredns-version", "1.12.1"), "expected 1.13.0 or later, which --fail-open needs",
+        (*TO, "--fail-open", "--coredns-version", "1.12.1"), "expected 1.13 or later, which --fail-open needs",
     ),
     "version-of-something": ((*TO, "--coredns-version", "new"), "'new', expected a version such as 1.14.7"),
     "version-of-another": (

@@ -24,7 +24,7 @@ ECS_RULE = "rewrite edns0 subnet set 32 128 revert"
 FALLBACK_PORT = 5301  # where CoreDNS answers without topodns; neither registered nor usual in clusters
 _FALLBACK = ListenAddress(b"\x7f\0\0\1", FALLBACK_PORT)
 # The versions of CoreDNS that first know what a block has: 'revert', 'failover', 'read_timeout'.
-REVERTING, FAILING_OVER, TIMING_READS = (1, 11, 4), (1, 13, 0), (1, 14, 5)
+REVERTING, FAILING_OVER, TIMING_READS = (1, 11, 4), (1, 13), (1, 14, 5)
 # By default CoreDNS waits 2 s for a reply, also of a pod that is gone. Most look-ups at --upstream take less than this.
 READ_TIMEOUT = "read_timeout 400ms"
 # How soon CoreDNS goes on to the fallback, and back: two failed checks, one of them after 100 ms in place of 500.
@@ -125,15 +125,17 @@ def cluster_domain(zone: str) -> str:
 
 def _needs(needed: CoreDNSVersion, version: CoreDNSVersion | None) -> str:
     """Return the comment above a block for CoreDNS of *version*, which needs at least another one."""
-    oldest, newer = version_text(needed), version_text(TIMING_READS)
-    if version is not None:
-        return f"# CoreDNS {newer if version >= TIMING_READS else oldest} or later"
-    return f"# CoreDNS {oldest} or later. For {newer} or later, --coredns-version {newer} has a shorter time to wait"
+    return f"# CoreDNS {version_text(TIMING_READS if reads_are_timed(version) else needed)} or later"
+
+
+def reads_are_timed(version: CoreDNSVersion | None) -> bool:
+    """Whether the block tells CoreDNS of *version* how long to wait for topodns."""
+    return version is not None and version >= TIMING_READS
 
 
 def _forward(to: str, options: Sequence[str], version: CoreDNSVersion | None) -> list[str]:
     """Return ``forward`` with its options, and with those that only some versions know."""
-    if version is not None and version >= TIMING_READS:
+    if reads_are_timed(version):
         options = (*options, READ_TIMEOUT)
     if not options:
         return [f"    forward . {to}"]
