@@ -253,14 +253,22 @@ PROGRAMS = [
 ]
 
 
+# Labels that Prometheus gives to what it scrapes: by its external labels, its targets, and the Prometheus Operator.
+OF_PROMETHEUS = {"cluster", "container", "endpoint", "instance", "job", "namespace", "node", "pod", "service"}
+
+
 @pytest.mark.parametrize(("collector", "own"), [row[1:] for row in PROGRAMS], ids=[row[0] for row in PROGRAMS])
 def test_every_metric_is_described(collector: TopodnsCollector, own: Iterable[Family]) -> None:
-    """A program shows the metrics of its tables, those of watches and of each process, and no other."""
+    """A program shows the metrics of its tables, those of watches and of each process, and no other.
+
+    No label is one that Prometheus sets: it would rename ours, or ours would hide it.
+    """
     described = {family.name: family for family in (*own, *families.OF_WATCHES, *families.OF_EACH_PROCESS)}
     collected = {metric.name: metric for metric in collector.collect()}
     assert collected.keys() == described.keys()
     for name, family in described.items():
         assert (collected[name].type, collected[name].documentation) == (family.kind, family.text)
+        assert not OF_PROMETHEUS & family.labels.keys()
         if family.kind != HISTOGRAM and ANY not in family.labels.values():
             first, *others = collected[name].samples
             assert [*first.labels] == [*family.labels]
