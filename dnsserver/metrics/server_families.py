@@ -53,8 +53,7 @@ UNTRUSTED_FORWARDERS = Family(
 UNLOCATED_CLIENTS = Family(
     "topodns_unlocated_clients",
     COUNTER,
-    "Look-ups of clients that nothing locates, by what was looked up and the /24 or /64 around it. "
-    "An answer that is repeated needs no look-up.",
+    "Queries of clients that nothing locates, by what was looked up and the /24 or /64 around it.",
     {"reason": (ADDRESS, BLOCK), "range": ANY},
 )
 MALFORMED_PROXY_HEADERS = Family(
