@@ -7,6 +7,7 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import TypedDict
 
@@ -74,13 +75,21 @@ def settings_of(arguments: Namespace) -> Settings:
 
 
 def early_log_format(argv: Sequence[str]) -> str:
-    """Return the log format that a command line or the environment asks for, before anything else is read."""
-    flag, given = option("log_format"), list[str]()
+    """Return the log format that a command line, the environment or the configuration file asks for.
+
+    The command line may be wrong otherwise, and a file that cannot be read asks for nothing. A pipe is read only once.
+    """
+    given = dict[str, str]()
     for word, following in zip_longest(argv, argv[1:], fillvalue=""):
         name, equals, value = word.partition("=")
-        if name == flag:
-            given = [value if equals else following]
-    return log_format_of(flags={"log_format": given} if given else {}, environment=os.environ, file=None)
+        given[name] = value if equals else following
+    path, file = given.get("--config") or os.environ.get(CONFIG_VARIABLE, ""), None
+    if os.path.isfile(path):
+        with suppress(WrongInput):
+            file = path, _content(path, file_content(path))
+    flag = option("log_format")
+    flags = {"log_format": [given[flag]]} if flag in given else {}
+    return log_format_of(flags=flags, environment=os.environ, file=file)
 
 
 def given_settings(
