@@ -119,7 +119,7 @@ LOADED = {
     "one": ([CLUSTER[1], CLUSTER[4], CLUSTER[5], *DNS], {"trusted-forwarder": "127.0.0.10/32"},
             "loaded 1 node in 1 zone, 1 pod, 2 Services (1 constrained), 1 trusted forwarder, 1 trusted network",
             {"nodes": 1, "pods": 1, "zones": 1, "services": 2, "constrained": 1, "forwarders": 1, "networks": 1}),
-    "several": ([*CLUSTER, *DNS], {"namespace": "shop"},
+    "several": ([*CLUSTER, *DNS], {"serve-namespace": "shop"},
                 "loaded 3 nodes in 2 zones, 1 pod, 4 Services (1 constrained), 2 trusted forwarders",
                 {"nodes": 3, "pods": 1, "zones": 2, "services": 4, "constrained": 1, "forwarders": 2, "networks": 0}),
     "no-pods": (CLUSTER, {"client-source": "nodes"},
@@ -145,7 +145,7 @@ def test_what_was_loaded(
 def test_lines_of_a_server(tmp_path: Path) -> None:
     """Whatever happens to it, each line is an object; it has what it is about in fields of their own."""
     path = tmp_path / "cluster.yaml"
-    flags = {"http": "127.0.0.1:0", "namespace": "shop", "log-queries": 100}
+    flags = {"http": "127.0.0.1:0", "serve-namespace": "shop", "log-queries": 100}
     with serving(tmp_path, [*CLUSTER, *DNS], *JSON, flags=flags, env={"TOPODNS_TLL": "1"}) as server:
         server.wait_for("^loaded ")
         listen = f"{server.host}:{server.port}"

@@ -9,26 +9,33 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import TypedDict
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.log_format import set_up_logging
 from dnsserver.cli.parser import Parser, read_file
-from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.flags import THEMES
+from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
+from dnsserver.settings.flags import SERVING, THEMES
 from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_settings
 
 log = logging.getLogger("topodns")
 
+# Of commands that look at what is served: as kubectl means them, they look at one namespace.
+ONE_NAMESPACE = {"serve_namespace": ("-n", "--namespace")}
 _PREFIX = "setting_"  # of a setting among the parsed arguments: keeps it apart from the command's own arguments
 
 
 def add_settings(
-    parser: Parser, command: str, *, common: Sequence[str] = (), short: Mapping[str, str] | None = None
+    parser: Parser,
+    command: str,
+    *,
+    common: Sequence[str] = (),
+    also: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> None:
     """Add the flags of *command*'s settings, grouped by theme, those of the fields *common* before all groups.
 
-    *short* has a second flag for some, by field.
+    *also* has further flags for some, by field. ``serve`` takes their old names, too.
     """
     defaults = Settings()
     for theme in THEMES:
@@ -40,7 +47,7 @@ def add_settings(
             default = flag.shown or getattr(defaults, name)
             repeatable = "; repeatable" if flag.repeatable else ""
             (parser.flags if name in common else group).add_argument(
-                *([short[name]] if short and name in short else []),
+                *also.get(name, ()),
                 option(name),
                 dest=_PREFIX + name,
                 metavar=flag.syntax.metavar,
@@ -52,6 +59,14 @@ def add_settings(
                 parser.switches.add(option(name))
             elif flag.syntax.words:
                 parser.words[_PREFIX + name] = flag.syntax.words
+            if flag.old_name and command in SERVING:
+                group.add_argument(
+                    option(flag.old_name),
+                    dest=_PREFIX + flag.old_name,
+                    metavar=flag.syntax.metavar,
+                    action="append",
+                    help=f"Old name of {option(name)}, which a later version does not take",
+                )
     parser.flags.add_argument(
         "--config", metavar="FILE", help="Read settings from this YAML file. Its keys are the flags without --"
     )
@@ -125,8 +140,10 @@ def _read(given: _Given) -> tuple[Settings, list[str]]:
 
 
 def given_flags(arguments: Namespace) -> dict[str, list[str]]:
-    """Return the texts of the settings that the command line itself has, by field."""
-    return {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
+    """Return the texts of the settings that the command line itself has, by field, or by its old name."""
+    return {
+        name: texts for name in (*FLAGS, *OLD_NAMES) if (texts := getattr(arguments, _PREFIX + name, None)) is not None
+    }
 
 
 def file_content(path: str) -> bytes:
