@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
-from types import MappingProxyType
 from typing import TypedDict
 
 from dnsserver.cli.errors import WrongInput
@@ -31,7 +30,7 @@ def add_settings(
     command: str,
     *,
     common: Sequence[str] = (),
-    also: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    also: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Add the flags of *command*'s settings, grouped by theme, those of the fields *common* before all groups.
 
@@ -47,7 +46,7 @@ def add_settings(
             default = flag.shown or getattr(defaults, name)
             repeatable = "; repeatable" if flag.repeatable else ""
             (parser.flags if name in common else group).add_argument(
-                *also.get(name, ()),
+                *(also or {}).get(name, ()),
                 option(name),
                 dest=_PREFIX + name,
                 metavar=flag.syntax.metavar,
@@ -141,9 +140,8 @@ def _read(given: _Given) -> tuple[Settings, list[str]]:
 
 def given_flags(arguments: Namespace) -> dict[str, list[str]]:
     """Return the texts of the settings that the command line itself has, by field, or by its old name."""
-    return {
-        name: texts for name in (*FLAGS, *OLD_NAMES) if (texts := getattr(arguments, _PREFIX + name, None)) is not None
-    }
+    names = (*FLAGS, *OLD_NAMES)
+    return {name: texts for name in names if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
 
 
 def file_content(path: str) -> bytes:

@@ -16,7 +16,7 @@ from locator.ip import address_text
 
 log = logging.getLogger("topodns")
 announcements = logging.getLogger("topodns.announcements")
-announcements.setLevel(logging.INFO)
+announcements.setLevel(logging.INFO)  # whatever the level of the log is
 
 _EXPECTED = {  # by what is wrong with an address and a port
     errno.EADDRINUSE: "a free address and port; 'ss -lntup' shows which program has it",
@@ -103,5 +103,5 @@ def announce(protocol: str, name: tuple[str, int]) -> str:
 
 
 def log_alone(text: str, **fields: str) -> None:
-    """Log a line for programs that wait for it, whatever the level of the log is. As text, it stands alone."""
+    """Log a line for programs that wait for it. As text, it stands alone."""
     announcements.info(text, extra={"alone": text, "fields": fields})
