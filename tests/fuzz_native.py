@@ -77,8 +77,10 @@ class Learned:
     def forget_profiles(self) -> None:
         self.lines.append("forget_profiles")
 
-    def take_numbers(self) -> tuple[Sequence[Mapping[int, int]], Sequence[int], Sequence[int], float]:
-        return ({}, {}), (0, 0), (), 0.0
+    def take_numbers(
+        self,
+    ) -> tuple[Sequence[Mapping[int, int]], Sequence[int], Mapping[int, int], Sequence[int], float]:
+        return ({}, {}), (0, 0), {}, (), 0.0
 
 
 def line_of(name: str, *values: bytes | int | Sequence[int] | None) -> str:

@@ -178,7 +178,8 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         "The view of the cluster",
         (
             Panel("Out of reach", "For how long the API server of a cluster is out of reach.",
-                  [(f"max by (cluster) ({of('topodns_cluster_view_age_seconds')})", "{{cluster}}")], unit="s"),
+                  [(f"max by (source_cluster) ({of('topodns_cluster_view_age_seconds')})", "{{source_cluster}}")],
+                  unit="s"),
             Panel("Watches restarted", "By kind and reason.",
                   [(rate("topodns_watch_restarts_total", by="kind, reason"), "{{kind}} {{reason}}")], unit="short"),
             Panel("Objects", "What topodns has read, by kind.",

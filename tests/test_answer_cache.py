@@ -17,7 +17,7 @@ from dnsserver.from_settings import authority_of, store_of
 from dnsserver.message.records import Address, Record, Soa
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.wire import A, ClientSubnet, Edns, Query, read_untrusted
-from dnsserver.metrics.counters import Counts, RangeCounter, Tally
+from dnsserver.metrics.counters import Counts, Tally
 from dnsserver.names import labels_of
 from dnsserver.responder.answer_cache import MAX_QUESTIONS, MAX_TERMS, MAX_UNLIMITED, AnswerCache
 from dnsserver.responder.clients import MAX_BLOCKS, Clients
@@ -421,7 +421,7 @@ def wire_of(name: str, payload: int) -> tuple[bytes, Query]:
 
 def test_a_flood_of_subnets_leaves_a_hot_one() -> None:
     """If a forwarder names tens of thousands of subnets, a frequent one stays cached."""
-    clients, forwarder = Clients(RangeCounter()), bytes((10, 0, 0, 53))
+    clients, forwarder = Clients(), bytes((10, 0, 0, 53))
     clients.follow(AddressBook(forwarders=[Network(forwarder, 32)], subnets={Network(bytes((10, 1, 0, 0)), 16): {}}))
     hot = ClientSubnet(1, 24, bytes((10, 1, 1)))
 

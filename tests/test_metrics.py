@@ -15,12 +15,14 @@ from dnsserver.metrics.exposition import Metrics
 from dnsserver.metrics.families import ANY, COUNTER, HISTOGRAM, Family, labelled
 from dnsserver.metrics.server_families import relation
 from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts, WebhookMetrics, WebhookState
-from locator.ip import parse_address
+from locator.ip import host_network, parse_address
 from locator.printable import cut
 from tests import api_objects
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
-from tests.dns_queries import ecs, opt, query
+from tests.dns_queries import ecs, opt, option, query
 from tests.in_memory import CountedResponder, snapshot_of, with_and_without_native
+from tests.proxy_headers import proxied
+from tests.tapped import Everything, tap_of
 
 FORWARDER = "10.9.0.1"
 IN_A, IN_B, IN_C, NO_ZONE, NOWHERE = "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "192.0.2.1"
@@ -192,11 +194,55 @@ def test_unlocated_clients(clients: Sequence[str], expected: tuple[str, str]) ->
     assert samples(Metrics(responder.counts), "topodns_unlocated_clients_total") == {expected: 2}
 
 
+# Who asks, and what the query carries: its EDNS, or what comes before it. All are unknown.
+UNLOCATED_BY = {
+    "source": (NOWHERE, b"", b""),
+    "source-with-edns": (NOWHERE, opt(), b""),
+    "source-over-ipv6": ("2001:db8::1", opt(), b""),
+    "source-that-names-somebody": (NOWHERE, opt(ecs(IN_A)), b""),
+    "source-that-names-a-block": (NOWHERE, opt(ecs("10.0.0.0/24")), b""),
+    "address": (FORWARDER, opt(ecs(NOWHERE)), b""),
+    "mapped-address": (FORWARDER, opt(ecs(f"::ffff:{NOWHERE}")), b""),
+    "block": (FORWARDER, opt(ecs("192.0.2.0/24")), b""),
+    "block-of-odd-bits": (FORWARDER, opt(ecs("192.0.2.0/25")), b""),
+    "block-of-ipv6": (FORWARDER, opt(ecs("2001:db8::/32")), b""),
+    "option": (FORWARDER, opt(option(65001, parse_address(NOWHERE))), b""),
+    "header": (FORWARDER, opt(), proxied(NOWHERE)),
+    "header-before-a-subnet": (FORWARDER, opt(ecs(IN_A)), proxied(NOWHERE)),
+}
+# Names and types: constrained, not, several times, and what nobody has.
+ASKED = [("near", "A"), ("near", "A"), ("near", "A"), ("all", "A"), ("all", "SRV"), ("all", "SRV"), ("none", "A")] * 2
+
+
+@with_and_without_native
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
+@pytest.mark.parametrize("tapped", [False, True], ids=["alone", "tapped"])
+@pytest.mark.parametrize(("source", "edns", "header"), UNLOCATED_BY.values(), ids=UNLOCATED_BY)
+def test_a_query_of_an_unlocated_client_counts_once(
+    source: str, edns: bytes, header: bytes, tapped: bool, proto: str, native: bool
+) -> None:
+    """However it is answered: computed, remembered, repeated by native code, or told to ``tail``."""
+    flags = {**FLAGS, "client-option": 65001, "proxy-protocol": True}
+    responder = CountedResponder(flags, native=native)
+    responder.publish(snapshot_of(listed(CLUSTER), flags))
+    if tapped:
+        tap_of(responder, flags).listen(Everything(flags))
+    packed = parse_address(source)
+    named = parse_address(NOWHERE) if header and proto == "tcp" else None  # the stream's reader takes the header off
+    for name, rtype in ASKED:
+        wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=edns)
+        sent = header + wire if proto == "udp" else wire
+        assert responder.answer(sent, packed, responder.channel(packed, proto), header_client=named) is not None
+    metrics = Metrics(responder.counts)
+    (counted,) = samples(metrics, "topodns_unlocated_clients_total").values()
+    assert counted == len(ASKED) == samples(metrics, "topodns_clients_total")["unknown",]
+
+
 def test_ranges_are_bounded() -> None:
     """Further ranges count together."""
     counter = counters.RangeCounter()
     for number in range(counters.MAX_SOURCES + 10):
-        counter.note("address", bytes((10, number >> 8, number & 255, 1)))
+        counter.add(counter.number(host_network(bytes((10, number >> 8, number & 255, 1)))))
     numbers = counter.numbers()
     assert len(numbers) == counters.MAX_SOURCES + 1 and numbers["address", counters.OTHER] == 10
 
@@ -253,14 +299,22 @@ PROGRAMS = [
 ]
 
 
+# Labels that Prometheus gives to what it scrapes: by its external labels, its targets, and the Prometheus Operator.
+OF_PROMETHEUS = {"cluster", "container", "endpoint", "instance", "job", "namespace", "node", "pod", "service"}
+
+
 @pytest.mark.parametrize(("collector", "own"), [row[1:] for row in PROGRAMS], ids=[row[0] for row in PROGRAMS])
 def test_every_metric_is_described(collector: TopodnsCollector, own: Iterable[Family]) -> None:
-    """A program shows the metrics of its tables, those of watches and of each process, and no other."""
+    """A program shows the metrics of its tables, those of watches and of each process, and no other.
+
+    No label is one that Prometheus sets: it would rename ours, or ours would hide it.
+    """
     described = {family.name: family for family in (*own, *families.OF_WATCHES, *families.OF_EACH_PROCESS)}
     collected = {metric.name: metric for metric in collector.collect()}
     assert collected.keys() == described.keys()
     for name, family in described.items():
         assert (collected[name].type, collected[name].documentation) == (family.kind, family.text)
+        assert not OF_PROMETHEUS & family.labels.keys()
         if family.kind != HISTOGRAM and ANY not in family.labels.values():
             first, *others = collected[name].samples
             assert [*first.labels] == [*family.labels]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from tests.in_memory import HAS_NATIVE, NOW, CountedResponder, dump_of, settings
 from tests.programs import environment
 from tests.proxy_headers import proxied
 from tests.this_machine import lacking
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 FORWARDER, POD, SIX = "192.0.2.53", "10.244.3.5", "fd00::5"
 CLUSTER = [
@@ -204,7 +205,7 @@ def test_many_questions_cost_no_more_than_few() -> None:
 
     def seconds(number: int) -> float:
         repeated = native.Repeated((), (1.0,), 1)
-        repeated.learn_source(source, (1, 0, False))
+        repeated.learn_source(source, (1, 0, False, 0))
         asked = [query(f"svc-{each}.shop.svc.cluster.local") for each in range(number)]
         for basis, wire in enumerate(asked):
             repeated.learn_choice(wire[12:], basis, (1, 1, 1), ONE_RECORD)
@@ -254,7 +255,7 @@ def test_a_question_is_forgotten_with_its_service_alone() -> None:
 
     source, wire = parse_address(POD), query(WEB)
     repeated = native.Repeated((), (1.0,), 1)
-    repeated.learn_source(source, (1, 0, False))
+    repeated.learn_source(source, (1, 0, False, 0))
     first, second = 1 << 32, (1 << 32) + 1
     for terms in (1, 2, 1, 2):
         repeated.learn_choice(wire[12:], first, (terms, 1, 1), ONE_RECORD)
@@ -264,6 +265,24 @@ def test_a_question_is_forgotten_with_its_service_alone() -> None:
     assert repeated.reply(wire, source) is not None
     repeated.publish(1, [second], None)
     assert repeated.reply(wire, source) is None
+
+
+def test_an_internal_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """What Rust would print to standard error itself: where in the code, and what."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    repeated, source = native.Repeated((), (1.0,), 1), parse_address(POD)
+    repeated.learn_source(source, (1, 0, False, 0))
+    flags, sections, records, (start, end), *more = ONE_RECORD
+    beyond = [start, *[999] * 60, end]  # wherever the rotation begins, but for one place
+    repeated.learn_transient(query(WEB)[12:], (flags, sections, records, beyond, *more))
+    with pytest.raises(BaseException, match="out of range"):
+        repeated.reply(query(WEB), source)
+    (record,) = until(lambda: caplog.records, "a line")
+    assert (record.name, record.levelname) == ("topodns", "ERROR")
+    assert re.search(r"native code: panicked at src/\w+\.rs:\d+:\d+:\n.*out of range", record.getMessage())
 
 
 @pytest.fixture
@@ -288,7 +307,7 @@ def waiting(server: socket.socket, sent: Iterable[object], *, dropped: int) -> l
     from dnsserver.net import native
 
     repeated = native.Repeated(PLAIN_HEADERS, (1.0,), 1)
-    repeated.learn_places([(parse_address(NEAR), (1, 0, True))])
+    repeated.learn_places([(parse_address(NEAR), (1, 0, True, 0))])
     datagrams = native.Datagrams(server.fileno(), repeated, six=False, wildcard=False)
     for number, _ in enumerate(sent):
         while number % 64 == 0 and fcntl.ioctl(server, termios.FIONREAD, bytes(4)) != bytes(4):
@@ -363,7 +382,7 @@ def test_what_is_known_waits_for_nothing(receiver: tuple[socket.socket, socket.s
 
     server, client = receiver
     repeated = native.Repeated((), (1.0,), 1)
-    repeated.learn_source(parse_address("127.0.0.1"), (1, 0, False))
+    repeated.learn_source(parse_address("127.0.0.1"), (1, 0, False, 0))
     repeated.learn_answer(query(WEB)[12:], 1, ONE_RECORD)
     datagrams = native.Datagrams(server.fileno(), repeated, six=False, wildcard=False)
     client.settimeout(PATIENCE)

@@ -148,20 +148,26 @@ class SourceCounter:
 
 
 class RangeCounter:
-    """Counts look-ups of clients that nothing locates, by the reason and the range around the client; bounded."""
+    """Counts the queries of clients that nothing locates, by the reason and the range around the client; bounded."""
 
     def __init__(self) -> None:
-        self._numbers: Counter[tuple[str, bytes]] = Counter()  # by the octets that all addresses of a range have
+        self._numbers: dict[tuple[str, bytes], int] = {}  # by the octets that all addresses of a range have
+        self._times: Counter[int] = Counter()
 
-    def note(self, reason: str, address: bytes) -> None:
-        """Count a look-up of an address, or of the first address of a block."""
-        key = reason, address[: RANGE_OCTETS[len(address)]]
-        known = key in self._numbers or len(self._numbers) < MAX_SOURCES
-        self._numbers[key if known else (reason, b"")] += 1
+    def number(self, client: Network) -> int:
+        """Return the number of the range around *client*, for ``add``: from 1 on, and below 65,536."""
+        key = ADDRESS if client.is_host else BLOCK, client.address[: RANGE_OCTETS[len(client.address)]]
+        if key not in self._numbers and len(self._numbers) >= MAX_SOURCES:
+            key = key[0], b""
+        return self._numbers.setdefault(key, len(self._numbers) + 1)
+
+    def add(self, number: int, times: int = 1) -> None:
+        """Count queries of clients in the range with this number."""
+        self._times[number] += times
 
     def numbers(self) -> dict[tuple[str, str], int]:
-        """Return the numbers by reason and range; further ranges count as "other"."""
-        return {(reason, _range_text(start)): number for (reason, start), number in self._numbers.items()}
+        """Return the numbers of queries by reason and range; further ranges count as "other"."""
+        return {(reason, _range_text(start)): self._times[at] for (reason, start), at in self._numbers.items()}
 
 
 def _range_text(start: bytes) -> str:
@@ -183,7 +189,8 @@ class Counts:
         """Queries from trusted forwarders that name no client."""
         self.ignored_clients = SourceCounter(clients=SUSPICIOUS_CLIENTS)
         """Queries that name a client but do not come from a trusted forwarder."""
-        self.unknown_clients = RangeCounter()
+        self.unlocated_clients = RangeCounter()
+        """Queries of clients that nothing locates."""
         self.computed = 0
         self.silent = 0
         self.malformed_headers: Counter[str] = Counter()

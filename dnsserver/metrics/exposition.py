@@ -74,7 +74,7 @@ class Metrics(TopodnsCollector):
         yield families.FORWARDED_WITHOUT_CLIENT.metric(labelled(counts.unnamed_clients.numbers))
         yield families.SUBNETS_IGNORED.metric(labelled(counts.ignored_clients.numbers))
         yield families.UNTRUSTED_FORWARDERS.metric({(source,): 1 for source in counts.ignored_clients.suspects()})
-        yield families.UNLOCATED_CLIENTS.metric(counts.unknown_clients.numbers())
+        yield families.UNLOCATED_CLIENTS.metric(counts.unlocated_clients.numbers())
         yield families.MALFORMED_PROXY_HEADERS.metric(labelled(counts.malformed_headers))
         hits = max(0, sum(sums.rcodes.values()) - counts.computed)
         yield families.REMEMBERED.metric(labelled({"hit": hits, "miss": counts.computed}))

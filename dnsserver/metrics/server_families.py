@@ -53,8 +53,7 @@ UNTRUSTED_FORWARDERS = Family(
 UNLOCATED_CLIENTS = Family(
     "topodns_unlocated_clients",
     COUNTER,
-    "Look-ups of clients that nothing locates, by what was looked up and the /24 or /64 around it. "
-    "An answer that is repeated needs no look-up.",
+    "Queries of clients that nothing locates, by what was looked up and the /24 or /64 around it.",
     {"reason": (ADDRESS, BLOCK), "range": ANY},
 )
 MALFORMED_PROXY_HEADERS = Family(
@@ -92,24 +91,24 @@ SNAPSHOT_RELOADS = Family(
 )
 CLUSTER_OBJECTS = Family(
     "topodns_cluster_objects", GAUGE, "Objects read from another cluster, by kind.",
-    {"cluster": ANY, "kind": ANY}, "`--cluster`",
+    {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
 )  # fmt: skip
 CLUSTER_VIEW_AGE = Family(
     "topodns_cluster_view_age_seconds", GAUGE,
     "For how long a cluster is out of reach, 0 while there is contact; the own one is called --cluster-name.",
-    {"cluster": ANY},
+    {"source_cluster": ANY},
 )  # fmt: skip
 CLUSTER_SYNCED = Family(
     "topodns_cluster_synced", GAUGE, "Whether all objects of a kind in another cluster have been read.",
-    {"cluster": ANY, "kind": ANY}, "`--cluster`",
+    {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
 )  # fmt: skip
 CLUSTER_WATCH_RESTARTS = Family(
     "topodns_cluster_watch_restarts", COUNTER, "Watches of another cluster restarted, by kind and reason.",
-    {"cluster": ANY, "kind": ANY, "reason": REASONS}, "`--cluster`",
+    {"source_cluster": ANY, "kind": ANY, "reason": REASONS}, "`--cluster`",
 )  # fmt: skip
 HEALTH_VOTES = Family(
     "topodns_health_votes", GAUGE, "Load balancer addresses on which a cluster has a vote.",
-    {"cluster": ANY}, "several clusters",
+    {"source_cluster": ANY}, "several clusters",
 )  # fmt: skip
 
 OF_QUERIES = (

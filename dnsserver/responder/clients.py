@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from dnsserver.message.wire import ClientSubnet, Edns
-from dnsserver.metrics.counters import ADDRESS, BLOCK, RangeCounter
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, host_network, plain_address
 from locator.model import UNKNOWN, Location
 from locator.places.address_book import (
     NODE,
     NOWHERE,
-    UNKNOWN_PLACE,
     AddressBook,
     Addresses,
     AgreementCache,
@@ -36,9 +34,7 @@ class Clients:
     option's content: a dictionary for the hot look-up, and always the same object.
     """
 
-    def __init__(self, unknown: RangeCounter) -> None:
-        """*unknown* counts the look-ups of clients that nothing locates."""
-        self._unknown = unknown
+    def __init__(self) -> None:
         self._book: Addresses = AddressBook()
         self._agreed = AgreementCache()
         self._blocks: BoundedMap[bytes, Place] = BoundedMap(MAX_BLOCKS)
@@ -66,7 +62,7 @@ class Clients:
 
     def source(self, source: bytes) -> Place:
         """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""
-        return self.places.get(source) or self._counted(self._book.source(source), ADDRESS, source)
+        return self.places.get(source) or self._book.source(source)
 
     def asks_for_many(self, source: bytes) -> bool:
         """Whether *source*, which need not be a client, is a trusted forwarder or a node's own address."""
@@ -75,11 +71,7 @@ class Clients:
 
     def locate(self, address: bytes) -> Place:
         """Return the place of a packed address, which may be IPv4-mapped."""
-        place = self.places.get(address)
-        if place is None:
-            address = plain_address(address)
-            place = self._counted(self._book.locate(address), ADDRESS, address)
-        return place
+        return self.places.get(address) or self._book.locate(plain_address(address))
 
     def place_of(self, source: bytes, edns: Edns | None, *, header_client: bytes | None, remember: bool) -> Place:
         """Return the client's place, ``UNNAMED_CLIENT`` if a trusted forwarder does not name the client.
@@ -123,12 +115,6 @@ class Clients:
             place = self._blocks[subnet.content] = self._with_shared_location(
                 self._book.locate_network(network, self._agreed)
             )
-        return self._counted(place, BLOCK, network.address)
-
-    def _counted(self, place: Place, reason: str, address: bytes) -> Place:
-        """Return *place*, counted if it is that of an unknown client at *address*."""
-        if place is UNKNOWN_PLACE:
-            self._unknown.note(reason, address)
         return place
 
     def _with_shared_location(self, place: Place) -> Place:

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dnsserver.message.edns import MIN_UDP_REPLY, Error, opt_head, opt_record, udp_limit
 from dnsserver.message.rendering import HEAD_BITS, head_index
@@ -47,6 +48,13 @@ class EdnsProfile(Struct, frozen=True, gc=False):
     opts: tuple[bytes, bytes]
     octets: int = 0
     host: bool = True
+
+    def edns_of(self, address: bytes) -> Edns | None:
+        """Return the EDNS of the query with this profile and this address of the client subnet, empty without one."""
+        edns = self.edns
+        if edns is None or edns.subnet is None:
+            return edns
+        return replace(edns, subnet=replace(edns.subnet, address=address))
 
 
 NO_EDNS = EdnsProfile(None, MIN_UDP_REPLY, (b"", b""))

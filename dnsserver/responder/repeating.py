@@ -23,15 +23,17 @@ from dnsserver.responder.answer_cache import MAX_LOCATIONS, MAX_TERMS, AnswerCac
 from dnsserver.responder.clients import Clients
 from dnsserver.responder.recognition import (
     HEAD_INDEXES,
+    NO_EDNS,
     SUBNET_ADDRESS_AT,
     SUBNET_CONTENT_AT,
     WITH_OPT,
+    EdnsProfile,
     EdnsProfiles,
 )
 from locator.bounded_map import BoundedMap
-from locator.ip import Network, plain_address
+from locator.ip import Network, host_network, plain_address
 from locator.model import Location
-from locator.places.address_book import Place
+from locator.places.address_book import UNKNOWN_PLACE, Place
 from locator.state.snapshot import Basis, Snapshot
 
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
@@ -41,7 +43,9 @@ ANSWER_COST = 16  # endpoints: an answer costs as much besides its own
 MAX_REFRESHED_LOCATIONS = 16  # of one question: the zones, not each node
 PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
 
-KnownPlace = tuple[int, int, bool]  # the numbers of its location and of its ``Origin``; whether it is a forwarder
+# The numbers of its location and of its ``Origin``; whether it is a forwarder; the number of the range around a client
+# that nothing locates, else 0.
+KnownPlace = tuple[int, int, bool, int]
 # Flags; records in each section; the records; their offsets; what follows them; octets of glue in that; offset of the
 # serial in that; whether the answer depends on the client; its tally.
 Parts = tuple[int, Sequence[int], bytes, Sequence[int], bytes, int, int, bool, int]
@@ -86,11 +90,13 @@ class Repeated(Protocol):
     def forget_profiles(self) -> None:
         """Forget every ``EdnsProfile``."""
 
-    def take_numbers(self) -> tuple[Sequence[Mapping[int, int]], Sequence[int], Sequence[int], float]:
+    def take_numbers(
+        self,
+    ) -> tuple[Sequence[Mapping[int, int]], Sequence[int], Mapping[int, int], Sequence[int], float]:
         """Return what was counted since the last call.
 
-        Replies as in ``Channel.counts``, and those cut, for IPv4 and IPv6 each; durations by bound, and their sum in
-        seconds.
+        Replies as in ``Channel.counts``, and those cut, for IPv4 and IPv6 each; those to clients that nothing locates,
+        by range; durations by bound, and their sum in seconds.
         """
 
 
@@ -178,12 +184,10 @@ class Repeater:
         question = asked.lower()
         basis = self._cache.basis_of(question)
         self._learn_place(source, place, self._repeated.learn_source)
-        named, host = b"", True
-        if head >= WITH_OPT:
-            known = self._learn_profile(query[end:])
-            if known is None:
-                return
-            named, host = known
+        profile = self._learned_profile(query[end:]) if head >= WITH_OPT else NO_EDNS
+        if profile is None:
+            return
+        named, host = query[end + SUBNET_ADDRESS_AT :] if profile.octets else b"", profile.host
         if in_header is not None:
             named, host = in_header, True
         if place.forwarder:
@@ -198,7 +202,8 @@ class Repeater:
                 if block is None:
                     return
                 place = block
-                self._repeated.learn_block(content, self._known(place))
+                client = self._clients.client_of(source, profile.edns_of(named), header_client=None)
+                self._repeated.learn_block(content, self._known(place, client))
         self._learn_answer(asked, basis, place.location)
 
     def leave_to_python(self, services: frozenset[str] | None) -> None:
@@ -235,12 +240,14 @@ class Repeater:
     def count(self) -> None:
         """Add what the native code counted to the counters."""
         counts = self._counts
-        replies, truncated, durations, seconds = self._repeated.take_numbers()
+        replies, truncated, unlocated, durations, seconds = self._repeated.take_numbers()
         for family, (numbers, cut) in enumerate(zip(replies, truncated, strict=True), start=1):
             channel = counts.channels["udp", family]
             channel.truncated += cut
             for key, number in numbers.items():
                 channel.counts[key] += number
+        for number, times in unlocated.items():
+            counts.unlocated_clients.add(number, times)
         counts.durations.add_all(durations, seconds)
 
     def _refresh(self, bases: Iterable[_KnownBasis], asked: Container[bytes]) -> None:
@@ -265,10 +272,10 @@ class Repeater:
         if self._clients.places.get(address) is place:
             self._repeated.learn_places([(address, self._known(place))])
         else:
-            otherwise(address, self._known(place))
+            otherwise(address, self._known(place, host_network(address)))
 
-    def _learn_profile(self, rest: bytes) -> tuple[bytes, bool] | None:
-        """Make known a query's EDNS; return the address of its client subnet and whether it is a whole address."""
+    def _learned_profile(self, rest: bytes) -> EdnsProfile | None:
+        """Make known a query's EDNS, and return its profile; None if there is none."""
         key = rest[:SUBNET_ADDRESS_AT]
         profile = self._profiles.known.get(key)
         if profile is None or (profile.octets and len(rest) != SUBNET_ADDRESS_AT + profile.octets):
@@ -276,7 +283,7 @@ class Repeater:
         self._repeated.learn_profile(
             key, limit=profile.limit, opts=profile.opts, octets=profile.octets, host=profile.host
         )
-        return rest[SUBNET_ADDRESS_AT:] if profile.octets else b"", profile.host
+        return profile
 
     def _learn_answer(self, asked: bytes, basis: Basis | None, location: Location) -> None:
         question = asked.lower()
@@ -315,8 +322,10 @@ class Repeater:
             known = self._bases[key] = _KnownBasis(basis, self._last_basis)
         return known
 
-    def _known(self, place: Place) -> KnownPlace:
-        return self._locations.of(place.location), self._origin_of(place), place.forwarder
+    def _known(self, place: Place, client: Network | None = None) -> KnownPlace:
+        unlocated = client if place is UNKNOWN_PLACE else None
+        number = 0 if unlocated is None else self._counts.unlocated_clients.number(unlocated)
+        return self._locations.of(place.location), self._origin_of(place), place.forwarder, number
 
 
 def _service_of(basis_key: str) -> str:

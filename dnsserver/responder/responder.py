@@ -30,7 +30,7 @@ from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY, UDP_SIZE, Error, error_reply
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.message.rendering import RenderedAnswer, head_index
-from dnsserver.message.wire import Unreadable, question_untrusted
+from dnsserver.message.wire import Edns, Unreadable, question_untrusted
 from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
 from dnsserver.responder.answer_cache import AnswerCache
@@ -57,7 +57,7 @@ from dnsserver.responder.replies import DRAWN_BITS, Envelope, PendingReply, writ
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, address_text, plain_address
 from locator.model import ZONE, Location
-from locator.places.address_book import Place
+from locator.places.address_book import UNKNOWN_PLACE, Place
 from locator.state.snapshot import Snapshot, answers_differ
 
 MAX_PASSING = 8192  # questions, about a megabyte
@@ -117,7 +117,7 @@ class Responder:
         self._snapshot: Snapshot | None = None
         self._draw = draw
         self._renderer = DecisionRenderer(authority, counts)
-        self._clients = Clients(counts.unknown_clients)
+        self._clients = Clients()
         self._profiles = EdnsProfiles(nsid, max_udp_size)
         self._cache = AnswerCache()
         self._finished: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_FINISHED, attrgetter("weight"))
@@ -259,7 +259,11 @@ class Responder:
             answer = self._first_answer(query, end, folded, place.location, self._snapshot)
             if answer is None:
                 return self._answer_parsed(query, source, channel, header_client=header_client)
-        origin = self._known_origins.get(place) or self._origin(place)
+        origin = self._known_origins.get(place)
+        if origin is None:
+            origin = self._origin(place)
+            if place is UNKNOWN_PLACE:
+                self._note_unlocated(source, profile.edns_of(subnet_address), header_client)
         opt = profile.opts[answer.dependent]
         limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
         if ignored or not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
@@ -358,6 +362,8 @@ class Responder:
             self._origin(place),
             self._note_ignored_client(source, ignored) if ignored else None,
         )
+        if place is UNKNOWN_PLACE:
+            self._note_unlocated(source, edns, header_client)
         answer = self._answer_to(question, place.location, self._snapshot, remember=remember)
         return self._reply(answer, envelope, place.location)
 
@@ -385,8 +391,16 @@ class Responder:
         self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
+    def _note_unlocated(self, source: bytes, edns: Edns | None, header_client: bytes | None) -> None:
+        """Count a query whose client nothing locates."""
+        client = self._clients.client_of(source, edns, header_client=header_client)
+        assert client is not None  # nobody is named: that is ``UNNAMED_CLIENT``
+        self._counts.unlocated_clients.add(self._counts.unlocated_clients.number(client))
+
     def _origin(self, place: Place) -> int:
         """Return the number of the ``Origin`` of clients at *place*."""
+        if place is UNKNOWN_PLACE:  # not among the known ones: ``answer`` then counts its range, too
+            return self._counts.origin(place.located_by, "")
         origin = self._origins.get(place)
         if origin is None:
             zone = place.location.value(ZONE) or ""

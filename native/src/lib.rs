@@ -34,13 +34,34 @@ mod native {
     use crate::repeated::{self, Place, Profile, ProxyHeader};
     use crate::socket::{Socket, BATCH};
 
+    /// Makes a panic a record of Python's log, as every other error is.
+    #[pymodule_init]
+    fn log_panics(_: &Bound<'_, PyModule>) -> PyResult<()> {
+        std::panic::set_hook(Box::new(|panic| {
+            let text = format!("internal error of the native code: {panic}");
+            // In a thread of its own: the one that panics may hold a lock for which one that holds the interpreter waits.
+            std::thread::spawn(move || Python::try_attach(|py| log_error(py, &text)));
+        }));
+        Ok(())
+    }
+
+    fn log_error(py: Python, text: &str) -> PyResult<()> {
+        let log = py.import("logging")?.call_method1("getLogger", ("topodns",))?;
+        log.call_method1("error", ("%s", text))?;
+        Ok(())
+    }
+
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+    /// The numbers of its location and of its origin; whether it is a forwarder; the number of the range around it.
+    type KnownPlace = (u32, u32, bool, u16);
     type Received<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
     /// Flags; records in each section; the records; their offsets; what follows; glue in it; serial in it; whether it
     /// depends on the client; its tally.
     type Parts = (u16, [u16; 3], PyBackedBytes, Vec<u16>, PyBackedBytes, usize, usize, bool, u32);
+
+    type TakenNumbers = ([HashMap<u32, u64, OurNumbers>; 2], [u64; 2], HashMap<u16, u64, OurNumbers>, Vec<u64>, f64);
 
     #[pyclass(frozen)]
     struct Repeated {
@@ -74,7 +95,7 @@ mod native {
             lock(&self.inner).learn_profile(rest, Profile { limit, opts, octets, host });
         }
 
-        fn learn_places(&self, places: Vec<(PyBackedBytes, Option<(u32, u32, bool)>)>) -> PyResult<()> {
+        fn learn_places(&self, places: Vec<(PyBackedBytes, Option<KnownPlace>)>) -> PyResult<()> {
             let mut inner = lock(&self.inner);
             for (octets, place) in places {
                 inner.learn_place(address(&octets)?, place.map(to_place));
@@ -82,17 +103,17 @@ mod native {
             Ok(())
         }
 
-        fn learn_source(&self, source: &[u8], place: (u32, u32, bool)) -> PyResult<()> {
+        fn learn_source(&self, source: &[u8], place: KnownPlace) -> PyResult<()> {
             lock(&self.inner).learn_source(address(source)?, to_place(place));
             Ok(())
         }
 
-        fn learn_client(&self, client: &[u8], place: (u32, u32, bool)) -> PyResult<()> {
+        fn learn_client(&self, client: &[u8], place: KnownPlace) -> PyResult<()> {
             lock(&self.inner).learn_client(address(client)?, to_place(place));
             Ok(())
         }
 
-        fn learn_block(&self, content: &[u8], place: (u32, u32, bool)) {
+        fn learn_block(&self, content: &[u8], place: KnownPlace) {
             lock(&self.inner).learn_block(content, to_place(place));
         }
 
@@ -136,16 +157,15 @@ mod native {
             lock(&self.inner).forget_profiles();
         }
 
-        /// Returns the numbers since the last call: replies by origin and tally (IPv4, IPv6), those cut, durations by
-        /// bound, and their sum.
-        #[allow(clippy::type_complexity)]
-        fn take_numbers(&self) -> ([HashMap<u32, u64, OurNumbers>; 2], [u64; 2], Vec<u64>, f64) {
+        /// Returns the numbers since the last call: replies by origin and tally (IPv4, IPv6), those cut, those to clients
+        /// that nothing locates by range, durations by bound, and their sum.
+        fn take_numbers(&self) -> TakenNumbers {
             let numbers = std::mem::take(&mut lock(&self.inner).numbers);
             let mut durations = lock(&self.durations);
             let empty = vec![0; durations.numbers.len()];
             let by_bound = std::mem::replace(&mut durations.numbers, empty);
             let seconds = std::mem::take(&mut durations.seconds);
-            (numbers.replies, numbers.truncated, by_bound, seconds)
+            (numbers.replies, numbers.truncated, numbers.unlocated, by_bound, seconds)
         }
     }
 
@@ -226,8 +246,8 @@ mod native {
         Address::read(octets).ok_or_else(|| PyValueError::new_err("an address has 4 or 16 octets"))
     }
 
-    fn to_place((location, origin, forwarder): (u32, u32, bool)) -> Place {
-        Place { location, origin, forwarder }
+    fn to_place((location, origin, forwarder, range): KnownPlace) -> Place {
+        Place { location, origin, forwarder, range }
     }
 
     fn answer(parts: Parts) -> PyResult<Answer> {

@@ -36,12 +36,14 @@ const SUBNET_ADDRESS_AT: usize = 19;
 const MAX_QUESTION: usize = 259;
 const MIN_UDP_REPLY: usize = 512; // RFC 1035, section 4.2.1
 
-/// A client's place: the numbers of its location and of its origin, as metrics tell it, and whether it forwards.
+/// A client's place: the numbers of its location and of its origin, as metrics tell it, whether it forwards, and the
+/// number of the range around a client that nothing locates, else 0.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub location: u32,
     pub origin: u32,
     pub forwarder: bool,
+    pub range: u16,
 }
 
 /// What a reply needs to know of its query's OPT record, as in `recognition.py`.
@@ -88,6 +90,8 @@ pub struct Numbers {
     /// By the sum of the numbers of the client's origin and the answer's tally.
     pub replies: [HashMap<u32, u64, OurNumbers>; 2],
     pub truncated: [u64; 2],
+    /// Those to clients that nothing locates, by the number of the range around the client.
+    pub unlocated: HashMap<u16, u64, OurNumbers>,
 }
 
 pub struct Repeated {
@@ -195,7 +199,7 @@ impl Repeated {
         let opt = opts[answer.dependent as usize];
         let envelope = Envelope { limit, opt, address, serial: self.serial, client };
         let written = answer.write(&query, &envelope, &mut self.chance, out)?;
-        self.numbers.count(family, place.origin + answer.tally, written);
+        self.numbers.count(family, place, answer.tally, written);
         Some(())
     }
 
@@ -372,8 +376,11 @@ impl HeldPlaces {
 }
 
 impl Numbers {
-    fn count(&mut self, family: usize, number: u32, written: Written) {
-        *self.replies[family].entry(number).or_default() += 1;
+    fn count(&mut self, family: usize, client: Place, tally: u32, written: Written) {
+        *self.replies[family].entry(client.origin + tally).or_default() += 1;
+        if client.range != 0 {
+            *self.unlocated.entry(client.range).or_default() += 1;
+        }
         if matches!(written, Written::Cut) {
             self.truncated[family] += 1;
         }

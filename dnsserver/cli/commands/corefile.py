@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.log_format import say
 from dnsserver.cli.output import write_as_it_is
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program, read_file
 from dnsserver.forwarders.stub_blocks import (
@@ -150,7 +152,7 @@ def _print(
     if arguments.forwarder == COREDNS and version is None and sys.stderr is not None and sys.stderr.isatty():
         newer = version_text(TIMING_READS)
         why = "lets it wait 0.4 s for topodns in place of 2 s"
-        print(f"# Is it CoreDNS {newer} or later? --coredns-version {newer} {why}.", file=sys.stderr)
+        say(f"--coredns-version: is it CoreDNS {newer} or later? --coredns-version {newer} {why}", logging.INFO)
     return DONE
 
 

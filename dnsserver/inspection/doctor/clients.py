@@ -156,7 +156,7 @@ def _unknown_step(facts: Facts) -> Step:
     ]
     if not now:
         return Step(code, PASSED, f"{share}, and no range of them is unknown now" if unknown_clients else share)
-    named = [f"{text} ({REASONS.get(reason, reason)}, {number} look-ups)" for text, reason, number in now[:MAX_NAMED]]
+    named = [f"{text} ({REASONS.get(reason, reason)}, {number} queries)" for text, reason, number in now[:MAX_NAMED]]
     commands = [
         command
         for text in dict.fromkeys(text for text, _, _ in now[:MAX_NAMED])

@@ -71,7 +71,7 @@ def sums_of(counts: Counts) -> Steps[Sums]:
         if tally.zones:
             sums[ZONES, origin.zone, relation(origin.zone, tally.zones)] += replies
     yield
-    sums.update({(UNLOCATED, *key): number for key, number in counts.unknown_clients.numbers().items()})
+    sums.update({(UNLOCATED, *key): number for key, number in counts.unlocated_clients.numbers().items()})
     sums.update({(UNNAMED, forwarder): number for forwarder, number in counts.unnamed_clients.numbers.items()})
     sums.update({(IGNORED, source): number for source, number in counts.ignored_clients.numbers.items()})
     return sums

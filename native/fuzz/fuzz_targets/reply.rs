@@ -158,7 +158,13 @@ impl<'a> Words<'a> {
             return None;
         }
         let numbers = Words(word.split_ascii_whitespace()).numbers();
-        Some(Place { location: numbers[0] as u32, origin: numbers[1] as u32, forwarder: numbers[2] != 0 })
+        let [location, origin, forwarder, range] = numbers[..] else { panic!("a place has four numbers") };
+        Some(Place {
+            location: location as u32,
+            origin: origin as u32,
+            forwarder: forwarder != 0,
+            range: range as u16,
+        })
     }
 
     fn answer(&mut self) -> Answer {
