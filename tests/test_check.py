@@ -118,7 +118,7 @@ INVALID = [
     Row("unreadable", [*HEALTHY, *web(), node("c1", {ZONE: "a"}, addresses=["10.0.0.300"])],
         [("UnreadableObject", ERROR, "Node c1", "status.addresses[0].address", "10.0.0.300")]),
     Row("policy-without-mode", [*HEALTHY, *web(), policy(ZONE, None)],
-        [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "required, preferred, ignored")]),
+        [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "Required, Preferred, Ignored")]),
     Row("policy-written-ignored", [*HEALTHY, *web(), policy(ZONE, "ignored")]),
     Row("policy-for-nothing", [*HEALTHY, *web(), policy(ZONE, app="none")],
         [("PolicySelectsNothing", WARNING, NEAR, "spec.serviceSelector", "no Service")]),
