@@ -51,8 +51,8 @@ from locator.state.joining import less, living_addresses
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
-from locator.topology.constraint_findings import decides, policy_findings, service_findings
-from locator.topology.constraints import FEDERATED, IGNORED, POLICY, asks_in_vain
+from locator.topology.constraint_findings import decides, policy_decides, policy_findings, service_findings
+from locator.topology.constraints import FEDERATED, IGNORED, asks_in_vain
 from locator.topology.hint_findings import incomplete_hints
 from locator.topology.key_findings import (
     CarriedKeys,
@@ -275,10 +275,7 @@ class Checks:
         decided = [
             compiled
             for service in selected
-            if (compiled := services.get(service.key)) is not None
-            and (declaration := compiled.declaration) is not None
-            and declaration.source == POLICY
-            and decides(service, declaration)
+            if (compiled := services.get(service.key)) is not None and policy_decides(service, compiled.declaration)
         ]
         if decided:
             locations = (location for compiled in decided for location in compiled.locations)
