@@ -363,14 +363,29 @@ def test_reading_another_cluster_is_refused_nothing(cluster: ControlPlane, tmp_p
         assert not [line for line in process.lines if re.search(r"\b403\b", line)]
 
 
+LOCATED = {"new": "rbac-node", "wrong": "rbac-node"}
+
+
 def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
     """With the table's rights, the controller leads, creates, mends and deletes."""
-    wanted = {"new": "rbac-node", "wrong": "rbac-node"}
     with running(cluster, CONTROLLER, CONTROLLER, tmp_path) as process:
-        until(lambda: locators(cluster) == wanted, lambda: f"{locators(cluster)}: {process.lines}")
+        until(lambda: locators(cluster) == LOCATED, lambda: f"{locators(cluster)}: {process.lines}")
         until(lambda: votes(cluster) == {"balanced.rbac": 1, "stale.rbac": 1}, lambda: f"{votes(cluster)}")
         until(lambda: cluster.api.request("GET", cluster.api.path_of(POLICY)).get("status"), "the status of a policy")
         assert not [line for line in process.lines if re.search(r"\b403\b", line)]
+
+
+def test_a_controller_without_the_rights_for_policies(cluster: ControlPlane, tmp_path: Path) -> None:
+    """As after an upgrade that left the old role: it says so once, is ready, and keeps PodLocators all the same."""
+    account = next(
+        name for name, row in LACKING.items() if (row.account, row.resource) == (CONTROLLER, "servicepolicies")
+    )
+    with running(cluster, account, CONTROLLER, tmp_path) as process:
+        process.http = process.wait_for(r"^listening http (\S+)$")[1]
+        until(lambda: locators(cluster) == LOCATED, lambda: f"{locators(cluster)}: {process.lines}")
+        until(lambda: process.get("/readyz")[0] == 200, lambda: f"ready: {process.get('/readyz?verbose')}")
+        assert "[+]ServicePolicy not listed yet" in process.get("/readyz?verbose")[1]
+        assert len([line for line in process.lines if "ServicePolicy: 403" in line]) == 1
 
 
 def test_the_webhook_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
