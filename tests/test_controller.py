@@ -409,6 +409,7 @@ def test_the_status_of_policies(plane: ControlPlane, control: Control, policies:
     for name, (_, accepted, effective) in named.items():
         expected = {"Accepted": accepted, "Effective": effective}
         until_true(lambda name=name, expected=expected: reasons(plane, name) == expected, f"{name}: {expected}")
+    plane.kubectl("-n", SPACE, "wait", "--for=condition=Effective", "--timeout=10s", "servicepolicy/near")
     head, row = plane.kubectl("-n", SPACE, "get", "servicepolicies", "typo").splitlines()
     assert head.split() == ["NAME", "KEY", "MODE", "SERVICES", "ACCEPTED", "EFFECTIVE", "AGE"]
     assert row.split()[:-1] == ["typo", f"{ZONE}s", "Preferred", "1", "True", "False"]

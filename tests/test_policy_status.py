@@ -94,6 +94,7 @@ class Cluster:
             names.append(write.name)
             self._carry_out(write)
             self.desk.queue.done(write.key)
+            assert len(names) < 100, "it writes for ever"
         return sorted(names)
 
     def _carry_out(self, write: StatusWrite) -> None:

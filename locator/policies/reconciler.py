@@ -15,7 +15,7 @@ from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.api.watching.versions import precedes
 from locator.control.workqueue import WorkQueue
 from locator.index import Index
-from locator.model import Namespaced, Node, Service, ServicePolicy
+from locator.model import Namespaced, Node, Service
 from locator.places.label_keys import LabelKeys
 from locator.policies.conditions import conditions_of
 from locator.policies.objects import POLICY_RESOURCES, ActualPolicy, policy_path, status_patch, wanted_status
@@ -58,6 +58,7 @@ class PolicyReconciler:
         self._in_namespace: dict[type[Any], Index[str, Namespaced]] = {
             kind: Index(namespace=lambda item: (item.namespace,)) for kind in (ActualPolicy, Service)
         }
+        self._changed: set[str] = set()  # namespaces whose policies, which constrain Services together, have changed
         self._keys = LabelKeys()
         self._carried = CarriedKeys()
 
@@ -99,6 +100,7 @@ class PolicyReconciler:
         if self._unlisted:
             return None
         self._follow_keys()
+        self._enqueue_together()
         for _ in range(MAX_KEYS):
             key = self.queue.get(now)
             if key is None:
@@ -148,10 +150,16 @@ class PolicyReconciler:
             self.queue.discard(key)  # a follower, which takes no key out, must forget it, too
         else:
             self.queue.add(key, urgent=True)
-        policies: list[ServicePolicy | None] = [None if one is None else one.policy for one in (before, after)]
-        if policies[0] != policies[1]:  # policies that select one Service constrain it together
-            for other in self._in(ActualPolicy, (before or after).namespace):  # type: ignore[union-attr]
-                self.queue.add(other.key)
+        known = [version for version in (before, after) if version is not None]
+        if len(known) == 1 or known[0].policy != known[1].policy:
+            self._changed.add(known[0].namespace)
+
+    def _enqueue_together(self) -> None:
+        """Enqueue the policies of the namespaces in which one has changed."""
+        for namespace in self._changed:
+            for actual in self._in(ActualPolicy, namespace):
+                self.queue.add(actual.key)
+        self._changed.clear()
 
     def _enqueue_selecting(self, *versions: Service | None) -> None:
         """Enqueue the policies that select a Service, before or after it changed."""
