@@ -260,7 +260,8 @@ class Checks:
             self._services_by_key.move(key, before, asked)
 
     def _policy_findings(self, namespace: str, services: Services) -> Iterator[Finding]:
-        known = [self._objects.of(Service)[key] for key in sorted(self._objects.services_in(namespace))]
+        services_there = sorted(self._objects.services_in(namespace))
+        known = [self._as_exported(self._objects.of(Service)[key]) for key in services_there]
         for policy in self._objects.policies_in(namespace):
             if policy.mode == IGNORED:
                 continue
