@@ -224,7 +224,8 @@ class Service(Namespaced, frozen=True, gc=False):
 class ServicePolicy(Namespaced, frozen=True):
     """A constraint on all Services of a namespace whose labels ``selector`` matches.
 
-    ``topology_key`` and ``mode`` may be invalid: they hold what the user wrote. ``created`` is RFC 3339 text.
+    ``topology_key`` and ``mode`` may be invalid: they hold what the user wrote, but a mode by its alias is the mode
+    itself. ``created`` is RFC 3339 text.
     """
 
     created: str
