@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
 
 from dnsserver.cli.errors import BrokenPipe, Failed
 from locator.printable import MAX_LINE, as_line, ascii_json, printable
@@ -24,11 +27,18 @@ def write_json(text: str) -> None:
 
 def write_as_it_is(text: str) -> None:
     """Write what programs read, and what escapes all by its own rules. Raises Failed or BrokenPipe."""
+    with standard_output() as stdout:
+        stdout.write(text)
+        stdout.flush()
+
+
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Yield standard output, and turn what goes wrong in writing to it into Failed or BrokenPipe."""
     if sys.stdout is None:
         raise Failed("standard output: closed")
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        yield sys.stdout
     except OSError as error:
         # Python tries again at exit to write what it has buffered, and would print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
