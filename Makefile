@@ -10,7 +10,7 @@ SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 WORKERS ?= 3
 
-.PHONY: run demo test e2e fuzz soak reproducible bench docs screenshots site lint lock sbom audit clean
+.PHONY: run demo test e2e fuzz soak release reproducible bench docs screenshots site lint lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -36,7 +36,11 @@ fuzz: $(VENV)/.installed-tests
 soak: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m bench.attacks.soaking --seconds $(SOAK_SECONDS)
 
-# Builds the image twice, and compares.
+# Makes a release in dist/. BASE=machine takes the image's bases from this Debian machine, where no registry can be reached.
+release: $(VENV)/.installed-tests
+	$(VENV)/bin/python -m tests.release $(if $(BASE),--base $(BASE))
+
+# Makes a release from each of two clones, and compares and tries what is in it.
 reproducible: $(VENV)/.installed-tests
 	$(VENV)/bin/pytest tests/reproducible.py
 
