@@ -10,7 +10,7 @@ SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 WORKERS ?= 3
 
-.PHONY: run demo test e2e fuzz soak release reproducible bench docs screenshots site lint lock sbom audit clean
+.PHONY: run demo test e2e fuzz soak release reproducible bench docs screenshots site lint spdx lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -76,6 +76,11 @@ lint: $(VENV)/.installed-tests
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
+	$(VENV)/bin/reuse lint --lines
+
+# Adds the line with the license to source files that lack it. 'make lint' finds them.
+spdx: $(VENV)/.installed-tests
+	$(VENV)/bin/reuse lint --lines | sed 's/: no license identifier$$//' | xargs -r -d '\n' $(VENV)/bin/reuse annotate --license Apache-2.0
 
 # Pins the versions and hashes of all libraries: of those that topodns needs, and of those that its developers need, too.
 # Keeps what is pinned already; to renew a library: make lock LOCK_FLAGS='--upgrade-package trio'; to renew a crate:
