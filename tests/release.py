@@ -117,8 +117,8 @@ def _settings(root: Path) -> Mapping[str, str]:
 def put_in(tree: Path, at: Addresses) -> None:
     """Put the addresses into a copy of the project. The image's labels and install.yaml get theirs in ``make``."""
     for page in STAND_ALONE:
-        (tree / page).write_text(site_pages.with_address(page, (tree / page).read_text(), at.documentation))
-    _edit(tree / "README.md", "<this repository>", at.source)
+        markdown = site_pages.with_address(page, (tree / page).read_text(), at.documentation)
+        (tree / page).write_text(site_pages.with_source(markdown, at.source))
     chart = tree / "manifests" / "chart"
     _edit(chart / "Chart.yaml", r"\Z", f"home: {at.home}\nsources:\n- {at.source}\n")
     _edit(chart / "values.yaml", r"(?m)^  repository: topodns$", f"  repository: {at.image}")

@@ -29,13 +29,14 @@ from packaging.metadata import Metadata
 from dnsserver import __version__
 from tests import helm
 from tests.clusters import WEB, WEB_AND_MANY
+from tests.container import needs_mounts
 from tests.files import copy_of_the_project
 from tests.in_memory import cluster_text
 from tests.made_once import CACHE
 from tests.programs import environment, ready
 from tests.releasable import SET, releasable
 from tests.release import SUMS
-from tests.this_machine import ROOT, free_port
+from tests.this_machine import ROOT, free_port, needs_tool
 from tests.waiting import PATIENCE
 
 FOLDERS = ("one", "another/longer")  # where the two clones are
@@ -45,6 +46,9 @@ IMAGE = f"{SET.image}:{__version__}"
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Path]:
     """What ``make release`` makes in two clones, at a time, with the Go programs that were built here before."""
+    for tool in ("buildah", "cargo", "git", "go"):
+        needs_tool(tool)
+    needs_mounts()
     CACHE.mkdir(exist_ok=True)
     clones = [tmp_path_factory.mktemp("clone") / folder for folder in FOLDERS]
     for clone in clones:

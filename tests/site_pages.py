@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -47,7 +48,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def moved(link: re.Match[str]) -> str:
         return posixpath.relpath(_target(place, link[0]).removeprefix(DOCS), here or ".")
 
-    return _outside_blocks(lambda text: _as_python_has_it(LINK.sub(moved, text)), markdown)
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    return with_source(_outside_blocks(lambda text: _as_python_has_it(LINK.sub(moved, text)), markdown), source)
+
+
+def with_source(markdown: str, source: str) -> str:
+    """Return a page that says what git clones, unless *source* is a placeholder."""
+    return markdown if ".invalid" in source else markdown.replace("<this repository>", source)
 
 
 def with_address(place: str, markdown: str, address: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dnsserver import __version__
-from tests import helm
+from tests import helm, site_pages
 from tests.releasable import GIT, SET, releasable
 from tests.release import CONTACTS, STAND_ALONE, UnfitError, addresses, put_in, refusals
 from tests.this_machine import ROOT
@@ -105,6 +105,13 @@ def test_pages_that_stand_alone_link_to_the_documentation(tree: Path) -> None:
     assert f"$ git clone {SET.source} topodns" in (tree / "README.md").read_text()
 
 
+def test_pages_say_what_git_clones_once_that_is_known() -> None:
+    """So does the site; with a placeholder, they say it in words."""
+    page = "$ git clone <this repository> topodns"
+    assert site_pages.with_source(page, "https://source.invalid/topodns") == page
+    assert site_pages.with_source(page, SET.source) == f"$ git clone {SET.source} topodns"
+
+
 def test_the_chart_names_them(tree: Path) -> None:
     """Its home, its source, its image, and the page that each alert leads to."""
     chart = tree / "manifests" / "chart"
@@ -121,5 +128,5 @@ def test_the_chart_names_them(tree: Path) -> None:
 
 def test_a_place_that_has_gone_is_an_error(tree: Path) -> None:
     """Put in a second time, the addresses find no place."""
-    with pytest.raises(UnfitError, match=r"README\.md: nothing is like <this repository>, expected"):
+    with pytest.raises(UnfitError, match=r"values\.yaml: nothing is like .* expected"):
         put_in(tree, SET)
