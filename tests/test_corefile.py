@@ -23,13 +23,12 @@ from dnsserver.forwarders import corefile_check, stub_blocks
 from dnsserver.forwarders.caddyfile import Unparsable, parse
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.settings.values import ListenAddress, parse_upstream
+from tests.coredns import starts
 from tests.forwarders import running, where
-from tests.go_programs import coredns
-from tests.programs import Daemon
 from tests.terminal import Terminal
-from tests.this_machine import ROOT, free_port, needs_tool
+from tests.this_machine import ROOT, needs_tool
 from tests.topodns_process import COMMAND, Server, run
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE
 
 DONE, FAILED, WRONG = 0, 1, 2
 ECS = "rewrite edns0 subnet set 32 128 revert"
@@ -700,6 +699,14 @@ FOUND = {
         "warning  F: line 2: cluster.local: the subnet stays in the reply to a client that sent none, "
         "expected 'revert' at the end [SubnetNotReverted]",
     ]),
+    "fallback-unused": ("", f"cluster.local {{\n{GOOD}\n}}\n" + FALLBACK.format("bind 127.0.0.1"), [
+        "warning  F: line 5: cluster.local:5301: nothing forwards to port 5301: nobody answers while topodns does not, "
+        "expected this address after topodns in the 'forward' of the stub zone, or no such block [FallbackUnused]",
+    ]),
+    "fallback-missing": ("", f"cluster.local {{\n{GOOD} {{\nfailover SERVFAIL\n}}\n}}", [
+        "warning  F: line 4: cluster.local: failover has no server to go to: clients get errors while topodns does not "
+        "answer, expected a fallback after topodns, as --fail-open prints it [FallbackMissing]",
+    ]),
     "not-in-sequence": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\nfailover SERVFAIL REFUSED\n}}\n}}\n"
                             + FALLBACK.format("bind 127.0.0.1"), [
         "warning  F: line 3: cluster.local: CoreDNS asks 127.0.0.1:5301 even while topodns answers, "
@@ -1187,22 +1194,6 @@ STARTS = ("an-end-too-many", "an-end-too-few", "an-end-without-a-beginning", "on
 def test_coredns_starts(tmp_path: Path, name: str) -> None:
     """CoreDNS starts with each Corefile that has no findings."""
     assert starts(tmp_path, CLEAN[name][1])
-
-
-def starts(folder: Path, text: str) -> bool:
-    """Whether CoreDNS starts with a Corefile: if not, it ends at once; if so, it prints its version.
-
-    Keys without a port must have a free one.
-    """
-    path = folder / "Corefile"
-    path.write_text(text)
-    ports = ["-dns.port", str(free_port())]
-    daemon = Daemon.start([str(coredns()), *ports, "-conf", str(path)], folder, name="coredns")
-    try:
-        until(lambda: daemon.process.poll() is not None or "\nCoreDNS-" in daemon.last_lines(), daemon.last_lines)
-        return daemon.process.poll() is None
-    finally:
-        daemon.end()
 
 
 ODD = {
