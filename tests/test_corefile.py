@@ -22,6 +22,7 @@ from dnsserver.cli.dispatch import run_command
 from dnsserver.forwarders import corefile_check, stub_blocks
 from dnsserver.forwarders.caddyfile import Unparsable, parse
 from dnsserver.forwarders.corefile_codes import CorefileCode
+from dnsserver.forwarders.mending import mended
 from dnsserver.settings.values import ListenAddress, parse_upstream
 from tests.coredns import starts
 from tests.forwarders import running, where
@@ -399,6 +400,8 @@ BAD_COMMAND_LINES = {
     ),
     "version-and-check": (("--coredns-version", "1.14.7", "--check", "x"), "--coredns-version: given together with"),
     "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given together with --check"),
+    "check-and-mend": (("--check", "x", "--mend", "x"), "--mend: given together with --check"),
+    "json-of-a-mend": (("--mend", "x", "-o", "json"), "-o: 'json' with --mend, expected it only with --check FILE"),
     "json": ((*TO, "-o", "json"), "-o: 'json' without --check"),
     "check-of-unbound": (("--for", "unbound", "--check", "x"), "--for: 'unbound', expected coredns or nodelocal"),
     "no-file": (("--check", "/nonexistent/Corefile"), "/nonexistent/Corefile: No such file or directory, expected"),
@@ -1239,11 +1242,14 @@ texts = st.one_of(st.text(), words.map(" ".join), words.map("\n".join))
 
 @given(texts, st.sampled_from(stub_blocks.CHECKED), st.booleans())
 def test_any_text_is_checked_or_unparsable(text: str, forwarder: str, known: bool) -> None:
-    """No other exception is raised for any text; each finding's line is in the file."""
+    """No other exception is raised for any text, nor by a mend; each finding's line is in the file."""
+    to = addresses("10.96.0.53") if known else ()
     try:
-        findings = corefile_check.check(text, forwarder=forwarder, to=addresses("10.96.0.53") if known else ())
+        findings = corefile_check.check(text, forwarder=forwarder, to=to)
     except Unparsable:
         return
+    after = mended(text, forwarder=forwarder, to=to)
+    assert after == text or len(corefile_check.check(after, forwarder=forwarder, to=to)) <= 100 * len(findings)
     for finding in findings:
         assert finding.line is not None and 1 <= finding.line <= text.count("\n") + 1
         assert finding.message and finding.expected

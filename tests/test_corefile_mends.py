@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import difflib
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from dnsserver.cli.errors import FAILED
 from dnsserver.forwarders import corefile_check
 from dnsserver.forwarders.mending import mended
 from dnsserver.forwarders.stub_blocks import stub_block
 from dnsserver.settings.values import parse_upstream
+from tests import topodns_process
+from tests.commands_in_process import Run
 from tests.coredns import starts
 from tests.this_machine import free_port
 
@@ -231,3 +235,18 @@ def test_coredns_starts_with_what_is_mended(tmp_path: Path, name: str) -> None:
     after = mended(text, forwarder=forwarder, to=TO).replace(":53 ", " ").replace("5301", str(free_port()))
     after = re.sub(r"kubernetes [^\n{]*", "template IN A example ", after).replace("pods ", "rcode NXDOMAIN #")
     assert starts(tmp_path, re.sub(r"bind 169\S+", "bind 127.0.0.1", after).replace("\tlog", ""))
+
+
+def test_the_command(topodns: Run, tmp_path: Path) -> None:
+    """It prints the Corefile octet by octet, and says what it leaves; --check says that there is a mend."""
+    path = tmp_path / "Corefile"
+    path.write_bytes(DAMAGED["Windows"].text.encode().replace(b"Everything", b"caf\xe9"))
+    whole = path.read_bytes()
+    assert "with --mend in place of --check" in topodns("corefile", "--check", str(path)).out
+    command = [*topodns_process.COMMAND, "corefile", "--mend", str(path), "--to=10.96.0.53"]
+    printed = subprocess.run(command, capture_output=True, check=True, env={"PYTHONIOENCODING": "ascii"}).stdout
+    assert printed.replace(f"    {ECS}\r\n".encode(), b"", 1) == whole
+    path.write_text(f"{WHOLE}{WHOLE}")
+    ran = topodns("corefile", "--mend", str(path))
+    assert (ran.status, ran.out) == (FAILED, path.read_text())
+    assert "left as it is: " in ran.err and "[ZoneServedTwice]" in ran.err

@@ -32,7 +32,7 @@ COMMANDS = {
     "controller": "Keep a PodLocator up to date for each pod",
     "webhook": "Set the topology hints of EndpointSlices whose Service asks for them",
     "doctor": "Examine a running installation, from the forwarders to the API server",
-    "corefile": "Print the stub block for a forwarder, or check a Corefile",
+    "corefile": "Print the stub block for a forwarder, or check or mend a Corefile",
     "completion": "Print the code by which a shell completes commands, flags and values",
     "man": "Print the manual page",
     "version": "Print the versions of topodns, Python and the libraries",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import TextIO
 
 from dnsserver.cli.errors import BrokenPipe, Failed
 from locator.printable import MAX_LINE, as_line, ascii_json, printable
@@ -24,10 +26,19 @@ def write_json(text: str) -> None:
 
 def write_as_it_is(text: str) -> None:
     """Write what programs read, and what escapes all by its own rules. Raises Failed or BrokenPipe."""
+    _write(lambda out: out.write(text))
+
+
+def write_octets(data: bytes) -> None:
+    """Write these octets, whatever the encoding of standard output is. Raises Failed or BrokenPipe."""
+    _write(lambda out: out.buffer.write(data))
+
+
+def _write(write_to: Callable[[TextIO], object]) -> None:
     if sys.stdout is None:
         raise Failed("standard output: closed")
     try:
-        sys.stdout.write(text)
+        write_to(sys.stdout)
         sys.stdout.flush()
     except OSError as error:
         # Python tries again at exit to write what it has buffered, and would print a traceback.
