@@ -55,6 +55,7 @@ class Damage(NamedTuple):
     text: str
     changes: Sequence[str]
     forwarder: str = "coredns"
+    stub: str = ""
 
 
 def damage(old: str, new: str, *changes: str, of: str = WHOLE) -> Damage:
@@ -176,6 +177,16 @@ DAMAGED = {
         WHOLE.replace(FALLBACK, "").replace(" 127.0.0.1:5301", ""),
         ("-    forward . 10.96.0.53 {", f"+{FALLBACK_LINE}", *(f"+{line}" for line in FALLBACK.splitlines())),
     ),
+    # Nothing forwards to topodns.
+    "no block": Damage(
+        REST, tuple(f"+{line}" for line in stub_block("coredns", TO, ["db.example"]).splitlines()), "coredns",
+        stub_block("coredns", TO, ["db.example"]),
+    ),
+    "an old address": Damage(
+        WHOLE.replace("10.96.0.53 ", "10.96.0.9  10.96.0.8 "),
+        ("-    forward . 10.96.0.9  10.96.0.8 127.0.0.1:5301 {", f"+{FALLBACK_LINE}"), "coredns",
+        stub_block("coredns", TO, ["cluster.local"]),
+    ),
     # Ways to write.
     "Windows": Damage(WHOLE.replace(f"    {ECS}\n", "").replace("\n", "\r\n"), (f"+    {ECS}",)),
     "a byte order mark": Damage("\ufeff" + WHOLE.replace(f"    {ECS}\n", ""), (f"+    {ECS}",)),
@@ -217,10 +228,10 @@ def changes(old: str, new: str) -> list[str]:
     return [f"{line[0]}{line[2:]}" for line in lines if line[0] in "+-"]
 
 
-@pytest.mark.parametrize(("text", "expected", "forwarder"), DAMAGED.values(), ids=DAMAGED)
-def test_only_the_lines_at_fault_change(text: str, expected: Sequence[str], forwarder: str) -> None:
+@pytest.mark.parametrize(("text", "expected", "forwarder", "stub"), DAMAGED.values(), ids=DAMAGED)
+def test_only_the_lines_at_fault_change(text: str, expected: Sequence[str], forwarder: str, stub: str) -> None:
     """Then nothing is found any more, and what is whole stays whole."""
-    after = mended(text, forwarder=forwarder, to=TO)
+    after = mended(text, forwarder=forwarder, to=TO, stub=stub)
     assert sorted(changes(text, after)) == sorted(expected)
     assert corefile_check.check(text, forwarder=forwarder, to=TO)
     assert corefile_check.check(after, forwarder=forwarder, to=TO) == []
@@ -231,8 +242,8 @@ def test_only_the_lines_at_fault_change(text: str, expected: Sequence[str], forw
 @pytest.mark.parametrize("name", DAMAGED)
 def test_coredns_starts_with_what_is_mended(tmp_path: Path, name: str) -> None:
     """With free ports, and without the plugins that need a cluster or other addresses."""
-    text, _, forwarder = DAMAGED[name]
-    after = mended(text, forwarder=forwarder, to=TO).replace(":53 ", " ").replace("5301", str(free_port()))
+    text, _, forwarder, stub = DAMAGED[name]
+    after = mended(text, forwarder=forwarder, to=TO, stub=stub).replace(":53 ", " ").replace("5301", str(free_port()))
     after = re.sub(r"kubernetes [^\n{]*", "template IN A example ", after).replace("pods ", "rcode NXDOMAIN #")
     assert starts(tmp_path, re.sub(r"bind 169\S+", "bind 127.0.0.1", after).replace("\tlog", ""))
 

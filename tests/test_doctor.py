@@ -24,6 +24,7 @@ from dnsserver.cli.reading.installed import settings_in
 from dnsserver.cli.reading.replicas import MAX_PAGE, Replicas
 from dnsserver.forwarders import corefile_check
 from dnsserver.from_settings import authority_of, store_of
+from dnsserver.inspection.doctor.corefiles import corefile_steps
 from dnsserver.inspection.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.inspection.doctor.diagnosis import diagnose
 from dnsserver.inspection.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
@@ -75,7 +76,7 @@ IMPORTING = KUBEADM + "import custom/*.server\n"
 
 def metadata(key: str, *, labels: Mapping[str, str] = {}, annotations: Mapping[str, str] = {}) -> AnnotatedMeta:
     namespace, _, name = key.partition("/")
-    return AnnotatedMeta(name, namespace, labels=dict(labels), annotations=dict(annotations))
+    return AnnotatedMeta(name, namespace, version="7", labels=dict(labels), annotations=dict(annotations))
 
 
 def config_map(key: str, corefile: str = KUBEADM, **of: Mapping[str, str]) -> dict[str, ConfigMap]:
@@ -193,6 +194,62 @@ def test_forwarded(config_maps: dict[str, ConfigMap], labels: dict[str, str]) ->
     facts = replace(FACTS, config_maps=config_maps, nodes=[Node("n", labels)])
     for code in (StepCode.ForwarderForwards, StepCode.NodeLocalForwards):
         assert [step.message for step in steps_of(facts, code) if step.status != "passed"] == []
+
+
+WHOLE = (
+    f"# ours\nshop.svc.cluster.local:53 {{\n    errors  # all\n    {ECS}\n    forward . {TO} 127.0.0.1:5301 {{\n"
+    "        policy sequential\n        failover SERVFAIL REFUSED\n    }\n}\n"
+    "cluster.local:5301 {\n    bind 127.0.0.1\n    kubernetes cluster.local\n}\n"
+)
+UNNAMED_CLIENT = WHOLE.replace(f"    {ECS}\n", "")
+ALONE = WHOLE.replace(" 127.0.0.1:5301 {\n        policy sequential\n        failover SERVFAIL REFUSED\n    }", "")
+MENDS: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
+    # id, the ConfigMaps, the code in the message, which key is written, and what it then has
+    ("no client is named", config_map(COREDNS, UNNAMED_CLIENT + KUBEADM), "ClientNotNamed", "Corefile",
+     UNNAMED_CLIENT.replace(f"    forward . {TO}", f"    forward . {TO}").replace(
+         "    errors  # all\n", f"    {ECS}\n    errors  # all\n") + KUBEADM),
+    ("the old mend", config_map(COREDNS, ALONE + KUBEADM), "FallbackUnused", "Corefile",
+     WHOLE.replace("policy sequential\n        failover SERVFAIL REFUSED",
+                   "failover SERVFAIL REFUSED\n        policy sequential") + KUBEADM),
+    ("only the block of the fallback", config_map(COREDNS, KUBEADM + WHOLE[WHOLE.index("cluster.local:5301"):]),
+     "FallbackUnused", "Corefile", ""),
+    ("another address", config_map(COREDNS, WHOLE.replace(TO, "10.96.0.9") + KUBEADM), "nothing forwards",
+     "Corefile", WHOLE + KUBEADM),
+    ("a file of coredns-custom",
+     {**config_map(COREDNS, IMPORTING), CUSTOM: ConfigMap(metadata(CUSTOM), {
+         "a.server": "a.example {\n    log\n}", "shop.server": UNNAMED_CLIENT.rstrip("\n"), "x.override": "log"})},
+     "ClientNotNamed", "shop.server",
+     UNNAMED_CLIENT.rstrip("\n").replace("    errors  # all\n", f"    {ECS}\n    errors  # all\n")),
+    ("nothing in coredns-custom", {**config_map(COREDNS, IMPORTING), CUSTOM: ConfigMap(metadata(CUSTOM), {
+        "topodns.server": "# later"})}, "nothing forwards", "topodns.server", ""),
+    ("NodeLocal DNSCache", {**config_map(COREDNS), **config_map("kube-system/node-local-dns", CACHE.replace(
+        f"    forward . {TO}", f"    forward . {TO} {{\n        except x.shop.svc.cluster.local  # no\n    }}"))},
+     "StubZoneExcepted", "Corefile", CACHE.replace(f"    forward . {TO}", f"    forward . {TO} {{\n    }}")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config_maps", "message", "key", "expected"), [row[1:] for row in MENDS], ids=[row[0] for row in MENDS]
+)
+def test_a_mend_changes_only_what_is_at_fault(
+    config_maps: dict[str, ConfigMap], message: str, key: str, expected: str
+) -> None:
+    """The rest of the user's Corefile stays, ``--fail-open`` included; the step shows the lines. Then all passes."""
+    facts = replace(FACTS, config_maps=config_maps)
+    (step,) = (step for step in corefile_steps(facts) if step.status == "failed")
+    assert message in step.message
+    words = shlex.split(step.commands[0].partition(" && ")[0])
+    name = f"{words[words.index('-n') + 1]}/{words[words.index('configmap') + 1]}"
+    (written,) = json.loads(words[-1])["data"].items()
+    assert written[0] == key and (not expected or written[1] == expected)
+    changes = [line for line in step.difference.splitlines()[2:] if line[0] in "+-"]
+    assert changes and {line[1:] for line in changes if line[0] == "+"} <= set(written[1].splitlines())
+    old = config_maps[name]
+    mended = replace(
+        facts, config_maps={**config_maps, name: ConfigMap(old.metadata, {**(old.data or {}), key: written[1]})}
+    )
+    assert [step.message for step in corefile_steps(mended) if step.status != "passed"] == []
+    assert ("127.0.0.1:5301 {" in written[1]) == ("5301" in written[1])
 
 
 def test_external_names_of_namespaces_that_are_not_forwarded() -> None:
@@ -450,7 +507,7 @@ def test_json() -> None:
     code = StepCode.ImageVersion
     assert as_json(step) == {
         "code": "ImageVersion", "title": "its image", "subject": "", "status": "failed", "message": "topodns:0.0.9",
-        "why": code.why, "cure": code.cure, "commands": ["kubectl set image"],
+        "why": code.why, "cure": code.cure, "difference": "", "commands": ["kubectl set image"],
     }  # fmt: skip
     assert as_json(replace(step, status="passed")) == {**as_json(step), "status": "passed", "cure": "", "commands": []}
 

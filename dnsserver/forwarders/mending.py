@@ -7,7 +7,7 @@ wrong is mended in the block that imports it, because other blocks may import it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from types import MappingProxyType
 
 from dnsserver.forwarders import corefile_check
@@ -17,11 +17,12 @@ from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.corefile_text import CorefileText, Span
 from dnsserver.forwarders.fallback_rules import fallbacks_of, is_fallback, is_local
 from dnsserver.forwarders.stub_blocks import ECS_RULE, FALLBACK, NODELOCAL_TTL, fallback_block
-from dnsserver.forwarders.stub_zones import Server, Stub, overlap, within, zones_named
+from dnsserver.forwarders.stub_zones import Server, Stub, overlap, server_of, within, zones_named
 from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text, is_address, parse_address
 from locator.model import Finding
 
+_LOOPBACK = ("127.", "[::1]", "::1")
 _NOT_FORWARDED = {CorefileCode.NoStubZone.name, CorefileCode.ZoneNotForwarded.name}
 Mend = Callable[[CorefileText, int], str | None]  # of what is at a line; None where it is not certain
 MAX_MENDS = 100  # far more than the faults of any Corefile; each takes a check
@@ -62,9 +63,29 @@ def _is_corefile(text: str | None) -> bool:
 
 def _mend(corefile: CorefileText, finding: Finding, stub: str) -> str | None:
     if finding.code in _NOT_FORWARDED:
-        return corefile.added(stub) if stub and not corefile.stubs else None
+        return _forward(corefile, stub) if stub and not corefile.stubs else None
     mend = _MENDS.get(finding.code)
     return None if mend is None else mend(corefile, finding.line or 1)
+
+
+def _forward(corefile: CorefileText, stub: str) -> str:
+    """Let the blocks for its zones that name clients forward to topodns, or add a block that does."""
+    blocks = [server_of(block) for block in parse(stub)]
+    zones = [key.zone for server in blocks for key in server.keys]
+    to = [word for server in blocks for forward in server.directives("forward") for word in forward.arguments[1:]]
+    old = list[Span]()
+    for server in corefile.servers:
+        forwards = server.directives("forward")
+        inside = all(any(within(key.zone, zone) for zone in zones) for key in server.keys)
+        named = any(rule.action for rule in rules_of(server))
+        at = corefile.place(server.block, forwards[0]) if inside and named and len(forwards) == 1 else None
+        words = [] if at is None else corefile.argument_words(at)[2:]
+        if others := list(takewhile(lambda word: not word.text.startswith(_LOOPBACK), words)):
+            old.append(Span(others[0].start, others[-1].end))
+    text = corefile.text
+    for span in sorted(old, reverse=True):  # the positions of what comes before stay right
+        text = text[: span.start] + " ".join(dict.fromkeys(to)) + text[span.end :]
+    return text if old else corefile.added(stub)
 
 
 # --- One mend for each finding ----------------------------------------------------------------------------------------

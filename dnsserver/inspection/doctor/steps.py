@@ -134,6 +134,7 @@ class Step(Struct, frozen=True):
 
     ``status`` is PASSED, FAILED, or UNKNOWN if it could not be looked at; ``message`` then says why. ``commands`` mend
     a step that failed, in this order; ``advice`` says more than the cure of its code, if it is not empty.
+    ``difference`` is what the commands change in a text, as ``diff -u`` shows it.
     """
 
     code: StepCode
@@ -142,6 +143,7 @@ class Step(Struct, frozen=True):
     subject: str = ""
     commands: tuple[str, ...] = ()
     advice: str = ""
+    difference: str = ""
 
 
 class Unread(Struct, frozen=True):
@@ -167,5 +169,6 @@ def as_json(step: Step) -> dict[str, object]:
         "message": step.message,
         "why": step.code.why,
         "cure": "" if mended else step.advice or step.code.cure,
+        "difference": "" if mended else step.difference,
         "commands": [] if mended else list(step.commands),
     }
