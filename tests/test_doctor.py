@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from dnsserver.cli.reading.installed import settings_in
 from dnsserver.cli.reading.replicas import MAX_PAGE, Replicas
 from dnsserver.forwarders import corefile_check
 from dnsserver.from_settings import authority_of, store_of
+from dnsserver.inspection.doctor.answers import compared
 from dnsserver.inspection.doctor.corefiles import corefile_steps
 from dnsserver.inspection.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.inspection.doctor.diagnosis import diagnose
@@ -41,6 +43,7 @@ from dnsserver.inspection.doctor.objects import (
 from dnsserver.inspection.doctor.providers import PROVIDERS
 from dnsserver.inspection.doctor.steps import Step, StepCode, Unread, as_json
 from dnsserver.metrics.reading import Samples
+from dnsserver.net.asking import ask, source_towards
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
 from locator.api.schema import AnnotatedMeta
@@ -486,6 +489,57 @@ def test_answers(reply: Reply, certain: bool, own: Sequence[bytes], status: str)
     assert step.status == status
     if status == "unknown":
         assert step.commands == ("kubectl -n topodns exec deploy/topodns -- topodns doctor",)
+
+
+IN_ZONES = {"a": "10.2.0.1", "b": "10.2.0.2"}
+ZONAL = View(
+    snapshot_of(
+        listed([
+            api_objects.node("a", {ZONE: "a"}, addresses=[IN_ZONES["a"]]),
+            api_objects.node("b", {ZONE: "b"}, addresses=[IN_ZONES["b"]]),
+            api_objects.node("nowhere", addresses=["10.2.0.3"]),
+            api_objects.service("web", keys=ZONE),
+            api_objects.endpoint_slice(
+                "web", 0, [api_objects.endpoint(f"10.1.0.{n}", nodeName=zone) for n, zone in enumerate("ab", 1)]
+            ),
+        ])
+    ), (), authority_of(Settings()),
+)  # fmt: skip
+# Where this place is; what comes back; whether it is right, as a client of which zone.
+COMPARED: list[tuple[str, str | None, Reply, bool, str, str]] = [
+    ("in a zone", "10.2.0.1", Reply(None, "NOERROR", frozenset(("10.1.0.1",))), True, "", "passed"),
+    ("in a zone, as another", "10.2.0.1", Reply(None, "NOERROR", frozenset(("10.1.0.2",))), False, "", "failed"),
+    ("on a node without a zone", "10.2.0.3", Reply(None, "NOERROR"), True, "", "passed"),
+    ("in no zone", "192.0.2.7", Reply(None, "NOERROR"), True, "", "passed"),
+    ("in no zone, behind a node", "192.0.2.7", Reply(None, "NOERROR", frozenset(("10.1.0.2",))), True, "b", "passed"),
+    ("in no zone, as nobody", "192.0.2.7", Reply(None, "REFUSED"), False, "", "unknown"),
+    ("without a route", None, Reply(error="fd00::1: no route leads there from here"), False, "", "unknown"),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "reply", "right", "zone", "status"), [row[1:] for row in COMPARED], ids=[row[0] for row in COMPARED]
+)
+def test_answers_are_compared(source: str | None, reply: Reply, right: bool, zone: str, status: str) -> None:
+    """With what this place should get; from a place in no zone, with what the clients of some zone get, too."""
+    reply = replace(reply, source=None if source is None else parse_address(source))
+    question = Question("web.shop.svc.cluster.local", "A", "", "")
+    asked = compared("kube-system/coredns-1", "UDP", question, reply, ZONAL, IN_ZONES)
+    assert (asked.right, asked.question.zone) == (right, zone)
+    nodes = [Node("a", {ZONE: "a"}, (parse_address(IN_ZONES["a"]),))]
+    facts = replace(FACTS, view=ZONAL, nodes=nodes, replica_answers=[asked], forwarder_answers=[asked])
+    (step,) = steps_of(facts, StepCode.ForwarderAnswers)
+    assert step.status == status
+    assert ("as one of whom this place asks" in step.message) == bool(zone)
+    assert len(steps_of(facts, StepCode.ReplicaAnswers)) == (1 if source is None else 2)  # and that for every zone
+
+
+def test_an_address_without_a_route() -> None:
+    """It is a reply with the reason, and no exception: such as an IPv6 pod's from an IPv4 machine."""
+    nobody = b"\xff" * 4  # a broadcast address, to which no socket connects
+    assert source_towards(nobody) is None
+    reply = trio.run(partial(ask, nobody, 53, QUESTION, tcp=False))
+    assert reply == Reply(error="255.255.255.255: no route leads there from here")
 
 
 # --- Tables -----------------------------------------------------------------------------------------------------------

@@ -221,7 +221,8 @@ async def _through_cache(
 ) -> Sequence[Asked] | Unread:
     """Return *answers* with those of the NodeLocal DNSCache of this node, if this is a node or a pod of the cluster."""
     cache, zones = node_cache(facts), forwarded_by_cache(facts) or forwarded
-    if cache is None or not zones or not view.snapshot.addresses.locate(source_towards(cache.address)).location.known:
+    source = None if cache is None else source_towards(cache.address)
+    if cache is None or source is None or not zones or not view.snapshot.addresses.locate(source).location.known:
         return answers
     more = await _ask_all(facts, view, [cache], zones, every_zone=False)
     if isinstance(more, Unread):
@@ -247,11 +248,12 @@ async def _ask_all(
 
     async def one(server: NameServer, question: Question, transport: str) -> None:
         reply = await ask(server.address, server.port, question, tcp=transport == TCP)
-        answers.append(compared(server.name, transport, question, reply, view))
+        answers.append(compared(server.name, transport, question, reply, view, clients))
 
     async with trio.open_nursery() as nursery:
         for server in servers:
-            trusted = every_zone and view.snapshot.addresses.source(source_towards(server.address)).forwarder
+            source = source_towards(server.address)
+            trusted = every_zone and source is not None and view.snapshot.addresses.source(source).forwarder
             questions = [replace(question, client=client, zone=zone) for zone, client in clients.items()]
             for each in questions if trusted and questions else [question]:
                 for transport in (UDP, TCP):

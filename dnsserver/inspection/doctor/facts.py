@@ -90,12 +90,12 @@ class Question(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """What came back. ``source`` is the address that asked; ``error`` is not empty if no reply came.
+    """What came back. ``source`` is the address that asked, None if no route leads to the server.
 
-    ``cut``: there is more.
+    ``error`` is not empty if no reply came. ``cut``: there is more.
     """
 
-    source: bytes = b""
+    source: bytes | None = None
     rcode: str = ""
     addresses: frozenset[str] = frozenset()
     cut: bool = False
