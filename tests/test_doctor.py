@@ -33,12 +33,17 @@ from dnsserver.inspection.doctor.facts import Asked, Facts, Installed, NameServe
 from dnsserver.inspection.doctor.installation import needed_rights
 from dnsserver.inspection.doctor.objects import (
     DEPLOYMENTS,
+    Condition,
     ConfigMap,
+    ContainerState,
+    ContainerStatus,
     Deployment,
     PlainService,
     PodMeta,
+    PodSpec,
     PodStatus,
     ReplicaPod,
+    Waiting,
 )
 from dnsserver.inspection.doctor.providers import PROVIDERS
 from dnsserver.inspection.doctor.steps import Step, StepCode, Unread, as_json
@@ -329,6 +334,107 @@ def test_only_the_wrong_flag_goes(args: list[str], error: str, wrong: int | None
     assert json.loads(shlex.split(step.commands[0])[-1]) == [
         {"op": "test", "path": path, "value": args[wrong]}, {"op": "remove", "path": path},
     ]  # fmt: skip
+
+
+PRIORITIES = (
+    'pods "t-1" is forbidden: insufficient quota to match these scopes: [{PriorityClass In [system-node-critical'
+    " system-cluster-critical]}]"
+)
+REFUSED = [
+    # id, the words of the condition, what the command begins with, and what is in it
+    ("OpenShift", 'pods "t-" is forbidden: unable to validate against any security context constraint: [provider'
+     ' "restricted-v2": .spec.securityContext.fsGroup: Invalid value: [65532]]', "patch deployment topodns",
+     '{"securityContext": {"runAsUser": null, "runAsGroup": null, "fsGroup": null}}'),
+    ("GKE", PRIORITIES, "apply", '"values": ["system-node-critical", "system-cluster-critical"]'),
+    ("a quota", 'pods "t-1" is forbidden: exceeded quota: team-a, requested: limits.memory=1Gi,'
+     " used: limits.memory=2Gi, limited: limits.memory=2Gi", "edit resourcequota team-a", ""),
+    ("a LimitRange", 'pods "t-1" is forbidden: maximum memory usage per Container is 512Mi, but limit is 1Gi',
+     "edit limitranges", ""),
+    ("a class", 'pods "t-1" is forbidden: no PriorityClass with name x was found', "patch deployment topodns",
+     "/spec/template/spec/priorityClassName"),
+    ("an account", 'pods "t-" is forbidden: error looking up service account topodns/t: serviceaccount "t" not found',
+     "create serviceaccount default", ""),
+    ("Pod Security", 'pods "t-1" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true',
+     "edit deployment topodns", ""),
+    ("a webhook", 'admission webhook "policies.example" denied the request: no', "edit deployment topodns", ""),
+    ("others", "Internal error", "describe replicasets -l app.kubernetes.io/component=dns", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "command", "part"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_what_refuses_its_pods(words: str, command: str, part: str) -> None:
+    """With its own words, and the command that mends it."""
+    deployment = deployed(args=["serve"])
+    deployment.spec.selector.match_labels["app.kubernetes.io/component"] = "dns"
+    deployment.status.conditions = [
+        Condition("Available", "False", "MinimumReplicasUnavailable", "no"),
+        Condition("ReplicaFailure", "True", "FailedCreate", words),
+    ]
+    facts = replace(FACTS, installed=replace(INSTALLED, deployment=deployment))
+    (step,) = steps_of(facts, StepCode.PodsCreated)
+    assert (step.status, step.message) == ("failed", f"FailedCreate: {words}")
+    (found,) = step.commands
+    expected = f"kubectl {command}" if command == "apply" else f"kubectl -n topodns {command}"
+    assert found.startswith(expected) and part in found
+    (step,) = steps_of(facts, StepCode.ReplicasReady)
+    assert step.message == "0 of 1 are ready, and there is no other pod"
+    deployment.status.conditions = []
+    assert [step.status for step in steps_of(facts, StepCode.PodsCreated)] == ["passed"]
+
+
+def replica_pod(name: str, phase: str, *, waiting: str = "", ready: bool = False, node: str = "") -> ReplicaPod:
+    containers = [ContainerStatus(ContainerState(Waiting(waiting)))] if waiting else []
+    conditions = [Condition("Ready", "True" if ready else "False")]
+    status = PodStatus(phase, conditions=conditions, container_statuses=containers)
+    return ReplicaPod(PodMeta(name, "dns"), PodSpec(node), status)
+
+
+def test_the_pods_that_are_not_ready_are_looked_at() -> None:
+    """By their names, in the namespace where they are, and those of the controller by its own labels."""
+    deployment, controller = deployed(args=["serve"]), deployed(args=["controller"])
+    deployment.spec.replicas = 4
+    controller.metadata.name = "topodns-controller"
+    controller.spec.selector.match_labels["app.kubernetes.io/component"] = "controller"
+    pods = [
+        replica_pod("good", "Running", ready=True),
+        replica_pod("new", "Pending"),
+        replica_pod("slow", "Running"),
+        replica_pod("broken", "Running", waiting="CrashLoopBackOff"),
+    ]
+    deployment.status.ready_replicas = 1
+    installed = replace(INSTALLED, namespace="dns", deployment=deployment, pods=pods, others=[controller])
+    step, other = steps_of(replace(FACTS, installed=installed), StepCode.ReplicasReady)
+    assert step.message == "1 of 4 are ready; new: Pending; slow: Running; broken: CrashLoopBackOff"
+    assert step.commands == (
+        "kubectl -n dns describe pod new",
+        "kubectl -n dns describe pod slow",
+        "kubectl -n dns logs slow --tail=20",
+        "kubectl -n dns describe pod broken",
+        "kubectl -n dns logs broken --tail=20 --previous",
+    )
+    assert (other.subject, other.message) == ("dns/topodns-controller", "0 of 1 are ready")
+    selector = "-l app.kubernetes.io/component=controller"
+    assert other.commands == (
+        f"kubectl -n dns describe pods {selector}",
+        f"kubectl -n dns logs {selector} --tail=20 --prefix",
+    )
+
+
+def test_nodes_that_are_not_ready() -> None:
+    """They are named with the pods of topodns and of the DNS there; without any, it is no fault."""
+    troubles = {"n1": "NodeStatusUnknown: Kubelet stopped posting node status.", "n2": "KubeletNotReady"}
+    forwarders = [NameServer("kube-system/coredns-1", bytes((10, 0, 0, 2)), 53, "n1")]
+    installed = replace(INSTALLED, pods=[replica_pod("topodns-1", "Running", node="n1")])
+    facts = replace(FACTS, installed=installed, forwarders=forwarders, troubles=troubles)
+    (step,) = steps_of(facts, StepCode.NodesReady)
+    assert (step.status, step.commands) == ("failed", ("kubectl describe node n1",))
+    assert step.message == (
+        "n1 (NodeStatusUnknown: Kubelet stopped posting node status.): topodns/topodns-1, kube-system/coredns-1; "
+        "not ready: n2, without a pod of topodns or of the cluster's DNS"
+    )
+    (step,) = steps_of(replace(facts, troubles={"n2": "KubeletNotReady"}), StepCode.NodesReady)
+    assert step.status == "passed" and step.message.startswith("not ready: n2, without")
+    assert [step.message for step in steps_of(FACTS, StepCode.NodesReady)] == ["all are"]
 
 
 def test_a_large_cluster_is_shown_in_part() -> None:

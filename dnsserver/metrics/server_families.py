@@ -59,8 +59,7 @@ UNLOCATED_CLIENTS = Family(
 PROBES = Family(
     "topodns_probes",
     COUNTER,
-    "Queries of topodns doctor, which say so by an EDNS option. They count as requests, responses and answers, but not"
-    " in the metrics about clients and forwarders.",
+    "Queries of topodns doctor, which say so by an EDNS option: requests as all others, but of no client.",
 )
 MALFORMED_PROXY_HEADERS = Family(
     "topodns_malformed_proxy_headers",

@@ -1,6 +1,6 @@
 """Asks a DNS server one question, as ``topodns doctor`` does to compare the answer with what it should be.
 
-Each query says that it is a probe, also through a forwarder: topodns does not count it among clients and forwarders.
+Each query says that it is a probe, also through a forwarder: topodns does not count who asks as a client.
 """
 
 from __future__ import annotations

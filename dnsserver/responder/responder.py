@@ -346,11 +346,10 @@ class Responder:
             return self._refuse(query, refusal, channel, errors=(NOT_READY,))
         place = self._clients.place_of(source, parsed.edns, header_client=header_client, remember=remember)
         edns, ignored = parsed.edns, b""
-        probe = edns is not None and edns.probe  # which counts as a query, but tells nothing of clients and forwarders
-        if probe:
-            self._counts.probes += 1
-        elif place is UNNAMED_CLIENT and question.meaning.shape != names.APEX:  # the apex is the same for all clients
+        if place is UNNAMED_CLIENT and question.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
+        probe = edns is not None and edns.probe  # a query, but of no client
+        self._counts.probes += probe
         subnet_address = edns.subnet.address if edns is not None and edns.subnet is not None else b""
         if edns is not None and edns.names_client and not self._clients.source(source).forwarder:
             ignored = edns.option or subnet_address
