@@ -5,6 +5,7 @@ Each query says that it is a probe, also through a forwarder: topodns does not c
 
 from __future__ import annotations
 
+import os
 import socket
 
 import dns.asyncbackend
@@ -40,7 +41,7 @@ async def ask(address: bytes, port: int, question: Question, *, tcp: bool) -> Re
     except trio.TooSlowError:
         return Reply(source, error=f"{where}: no reply within {REPLY_SECONDS:g} s")
     except OSError as error:
-        return Reply(source, error=f"{where}: {error.strerror or error}")
+        return Reply(source, error=f"{where}: {os.strerror(error.errno) if error.errno else error}")
     except (dns.exception.DNSException, EOFError) as error:
         return Reply(source, error=f"{where}: {error or type(error).__name__}")
     rtype = dns.rdatatype.from_text(question.qtype)

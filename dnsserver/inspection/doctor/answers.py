@@ -12,7 +12,7 @@ from dnsserver.inspection.doctor.installation import RESTART, deployment_name, r
 from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.message.records import type_number
 from dnsserver.names import SERVICES, labels_of
-from locator.ip import address_text, host_network, parse_client
+from locator.ip import address_text, parse_client
 from locator.model import ZONE, Node, Pod, listed
 from locator.printable import shell_words
 from locator.state.snapshot import CompiledService
@@ -134,8 +134,7 @@ def inside(flags: str, installed: Installed) -> str:
 def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -> Step:
     wrong = [asked for asked in answers if not asked.right]
     lost = [asked for asked in wrong if asked.reply.error]
-    routes = any(asked.reply.source is not None for asked in answers)
-    if lost and len(lost) == len(answers) and not (routes and _is_inside(facts)):
+    if lost and len(lost) == len(answers) and not _is_inside(facts, answers):
         return Step(
             code,
             UNKNOWN,
@@ -162,13 +161,13 @@ def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -
     return Step(code, PASSED, message, server)
 
 
-def _is_inside(facts: Facts) -> bool:
+def _is_inside(facts: Facts, answers: Sequence[Asked]) -> bool:
     """Whether ``doctor`` asks from an address of the cluster."""
     view = facts.view
     if isinstance(view, Unread):
         return False
-    places = (view.snapshot.addresses.locate_network(host_network(own)) for own in facts.own_addresses)
-    return any(place.location.known for place in places)
+    sources = {asked.reply.source for asked in answers}
+    return any(view.snapshot.addresses.locate(source).location.known for source in sources if source is not None)
 
 
 def _difference(asked: Asked) -> str:
