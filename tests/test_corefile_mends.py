@@ -14,7 +14,7 @@ import pytest
 from dnsserver.cli.errors import FAILED
 from dnsserver.forwarders import corefile_check
 from dnsserver.forwarders.mending import mended
-from dnsserver.forwarders.stub_blocks import stub_block
+from dnsserver.forwarders.stub_blocks import FAILING_OPEN, stub_block
 from dnsserver.settings.values import parse_upstream
 from tests import topodns_process
 from tests.commands_in_process import Run
@@ -44,6 +44,7 @@ WHOLE = (
     )
     + REST
 )
+OPTIONS = "".join(f"        {option}\n" for option in FAILING_OPEN)
 FALLBACK_LINE = "    forward . 10.96.0.53 127.0.0.1:5301 {"
 FALLBACK = "cluster.local:5301 {\n    bind 127.0.0.1\n    errors\n    kubernetes cluster.local\n}\n"
 CACHE = "(common) {\n    errors\n    # ours\n    cache 30 {\n        prefetch 5\n    }\n}\n"
@@ -139,7 +140,7 @@ DAMAGED = {
         "+        failover refused SERVFAIL  # enough",
     ),
     "no braces": damage(
-        FALLBACK_LINE + "\n        policy sequential\n        failover SERVFAIL REFUSED\n    }\n",
+        f"{FALLBACK_LINE}\n{OPTIONS}    }}\n",
         "    forward . 10.96.0.53   127.0.0.1:5301\t# with a fallback\n",
         "-    forward . 10.96.0.53   127.0.0.1:5301\t# with a fallback",
         "+    forward . 10.96.0.53   127.0.0.1:5301 {", "+        policy sequential",
@@ -164,14 +165,13 @@ DAMAGED = {
         "bind 127.0.0.1", "bind  10.0.0.7  # ours", "-    bind  10.0.0.7  # ours", "+    bind  127.0.0.1  # ours",
     ),
     "nothing leads to the fallback": damage(
-        FALLBACK_LINE, "    forward . 10.96.0.53 {\n        max_fails 1",
+        FALLBACK_LINE, "    forward . 10.96.0.53 {",
         "-    forward . 10.96.0.53 {", f"+{FALLBACK_LINE}",
     ),
     "the old mend": damage(
-        FALLBACK_LINE + "\n        policy sequential\n        failover SERVFAIL REFUSED\n    }\n",
+        f"{FALLBACK_LINE}\n{OPTIONS}    }}\n",
         "    forward . 10.96.0.53\n",
-        "-    forward . 10.96.0.53", f"+{FALLBACK_LINE}", "+        failover SERVFAIL REFUSED",
-        "+        policy sequential", "+    }",
+        "-    forward . 10.96.0.53", f"+{FALLBACK_LINE}", *(f"+{line}" for line in OPTIONS.splitlines()), "+    }",
     ),
     "failover alone": Damage(
         WHOLE.replace(FALLBACK, "").replace(" 127.0.0.1:5301", ""),

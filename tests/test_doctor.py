@@ -217,8 +217,7 @@ MENDS: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
      UNNAMED_CLIENT.replace(f"    forward . {TO}", f"    forward . {TO}").replace(
          "    errors  # all\n", f"    {ECS}\n    errors  # all\n") + KUBEADM),
     ("the old mend", config_map(COREDNS, ALONE + KUBEADM), "FallbackUnused", "Corefile",
-     WHOLE.replace("policy sequential\n        failover SERVFAIL REFUSED",
-                   "failover SERVFAIL REFUSED\n        policy sequential") + KUBEADM),
+     WHOLE.replace("REFUSED\n", "REFUSED\n        max_fails 1\n        health_check 100ms\n") + KUBEADM),
     ("only the block of the fallback", config_map(COREDNS, KUBEADM + WHOLE[WHOLE.index("cluster.local:5301"):]),
      "FallbackUnused", "Corefile", ""),
     ("another address", config_map(COREDNS, WHOLE.replace(TO, "10.96.0.9") + KUBEADM), "nothing forwards",

@@ -16,7 +16,7 @@ from dnsserver.forwarders.client_rules import rules_of
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.corefile_text import CorefileText, Span
 from dnsserver.forwarders.fallback_rules import fallbacks_of, is_fallback, is_local
-from dnsserver.forwarders.stub_blocks import ECS_RULE, FALLBACK, NODELOCAL_TTL, fallback_block
+from dnsserver.forwarders.stub_blocks import ECS_RULE, FAILING_OPEN, FALLBACK, NODELOCAL_TTL, fallback_block
 from dnsserver.forwarders.stub_zones import Server, Stub, overlap, server_of, within, zones_named
 from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text, is_address, parse_address
@@ -26,7 +26,7 @@ _LOOPBACK = ("127.", "[::1]", "::1")
 _NOT_FORWARDED = {CorefileCode.NoStubZone.name, CorefileCode.ZoneNotForwarded.name}
 Mend = Callable[[CorefileText, int], str | None]  # of what is at a line; None where it is not certain
 MAX_MENDS = 100  # far more than the faults of any Corefile; each takes a check
-_SEQUENTIAL, _FAILOVER = "policy sequential", "failover SERVFAIL REFUSED"
+_SEQUENTIAL, _FAILOVER, *_ = FAILING_OPEN
 
 
 def mended(
@@ -343,7 +343,10 @@ def _name_any_fallback(corefile: CorefileText, line: int) -> str | None:
 def _with_fallback(
     corefile: CorefileText, fallback: ListenAddress, zones: Iterable[str], line: int | None = None
 ) -> str | None:
-    """Return the text with a fallback in the first stub below one of *zones* that has none, and that has a *line*."""
+    """Return the text with a fallback in the first stub below one of *zones* that has none, and that has a *line*.
+
+    It gets the options of a fallback that it lacks, too.
+    """
     zones = list(zones)
     for stub in corefile.stubs:
         own = line is None or any(row.number == line for row in stub.forward.body)
@@ -353,7 +356,11 @@ def _with_fallback(
             if at is None:
                 return corefile.imported(stub.server.block, stub.forward.line)
             end = corefile.argument_words(at)[-1].end
-            return corefile.put(Span(end, end), f" {fallback}")
+            text = corefile.put(Span(end, end), f" {fallback}")
+            for option in reversed(FAILING_OPEN):  # each is put before those that are there
+                if not stub.forward.lines(option.split()[0]):
+                    text = CorefileText(text, corefile.to, ()).with_option(at, option)
+            return text
     return None
 
 
