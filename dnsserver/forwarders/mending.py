@@ -11,7 +11,7 @@ from itertools import pairwise, takewhile
 from types import MappingProxyType
 
 from dnsserver.forwarders import corefile_check
-from dnsserver.forwarders.caddyfile import Directive, Unparsable, parse
+from dnsserver.forwarders.caddyfile import Directive, Unparsable, Word, parse
 from dnsserver.forwarders.client_rules import rules_of
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.corefile_text import CorefileText, Span
@@ -250,15 +250,25 @@ def _force_tcp(corefile: CorefileText, stub: Stub, directive: Directive, at: int
 # --- The fallback -----------------------------------------------------------------------------------------------------
 
 
-def _ask_in_order(corefile: CorefileText, stub: Stub, directive: Directive, at: int) -> str | None:
-    policies = stub.forward.lines("policy")
-    if not policies:
-        return corefile.with_option(at, _SEQUENTIAL)
-    first = corefile.line_at(stub.server.block, policies[0].number, "policy")
+def _option(
+    corefile: CorefileText, stub: Stub, at: int, option: str, changed: Callable[[Sequence[Word]], str]
+) -> str | None:
+    """Insert an option into the braces of the ``forward``; if it has one of that name, return that one *changed*."""
+    name = option.split()[0]
+    lines = stub.forward.lines(name)
+    if not lines:
+        return corefile.with_option(at, option)
+    first = corefile.line_at(stub.server.block, lines[0].number, name)
     if first is None:
-        return corefile.imported(stub.server.block, policies[0].number)
-    words = corefile.argument_words(first)
-    return corefile.put(Span(words[0].start, words[-1].end), _SEQUENTIAL)
+        return corefile.imported(stub.server.block, lines[0].number)
+    return changed(corefile.argument_words(first))
+
+
+def _ask_in_order(corefile: CorefileText, stub: Stub, directive: Directive, at: int) -> str | None:
+    def sequential(words: Sequence[Word]) -> str:
+        return corefile.put(Span(words[0].start, words[-1].end), _SEQUENTIAL)
+
+    return _option(corefile, stub, at, _SEQUENTIAL, sequential)
 
 
 def _topodns_first(corefile: CorefileText, stub: Stub, directive: Directive, at: int) -> str | None:
@@ -271,16 +281,12 @@ def _topodns_first(corefile: CorefileText, stub: Stub, directive: Directive, at:
 
 
 def _fail_over(corefile: CorefileText, stub: Stub, directive: Directive, at: int) -> str | None:
-    lines = stub.forward.lines("failover")
-    if not lines:
-        return corefile.with_option(at, _FAILOVER)
-    first = corefile.line_at(stub.server.block, lines[0].number, "failover")
-    if first is None:
-        return corefile.imported(stub.server.block, lines[0].number)
-    words = corefile.argument_words(first)
-    has = {word.text.upper() for word in words}
-    missing = [rcode for rcode in _FAILOVER.split()[1:] if rcode not in has]
-    return corefile.put(Span(words[-1].end, words[-1].end), "".join(f" {rcode}" for rcode in missing))
+    def with_all(words: Sequence[Word]) -> str:
+        has, end = {word.text.upper() for word in words}, words[-1].end
+        missing = [rcode for rcode in _FAILOVER.split()[1:] if rcode not in has]
+        return corefile.put(Span(end, end), "".join(f" {rcode}" for rcode in missing))
+
+    return _option(corefile, stub, at, _FAILOVER, with_all)
 
 
 def _ask_another_port(corefile: CorefileText, stub: Stub, directive: Directive, at: int) -> str | None:
