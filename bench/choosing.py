@@ -196,7 +196,7 @@ CONSTRAINTS = {
     "16 keys": _keys(*SIXTEEN),
     "10 ServicePolicies": Constraint(
         {"labels": {"policies": "ten"}},
-        [ServicePolicy("bench", f"policy-{number}", "", _SELECTED, key, "preferred") for number, key in enumerate(TEN)],
+        [ServicePolicy("bench", f"policy-{number}", "", _SELECTED, key, "Preferred") for number, key in enumerate(TEN)],
     ),
     "hints for zones": Constraint(hinted=["zones"]),
     "hints for nodes and zones": Constraint(hinted=["nodes", "zones"]),

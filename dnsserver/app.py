@@ -35,7 +35,7 @@ from dnsserver.metrics.exposition import Metrics
 from dnsserver.net import tcp, udp
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.listening import CannotListen, default_listen, in_pod
-from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
+from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit, log_alone
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR, ListenAddress
@@ -311,14 +311,14 @@ def answering(responder: Responder, source: Source, stale_after: float) -> Subsc
 
 
 def ready_line() -> Subscriber:
-    """Return a subscriber that prints the line ``ready`` at the first snapshot, for programs that wait for it."""
-    printed = False
+    """Return a subscriber that logs the line ``ready`` at the first snapshot, for programs that wait for it."""
+    logged = False
 
     def subscriber(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
-        nonlocal printed
-        if not printed:
-            print("ready", file=sys.stderr, flush=True)
-        printed = True
+        nonlocal logged
+        if not logged:
+            log_alone("ready")
+        logged = True
 
     return subscriber
 
@@ -369,6 +369,7 @@ def warn_about_forwarders(counts: Counts, now: float) -> None:
             "Corefile; for forwarders other than CoreDNS, 'topodns corefile' prints the configuration",
             forwarder,
             ECS_RULE,
+            extra={"fields": {"source": forwarder}},
         )
     for source in counts.ignored_clients.due(now):
         log.warning(
@@ -377,6 +378,7 @@ def warn_about_forwarders(counts: Counts, now: float) -> None:
             source,
             source,
             128 if ":" in source else 32,
+            extra={"fields": {"source": source}},
         )
 
 
@@ -389,6 +391,7 @@ def warn_about_lookups(counts: Counts, now: float) -> None:
                 "the share of a namespace; other namespaces are answered. Mend or delete those of its Services whose "
                 "externalName is never answered, or only slowly",
                 namespace,
+                extra={"fields": {"namespace": namespace}},
             )
 
 

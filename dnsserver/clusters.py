@@ -44,7 +44,8 @@ class Clusters:
     @property
     def namespace(self) -> str:
         """The namespace in which names without one are looked up."""
-        return self._settings.namespace[0] if len(self._settings.namespace) == 1 else "default"
+        served = self._settings.serve_namespace
+        return served[0] if len(served) == 1 else "default"
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call *subscriber* at each publication of all clusters together, after all earlier subscribers."""

@@ -17,8 +17,10 @@ from dnsserver.net.bounds import HeldOctets
 from dnsserver.settings.fields import Settings
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.leader_elector import LeaderElector
+from locator.cluster.leading.policy_controller import PolicyController
 from locator.model import Health
 from locator.podlocators.objects import CONTROLLER_RESOURCES
+from locator.policies.objects import POLICY_RESOURCES
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
@@ -30,7 +32,7 @@ LEASE = "topodns-controller"
 
 
 def run(settings: Settings) -> None:
-    """Keep PodLocators and ServiceHealths true until SIGTERM or SIGINT. Raises CannotListen, BadCluster, BadDump."""
+    """Keep what the controller writes true until SIGTERM or SIGINT. Raises CannotListen, BadCluster, BadDump."""
     try:
         trio.run(_run, settings)
     except BaseExceptionGroup as group:
@@ -39,9 +41,10 @@ def run(settings: Settings) -> None:
 
 async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
-    kinds = "PodLocators and ServiceHealths" if settings.health else "PodLocators"
+    kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
     elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
     locators = Controller(client, elector, labels=settings.labels, writes_per_second=settings.writes_per_second)
+    policies = PolicyController(client, elector, writes_per_second=settings.writes_per_second)
     watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in locators.reflectors.items()}
     prober = _prober(settings, client, elector) if settings.health else None
     if settings.cluster and prober is None:
@@ -49,20 +52,25 @@ async def _run(settings: Settings) -> None:
     if prober is not None:
         watches |= {kind.__name__: reflector for kind, reflector in prober.reflectors.items()}
 
+    # Of a kind that two watch, the metrics show the watch that readiness waits for.
+    all_watches = {POLICY_RESOURCES[kind].name: reflector for kind, reflector in policies.reflectors.items()} | watches
+
     def state() -> ControllerState:
-        writer, objects, probes = locators.writer, locators.object_counts, None
+        writer, objects, probes = locators.writer, policies.object_counts | locators.object_counts, None
         if prober is not None:
             objects |= prober.object_counts
             probes = HealthState(prober.writer.writes, prober.probes, prober.addresses)
         leading = {elector.lease: writer.leading}
-        return ControllerState(writer.writes, leading, writer.waiting, objects, watches, probes)
+        return ControllerState(
+            writer.writes, policies.writer.writes, leading, writer.waiting, objects, all_watches, probes
+        )
 
     def health() -> Mapping[str, Health]:
         clusters = {} if prober is None else prober.clusters
         others = {f"cluster {name}": health for name, health in clusters.items()}
-        return {kind: reflector.health() for kind, reflector in watches.items()} | others
+        return policies.health() | {kind: reflector.health() for kind, reflector in watches.items()} | others
 
-    works = [locators.run] if prober is None else [locators.run, prober.run]
+    works = [locators.run, policies.run, *([] if prober is None else [prober.run])]
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             metrics = ControllerMetrics(state)

@@ -91,7 +91,7 @@ def _subnets_of(settings: Settings) -> dict[Network, dict[str, str]]:
 
 
 def _scope_of(settings: Settings) -> Scope:
-    return Scope(frozenset(settings.namespace), settings.namespace_selector, settings.service_selector)
+    return Scope(frozenset(settings.serve_namespace), settings.namespace_selector, settings.service_selector)
 
 
 def authority_of(settings: Settings) -> Authority:

@@ -47,4 +47,4 @@ follow() {
 lines=$(mktemp -u)
 mkfifo "$lines"
 { rm "$lines" && follow; } <"$lines" &
-exec "$topodns" serve --snapshot "$snapshot" --trusted-forwarder 127.0.0.0/8 --trusted-forwarder ::1/128 2>"$lines"
+exec "$topodns" serve --log-format text --snapshot "$snapshot" --trusted-forwarder 127.0.0.0/8 --trusted-forwarder ::1/128 2>"$lines"

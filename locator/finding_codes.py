@@ -81,7 +81,7 @@ class ClusterCode(FindingCode):
         " Services that it selects without a constraint. A policy with an empty or unreadable selector selects no"
         " Service.",
         "Give the policy a `spec.serviceSelector` that is not empty, a label key as `spec.topology.key`, and one of"
-        " `required`, `preferred` and `ignored` as `spec.topology.mode`. All policies of one Service may name 16 keys"
+        " `Required`, `Preferred` and `Ignored` as `spec.topology.mode`. All policies of one Service may name 16 keys"
         " together, and a headless Service that they select must not have `externalTrafficPolicy: Local`.",
         "kubectl -n NAMESPACE edit servicepolicy NAME",
     )
@@ -106,8 +106,8 @@ class ClusterCode(FindingCode):
     PolicyWithoutMode = (
         WARNING,
         "A ServicePolicy has no `spec.topology.mode`, so it does nothing. Probably the mode was forgotten.",
-        "Write `required`, `preferred`, or `ignored` if the policy should do nothing:",
-        'kubectl -n NAMESPACE patch servicepolicy NAME --type merge -p \'{"spec":{"topology":{"mode":"preferred"}}}\'',
+        "Write `Required`, `Preferred`, or `Ignored` if the policy should do nothing:",
+        'kubectl -n NAMESPACE patch servicepolicy NAME --type merge -p \'{"spec":{"topology":{"mode":"Preferred"}}}\'',
     )
     PolicySelectsNothing = (
         WARNING,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from locator.endpoints import Endpoint as Endpoint
 from locator.endpoints import Endpoints
@@ -224,7 +224,8 @@ class Service(Namespaced, frozen=True, gc=False):
 class ServicePolicy(Namespaced, frozen=True):
     """A constraint on all Services of a namespace whose labels ``selector`` matches.
 
-    ``topology_key`` and ``mode`` may be invalid: they hold what the user wrote. ``created`` is RFC 3339 text.
+    ``topology_key`` and ``mode`` may be invalid: they hold what the user wrote, but a mode by its alias is the mode
+    itself. ``created`` is RFC 3339 text.
     """
 
     created: str
@@ -399,6 +400,11 @@ class Finding(Struct, frozen=True, gc=False):
     def in_cluster(self, cluster: str) -> Finding:
         """Return the same finding about an object in another cluster; empty for the own one."""
         return replace(self, cluster=cluster)
+
+    def fields(self) -> dict[str, str | int]:
+        """Return what it is about, by name: all that is not empty, but the texts and the severity."""
+        texts = ("severity", "message", "expected")
+        return {name: value for name, value in asdict(self).items() if name not in texts and value not in ("", None)}
 
     def __str__(self) -> str:
         line = "" if self.line is None else f"line {self.line}"

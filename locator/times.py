@@ -1,10 +1,15 @@
-"""Times as Kubernetes writes them."""
+"""Times in RFC 3339, as Kubernetes and logs have them."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from locator.printable import quoted
+
+
+def time_text(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from dnsserver.settings.fields import FLAGS
-from dnsserver.settings.flags import Flag
+from dnsserver.settings.flags import SERVING, Flag
 from dnsserver.settings.reading import option
 from dnsserver.settings.values import CLIENT_SOURCES
 from tests.this_machine import ROOT
@@ -45,11 +45,15 @@ SWITCHED_OFF = ", or off"  # YAML reads a bare off as false, which the chart tur
 
 def settings_schema(command: str) -> Mapping[str, Any]:
     """Return the schema of the settings of a command."""
-    properties = {
-        option(name).removeprefix("--"): {"description": f"{flag.help}.", **_schema_of(flag)}
+    flags = {
+        option(name).removeprefix("--"): flag
         for name, flag in FLAGS.items()
         if command in flag.commands and name not in SET_BY and not (command == "controller" and name in OF_SERVER)
     }
+    properties = {name: {"description": f"{flag.help}.", **_schema_of(flag)} for name, flag in flags.items()}
+    for name, flag in flags.items():
+        if flag.old_name and command in SERVING:
+            properties[flag.old_name] = {**properties[name], "description": f"Old name of {name}.", "deprecated": True}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 

@@ -21,6 +21,7 @@ from msgspec import Struct
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
+from locator.cluster.leading.policy_controller import PolicyController
 from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
 from locator.control.lease import LeaderElection
@@ -160,8 +161,9 @@ async def control(arguments: Sequence[str]) -> None:
         cluster = NotingCluster(kubeconfig, notes)
         elector = LeaderElector(cluster, election, writes="PodLocators")
         controller = Controller(cluster, elector, labels=globs, writes_per_second=WRITES_PER_SECOND)
+        policies = PolicyController(cluster, elector, writes_per_second=WRITES_PER_SECOND)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(elector.lead, controller.run)
+            nursery.start_soon(elector.lead, controller.run, policies.run)
             async for _ in signals:
                 nursery.cancel_scope.cancel()
 

@@ -13,7 +13,7 @@ from tests.this_machine import ROOT
 NAMES = ("servicepolicies.yaml", "podlocators.yaml", "servicehealths.yaml")
 PURPOSES = {
     "ServicePolicy": "You write it: it says how near the endpoints of some Services must be. "
-    "[Constraints](constraints.md) has examples.",
+    "[Constraints](constraints.md#1-servicepolicies) has examples, and says what its status means.",
     "PodLocator": "`topodns controller` writes one for each Pod, and `topodns serve` reads it. "
     "[Large clusters](scale.md) says when that pays.",
     "ServiceHealth": "`topodns controller --health` writes it, and `topodns serve` of every cluster reads it. "
@@ -24,10 +24,10 @@ HEAD = """\
 # Custom resources
 
 topodns works without any of these. Each comes with the part that needs it: see [the manifests](../manifests/README.md).
-`kubectl explain servicepolicy.spec` prints the same.
+`kubectl explain servicepolicy.spec` prints the same, and `kubectl get topodns -A` shows all of them.
 
-| kind | resource | scope | versions |
-| --- | --- | --- | --- |
+| kind | resource | short name | scope | versions |
+| --- | --- | --- | --- | --- |
 """
 FOOT = """
 <!-- Printed by "make docs" from the schemas of the CRDs in manifests/. -->
@@ -50,7 +50,9 @@ def _row(crd: Mapping[str, Any]) -> str:
     spec = crd["spec"]
     kind = spec["names"]["kind"]
     versions = ", ".join(f"`{spec['group']}/{version['name']}`" for version in spec["versions"])
-    return f"| [{kind}](#{kind.lower()}) | `{crd['metadata']['name']}` | {spec['scope'].lower()} | {versions} |\n"
+    short = ", ".join(f"`{alias}`" for alias in spec["names"]["shortNames"])
+    name = crd["metadata"]["name"]
+    return f"| [{kind}](#{kind.lower()}) | `{name}` | {short} | {spec['scope'].lower()} | {versions} |\n"
 
 
 def _kind(crd: Mapping[str, Any]) -> str:

@@ -57,12 +57,12 @@ def _command(name: str) -> str:
 
 
 def _own(parser: Parser) -> Iterator[tuple[str, argparse.Action]]:
-    """Yield the arguments of a command and its flags that are no settings, each as it is written."""
+    """Yield the arguments of a command and its flags that are no settings, or are written otherwise, too."""
     settings = {option(name) for name in FLAGS}
     for action in parser.actions():
-        if settings.isdisjoint(action.option_strings) and "--help" not in action.option_strings:
+        names = action.option_strings or [""]
+        if not settings.issuperset(names) and "--help" not in names:
             value = action.metavar or ("|".join(action.choices) if action.choices else "")
-            names = action.option_strings or [""]
             yield (
                 ", ".join(f"`{' '.join(filter(None, (name, str(value))))}`".replace("|", r"\|") for name in names),
                 action,

@@ -28,7 +28,7 @@ class Probing(Process):
         self.http = self.wait_for(r"^listening http (\S+)$")[1]
 
     def until_leading(self) -> Probing:
-        self.wait_for("became leader: this replica writes PodLocators and ServiceHealths", within=3 * PATIENCE)
+        self.wait_for("became leader: this replica writes PodLocators, ServiceHealths and the", within=3 * PATIENCE)
         return self
 
     def metrics(self) -> dict[str, float]:

@@ -83,8 +83,8 @@ def policy(rng: random.Random, name: str, *, invalid: bool) -> Item:
     if invalid and chance(rng, 20):
         selector = rng.choice(({}, {"matchExpressions": [{"key": "app", "operator": "Equals"}]}))
     key = rng.choice((*KEYS, *OLD.values())) if not invalid or chance(rng, 85) else rng.choice(("*", "a b", ""))
-    mode = rng.choice(("required", *["preferred"] * 5, "ignored", None))
-    topology = {"key": key, "mode": mode if not invalid or chance(rng, 90) else "Required"}
+    mode = rng.choice(("required", "Required", *["preferred", "Preferred"] * 5, "ignored", "Ignored", None, None))
+    topology = {"key": key, "mode": mode if not invalid or chance(rng, 90) else "REQUIRED"}
     if mode is None:
         del topology["mode"]
     where = "shop" if chance(rng, 90) else "kube-system"

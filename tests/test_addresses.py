@@ -162,7 +162,7 @@ TRUST = [
      {"forwarder-service": ["dns/cluster-dns"]}, False),
     ("off", kube_dns(), {"forwarder-service": "off"}, False),
     ("off-but-configured", kube_dns(), {"forwarder-service": False, "trusted-forwarder": ["10.0.0.0/24"]}, True),
-    ("served-elsewhere-only", kube_dns(name="coredns", labels=LABELLED), {"namespace": ["shop"]}, True),
+    ("served-elsewhere-only", kube_dns(name="coredns", labels=LABELLED), {"serve-namespace": ["shop"]}, True),
 ]  # fmt: skip
 
 

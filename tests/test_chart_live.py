@@ -59,7 +59,7 @@ def test_the_api_server_takes_what_the_chart_makes(monitored: ControlPlane, case
 
 def near(where: str) -> Item:
     """Return a ServicePolicy."""
-    topology = {"key": "rack", "mode": "preferred"}
+    topology = {"key": "rack", "mode": "Preferred"}
     spec = {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": topology}
     return item("ServicePolicy", "kept", where, spec=spec)
 

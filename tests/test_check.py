@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dnsserver.from_settings import store_of
-from locator.api.deltas import Put
+from locator.api.deltas import Drop, Put
 from locator.finding_codes import ClusterCode
 from locator.ip import network_text
 from locator.model import ERROR, INFO, WARNING, Finding, object_key
@@ -118,7 +118,7 @@ INVALID = [
     Row("unreadable", [*HEALTHY, *web(), node("c1", {ZONE: "a"}, addresses=["10.0.0.300"])],
         [("UnreadableObject", ERROR, "Node c1", "status.addresses[0].address", "10.0.0.300")]),
     Row("policy-without-mode", [*HEALTHY, *web(), policy(ZONE, None)],
-        [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "required, preferred, ignored")]),
+        [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "Required, Preferred, Ignored")]),
     Row("policy-written-ignored", [*HEALTHY, *web(), policy(ZONE, "ignored")]),
     Row("policy-for-nothing", [*HEALTHY, *web(), policy(ZONE, app="none")],
         [("PolicySelectsNothing", WARNING, NEAR, "spec.serviceSelector", "no Service")]),
@@ -598,11 +598,11 @@ OF_THE_LAB = ["KeyOnNoNode", "PolicySelectsNothing", "SingleEndpoint", "SliceWit
     ("flags", "codes"),
     [
         ({}, [*OF_THE_LAB, "NodeWithoutZone"]),
-        ({"namespace": "lab"}, [*OF_THE_LAB, "NodeWithoutZone"]),
+        ({"serve-namespace": "lab"}, [*OF_THE_LAB, "NodeWithoutZone"]),
         ({"namespace-selector": "team=x"}, [*OF_THE_LAB, "NodeWithoutZone"]),
-        ({"namespace": "shop"}, ["NodeWithoutZone"]),
+        ({"serve-namespace": "shop"}, ["NodeWithoutZone"]),
         ({"namespace-selector": "team=y"}, ["NodeWithoutZone"]),
-        ({"namespace": "shop", "forwarder-service": "dns/none"}, ["NoTrustedForwarder", "NodeWithoutZone"]),
+        ({"serve-namespace": "shop", "forwarder-service": "dns/none"}, ["NoTrustedForwarder", "NodeWithoutZone"]),
         ({"service-selector": "app"}, sorted({*OF_THE_LAB, "NodeWithoutZone"} - {"KeyOnNoNode", "SingleEndpoint"})),
     ],
     ids=lambda value: " ".join(f"{key}={text}" for key, text in value.items()) if isinstance(value, dict) else "",
@@ -632,6 +632,10 @@ LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str,
      [], ["UnknownAnnotation"], {}),
     ("service-becomes-headless", [*HEALTHY, *virtual(), policy(ZONE)], web()[:1],
      ["ConstraintWithoutEffect"], [], {}),
+    ("service-is-exported", [*HEALTHY, *virtual(), policy(TYPO)], [item("ServiceExport", "web", "shop")],
+     ["ConstraintWithoutEffect"], ["KeyOnNoNode"], {"federation": ["fed.example.com"]}),
+    ("service-is-imported", [*HEALTHY, *virtual(), policy(TYPO)], [service_import("web")],
+     ["ConstraintWithoutEffect"], ["KeyOnNoNode", "ServiceImportWithoutSlices"], MULTICLUSTER),
     ("cluster-leaves-an-import", [*HEALTHY, *IMPORTED], [service_import("web", clusters=["west"])],
      [], ["ImportWithoutCluster"], MULTICLUSTER),
     ("slice-of-a-cluster-that-left", [*HEALTHY, service_import("web", clusters=["east"]), IMPORTED[1]],
@@ -650,10 +654,11 @@ def test_findings_follow_a_live_cluster(
     take_in(store, dump_of(cluster).objects)
     assert [finding.code for finding in store.publish(NOW).findings] == before
     (changed,) = dump_of(change).objects
-    (known,) = (each for each in dump_of(cluster).objects if (type(each), each.key) == (type(changed), changed.key))
-    for state, codes in ((changed, after), (known, before)):
-        assert store.apply(Put(state))
-        assert [finding.code for finding in store.publish(NOW).findings] == codes
+    kind, key = type(changed), changed.key
+    known = [Put(each) for each in dump_of(cluster).objects if (type(each), each.key) == (kind, key)]
+    for delta, codes in ((Put(changed), after), (known[0] if known else Drop(kind, key), before)):
+        assert store.apply(delta)
+        assert sorted(finding.code for finding in store.publish(NOW).findings) == codes
 
 
 WRONG = [

@@ -9,7 +9,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,10 @@ import pytest
 import yaml
 
 from dnsserver import __version__
+from dnsserver.cli.dispatch import parser_of
+from dnsserver.cli.settings_flags import given_flags
 from dnsserver.settings.fields import FLAGS
+from dnsserver.settings.reading import read_settings
 from tests.api_objects import HOSTNAME, SLICE_CONTROLLER, ZONE, endpoint, endpoint_slice, namespace, node, pod, service
 from tests.commands_in_process import Run
 from tests.in_memory import settings_of
@@ -109,9 +112,9 @@ BAD_SETTINGS = [
     ("client-option", "fe00", "65001 to 65534"),
     ("client-option", "-65024", "65001 to 65534"),
     ("client-option", "on", "65001 to 65534"),
-    ("namespace", "shop/web", "namespace"),
-    ("namespace", "shop.svc", "namespace"),
-    ("namespace", "Shop", "namespace"),
+    ("serve-namespace", "shop/web", "namespace"),
+    ("serve-namespace", "shop.svc", "namespace"),
+    ("serve-namespace", "Shop", "namespace"),
     ("namespace-selector", "team in a", "label selector"),
     ("service-selector", "-team", "label key.*label selector"),
     ("pods", "all", "disabled, insecure or verified"),
@@ -367,6 +370,39 @@ def test_unknown_variable_is_a_warning(topodns: Run, cluster: str) -> None:
 def test_service_links_are_passed_over(topodns: Run, cluster: str, variable: str) -> None:
     """topodns ignores the variables that Kubernetes sets for a Service called topodns."""
     assert topodns("check", "--snapshot", cluster, **{f"TOPODNS_{variable}": "tcp://10.96.0.9:53"}).err == ""
+
+
+# Where a setting is given by its old name: flags, environment, file; what counts, and the warnings.
+OLD_NAME = {
+    "flag": (("--namespace=a", "--namespace", "b"), {}, None, ("a", "b"), ["--namespace: an old name, expected "
+             "--serve-namespace; a later version does not know it"]),
+    "variable": ((), {"TOPODNS_NAMESPACE": "a b"}, None, ("a", "b"), ["TOPODNS_NAMESPACE: an old name, expected "
+                 "TOPODNS_SERVE_NAMESPACE; a later version does not know it"]),
+    "file": ((), {}, {"namespace": ["a", "b"]}, ("a", "b"), ["FILE: namespace: an old name, expected "
+             "serve-namespace; a later version does not know it"]),
+    "both": ((), {"TOPODNS_NAMESPACE": "a", "TOPODNS_SERVE_NAMESPACE": "b"}, {"serve-namespace": "c"}, ("b",), [
+             "TOPODNS_NAMESPACE: an old name, expected TOPODNS_SERVE_NAMESPACE; a later version does not know it"]),
+    "flag-beats-variable": (("--serve-namespace=b",), {"TOPODNS_NAMESPACE": "a"}, None, ("b",), [
+             "TOPODNS_NAMESPACE: an old name, expected TOPODNS_SERVE_NAMESPACE; a later version does not know it"]),
+    "new": (("--serve-namespace=b",), {"TOPODNS_SERVE_NAMESPACE": "a"}, {"serve-namespace": "c"}, ("b",), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "variables", "content", "served", "warnings"), OLD_NAME.values(), ids=OLD_NAME)
+def test_old_name_of_a_setting(
+    words: Sequence[str], variables: dict[str, str], content: object, served: tuple[str, ...], warnings: list[str]
+) -> None:
+    """``serve`` takes it for a release, and says what to write; the new one counts if both are there."""
+    arguments, unknown = parser_of("serve").parse(words)
+    file = None if content is None else ("FILE", content)
+    read = read_settings(flags=given_flags(arguments), environment=variables, file=file)
+    assert (unknown, read[0].serve_namespace, read[1]) == ([], served, warnings)
+
+
+def test_a_wrong_value_by_its_old_name(topodns: Run, cluster: str) -> None:
+    """The message names what the user wrote."""
+    ran = topodns("serve", "--snapshot", cluster, "--namespace", "A")
+    assert (ran.status, ran.err) == (WRONG, "topodns: --namespace: 'A', expected the name of a namespace\n")
 
 
 def test_flag_beats_environment_beats_file(topodns: Run, cluster: str, tmp_path: Path) -> None:
@@ -763,10 +799,18 @@ def test_what_fails_by_environment_or_file(topodns: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "flags", [("-n", "lab"), ("-nlab",), ("--namespace", "lab"), ("-n", "none", "--namespace=lab")], ids=" ".join
+    "flags",
+    [
+        ("-n", "lab"),
+        ("-nlab",),
+        ("--namespace", "lab"),
+        ("--serve-namespace", "lab"),
+        ("-n", "none", "--namespace=lab"),
+    ],
+    ids=" ".join,
 )
 def test_check_of_a_namespace(topodns: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """``-n`` is short for ``--namespace``; findings about other namespaces are left out."""
+    """As kubectl, ``check`` then looks at it alone: findings about other namespaces are left out."""
     wrong = changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"}, metadata__name="s2")
     (path,) = _files(tmp_path, yaml.safe_dump_all([*CLUSTER, wrong, changed(wrong, metadata__namespace="lab")]))
     found = topodns("check", "--snapshot", path, "-o", "json", *flags)

@@ -1,4 +1,7 @@
-"""The controller on a real control plane: it keeps PodLocators up to date, and only one replica writes."""
+"""The controller on a real control plane: it keeps PodLocators and the status of ServicePolicies up to date.
+
+Only one replica writes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ import trio
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
-from locator.cluster.leading.leader_writer import CONFLICT, DONE
+from locator.cluster.leading.leader_writer import CONFLICT, DONE, REFUSED
+from locator.cluster.leading.policy_controller import PolicyController
+from locator.cluster.responses import Refused
 from locator.control.lease import LeaderElection
 from tests import api_objects
 from tests.api_objects import HOSTNAME, ZONE, namespace, node
@@ -25,7 +30,9 @@ from tests.proxy import Proxy
 from tests.this_machine import ROOT
 
 SPACE = "controller"
-CRD = ROOT / "manifests" / "chart" / "files" / "podlocators" / "podlocators.yaml"
+CRD, POLICY_CRD = (
+    ROOT / "manifests" / "chart" / "files" / kind / f"{kind}.yaml" for kind in ("podlocators", "servicepolicies")
+)
 NODES = [node(f"ctl-{zone}", {ZONE: zone, HOSTNAME: f"ctl-{zone}", "rack": "7"}) for zone in "ab"]
 
 Control = Callable[..., Controlling]
@@ -346,3 +353,134 @@ def test_the_cluster_cleans_up_without_us(plane: ControlPlane, control: Control)
     one.daemon.end()
     plane.api.delete(pod("left-behind"))
     until_told(plane, "left-behind", None)
+
+
+# The status of ServicePolicies
+
+
+@pytest.fixture
+def policies(plane: ControlPlane) -> Iterator[None]:
+    """Install the CRD of ServicePolicies, and a headless Service for them."""
+    plane.kubectl("apply", "--server-side", "--validate=strict", "-f", str(POLICY_CRD))
+    plane.kubectl("wait", "--for=condition=Established", "-f", str(POLICY_CRD))
+    plane.api.create(WEB)
+    yield
+    plane.api.delete(WEB)
+    plane.kubectl("delete", "-f", str(POLICY_CRD))  # and all policies
+
+
+WEB = api_objects.service("web", where=SPACE, labels={"app": "web"})
+
+
+def policy(name: str, key: str = ZONE, mode: str = "Required", **labels: str) -> Item:
+    spec = {"serviceSelector": {"matchLabels": labels or {"app": "web"}}, "topology": {"key": key, "mode": mode}}
+    return api_objects.item("ServicePolicy", name, SPACE, spec=spec)
+
+
+def found(plane: ControlPlane, name: str) -> Item:
+    item: Item = plane.api.request("GET", plane.api.path("ServicePolicy", SPACE, name))
+    return item
+
+
+def reasons(plane: ControlPlane, name: str) -> dict[str, str]:
+    """Return the reason of each condition of a policy."""
+    conditions = found(plane, name).get("status", {}).get("conditions", ())
+    return {one["type"]: f"{one['status']} {one['reason']}" for one in conditions}
+
+
+def until_heard(plane: ControlPlane, name: str) -> None:
+    heard = {"Accepted": "True Accepted", "Effective": "True Heard"}
+    until_true(lambda: reasons(plane, name) == heard, f"{name} is heard")
+
+
+def test_the_status_of_policies(plane: ControlPlane, control: Control, policies: None) -> None:
+    """The leader writes it once, follows what it depends on, and leaves it alone through all else and a restart."""
+    named = {
+        "near": (policy("near"), "True Accepted", "True Heard"),
+        "lower": (policy("lower", mode="preferred"), "True Accepted", "True Heard"),
+        "off": (policy("off", mode="Ignored"), "True Accepted", "False Ignored"),
+        "nothing": (policy("nothing", app="db"), "True Accepted", "False SelectsNothing"),
+        "typo": (policy("typo", f"{ZONE}s", "Preferred"), "True Accepted", "False KeyOnNoNode"),
+        "invalid": (policy("invalid", **{"no key": "x"}), "False InvalidServicePolicy", "False NotAccepted"),
+    }
+    one = control("one")
+    one.until_leading()
+    plane.api.create(*(item for item, *_ in named.values()))
+    for name, (_, accepted, effective) in named.items():
+        expected = {"Accepted": accepted, "Effective": effective}
+        until_true(lambda name=name, expected=expected: reasons(plane, name) == expected, f"{name}: {expected}")
+    plane.kubectl("-n", SPACE, "wait", "--for=condition=Effective", "--timeout=10s", "servicepolicy/near")
+    head, row = plane.kubectl("-n", SPACE, "get", "servicepolicies", "typo").splitlines()
+    assert head.split() == ["NAME", "KEY", "MODE", "SERVICES", "ACCEPTED", "EFFECTIVE", "AGE"]
+    assert row.split()[:-1] == ["typo", f"{ZONE}s", "Preferred", "1", "True", "False"]
+    versions = {name: found(plane, name)["metadata"]["resourceVersion"] for name in named}
+
+    plane.api.create(pod("unrelated"), api_objects.service("db", where=SPACE, labels={"app": "unrelated"}))
+    plane.api.patch(NODES[0], {"metadata": {"labels": {"unrelated": "x"}}})
+    plane.api.patch(WEB, {"metadata": {"annotations": {"unrelated": "x"}}})
+    plane.api.create(policy("second", app="db"))
+    until_true(lambda: reasons(plane, "second"), "what came last is written")
+    one.daemon.end()
+    two = control("two")
+    two.until_leading()
+    plane.api.create(policy("third"))
+    until_heard(plane, "third")  # by then, it has looked at all others
+    assert {name: found(plane, name)["metadata"]["resourceVersion"] for name in named} == versions
+
+    plane.api.patch(named["near"][0], {"spec": {"topology": {"mode": "Ignored"}}})
+    off = {"Accepted": "True Accepted", "Effective": "False Ignored"}
+    until_true(lambda: reasons(plane, "near") == off, "near is off")
+    status = found(plane, "near")["status"]
+    assert [status["observedGeneration"], *(one["observedGeneration"] for one in status["conditions"])] == [2, 2, 2]
+    two.daemon.end()  # it has noted everything by then
+    written = [
+        write.path.removesuffix("/status").rpartition("/")[2] for write in two.writes() if "/servicepol" in write.path
+    ]
+    assert written == ["third", "near"]
+    assert_in_turn(one, two)
+    plane.api.delete(api_objects.service("db", where=SPACE))
+
+
+def test_policies_may_come_later(plane: ControlPlane, control: Control, request: pytest.FixtureRequest) -> None:
+    """A cluster without the CRD has PodLocators all the same, and once it is there, policies have a status."""
+    one = control("one")
+    plane.api.create(pod("without-the-crd"))
+    until_told(plane, "without-the-crd", (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a")))
+    request.getfixturevalue("policies")
+    plane.api.create(policy("later"))
+    until_heard(plane, "later")
+    assert len([line for line in one.daemon.printed.read_text().splitlines() if "ServicePolicy: " in line]) == 1
+
+
+class OldCrd(ApiClient):
+    """A cluster whose CRD of ServicePolicies declares no status, and in which the policy ``gone`` goes."""
+
+    def request(self, method: str, path: str, **more: Any) -> bytes:
+        if path.endswith("/status"):
+            if path.endswith("/gone/status"):
+                super().request("DELETE", path.removesuffix("/status"))
+            raise Refused(404, "NotFound", "not found")
+        return super().request(method, path, **more)
+
+
+def test_a_crd_without_status(
+    plane: ControlPlane, control: Control, policies: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says what to do. A policy that is gone has the same answer, and is none of that."""
+    del control, policies
+    plane.api.create(policy("old"), policy("gone"))
+    election = LeaderElection("in-process", SPACE, "old-crd")
+
+    async def main() -> PolicyController:
+        cluster = OldCrd(kubeconfig=str(plane.kubeconfig))
+        elector = LeaderElector(cluster, election, writes="")
+        controller = PolicyController(cluster, elector, writes_per_second=50.0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(elector.lead, controller.run)
+            await trio.to_thread.run_sync(lambda: until_true(lambda: len(controller.writer.writes) == 2, "both tried"))
+            nursery.cancel_scope.cancel()
+        return controller
+
+    assert set(trio.run(main).writer.writes) == {("patch", REFUSED), ("patch", DONE)}
+    assert f"ServicePolicy {SPACE}/gone" not in caplog.text
+    assert f"ServicePolicy {SPACE}/old: 404 NotFound: its CRD declares no status: apply the CRD" in caplog.text

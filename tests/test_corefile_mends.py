@@ -19,6 +19,7 @@ from dnsserver.settings.values import parse_upstream
 from tests import topodns_process
 from tests.commands_in_process import Run
 from tests.coredns import starts
+from tests.terminal import Terminal
 from tests.this_machine import free_port
 
 TO = [parse_upstream("10.96.0.53")]
@@ -253,7 +254,9 @@ def test_the_command(topodns: Run, tmp_path: Path) -> None:
     path = tmp_path / "Corefile"
     path.write_bytes(DAMAGED["Windows"].text.encode().replace(b"Everything", b"caf\xe9"))
     whole = path.read_bytes()
-    assert "with --mend in place of --check" in topodns("corefile", "--check", str(path)).out
+    check = [*topodns_process.COMMAND, "corefile", "--check", str(path)]
+    with (tmp_path / "out").open("wb") as out, Terminal(check, env={}, folder=tmp_path, stdout=out.fileno()) as shown:
+        shown.until("--mend in its place prints")
     command = [*topodns_process.COMMAND, "corefile", "--mend", str(path), "--to=10.96.0.53"]
     printed = subprocess.run(command, capture_output=True, check=True, env={"PYTHONIOENCODING": "ascii"}).stdout
     assert printed.replace(f"    {ECS}\r\n".encode(), b"", 1) == whole

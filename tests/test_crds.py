@@ -22,7 +22,8 @@ from tests.kustomize import EVERYTHING, object_of, objects_of
 from tests.waiting import until
 
 WHERE = "crds"
-GROUP = "topodns.io/v1alpha1"
+OURS = "topodns.io"
+GROUP = f"{OURS}/v1alpha1"
 PLURALS = {"ServicePolicy": "servicepolicies", "PodLocator": "podlocators", "ServiceHealth": "servicehealths"}
 READ_AS = {
     "ServicePolicy": RESOURCES[ServicePolicy],
@@ -31,7 +32,7 @@ READ_AS = {
 }
 CLUSTER_WIDE = ("ServiceHealth",)
 SELECTOR = {"matchLabels": {"app": "cache"}}
-TOPOLOGY = {"key": ZONE, "mode": "required"}
+TOPOLOGY = {"key": ZONE, "mode": "Required"}
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,14 @@ def locator(name: str = "cache-0", **fields: Any) -> Item:
 LOCATOR = locator(
     ips=[{"ip": "10.244.1.7"}, {"ip": "fd00:244:1::7"}], nodeName="node-a", nodeLabels={ZONE: "a", "empty": ""}
 )
+
+
+def condition(kind: str, status: str) -> Item:
+    since = "2026-01-01T00:00:00Z"
+    return {"type": kind, "status": status, "reason": "Why", "message": "", "lastTransitionTime": since}
+
+
+STATUS = {"services": 2, "conditions": [condition("Accepted", "True"), condition("Effective", "False")]}
 
 
 def health(name: str = "web.shop", *entries: Item, **status: Any) -> Item:
@@ -89,8 +98,10 @@ def create(plane: ControlPlane, item: Item, *, query: str = "") -> Item:
         ("servicepolicy.spec.serviceSelector", "Must not be empty."),
         ("servicepolicy.spec.serviceSelector.matchExpressions.values", "The values for In and NotIn."),
         ("servicepolicy.spec.topology.key", "the same value of it"),
-        ("servicepolicy.spec.topology.mode", "ENUM: required preferred ignored"),
+        ("servicepolicy.spec.topology.mode", "ENUM: Required Preferred Ignored required preferred ignored"),
         ("servicepolicy.spec.topology.mode", "only with near endpoints, or with none"),
+        ("servicepolicy.status", "The leader of 'topodns controller' writes it"),
+        ("servicepolicy.status.conditions", "the policy obeys the rules"),
     ],
 )
 def test_kubectl_explains(cluster: ControlPlane, field: str, text: str) -> None:
@@ -124,7 +135,17 @@ def test_every_field_is_explained() -> None:
     ("item", "columns"),
     [
         pytest.param(
-            policy("shown"), {"NAME": "shown", "KEY": ZONE, "MODE": "required", "AGE": None}, id="ServicePolicy"
+            policy("shown"),
+            {
+                "NAME": "shown",
+                "KEY": ZONE,
+                "MODE": "Required",
+                "SERVICES": "2",
+                "ACCEPTED": "True",
+                "EFFECTIVE": "False",
+                "AGE": None,
+            },
+            id="ServicePolicy",
         ),
         pytest.param(
             LOCATOR | {"metadata": {"name": "shown"}},
@@ -148,9 +169,35 @@ def test_every_field_is_explained() -> None:
 def test_kubectl_shows_columns(cluster: ControlPlane, item: Item, columns: Mapping[str, str | None]) -> None:
     """``kubectl get`` shows where a Pod is, and what a policy asks for."""
     create(cluster, item)
+    if item["kind"] == "ServicePolicy":
+        cluster.api.patch({**item, "metadata": {"name": "shown", "namespace": WHERE}}, {"status": STATUS}, sub="status")
     head, row = cluster.kubectl("-n", WHERE, "get", PLURALS[item["kind"]], "shown").splitlines()
     assert head.split() == list(columns)
     assert all(found == told for found, told in zip(row.split(), columns.values(), strict=True) if told is not None)
+
+
+def test_short_names_and_the_category(cluster: ControlPlane) -> None:
+    """``kubectl get topodns`` shows all that is topodns', and each kind has a short name."""
+    named = [policy("called"), locator("called"), health("called")]
+    for short, made in zip(("svcpol", "podloc", "svchealth"), named, strict=True):
+        create(cluster, made)
+        shown = cluster.kubectl("-n", WHERE, "get", short, "called", "-o", "name").strip()
+        assert shown == f"{made['kind'].lower()}.{OURS}/called"
+    of_all = cluster.kubectl("get", "topodns", "-A", "-o", "name").split()
+    assert {f"{kind.lower()}.{OURS}/called" for kind in PLURALS} <= set(of_all)
+
+
+def test_the_status_is_a_subresource(cluster: ControlPlane) -> None:
+    """Whoever may write a policy cannot write its status, and a change of the status is none of the policy."""
+    stored = create(cluster, policy("claiming") | {"status": STATUS})
+    assert "status" not in stored
+    claiming = {**stored, "kind": "ServicePolicy"}
+    patched = cluster.api.patch(claiming, {"status": STATUS})
+    assert "status" not in patched and patched["metadata"]["generation"] == 1
+    written = cluster.api.patch(claiming, {"status": STATUS, "spec": {"topology": {"key": "rack"}}}, sub="status")
+    assert (written["status"], written["spec"], written["metadata"]["generation"]) == (STATUS, stored["spec"], 1)
+    of_servers = [decode_untrusted(READ_AS["ServicePolicy"], json.dumps(raw).encode()) for raw in (stored, written)]
+    assert of_servers[0].built == of_servers[1].built  # so they publish nothing new
 
 
 def test_the_locators_of_one_node_can_be_asked_for(cluster: ControlPlane) -> None:
@@ -165,7 +212,11 @@ def test_the_locators_of_one_node_can_be_asked_for(cluster: ControlPlane) -> Non
     "item",
     [
         pytest.param(policy("labels"), id="policy by labels"),
-        pytest.param(policy("rack", topology={"key": "rack", "mode": "preferred"}), id="key without a prefix"),
+        pytest.param(policy("rack", topology={"key": "rack", "mode": "Preferred"}), id="key without a prefix"),
+        pytest.param(policy("off", topology={"key": "rack", "mode": "Ignored"}), id="ignored"),
+        pytest.param(policy("old-required", topology={"key": "rack", "mode": "required"}), id="required in lower case"),
+        pytest.param(policy("old-soft", topology={"key": "rack", "mode": "preferred"}), id="preferred in lower case"),
+        pytest.param(policy("old-off", topology={"key": "rack", "mode": "ignored"}), id="ignored in lower case"),
         pytest.param(
             policy(
                 "expressions",
@@ -200,7 +251,7 @@ def test_a_policy_without_a_mode_is_found(cluster: ControlPlane) -> None:
     stored = create(cluster, policy("no-mode", topology={"key": ZONE}))
     decoded = decode_untrusted(RESOURCES[ServicePolicy], json.dumps(stored).encode())
     assert [finding.code for finding in decoded.findings] == ["PolicyWithoutMode"]
-    assert decoded.built.mode == "ignored"
+    assert decoded.built.mode == "Ignored"
 
 
 EXPRESSION_VALUES = "In and NotIn need values, Exists and DoesNotExist take none"
@@ -233,7 +284,7 @@ def expressed(**expression: Any) -> Item:
         pytest.param(policy(topology={"key": f"{ZONE},*"}), "spec.topology.key in body should match", id="several"),
         pytest.param(policy(topology={"key": f"{'a' * 254}/b"}), "at most 253 characters before its /", id="prefix"),
         pytest.param(policy(topology={"key": ZONE, "mode": "soft"}), 'Unsupported value: "soft"', id="mode"),
-        pytest.param(policy(topology={"key": ZONE, "mode": "Required"}), 'Unsupported value: "Required"', id="case"),
+        pytest.param(policy(topology={"key": ZONE, "mode": "REQUIRED"}), 'Unsupported value: "REQUIRED"', id="case"),
         pytest.param(policy(topologyKeys=[ZONE]), 'unknown field "spec.topologyKeys"', id="unknown field"),
         pytest.param(
             {key: value for key, value in policy().items() if key != "spec"}, "spec: Required value", id="no spec"

@@ -264,7 +264,7 @@ def test_external_names_of_namespaces_that_are_not_forwarded() -> None:
     aliases = [api_objects.external(name, f"{name}.shop.svc.cluster.local", where=name) for name in ("shop", "other")]
     items = listed([*map(api_objects.namespace, ("shop", "other")), *aliases])
     services = [compiled.service for compiled in snapshot_of(items).services.values()]
-    served = View(snapshot_of(items, {"namespace": ["shop"]}), (), authority_of(Settings()))
+    served = View(snapshot_of(items, {"serve-namespace": ["shop"]}), (), authority_of(Settings()))
     facts = replace(FACTS, view=served, services=services, config_maps=config_map(COREDNS, STUB + KUBEADM))
     (step,) = steps_of(facts, StepCode.ForwarderForwards)
     assert step.status == "passed"

@@ -90,13 +90,13 @@ SOURCES = {
     # case: items, name, flags, [(source, heard, why)]
     "everybody-speaks": (
         cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED], ONE_FOR_ZONES), "", ZONE_DEFAULT,
-        [("policy", True, "the first source that speaks"), ("policy", False, "its mode is ignored"),
+        [("policy", True, "the first source that speaks"), ("policy", False, "its mode is Ignored"),
          ("annotation", False, "outranked by policy"), ("field", False, "outranked by policy"),
          ("hints", False, "outranked by policy"), ("traffic-distribution", False, "outranked by policy"),
          ("zone-default", False, "outranked by policy")]),
     "annotation": (
         cluster(ALL_SPEAK, [IGNORED], ONE_FOR_ZONES), "", {},
-        [("policy", False, "its mode is ignored"), ("annotation", True, "the first source that speaks"),
+        [("policy", False, "its mode is Ignored"), ("annotation", True, "the first source that speaks"),
          ("field", False, "outranked by annotation"), ("hints", False, "outranked by annotation"),
          ("traffic-distribution", False, "outranked by annotation")]),
     "invalid": (
@@ -145,7 +145,7 @@ SOURCES = {
          ("zone-default", False, "the name states a constraint of its own")]),
     "endpoint": (
         cluster(service("web", keys=HOSTNAME, **WEB), [IGNORED]), "10-0-0-3.", ZONE_DEFAULT,
-        [("policy", False, "its mode is ignored"), ("annotation", False, "an endpoint's own name is never narrowed"),
+        [("policy", False, "its mode is Ignored"), ("annotation", False, "an endpoint's own name is never narrowed"),
          ("zone-default", False, "an endpoint's own name is never narrowed")]),
     "nobody": (cluster(service("web")), "", {}, []),
     "no-such-service": (cluster(service("web", keys=HOSTNAME)), "no.", ZONE_DEFAULT, []),
@@ -425,7 +425,7 @@ def test_unheard_sources_as_text() -> None:
 constraint  {ZONE}, {RACK}  (by policy)
             required: {ZONE}
             policies: in-zone, near
-unheard     policy off (its mode is ignored): {HOSTNAME}
+unheard     policy off (its mode is Ignored): {HOSTNAME}
             annotation (outranked by policy): {ZONE}, *
             field (outranked by policy): {HOSTNAME}
             hints (outranked by policy): {ZONE}, *

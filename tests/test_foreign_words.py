@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ from tests.api_objects import (
 )
 from tests.commands_in_process import Run
 from tests.other_server import Response, other_server
-from tests.topodns_process import Server, serving
+from tests.topodns_process import serving
 
 # What commands a terminal, forges lines, turns the direction, and what a shell, Markdown and HTML take for theirs.
 FORGED = "error    forged"
@@ -365,12 +365,6 @@ def test_a_server_that_sends_too_much(
 # A server
 
 
-def logged(server: Server) -> Iterator[str]:
-    """Yield the lines of a log, as text."""
-    for line in server.lines:
-        yield json.loads(line)["message"] if line.startswith("{") else line
-
-
 SERVED = (
     "/api/v1/explain?name=near.shop&client=10.1.0.5&candidates=true",
     "/api/v1/topology",
@@ -396,4 +390,4 @@ def test_the_log_of_a_server(tmp_path: Path, word: str, log_format: str) -> None
         server.wait_for("loaded ")
         assert is_clean(server.get("/readyz?verbose")[1])
     assert all(line.isprintable() and (log_format == "json" or len(line.encode()) <= MAX_LINE) for line in server.lines)
-    assert all(is_clean(text) for text in logged(server)) and any("[Unreadable" in text for text in logged(server))
+    assert all(map(is_clean, server.messages())) and any("[Unreadable" in text for text in server.messages())

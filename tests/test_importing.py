@@ -233,7 +233,7 @@ EVENTS = st.one_of(
             Service("shop", "db", headless=headless, annotations=annotations, labels=labels)),
         st.booleans(), ANNOTATIONS, st.sampled_from([{}, {"app": "db"}]),
     ),
-    st.just(Put(ServicePolicy("shop", "p", "", OF_DB, ZONE, "required"))),
+    st.just(Put(ServicePolicy("shop", "p", "", OF_DB, ZONE, "Required"))),
     st.builds(lambda zone: Put(Node("n1", in_cluster({ZONE: zone}, "any"))), st.sampled_from("ab")),
     st.sampled_from([
         *[Drop(EndpointSlice, f"shop/{name}") for name in "xyz"],

@@ -73,10 +73,12 @@ NAMES = [
     ("svc/web", (), "web.default.svc.cluster.local."),
     ("svc/web", ("--zone", "in-addr.arpa", "--zone", "topo.local", "--zone", "cluster.local"),
      "web.default.svc.topo.local."),
-    ("svc/memcached", ("-n", "shop", "--namespace", "lab"), MEMCACHED),
     ("svc/memcached", ("--namespace", "shop"), MEMCACHED),
-    ("memcached", ("--namespace", "shop"), MEMCACHED),
-    ("svc/web", ("--namespace", "shop", "--namespace", "default"), "web.default.svc.cluster.local."),
+    ("svc/memcached", ("-n", "lab", "--namespace=shop"), MEMCACHED),  # the last one counts, as for kubectl
+    ("svc/memcached", ("-n", "shop", "--serve-namespace", "lab", "--serve-namespace", "shop"), MEMCACHED),
+    ("svc/memcached", ("--serve-namespace", "shop"), MEMCACHED),
+    ("memcached", ("--serve-namespace", "shop"), MEMCACHED),
+    ("svc/web", ("--serve-namespace", "shop", "--serve-namespace", "default"), "web.default.svc.cluster.local."),
     ("memcached.shop", (), MEMCACHED),
     ("Memcached.Shop", (), MEMCACHED),
     ("memcached.shop.svc", (), MEMCACHED),
@@ -113,6 +115,17 @@ def test_name(topodns: Run, snapshot: str, name: str, flags: tuple[str, ...], as
     ran = topodns("explain", name, "--client", "10.0.0.1", "-o", "json", "--snapshot", snapshot, *flags)
     assert explained(ran)["question"]["name"] == asked
     assert ran.err == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "rcode"),
+    [(("--namespace", "lab"), "NOERROR"), (("--serve-namespace", "lab"), "NXDOMAIN")],
+    ids=["looked-up-in", "served"],
+)
+def test_what_is_served_is_another_flag(topodns: Run, snapshot: str, flags: tuple[str, ...], rcode: str) -> None:
+    """``--namespace`` says where names are looked up, and takes nothing away; ``--serve-namespace`` does."""
+    ran = topodns("explain", MEMCACHED, "--client", "10.0.0.1", "-o", "json", "--snapshot", snapshot, *flags)
+    assert explained(ran)["rcode"] == rcode
 
 
 CLIENTS = [

@@ -1,4 +1,4 @@
-"""With ``--log-format json``, each line on standard error is one JSON object, but for those that programs wait for."""
+"""With ``--log-format json``, each line on standard error is one JSON object, of one envelope."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import ast
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dns.message
 import pytest
 import trio
 import trio.testing
@@ -23,7 +24,7 @@ from tests.commands_in_process import Run
 from tests.import_graph import MODULES
 from tests.in_memory import dump_of, settings_of, snapshot_of
 from tests.this_machine import ROOT
-from tests.topodns_process import Server, run
+from tests.topodns_process import reload, run, serving
 from tests.waiting import until_in_trio
 
 DONE, FAILED, WRONG = 0, 1, 2
@@ -33,11 +34,13 @@ EXPLAIN = ("explain", "memcached.shop", "--client", "10.244.2.16", "--snapshot",
 
 
 def rows(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the objects in lines of JSON, each of which has the fields of a log line."""
+    """Return the objects in lines of JSON, each of which has the envelope: four fields, and others after them."""
     found = [json.loads(line) for line in lines]
     for row in found:
-        assert {"time", "level", "logger", "message"} <= row.keys()
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", row["time"])
+        assert [*row][:4] == ["time", "level", "logger", "message"]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row["time"])
+        assert row["level"] in ("debug", "info", "warning", "error", "critical")
+        assert all(isinstance(row[name], str) and row[name] for name in ("logger", "message"))
     return found
 
 
@@ -62,6 +65,7 @@ MESSAGES: dict[str, tuple[tuple[str, ...], dict[str, str], str, str, str]] = {
         ("check", "--snapshot", EXAMPLE, "-n", "shpo", *JSON), {}, "", "warning", "--namespace: no namespace shpo"),
     "hint-of-explain": (
         (*EXPLAIN, "--client", "zone=a", *JSON), {}, "", "warning", "--client: no node has the label zone"),
+    "unknown-flag-with-a-file": (("check", "--foo"), {}, "log-format: json", "error", "--foo: unknown flag"),
     "errors-only": (
         ("check", "--snapshot", EXAMPLE, "-n", "shpo", "--log-level", "error", *JSON), {}, "", "warning",
         "--namespace: no namespace shpo"),
@@ -115,7 +119,7 @@ LOADED = {
     "one": ([CLUSTER[1], CLUSTER[4], CLUSTER[5], *DNS], {"trusted-forwarder": "127.0.0.10/32"},
             "loaded 1 node in 1 zone, 1 pod, 2 Services (1 constrained), 1 trusted forwarder, 1 trusted network",
             {"nodes": 1, "pods": 1, "zones": 1, "services": 2, "constrained": 1, "forwarders": 1, "networks": 1}),
-    "several": ([*CLUSTER, *DNS], {"namespace": "shop"},
+    "several": ([*CLUSTER, *DNS], {"serve-namespace": "shop"},
                 "loaded 3 nodes in 2 zones, 1 pod, 4 Services (1 constrained), 2 trusted forwarders",
                 {"nodes": 3, "pods": 1, "zones": 2, "services": 4, "constrained": 1, "forwarders": 2, "networks": 0}),
     "no-pods": (CLUSTER, {"client-source": "nodes"},
@@ -138,19 +142,35 @@ def test_what_was_loaded(
     assert str(found) == text and found.fields() == numbers
 
 
-def test_lines_of_a_server(serve: Callable[..., Server]) -> None:
-    """Those that programs wait for stand alone; the line of what was loaded has its numbers in fields of their own."""
-    flags = {"http": "127.0.0.1:0", "namespace": "shop"}
-    server = serve([*CLUSTER, *DNS], *JSON, flags=flags, env={"TOPODNS_TLL": "1"})
-    server.wait_for('"message": "loaded ')
-    ours = [line for line in server.lines if line.startswith(("listening ", "ready"))]
-    assert [line.split()[:2] for line in ours] == [
-        ["listening", "udp"], ["listening", "tcp"], ["listening", "http"], ["ready"]]  # fmt: skip
-    logged = rows([line for line in server.lines if line not in ours])
-    assert [row["level"] for row in logged if "TOPODNS_TLL" in row["message"]] == ["warning"]
-    (row,) = [row for row in logged if row["message"].startswith("loaded ")]
-    assert row["message"] == LOADED["several"][2] and LOADED["several"][3].items() <= row.items()
-    assert row["level"] == "info"
+def test_lines_of_a_server(tmp_path: Path) -> None:
+    """Whatever happens to it, each line is an object; it has what it is about in fields of their own."""
+    path = tmp_path / "cluster.yaml"
+    flags = {"http": "127.0.0.1:0", "serve-namespace": "shop", "log-queries": 100}
+    with serving(tmp_path, [*CLUSTER, *DNS], *JSON, flags=flags, env={"TOPODNS_TLL": "1"}) as server:
+        server.wait_for("^loaded ")
+        listen = f"{server.host}:{server.port}"
+        assert server.ask(dns.message.make_query("web.shop.svc.cluster.local", "A"), source="127.1.0.9").answer
+        path.write_text("kind: [")
+        reload(server)
+        second = run("serve", *JSON, "--listen", listen, "--http", "off", "--snapshot", EXAMPLE)
+    assert second.returncode == FAILED
+    (in_use,) = rows(second.stderr.splitlines())[-1:]
+    assert in_use["level"] == "error" and f"--listen {listen}: udp: port in use" in in_use["message"]
+    expected = [
+        ("listening", "info", {"protocol": "udp", "address": listen}),
+        ("listening", "info", {"protocol": "tcp", "address": listen}),
+        ("listening", "info", {"protocol": "http", "address": server.http}),
+        ("ready", "info", {}),
+        ("TOPODNS_TLL:", "warning", {}),
+        (f"{path}:", "error", {"code": "InvalidTopologyKeys", "namespace": "shop", "name": "invalid"}),
+        ("loaded", "info", LOADED["several"][3]),
+        ("127.1.0.9", "info", {"question": {"name": "web.shop.svc.cluster.local.", "type": "A"}, "outcome": "nearest"}),
+        ("ending:", "info", {}),
+    ]
+    assert any(text.endswith("; keeping the previous version") for text in server.messages())
+    logged = [(row["message"].partition(" ")[0], row["level"], row) for row in rows(server.lines)]
+    for word, level, fields in expected:
+        assert [row for *about, row in logged if about == [word, level] and fields.items() <= row.items()], word
 
 
 def test_what_was_loaded_is_logged_when_all_is_known(caplog: pytest.LogCaptureFixture) -> None:
@@ -206,6 +226,18 @@ def test_which_format_an_error_has(
     assert ran.status == WRONG and ran.err.startswith("{" if is_json else "topodns: ")
 
 
+@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize("level", ["debug", "error"])
+def test_lines_that_programs_wait_for(tmp_path: Path, level: str, log_format: str) -> None:
+    """They come whatever the level is. As text they stand alone."""
+    arguments = ("--log-format", log_format, "--log-level", level)
+    with serving(tmp_path, CLUSTER, *arguments, flags={"http": "127.0.0.1:0"}) as server:
+        waited_for = [text for text in server.messages() if text.startswith(("listening ", "ready"))]
+        assert [text.split()[:2] for text in waited_for] == [
+            ["listening", "udp"], ["listening", "tcp"], ["listening", "http"], ["ready"]]  # fmt: skip
+        assert (waited_for[0] in server.lines) is (log_format == "text")
+
+
 def writers_to_standard_error() -> set[str]:
     """Return the modules whose code names ``sys.stderr`` in a call."""
     return {
@@ -219,9 +251,8 @@ def writers_to_standard_error() -> set[str]:
 
 
 def test_who_writes_to_standard_error() -> None:
-    """``say`` and the log, which know the format, the lines that stand alone, and decisions, which are always JSON."""
-    stands_alone = {"dnsserver.app", "dnsserver.net.sockets"}
-    assert writers_to_standard_error() == {"dnsserver.cli.log_format", "dnsserver.net.query_log", *stands_alone}
+    """``say`` and the log alone, which know the format."""
+    assert writers_to_standard_error() == {"dnsserver.cli.log_format"}
 
 
 # Takes the place of the server: what nobody logs, as it may come from any library.
@@ -232,6 +263,7 @@ def serve(settings):
     warnings.warn("a library is old", UserWarning)
     logging.getLogger("trio.serve_listeners").error("a line\\nand another")
     logging.getLogger("urllib3.connectionpool").warning("a connection broke")
+    logging.getLogger("urllib3.connectionpool").warning("%d of %d", "one")
     thread = threading.Thread(target=lambda: 1 / 0)
     thread.start()
     thread.join()
@@ -248,6 +280,7 @@ LOGGED = [
     ("warning", "py.warnings", "UserWarning: a library is old"),
     ("error", "trio.serve_listeners", "a line\\nand another"),
     ("warning", "urllib3.connectionpool", "a connection broke"),
+    ("error", "topodns", "a log call is wrong: '%d of %d': TypeError("),
     ("critical", "topodns", "internal error: ZeroDivisionError("),
     ("error", "topodns", "ValueError('in a destructor')"),
     ("critical", "topodns", "internal error: RuntimeError('a bug')"),
@@ -269,4 +302,4 @@ def test_what_nobody_logs(tmp_path: Path, log_format: str) -> None:
     for row, (_, _, message) in zip(found, LOGGED, strict=True):
         assert message in row["message"]
         assert row.get("exception", "Traceback").startswith("Traceback")
-    assert ["exception" in row for row in found] == [False, False, False, True, True, True]
+    assert ["exception" in row for row in found] == [False, False, False, False, True, True, True]

@@ -338,7 +338,7 @@ LEADS = {"topodns/topodns-webhook": False}
 
 def controller() -> ControllerMetrics:
     health = HealthState({}, {}, {})
-    return ControllerMetrics(lambda: ControllerState({}, LEADS, 0, {"Pod": 1}, Other.watches, health))
+    return ControllerMetrics(lambda: ControllerState({}, {}, LEADS, 0, {"Pod": 1}, Other.watches, health))
 
 
 def webhook() -> WebhookMetrics:

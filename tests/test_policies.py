@@ -155,23 +155,29 @@ def test_the_api_server_takes_the_same_selectors(control_plane: ControlPlane) ->
 @pytest.mark.parametrize(
     ("topology", "mode", "wrong"),
     [
-        ({"key": ZONE, "mode": "required"}, "required", {}),
-        ({"key": ZONE, "mode": "preferred"}, "preferred", {}),
-        ({"key": ZONE, "mode": "ignored"}, "ignored", {}),
-        ({"key": ZONE}, "ignored", {"mode": "policy without a mode"}),
-        ({"key": ZONE, "mode": None}, "ignored", {"mode": "policy without a mode"}),
-        ({"key": ZONE, "mode": "Required"}, "Required", {"mode": "'Required' is no mode"}),
+        ({"key": ZONE, "mode": "Required"}, "Required", {}),
+        ({"key": ZONE, "mode": "Preferred"}, "Preferred", {}),
+        ({"key": ZONE, "mode": "Ignored"}, "Ignored", {}),
+        ({"key": ZONE, "mode": "required"}, "Required", {}),
+        ({"key": ZONE, "mode": "preferred"}, "Preferred", {}),
+        ({"key": ZONE, "mode": "ignored"}, "Ignored", {}),
+        ({"key": ZONE}, "Ignored", {"mode": "policy without a mode"}),
+        ({"key": ZONE, "mode": None}, "Ignored", {"mode": "policy without a mode"}),
+        ({"key": ZONE, "mode": "REQUIRED"}, "REQUIRED", {"mode": "'REQUIRED' is no mode"}),
         ({"key": ZONE, "mode": ""}, "", {"mode": "'' is no mode"}),
-        ({"key": "*", "mode": "preferred"}, "preferred", {"key": "label key"}),
-        ({"key": "a b", "mode": "required"}, "required", {"key": "label key"}),
-        ({"mode": "required"}, "required", {"key": "label key"}),
-        ({}, "ignored", {"mode": "policy without a mode", "key": "label key"}),
+        ({"key": "*", "mode": "Preferred"}, "Preferred", {"key": "label key"}),
+        ({"key": "a b", "mode": "Required"}, "Required", {"key": "label key"}),
+        ({"mode": "Required"}, "Required", {"key": "label key"}),
+        ({}, "Ignored", {"mode": "policy without a mode", "key": "label key"}),
     ],
-    ids=["required", "preferred", "ignored", "default", "null", "capital", "empty-mode", "any", "key", "no-key",
-         "empty"],
+    ids=["required", "preferred", "ignored", "required-alias", "preferred-alias", "ignored-alias", "default", "null",
+         "capitals", "empty-mode", "any", "key", "no-key", "empty"],
 )  # fmt: skip
 def test_topology(topology: dict[str, Any], mode: str, wrong: dict[str, str]) -> None:
-    """One label key and one of three modes; any other value stays as written and is a finding. So is no mode."""
+    """One label key and one of three modes, in lower case, too; any other value stays as written and is a finding.
+
+    So is no mode.
+    """
     found, findings = read({"matchLabels": WEB}, topology)
     assert found == ServicePolicy("shop", "p", "2026-01-02T03:04:05Z", IS_WEB, topology.get("key", ""), mode)
     assert [finding.field for finding in findings] == [f"spec.topology.{field}" for field in wrong]
@@ -180,10 +186,10 @@ def test_topology(topology: dict[str, Any], mode: str, wrong: dict[str, str]) ->
         assert finding.code == ("PolicyWithoutMode" if "without" in words else "InvalidServicePolicy")
 
 
-REQUIRES, PREFERS, IGNORES = policy(ZONE, "required"), policy(RACK, "preferred"), policy(RACK, "ignored")
-MANY = [policy(f"example.com/k{n}", "preferred", name=f"p{n:02}") for n in range(MAX_KEYS + 1)]
+REQUIRES, PREFERS, IGNORES = policy(ZONE, "Required"), policy(RACK, "Preferred"), policy(RACK, "Ignored")
+MANY = [policy(f"example.com/k{n}", "Preferred", name=f"p{n:02}") for n in range(MAX_KEYS + 1)]
 MANY_KEYS = tuple(policy.topology_key for policy in MANY)
-FOR_OTHERS = policy(RACK, "required", selector=Selector((Requirement("app", IN, frozenset(("db",))),)))
+FOR_OTHERS = policy(RACK, "Required", selector=Selector((Requirement("app", IN, frozenset(("db",))),)))
 
 
 @pytest.mark.parametrize(
@@ -194,13 +200,13 @@ FOR_OTHERS = policy(RACK, "required", selector=Selector((Requirement("app", IN, 
         (service(), [REQUIRES], (ZONE,), (ZONE,), None),
         (service(), [PREFERS], (RACK,), (), None),
         (service(), [PREFERS, REQUIRES, IGNORES, FOR_OTHERS], (ZONE, RACK), (ZONE,), None),
-        (service(), [REQUIRES, policy(ZONE, "preferred", created="1")], (ZONE,), (ZONE,), None),
-        (service(), [policy("a", "preferred", created="3"), policy("b", "preferred")], ("b", "a"), (), None),
-        (service(), [policy("b", "required", name="y"), policy("a", "required")], ("a", "b"), ("a", "b"), None),
+        (service(), [REQUIRES, policy(ZONE, "Preferred", created="1")], (ZONE,), (ZONE,), None),
+        (service(), [policy("a", "Preferred", created="3"), policy("b", "Preferred")], ("b", "a"), (), None),
+        (service(), [policy("b", "Required", name="y"), policy("a", "Required")], ("a", "b"), ("a", "b"), None),
         (service(annotations={TOPOLOGY_KEYS: "*,a"}, topology_keys=("b",)), [REQUIRES], (ZONE,), (ZONE,), None),
-        (service(), [REQUIRES, policy("a b", "preferred")], (ZONE, "a b"), (ZONE,), "ServicePolicy p: 'a b'"),
+        (service(), [REQUIRES, policy("a b", "Preferred")], (ZONE, "a b"), (ZONE,), "ServicePolicy p: 'a b'"),
         (service(), [policy(ZONE, "strict", name="bad")], (ZONE,), (), "ServicePolicy bad: 'strict' is no mode"),
-        (service(), [policy("a b", "ignored")], None, (), None),
+        (service(), [policy("a b", "Ignored")], None, (), None),
         (service(), MANY[:MAX_KEYS], MANY_KEYS[:MAX_KEYS], (), None),
         (service(), MANY, MANY_KEYS, (), "17 keys, at most 16"),
         (service(external_traffic_policy="Local"), [REQUIRES], (ZONE,), (ZONE,), "externalTrafficPolicy"),
@@ -231,10 +237,10 @@ def test_constraint(
     ("asked", "policies", "code", "words"),
     [
         (service(), [REQUIRES], None, ""),
-        (service(), [policy("a b", "required", name="bad")], "InvalidServicePolicy",
+        (service(), [policy("a b", "Required", name="bad")], "InvalidServicePolicy",
          "invalid constraint: ServicePolicy bad"),
         (service(headless=False), [REQUIRES], None, ""),
-        (service(headless=False), [policy("a b", "required", name="bad")], None, ""),
+        (service(headless=False), [policy("a b", "Required", name="bad")], None, ""),
         (service(publishes_unready=True), [REQUIRES], "ConstraintWithoutEffect",
          "constraint without effect: the Service publishes"),
         (service(publishes_unready=True, annotations={TOPOLOGY_KEYS: ZONE}), [PREFERS], None, ""),
@@ -274,7 +280,7 @@ POLICIES = st.lists(
         created=st.sampled_from(("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")),
         selector=st.sampled_from((IS_WEB, FOR_OTHERS.selector)),
         topology_key=KEYS,
-        mode=st.sampled_from(("required", "preferred", "ignored")),
+        mode=st.sampled_from(("Required", "Preferred", "Ignored")),
     ),
     max_size=5,
 )
@@ -292,14 +298,14 @@ def test_policies_equal_the_rule_read_word_by_word(
 ) -> None:
     """All required keys hold; each preferred key narrows if enough endpoints stay; order does not matter."""
     asked = service(annotations={MIN_ENDPOINTS: str(least)})
-    selecting = [policy for policy in policies if policy.selector is IS_WEB and policy.mode != "ignored"]
-    required = {policy.topology_key for policy in selecting if policy.mode == "required"}
+    selecting = [policy for policy in policies if policy.selector is IS_WEB and policy.mode != "Ignored"]
+    required = {policy.topology_key for policy in selecting if policy.mode == "Required"}
     left = {n for n, row in enumerate(rows) if all(key in here and row.get(key) == here[key] for key in required)}
     narrowed = bool(required)
     for policy in sorted(selecting, key=lambda policy: (policy.created, policy.name)):
         key = policy.topology_key
         near = {n for n in left if key in here and rows[n].get(key) == here[key]}
-        if policy.mode == "preferred" and len(near) >= least:
+        if policy.mode == "Preferred" and len(near) >= least:
             left, narrowed = near, True
 
     declaration = declaration_of(asked, policies)
@@ -366,7 +372,7 @@ def test_a_store_hears_policies_come_and_go(
     in_vain = [
         policy.name
         for policy in after
-        if policy.mode != "ignored" and not any(policy.selector.matches(each.labels) for each in asking)
+        if policy.mode != "Ignored" and not any(policy.selector.matches(each.labels) for each in asking)
     ]
     found = [finding.name for finding in second.findings if finding.kind == "ServicePolicy"]
     assert sorted(found) == sorted(in_vain)

@@ -53,6 +53,7 @@ RBAC = "rbac.authorization.k8s.io/v1"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LOCATORS = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/podlocators"
 HEALTHS = f"/apis/{OURS}/v1alpha1/servicehealths"
+POLICIES = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/servicepolicies"
 COMMANDS = {
     SERVER: ("serve", "--listen=127.0.0.1:0", "--federation=fed.example.com", "--multicluster=clusterset.local"),
     READER: ("serve", "--listen=127.0.0.1:0", "--federation=fed.example.com", f"--snapshot={ROOT / 'examples'}"),
@@ -116,7 +117,10 @@ ROWS = (
     Row(CONTROLLER, OURS, "podlocators", ("patch",), "a pod moved, a node relabelled", "PodLocator .*/wrong: 403"),
     Row(CONTROLLER, OURS, "podlocators", ("delete",), "a pod gone", f"PodLocator {WHERE}/orphan: 403"),
     Row(CONTROLLER, OURS, "podlocators", ("get",), "what stands where a write met a conflict", ""),
-    Row(CONTROLLER, "", "services", WATCH, "--health: what to probe", "Service: 403"),
+    Row(CONTROLLER, "", "services", WATCH, "what policies select; --health: what to probe", "Service: 403"),
+    Row(CONTROLLER, OURS, "servicepolicies", WATCH, "which policies there are", "ServicePolicy: 403"),
+    Row(CONTROLLER, OURS, "servicepolicies", ("get",), "is one there whose status is not?", ""),
+    Row(CONTROLLER, OURS, "servicepolicies/status", ("patch",), "their status", f"ServicePolicy {WHERE}/near: 403"),
     Row(CONTROLLER, OURS, "servicehealths", WATCH, "--health: what stands written", "ServiceHealth: 403"),
     Row(CONTROLLER, OURS, "servicehealths", ("create",), "--health: votes", "ServiceHealth balanced.rbac: 403"),
     Row(CONTROLLER, OURS, "servicehealths", ("patch",), "--health: renewals", "ServiceHealth stale.rbac: 403"),
@@ -151,7 +155,9 @@ def rights_of(rows: Iterable[Row]) -> set[Right]:
 
 
 # Accounts beside those of the manifests: one lacks each row, and one has none.
-LACKING = {f"{row.account}-without-{'-'.join(row.verbs)}-{row.resource}": row for row in ROWS if row.said}
+LACKING = {
+    f"{row.account}-without-{'-'.join(row.verbs)}-{row.resource.replace('/', '-')}": row for row in ROWS if row.said
+}
 NOBODY = "nobody"
 ACCOUNTS = {
     NOBODY: [],
@@ -172,7 +178,7 @@ ACCOUNTS = {
         pytest.param("clusters", SERVER, IMPORTED, (), id="clusters"),
         pytest.param("clusters with multicluster", SERVER, (), (), id="clusters-and-multicluster"),
         pytest.param("remote", READER, (), (), id="remote"),
-        pytest.param("base with podlocators", CONTROLLER, ("services", "servicehealths"), (), id="controller"),
+        pytest.param("base with podlocators", CONTROLLER, ("servicehealths",), (), id="controller"),
         pytest.param("base with health", CONTROLLER, (), (), id="health"),
         pytest.param("webhook", WEBHOOK, (), (), id="webhook"),
         pytest.param("webhook", INSTALLER, (), (), id="installer"),
@@ -203,6 +209,8 @@ def pod(name: str, address: str) -> Item:
 SERVICE = service("bad", where=WHERE, keys="*,not-last")
 HOMES = [endpoint("10.253.0.1", nodeName="rbac-node", zone="a")]
 SLICE = endpoint_slice("bad", "old", HOMES, where=WHERE, labels={OPT_IN_LABELS[0]: "true"})
+SPEC = {"serviceSelector": {"matchLabels": {"app": "none"}}, "topology": {"key": ZONE, "mode": "Required"}}
+POLICY = api_objects.item("ServicePolicy", "near", WHERE, spec=SPEC)
 BALANCED = [balanced(name, ["127.0.2.1"], where=WHERE) for name in ("balanced", "stale")]
 WORLD = [
     namespace(WHERE),
@@ -307,6 +315,8 @@ def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Itera
         plane.api.request("POST", LOCATORS, api_objects.item("PodLocator", locator, nodeName="elsewhere"))
     for name in ("stale", "gone") if account == CONTROLLER else ():
         plane.api.create(api_objects.item("ServiceHealth", f"{name}.{WHERE}"))
+    if account == CONTROLLER:
+        plane.api.create(POLICY)
     if account == WEBHOOK:
         plane.api.patch(SLICE, {"endpoints": HOMES})
     if account in (WEBHOOK, INSTALLER):
@@ -317,7 +327,7 @@ def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Itera
         yield process
     finally:
         process.end()
-        for path in (f"/api/v1/namespaces/{WHERE}/events", LOCATORS, HEALTHS, LEASES):
+        for path in (f"/api/v1/namespaces/{WHERE}/events", LOCATORS, HEALTHS, POLICIES, LEASES):
             plane.api.request("DELETE", path)
 
 
@@ -353,13 +363,29 @@ def test_reading_another_cluster_is_refused_nothing(cluster: ControlPlane, tmp_p
         assert not [line for line in process.lines if re.search(r"\b403\b", line)]
 
 
+LOCATED = {"new": "rbac-node", "wrong": "rbac-node"}
+
+
 def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
     """With the table's rights, the controller leads, creates, mends and deletes."""
-    wanted = {"new": "rbac-node", "wrong": "rbac-node"}
     with running(cluster, CONTROLLER, CONTROLLER, tmp_path) as process:
-        until(lambda: locators(cluster) == wanted, lambda: f"{locators(cluster)}: {process.lines}")
+        until(lambda: locators(cluster) == LOCATED, lambda: f"{locators(cluster)}: {process.lines}")
         until(lambda: votes(cluster) == {"balanced.rbac": 1, "stale.rbac": 1}, lambda: f"{votes(cluster)}")
+        until(lambda: cluster.api.request("GET", cluster.api.path_of(POLICY)).get("status"), "the status of a policy")
         assert not [line for line in process.lines if re.search(r"\b403\b", line)]
+
+
+def test_a_controller_without_the_rights_for_policies(cluster: ControlPlane, tmp_path: Path) -> None:
+    """As after an upgrade that left the old role: it says so once, is ready, and keeps PodLocators all the same."""
+    account = next(
+        name for name, row in LACKING.items() if (row.account, row.resource) == (CONTROLLER, "servicepolicies")
+    )
+    with running(cluster, account, CONTROLLER, tmp_path) as process:
+        process.http = process.wait_for(r"^listening http (\S+)$")[1]
+        until(lambda: locators(cluster) == LOCATED, lambda: f"{locators(cluster)}: {process.lines}")
+        until(lambda: process.get("/readyz")[0] == 200, lambda: f"ready: {process.get('/readyz?verbose')}")
+        assert "[+]ServicePolicy not listed yet" in process.get("/readyz?verbose")[1]
+        assert len([line for line in process.lines if "ServicePolicy: 403" in line]) == 1
 
 
 def test_the_webhook_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:

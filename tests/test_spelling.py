@@ -24,7 +24,7 @@ NEAR = [
     ("--kube-config", FLAG_NAMES, "--kubeconfig"),
     ("--trusted-forwarders", FLAG_NAMES, "--trusted-forwarder"),
     ("--trust-forwarder", FLAG_NAMES, "--trusted-forwarder"),
-    ("--name-space", FLAG_NAMES, "--namespace"),
+    ("--serve-name-space", FLAG_NAMES, "--serve-namespace"),
     ("--logformat", FLAG_NAMES, "--log-format"),
     ("shpo", ["shop", "default"], "shop"),
 ]

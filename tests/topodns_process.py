@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -73,11 +74,11 @@ class Process:
             self._changed.notify_all()
 
     def wait_for(self, pattern: str, *, after: int = 0, within: float = PATIENCE) -> re.Match[str]:
-        """Wait until one of the lines from index *after* on matches; fail if the process ends or time runs out."""
+        """Wait until one of the messages from index *after* on matches; fail if the process ends or time runs out."""
         expected = re.compile(pattern)
 
         def first_match() -> re.Match[str] | None:
-            return next((match for line in self.lines[after:] if (match := expected.search(line))), None)
+            return next((match for text in self.messages(after) if (match := expected.search(text))), None)
 
         with self._changed:
             self._changed.wait_for(lambda: first_match() or self._ended, within)
@@ -85,6 +86,11 @@ class Process:
         if match is None:
             pytest.fail(f"no line {pattern!r} among:\n" + "\n".join(self.lines[after:]))
         return match
+
+    def messages(self, after: int = 0) -> Iterator[str]:
+        """Yield the lines from index *after* on: the message alone, with ``--log-format json``."""
+        for line in self.lines[after:]:
+            yield json.loads(line).get("message", line) if line.startswith("{") else line
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -133,7 +139,7 @@ class Server(Process):
         """Wait until the server listens, ready or not."""
         listening = self.wait_for(r"^listening udp \[?([^\]]+)\]?:(\d+)$")
         self.host, self.port = listening[1], int(listening[2])
-        http = [line.split()[-1] for line in self.lines if line.startswith("listening http ")]
+        http = [text.split()[-1] for text in self.messages() if text.startswith("listening http ")]
         self.http = http[0] if http else ""
         return self
 

@@ -171,7 +171,8 @@ class Twin:
         for policy in self.policies:
             meta, spec = policy["metadata"], policy["spec"]
             topology = spec.get("topology", {})
-            mode, label = topology.get("mode"), topology.get("key", "")
+            written, label = topology.get("mode"), topology.get("key", "")
+            mode = written.lower() if written in ("Required", "Preferred", "Ignored") else written
             here = meta["namespace"] == service["metadata"]["namespace"]
             heard = selects(spec.get("serviceSelector"), service["metadata"].get("labels") or {})
             if here and heard and mode not in (None, "ignored"):

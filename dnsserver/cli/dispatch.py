@@ -29,7 +29,7 @@ COMMANDS = {
     "check": "Report problems in a cluster",
     "simulate": "Show who would get what, and what that does to load and cross-zone traffic",
     "console": "Show a cluster in a browser, without answering DNS queries",
-    "controller": "Keep a PodLocator up to date for each pod",
+    "controller": "Keep a PodLocator for each pod, and the status of ServicePolicies",
     "webhook": "Set the topology hints of EndpointSlices whose Service asks for them",
     "doctor": "Examine a running installation, from the forwarders to the API server",
     "corefile": "Print the stub block for a forwarder, or check or mend a Corefile",

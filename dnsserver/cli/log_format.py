@@ -1,19 +1,19 @@
 """What goes to standard error: log lines and messages, as text, or each as one JSON object.
 
-Only the lines that programs wait for, ``listening ...`` and ``ready``, stand alone in either format.
+As text, some lines stand alone: ``listening ...`` and ``ready``, for which programs wait, and those of --log-queries.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import threading
 from types import TracebackType
+from typing import TextIO
 
-from locator.printable import as_line
+from locator.printable import as_line, json_text
+from locator.times import time_text
 
-TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
 LOGGER = "topodns"
 
 log = logging.getLogger(LOGGER)
@@ -21,7 +21,7 @@ log = logging.getLogger(LOGGER)
 
 def set_up_logging(log_format: str, level: str = "info") -> None:
     """Log to standard error in a format, "text" or "json", and from a level on."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StandardError(sys.stderr)
     handler.setFormatter(_JsonLines() if log_format == "json" else _TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
@@ -48,11 +48,25 @@ def is_json() -> bool:
     return any(isinstance(handler.formatter, _JsonLines) for handler in logging.getLogger().handlers)
 
 
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes lines; of a record that cannot be written, one that says why."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is that of the standard library
+        text, error = "a log call is wrong: %r: %r", sys.exception()
+        self.emit(log.makeRecord(LOGGER, logging.ERROR, __file__, 0, text, (record.msg, error), None))
+
+
 class _TextLines(logging.Formatter):
-    """A line for each record, whatever its message holds; the lines of a traceback are indented."""
+    """A line for each record, whatever its message holds; the lines of a traceback are indented.
+
+    ``extra={"alone": TEXT}`` of a log call is the whole line, which is printable.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        lines = [f"{self.formatTime(record, TIME_FORMAT)} {record.levelname} {record.getMessage()}"]
+        alone: str | None = getattr(record, "alone", None)
+        if alone is not None:
+            return alone
+        lines = [f"{time_text(record.created)} {record.levelname} {record.getMessage()}"]
         if record.exc_info:
             lines += [f"  {line}" for line in self.formatException(record.exc_info).split("\n")]
         return "\n".join(map(as_line, lines))
@@ -63,15 +77,15 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
-            "time": self.formatTime(record, TIME_FORMAT),
+            "time": time_text(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": as_line(record.getMessage()),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields)
+            fields["exception"] = "\n".join(map(as_line, self.formatException(record.exc_info).split("\n")))
+        return json_text(fields)
 
 
 def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

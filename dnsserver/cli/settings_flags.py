@@ -7,27 +7,34 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import TypedDict
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.log_format import set_up_logging
 from dnsserver.cli.parser import Parser, read_file
-from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.flags import THEMES
+from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
+from dnsserver.settings.flags import SERVING, THEMES
 from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_settings
 
 log = logging.getLogger("topodns")
 
+# Of commands that look at what is served: as kubectl means them, they look at one namespace.
+ONE_NAMESPACE = {"serve_namespace": ("-n", "--namespace")}
 _PREFIX = "setting_"  # of a setting among the parsed arguments: keeps it apart from the command's own arguments
 
 
 def add_settings(
-    parser: Parser, command: str, *, common: Sequence[str] = (), short: Mapping[str, str] | None = None
+    parser: Parser,
+    command: str,
+    *,
+    common: Sequence[str] = (),
+    also: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Add the flags of *command*'s settings, grouped by theme, those of the fields *common* before all groups.
 
-    *short* has a second flag for some, by field.
+    *also* has further flags for some, by field. ``serve`` takes their old names, too.
     """
     defaults = Settings()
     for theme in THEMES:
@@ -39,7 +46,7 @@ def add_settings(
             default = flag.shown or getattr(defaults, name)
             repeatable = "; repeatable" if flag.repeatable else ""
             (parser.flags if name in common else group).add_argument(
-                *([short[name]] if short and name in short else []),
+                *(also or {}).get(name, ()),
                 option(name),
                 dest=_PREFIX + name,
                 metavar=flag.syntax.metavar,
@@ -51,6 +58,14 @@ def add_settings(
                 parser.switches.add(option(name))
             elif flag.syntax.words:
                 parser.words[_PREFIX + name] = flag.syntax.words
+            if flag.old_name and command in SERVING:
+                group.add_argument(
+                    option(flag.old_name),
+                    dest=_PREFIX + flag.old_name,
+                    metavar=flag.syntax.metavar,
+                    action="append",
+                    help=f"Old name of {option(name)}, which a later version does not take",
+                )
     parser.flags.add_argument(
         "--config", metavar="FILE", help="Read settings from this YAML file. Its keys are the flags without --"
     )
@@ -74,13 +89,21 @@ def settings_of(arguments: Namespace) -> Settings:
 
 
 def early_log_format(argv: Sequence[str]) -> str:
-    """Return the log format that a command line or the environment asks for, before anything else is read."""
-    flag, given = option("log_format"), list[str]()
+    """Return the log format that a command line, the environment or the configuration file asks for.
+
+    The command line may be wrong otherwise, and a file that cannot be read asks for nothing. A pipe is read only once.
+    """
+    given = dict[str, str]()
     for word, following in zip_longest(argv, argv[1:], fillvalue=""):
         name, equals, value = word.partition("=")
-        if name == flag:
-            given = [value if equals else following]
-    return log_format_of(flags={"log_format": given} if given else {}, environment=os.environ, file=None)
+        given[name] = value if equals else following
+    path, file = given.get("--config") or os.environ.get(CONFIG_VARIABLE, ""), None
+    if os.path.isfile(path):
+        with suppress(WrongInput):
+            file = path, _content(path, file_content(path))
+    flag = option("log_format")
+    flags = {"log_format": [given[flag]]} if flag in given else {}
+    return log_format_of(flags=flags, environment=os.environ, file=file)
 
 
 def given_settings(
@@ -116,8 +139,9 @@ def _read(given: _Given) -> tuple[Settings, list[str]]:
 
 
 def given_flags(arguments: Namespace) -> dict[str, list[str]]:
-    """Return the texts of the settings that the command line itself has, by field."""
-    return {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
+    """Return the texts of the settings that the command line itself has, by field, or by its old name."""
+    names = (*FLAGS, *OLD_NAMES)
+    return {name: texts for name in names if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
 
 
 def file_content(path: str) -> bytes:

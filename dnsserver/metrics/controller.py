@@ -22,6 +22,10 @@ PODLOCATOR_WRITES = Family(
 PODLOCATORS_WAITING = Family(
     "topodns_podlocators_waiting", GAUGE, "PodLocators in the work queue; only the leader takes them out."
 )
+SERVICEPOLICY_WRITES = Family(
+    "topodns_servicepolicy_writes", COUNTER, "Writes of the status of ServicePolicies, by verb and result.",
+    {"verb": ("patch",), "result": WRITTEN},
+)  # fmt: skip
 SERVICEHEALTH_WRITES = Family(
     "topodns_servicehealth_writes", COUNTER, "Writes of ServiceHealths, by verb and result.",
     {"verb": VERBS, "result": WRITTEN}, "`--health`",
@@ -39,7 +43,8 @@ PROBED_ADDRESSES = Family(
 )  # fmt: skip
 
 OF_CONTROLLERS = (
-    LEADING, PODLOCATOR_WRITES, PODLOCATORS_WAITING, SERVICEHEALTH_WRITES, PROBES, PROBED_ADDRESSES,
+    LEADING, PODLOCATOR_WRITES, PODLOCATORS_WAITING, SERVICEPOLICY_WRITES, SERVICEHEALTH_WRITES, PROBES,
+    PROBED_ADDRESSES,
 )  # fmt: skip
 
 
@@ -57,11 +62,13 @@ class HealthState(Struct, frozen=True):
 class ControllerState(Struct, frozen=True):
     """A controller at one moment.
 
-    ``leading`` is by the Lease. ``waiting`` is the length of the work queue of PodLocators. ``objects`` are numbers by
-    kind. ``health`` is None without ``--health``.
+    ``writes`` are those of PodLocators, and ``waiting`` is the length of their work queue; ``status_writes`` are those
+    of ServicePolicies. ``leading`` is by the Lease. ``objects`` are numbers by kind. ``health`` is None without
+    ``--health``.
     """
 
     writes: Writes
+    status_writes: Writes
     leading: Mapping[str, bool]
     waiting: int
     objects: Mapping[str, int]
@@ -84,6 +91,7 @@ class ControllerMetrics(TopodnsCollector):
         yield PODLOCATOR_WRITES.metric(state.writes)
         yield LEADING.metric(labelled(state.leading))
         yield PODLOCATORS_WAITING.only(state.waiting)
+        yield SERVICEPOLICY_WRITES.metric(state.status_writes)
         if state.health is not None:
             yield SERVICEHEALTH_WRITES.metric(state.health.writes)
             yield PROBES.metric(labelled(state.health.probes))

@@ -1,9 +1,9 @@
-"""Writes a sample of all decisions to standard error, each as a line of JSON (--log-queries)."""
+"""Logs a sample of all decisions, each as a line of JSON (--log-queries)."""
 
 from __future__ import annotations
 
+import logging
 import random
-import sys
 from collections import deque
 
 import trio
@@ -12,7 +12,11 @@ from dnsserver.answers.decision import Authority
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import Sample
 from dnsserver.inspection.tap.tap import Tap, Told
+from dnsserver.inspection.tap.text import summary
 from locator.printable import json_text
+
+log = logging.getLogger("topodns.queries")
+log.setLevel(logging.INFO)  # whatever the level of the log is: somebody has asked for these lines
 
 SECOND = 1.0
 
@@ -36,6 +40,7 @@ async def write(tap: Tap, authority: Authority, limit: int) -> None:
 
 def _write(told: Told, tap: Tap, authority: Authority) -> None:
     try:
-        print(json_text(line_of(told, authority)), file=sys.stderr)
+        line = line_of(told, authority)
+        log.info("%s", summary(line), extra={"alone": json_text(line), "fields": line})
     except Exception as error:  # boundary: one line
         tap.failed(error)

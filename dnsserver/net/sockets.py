@@ -6,7 +6,6 @@ import errno
 import logging
 import resource
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,6 +15,8 @@ from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text
 
 log = logging.getLogger("topodns")
+announcements = logging.getLogger("topodns.announcements")
+announcements.setLevel(logging.INFO)  # whatever the level of the log is
 
 _EXPECTED = {  # by what is wrong with an address and a port
     errno.EADDRINUSE: "a free address and port; 'ss -lntup' shows which program has it",
@@ -94,8 +95,13 @@ def connection_limit(asked: int, *, others: int) -> int:
     return possible
 
 
-def announce(proto: str, name: tuple[str, int]) -> str:
-    """Print a listen address on a line of its own, for programs that wait for it; return it."""
+def announce(protocol: str, name: tuple[str, int]) -> str:
+    """Log a listen address on a line that stands alone, for programs that wait for it; return it."""
     address = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
-    print(f"listening {proto} {address}", file=sys.stderr, flush=True)
+    log_alone(f"listening {protocol} {address}", protocol=protocol, address=address)
     return address
+
+
+def log_alone(text: str, **fields: str) -> None:
+    """Log a line for programs that wait for it. As text, it stands alone."""
+    announcements.info(text, extra={"alone": text, "fields": fields})

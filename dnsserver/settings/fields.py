@@ -142,8 +142,13 @@ class Settings:
     )
     """The glue of each zone's NS record."""
 
-    namespace: tuple[str, ...] = repeatable(
-        (), values.NAMESPACE, theme=ANSWERS, help="Serve only the Services in this namespace", shown="all"
+    serve_namespace: tuple[str, ...] = repeatable(
+        (),
+        values.NAMESPACE,
+        theme=ANSWERS,
+        help="Serve only the Services in this namespace",
+        shown="all",
+        old_name="namespace",
     )
     """Limits which Services are served, not which clients can be located."""
 
@@ -623,3 +628,4 @@ class Settings:
 
 
 FLAGS: Mapping[str, Flag] = {setting.name: flag_of(setting) for setting in fields(Settings)}
+OLD_NAMES: Mapping[str, str] = {flag.old_name: name for name, flag in FLAGS.items() if flag.old_name}

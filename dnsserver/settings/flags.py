@@ -49,7 +49,8 @@ class Flag(NamedTuple):
 
     ``shown`` describes the default where the value itself would not explain it, and is empty otherwise. ``syntax``
     parses one value; in a repeatable flag, a value that parses to None adds nothing. ``several``: it parses to several
-    values, of which each counts once however often it is given.
+    values, of which each counts once however often it is given. ``old_name`` is what the field was called, empty if it
+    has its first name: for a release, ``serve``, files and the environment take it with a warning.
     """
 
     syntax: Syntax[object]
@@ -59,6 +60,7 @@ class Flag(NamedTuple):
     shown: str
     repeatable: bool
     several: bool = False
+    old_name: str = ""
 
     @property
     def switch(self) -> bool:
@@ -74,10 +76,18 @@ def single(
 
 
 def repeatable(
-    default: D, syntax: Syntax[T | None], *, theme: str, help: str, shown: str, commands: tuple[str, ...] = READING
+    default: D,
+    syntax: Syntax[T | None],
+    *,
+    theme: str,
+    help: str,
+    shown: str,
+    commands: tuple[str, ...] = READING,
+    old_name: str = "",
 ) -> D | tuple[T, ...]:
     """Return a field whose flag may be given several times. The field holds all values in order."""
-    return field(default=default, metadata={Flag: Flag(syntax, theme, help, commands, shown, repeatable=True)})
+    flag = Flag(syntax, theme, help, commands, shown, repeatable=True, old_name=old_name)
+    return field(default=default, metadata={Flag: flag})
 
 
 def several(

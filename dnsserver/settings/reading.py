@@ -7,11 +7,12 @@ file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from dnsserver.settings.fields import FLAGS, Settings
+from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
+from dnsserver.settings.flags import Flag
 from dnsserver.settings.values import OFF, PODS
 from dnsserver.spelling import nearest
 from locator.ip import network_text
@@ -27,6 +28,7 @@ NEEDED = {
     "federation_topology_keys": "federation",
     "cluster_max_age": "cluster",
 }
+_NAMES = (*FLAGS, *OLD_NAMES)
 # Variables that Kubernetes sets in pods if there is a Service named topodns.
 _SERVICE_LINKS = re.compile(r"TOPODNS_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)")
 
@@ -45,21 +47,26 @@ class _GivenSetting(NamedTuple):
 def read_settings(
     *, flags: Mapping[str, Sequence[str]], environment: Mapping[str, str], file: tuple[str, object] | None
 ) -> tuple[Settings, list[str]]:
-    """Return the settings, and warnings about unknown variables and about values that are probably mistakes.
+    """Return the settings, and warnings about unknown variables, old names and values that are probably mistakes.
 
-    *flags* maps field names to the texts given on the command line. *file* is a configuration file's name and its
-    content as parsed from YAML, or None. Raises InvalidSetting.
+    *flags* maps field names, or old ones, to the texts given on the command line. *file* is a configuration file's name
+    and its content as parsed from YAML, or None. Raises InvalidSetting.
     """
-    given = {} if file is None else _from_file(*file)
-    variables, unknown = _from_environment(environment)
-    given |= variables
-    given |= {name: _GivenSetting(option(name), texts) for name, texts in flags.items()}
+    variables, warnings = _from_environment(environment)
+    given = dict[str, _GivenSetting]()
+    for source, spelled in (
+        ({} if file is None else _from_file(*file), _key),
+        (variables, _variable),
+        ({name: _GivenSetting(option(name), texts) for name, texts in flags.items()}, option),
+    ):
+        warnings += _rename(source, spelled)
+        given |= source
     # mypy cannot check this dictionary; ``fields`` makes sure that each syntax yields values of its field's type.
     values: dict[str, Any] = {name: _value(name, *setting) for name, setting in given.items()}
     settings = Settings(**values)
     sources = {name: setting.source for name, setting in given.items()}
     _check(settings, sources)
-    return settings, [*unknown, *_warnings(settings, sources)]
+    return settings, [*warnings, *_warnings(settings, sources)]
 
 
 def log_format_of(
@@ -78,7 +85,26 @@ def log_format_of(
 
 def option(name: str) -> str:
     """Return the spelling of a field's flag, such as ``--log-level``."""
-    return "--" + name.replace("_", "-")
+    return f"--{_key(name)}"
+
+
+def _key(name: str) -> str:
+    """Return the spelling of a field in a file, such as ``log-level``."""
+    return name.replace("_", "-")
+
+
+def _variable(name: str) -> str:
+    """Return the spelling of a field in the environment, such as ``TOPODNS_LOG_LEVEL``."""
+    return ENVIRONMENT + name.upper()
+
+
+def _rename(given: dict[str, _GivenSetting], spelled: Callable[[str], str]) -> Iterator[str]:
+    """Give fields in *given* their present name, which counts if both are there; yield a warning for each old one."""
+    for old, name in OLD_NAMES.items():
+        if old in given:
+            setting = given.pop(old)
+            given.setdefault(name, setting)
+            yield f"{setting.source}: an old name, expected {spelled(name)}; a later version does not know it"
 
 
 def _value(name: str, source: str, texts: Sequence[str]) -> object:
@@ -214,15 +240,20 @@ def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
             yield f"{sources[name]} has no effect without {option(other)}"
 
 
+def _flag(name: str) -> Flag:
+    """Return the flag of a field by its present or its old name."""
+    return FLAGS[OLD_NAMES.get(name, name)]
+
+
 def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, _GivenSetting], list[str]]:
     """Return the settings in the environment, and warnings about unknown ``TOPODNS_`` variables."""
-    known = {ENVIRONMENT + name.upper(): name for name in FLAGS}
+    known = {_variable(name): name for name in _NAMES}
     given, warnings = {}, []
     for variable, text in sorted(environment.items()):
         if variable in known:
             name = known[variable]
             if text.strip():  # manifests set a variable to an empty string to leave it out
-                given[name] = _GivenSetting(variable, text.split() if FLAGS[name].repeatable else [text.strip()])
+                given[name] = _GivenSetting(variable, text.split() if _flag(name).repeatable else [text.strip()])
         elif (
             variable.startswith(ENVIRONMENT) and variable != CONFIG_VARIABLE and not _SERVICE_LINKS.fullmatch(variable)
         ):
@@ -236,7 +267,7 @@ def _from_file(path: str, content: object) -> dict[str, _GivenSetting]:
         return {}
     if not isinstance(content, dict):
         raise InvalidSetting(f"{path}: {_words_of(content)} found, expected settings as KEY: VALUE")
-    known = {option(name).removeprefix("--"): name for name in FLAGS}
+    known = {_key(name): name for name in _NAMES}
     given = {}
     for key, value in content.items():
         name = known.get(key)
@@ -244,7 +275,7 @@ def _from_file(path: str, content: object) -> dict[str, _GivenSetting]:
             raise InvalidSetting(f"{path}: {key}: unknown key{nearest(str(key), known)}")
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, (dict, list)) or item is None for item in items):
-            expected = FLAGS[name].syntax.expected
+            expected = _flag(name).syntax.expected
             raise InvalidSetting(f"{path}: {key}: {_words_of(value)} found, expected {expected}")
         given[name] = _GivenSetting(f"{path}: {key}", [_scalar(item) for item in items])
     return given

@@ -46,7 +46,7 @@ from locator.model import (
 )
 from locator.printable import quoted
 from locator.sharing import shared_labels, shared_ports, shared_text
-from locator.topology.constraints import IGNORED, MODES, PREFIX, TOPOLOGY_MODE, policy_error
+from locator.topology.constraints import IGNORED, MODE_ALIASES, MODES, PREFIX, TOPOLOGY_MODE, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
 # Kubernetes reads the second only where the first, its older name, is absent.
@@ -438,7 +438,7 @@ def to_service_policy(raw: schema.ServicePolicy, collector: FindingCollector) ->
         created=raw.metadata.created or "",
         selector=selector or Selector(),
         topology_key=topology.key or "",
-        mode=IGNORED if topology.mode is None else topology.mode,
+        mode=IGNORED if topology.mode is None else MODE_ALIASES.get(topology.mode, topology.mode),
     )
     if topology.mode is None:
         message, code = "policy without a mode: it is ignored", ClusterCode.PolicyWithoutMode

@@ -258,7 +258,7 @@ class FindingLog:
         for finding in findings:
             if self._logged[finding.severity] < MAX_LOGGED:
                 self._logged[finding.severity] += 1
-                log.log(_LEVELS[finding.severity], "%s", finding)
+                log.log(_LEVELS[finding.severity], "%s", finding, extra={"fields": finding.fields()})
                 shown = True
             else:
                 self._left_out += 1

@@ -142,13 +142,14 @@ class SetPublisher:
                 continue
             cluster.lost = lost
             if cluster.publisher.snapshot is not None:
+                about = {"fields": {"cluster": cluster.name}}
                 if lost:
                     log.warning(
                         "cluster %s: out of reach for %d s (--cluster-max-age); it does not count until it is back",
-                        cluster.name, self._max_age,
+                        cluster.name, self._max_age, extra=about,
                     )  # fmt: skip
                 else:
-                    log.info("cluster %s: back in reach; it counts again", cluster.name)
+                    log.info("cluster %s: back in reach; it counts again", cluster.name, extra=about)
                 self._clusters.update(cluster.name, None if lost else cluster.publisher.snapshot)
                 self._publish()
 

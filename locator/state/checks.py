@@ -51,8 +51,8 @@ from locator.state.joining import less, living_addresses
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
-from locator.topology.constraint_findings import decides, policy_findings, service_findings
-from locator.topology.constraints import FEDERATED, IGNORED, POLICY, asks_in_vain
+from locator.topology.constraint_findings import decides, policy_decides, policy_findings, service_findings
+from locator.topology.constraints import FEDERATED, IGNORED, asks_in_vain
 from locator.topology.hint_findings import incomplete_hints
 from locator.topology.key_findings import (
     CarriedKeys,
@@ -260,7 +260,8 @@ class Checks:
             self._services_by_key.move(key, before, asked)
 
     def _policy_findings(self, namespace: str, services: Services) -> Iterator[Finding]:
-        known = [self._objects.of(Service)[key] for key in sorted(self._objects.services_in(namespace))]
+        services_there = sorted(self._objects.services_in(namespace))
+        known = [self._as_exported(self._objects.of(Service)[key]) for key in services_there]
         for policy in self._objects.policies_in(namespace):
             if policy.mode == IGNORED:
                 continue
@@ -275,10 +276,7 @@ class Checks:
         decided = [
             compiled
             for service in selected
-            if (compiled := services.get(service.key)) is not None
-            and (declaration := compiled.declaration) is not None
-            and declaration.source == POLICY
-            and decides(service, declaration)
+            if (compiled := services.get(service.key)) is not None and policy_decides(service, compiled.declaration)
         ]
         if decided:
             locations = (location for compiled in decided for location in compiled.locations)

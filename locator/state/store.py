@@ -337,6 +337,7 @@ class Store:
 
     def _update_export(self, key: str, before: ServiceExport | None, after: ServiceExport | None) -> bool:
         self._services_changed.add(key)
+        self._checks.mark_policies(cast(ServiceExport, after or before).namespace)
         return True
 
     def _update_health(self, key: str, before: ServiceHealth | None, after: ServiceHealth | None) -> bool:
@@ -345,6 +346,7 @@ class Store:
 
     def _update_import(self, key: str, before: ServiceImport | None, after: ServiceImport | None) -> bool:
         self._mark_import(key)
+        self._checks.mark_policies(cast(ServiceImport, after or before).namespace)
         return True
 
     def _mark_import(self, key: str) -> None:

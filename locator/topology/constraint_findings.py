@@ -60,6 +60,11 @@ def decides(service: Service, declaration: Declaration | None) -> bool:
     return declaration.effective or (not service.headless and declaration.source in MEANT and counts(service))
 
 
+def policy_decides(service: Service, declaration: Declaration | None) -> bool:
+    """Whether ServicePolicies choose endpoints of *service*: they made *declaration*, the one that is heard."""
+    return declaration is not None and declaration.source == POLICY and decides(service, declaration)
+
+
 def service_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
     """Yield the findings about the constraint and the annotations of *service*."""
     yield from _constraint_findings(service, declarations)

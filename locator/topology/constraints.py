@@ -31,13 +31,15 @@ TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 FEDERATED = "topodns.io/federated"
 ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH, FEDERATED)
 
-REQUIRED, PREFERRED, IGNORED = "required", "preferred", "ignored"
+REQUIRED, PREFERRED, IGNORED = "Required", "Preferred", "Ignored"
 LOCAL_TRAFFIC = "topology keys cannot be used together with externalTrafficPolicy: Local"
 NOT_HEADLESS = "the Service is not headless"
+OF_PEERS = "the Service publishes addresses that are not ready, so only its own topology keys apply"
 SWITCHED_OFF = "switched off by --traffic-distribution ignore"
 SOME_HINTS = "some ready endpoints have no hint, so none counts"
 NO_HINTS = "the Service's topology mode is Auto, and no ready endpoint has a hint"
 MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
+MODE_ALIASES = {mode.lower(): mode for mode in MODES}  # as they were first spelled
 
 POLICY = "policy"
 ANNOTATION = "annotation"
@@ -278,7 +280,7 @@ def _why_without_effect(service: Service, source: str) -> str | None:
     if not service.headless:
         return NOT_HEADLESS
     if service.publishes_unready and source not in OF_SERVICE:
-        return "the Service publishes addresses that are not ready, so only its own topology keys apply"
+        return OF_PEERS
     return None
 
 

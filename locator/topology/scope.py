@@ -9,7 +9,7 @@ from locator.model import Namespace, Service
 
 
 class Scope(Struct, frozen=True):
-    """Limits which Services are served (``--namespace``, ``--namespace-selector``, ``--service-selector``).
+    """Limits which Services are served (``--serve-namespace``, ``--namespace-selector``, ``--service-selector``).
 
     No *namespaces* means all of them; a selector that is None matches everything.
     """

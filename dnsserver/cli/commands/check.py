@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
 from dnsserver.cli.log_format import say
 from dnsserver.cli.parser import Example, Parser, add_output_format
-from dnsserver.cli.settings_flags import add_settings, settings_of
+from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
 from dnsserver.spelling import suggestion
 from locator.ip import Network, network_text
 from locator.labels import valid_label_key, valid_label_value
@@ -42,7 +42,7 @@ STATUSES = {
 def add_arguments(parser: Parser) -> None:
     """Add the output format and the settings."""
     add_output_format(parser)
-    add_settings(parser, "check", common=("fail_on", "namespace"), short={"namespace": "-n"})
+    add_settings(parser, "check", common=("fail_on", "serve_namespace"), also=ONE_NAMESPACE)
 
 
 def run(arguments: Namespace) -> int:
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
 
     reading, findings = check_cluster(settings)
     namespaces = reading.views[OWN].namespaces()
-    for name in settings.namespace:
+    for name in settings.serve_namespace:
         if name not in namespaces:  # nothing is looked at there
             hint = suggestion(name, namespaces)
             say(f"--namespace: no namespace {name}{hint}")

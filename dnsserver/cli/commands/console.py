@@ -9,7 +9,7 @@ from dataclasses import replace
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import Example, Parser
-from dnsserver.cli.settings_flags import add_settings, give, settings_of
+from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, give, settings_of
 
 EXAMPLES = (
     Example("Look at a dump of a cluster in a browser:", "topodns console cluster.yaml"),
@@ -34,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
         help="A file or folder to read the cluster from, as --snapshot; without one and without --snapshot, the live "
         "cluster is read",
     )
-    add_settings(parser, "console", common=("http",))
+    add_settings(parser, "console", common=("http",), also=ONE_NAMESPACE)
 
 
 def run(arguments: Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``topodns controller``: keeps a PodLocator up to date for each pod, and probes load balancers."""
+"""``topodns controller``: keeps PodLocators and the status of ServicePolicies, and probes load balancers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Keep PodLocators, and with ``--health`` ServiceHealths, up to date until SIGTERM or SIGINT arrives."""
+    """Keep up to date what the controller writes, with ``--health`` ServiceHealths, too, until SIGTERM or SIGINT."""
     settings = settings_of(arguments)
     from dnsserver import controller_app
     from dnsserver.cli.cluster import cluster_errors, dump_errors

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.log_format import say
 from dnsserver.cli.output import write_as_it_is, write_octets
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program, read_file
 from dnsserver.forwarders.stub_blocks import (
@@ -160,10 +162,10 @@ def _print(
     except ValueError as error:
         raise WrongInput(f"--fail-open: {error}") from None
     write_as_it_is(text)
-    if arguments.forwarder == COREDNS and version is None and sys.stderr is not None and sys.stderr.isatty():
+    if arguments.forwarder == COREDNS and version is None and _is_seen():
         newer = version_text(TIMING_READS)
         why = "lets it wait 0.4 s for topodns in place of 2 s"
-        print(f"# Is it CoreDNS {newer} or later? --coredns-version {newer} {why}.", file=sys.stderr)
+        say(f"--coredns-version: is it CoreDNS {newer} or later? --coredns-version {newer} {why}", logging.INFO)
     return DONE
 
 
@@ -182,6 +184,11 @@ def _coredns_version(arguments: Namespace) -> CoreDNSVersion | None:
     return version
 
 
+def _is_seen() -> bool:
+    """Whether somebody sees what is said beside the output."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
     from dnsserver.cli.report import report
     from dnsserver.forwarders import corefile_check
@@ -192,15 +199,16 @@ def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
     text = _read(file, "--check").decode(errors="replace")
     try:
         findings = corefile_check.check(text, forwarder=forwarder, file=file, to=to, zones=zones)
-        can_mend = mended(text, forwarder=forwarder, to=to, zones=zones) != text
+        for_people = _is_seen() and mended(text, forwarder=forwarder, to=to, zones=zones) != text
     except Unparsable as error:
         raise WrongInput(f"{file}: {error}") from None
-    remark = f"with --mend in place of --check, '{program()} corefile' prints it with the lines at fault changed"
-    return report(findings, arguments.output, remarks=[remark] if can_mend else [])
+    status = report(findings, arguments.output)
+    if for_people:
+        say("--check: --mend in its place prints the Corefile with the lines at fault changed", logging.INFO)
+    return status
 
 
 def _mend(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
-    from dnsserver.cli.log_format import say
     from dnsserver.forwarders import corefile_check
     from dnsserver.forwarders.caddyfile import Unparsable
     from dnsserver.forwarders.mending import mended

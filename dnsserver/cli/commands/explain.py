@@ -70,10 +70,11 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.flags.add_argument(
         "-n",
+        "--namespace",
         dest="in_namespace",
         metavar="NAMESPACE",
         help="Namespace of svc/NAME and pod/NAME, and of a partial name without one (default: the only one of "
-        "--namespace, or that of the kubeconfig's context; with --snapshot: default)",
+        "--serve-namespace, or that of the kubeconfig's context; with --snapshot: default)",
     )
     add_output_format(parser, "yaml")
     parser.words["type"] = TYPES
@@ -108,7 +109,8 @@ def run(arguments: Namespace) -> int:
     for finding in reading.publication.findings:
         if finding.code == ClusterCode.ClusterUnreachable.name:  # the answer lacks what that cluster has
             say(str(finding))
-    usual = settings.namespace[0] if len(settings.namespace) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
+    served = settings.serve_namespace
+    usual = served[0] if len(served) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
     objects = {kind: naming.by_key(found) for kind, found in reading.objects.items()}
     known = naming.Known(reading.publication.snapshot, objects, arguments.in_namespace or usual)
     explained = partial(naming.explain_named, name, qtype, client, known, authority, candidates=settings.candidates)

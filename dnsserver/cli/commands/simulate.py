@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import coloured, write, write_json
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument
-from dnsserver.cli.settings_flags import add_settings, settings_of
+from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
 from dnsserver.settings import values
 from dnsserver.settings.fields import Settings
 
@@ -107,7 +107,7 @@ def add_arguments(parser: Parser) -> None:
     add("--picture", metavar="FILE.svg", help="Draw who flows where, and what is overloaded (default: none)")
     parser.words["fail_on"] = FAIL_ON
     add_output_format(parser, "markdown")
-    add_settings(parser, "simulate", common=("snapshot",))
+    add_settings(parser, "simulate", common=("snapshot",), also=ONE_NAMESPACE)
 
 
 def run(arguments: Namespace) -> int:

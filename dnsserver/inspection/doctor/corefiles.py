@@ -96,8 +96,8 @@ def target_of(facts: Facts, *, below: bool = False) -> Target:
     addresses = service.spec.cluster_ips if isinstance(service, PlainService) else []
     to = tuple(ListenAddress(parse_address(text), DNS_PORT) for text in addresses if text != "None")
     zones = [zone.name for zone in settings.zone if not zone.reverse]
-    if settings.namespace:
-        zones = [f"{namespace}.svc.{zone}" for namespace in settings.namespace for zone in zones]
+    if settings.serve_namespace:
+        zones = [f"{namespace}.svc.{zone}" for namespace in settings.serve_namespace for zone in zones]
     elif below:
         zones = [f"svc.{zone}" for zone in zones]
     services = () if isinstance(facts.services, Unread) else facts.services

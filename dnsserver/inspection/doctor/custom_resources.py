@@ -32,6 +32,9 @@ CUSTOM_RESOURCES: Mapping[str, CustomResource] = {
             *("spec", "spec.serviceSelector", "spec.serviceSelector.matchLabels", _EXPRESSION),
             *(f"{_EXPRESSION}.{field}" for field in ("key", "operator", "values")),
             *("spec.topology", "spec.topology.key", "spec.topology.mode"),
+            *("status", "status.observedGeneration", "status.services", "status.conditions"),
+            *(f"status.conditions.{field}" for field in ("type", "status", "observedGeneration", "lastTransitionTime")),
+            *(f"status.conditions.{field}" for field in ("reason", "message")),
         )),
     ),
     "podlocators.topodns.io": CustomResource(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from dnsserver.answers.decision import Authority
@@ -12,6 +10,7 @@ from dnsserver.answers.explanation import Explanation
 from dnsserver.inspection.tap.tap import Told
 from dnsserver.message.sections import answers_in, is_truncated
 from locator.ip import address_text
+from locator.times import time_text
 
 
 class TailLine(Explanation):
@@ -53,7 +52,7 @@ def line_of(told: Told, authority: Authority) -> TailLine:
             {"name": record.name, "type": record.type, "ttl": record.ttl, "data": record.data}
             for record in answers_in(told.reply)
         ],
-        "time": datetime.fromtimestamp(told.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "time": time_text(told.time),
         "source": address_text(told.source),
         "protocol": told.protocol,
         "truncated": is_truncated(told.reply),

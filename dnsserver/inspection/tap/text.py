@@ -11,17 +11,15 @@ MAX_SHOWN = 4  # records
 
 def as_text(line: TailLine, *, colour: bool = False) -> str:
     """Return when it was, who asked for what, how the endpoints were chosen and what was answered."""
-    line = printable_values(line)
+    return f"{line['time'].partition('T')[2].rstrip('Z')}  {summary(printable_values(line), colour=colour)}\n"
+
+
+def summary(line: TailLine, *, colour: bool = False) -> str:
+    """Return all of that but the time. What others wrote is not made printable."""
     question, outcome = line["question"], line["outcome"]
     painted = f"{COLOURS[outcome]}{outcome}{PLAIN}" if colour else outcome
-    parts = (
-        line["time"].partition("T")[2].rstrip("Z"),
-        _client(line),
-        f"{question['name']} {question['type']}",
-        painted + _decisive(line),
-        _answer(line),
-    )
-    return f"{'  '.join(parts)}\n"
+    parts = (_client(line), f"{question['name']} {question['type']}", painted + _decisive(line), _answer(line))
+    return "  ".join(parts)
 
 
 def _client(line: TailLine) -> str:

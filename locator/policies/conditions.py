@@ -1,0 +1,112 @@
+"""What the status of a ServicePolicy says: whether topodns accepts it, and whether it can change an answer.
+
+Both follow from the rules and findings of ``topology``, so that the status and ``topodns check`` agree. Unlike those
+of a server, they look at no endpoints, and at all namespaces: a key counts as carried if a Node has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from locator.finding_codes import ClusterCode
+from locator.model import ERROR, Finding, Service, ServicePolicy
+from locator.topology.constraint_findings import counts, policy_decides, policy_findings
+from locator.topology.constraints import IGNORED, OF_PEERS, POLICY, REQUIRED, Declaration, declarations_of, heard
+from locator.topology.key_findings import CarriedKeys, policy_key_findings
+
+ACCEPTED, EFFECTIVE = "Accepted", "Effective"
+
+# The reasons of a condition. A policy that is not accepted has the code of the finding, as an invalid constraint has.
+HEARD = "Heard"
+NOT_ACCEPTED = "NotAccepted"
+OFF = "Ignored"
+SELECTS_NOTHING = "SelectsNothing"
+NOT_HEADLESS = "NotHeadless"
+PUBLISH_NOT_READY = "PublishNotReady"
+KEY_ON_NO_NODE = "KeyOnNoNode"
+REASONS = {
+    ClusterCode.PolicySelectsNothing.name: SELECTS_NOTHING,
+    ClusterCode.ConstraintWithoutEffect.name: NOT_HEADLESS,
+}
+
+
+class PolicyCondition(Struct, frozen=True):
+    """A condition as Kubernetes defines it (``metav1.Condition``): its type, whether it holds, and why."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str
+
+
+def conditions_of(
+    policy: ServicePolicy | None,
+    findings: Iterable[Finding],
+    selected: Sequence[Service],
+    policies: Sequence[ServicePolicy],
+    carried: CarriedKeys,
+) -> tuple[PolicyCondition, PolicyCondition]:
+    """Return whether a policy is accepted, and whether it is effective.
+
+    *policy* is None if its selector is invalid, and *findings* say what is wrong in it. *selected* are the Services
+    that it selects, and *policies* all of its namespace. *carried* are the label keys that nodes carry.
+    """
+    findings = tuple(findings)
+    wrong = next((finding for finding in findings if finding.severity == ERROR), None)
+    if policy is None or wrong is not None:
+        code, message = (wrong.code, _text(wrong)) if wrong else (ClusterCode.InvalidServicePolicy.name, "")
+        return (
+            PolicyCondition(ACCEPTED, False, code, message),
+            PolicyCondition(EFFECTIVE, False, NOT_ACCEPTED, "topodns does not accept the policy"),
+        )
+    accepted = PolicyCondition(ACCEPTED, True, ACCEPTED, "the policy is valid")
+    if policy.mode == IGNORED:
+        why = next(map(_text, findings), f"its mode is {IGNORED}")
+        return accepted, PolicyCondition(EFFECTIVE, False, OFF, why)
+    obstacle = next(_obstacles(policy, selected, policies, carried), None)
+    if obstacle is not None:
+        return accepted, PolicyCondition(EFFECTIVE, False, *obstacle)
+    return accepted, PolicyCondition(EFFECTIVE, True, HEARD, "it constrains at least one Service that it selects")
+
+
+def _obstacles(
+    policy: ServicePolicy, selected: Sequence[Service], policies: Sequence[ServicePolicy], carried: CarriedKeys
+) -> Iterator[tuple[str, str]]:
+    """Yield reason and message of what keeps a valid policy from changing an answer."""
+    for finding in policy_findings(policy, selected):
+        yield REASONS[finding.code], _text(finding)
+    if not any(policy_decides(service, heard(declared)) for service, declared in _declared(selected, policies)):
+        yield from _unheard(selected, policies)
+    for finding in policy_key_findings(policy, (), carried):
+        message = _text(finding)
+        yield KEY_ON_NO_NODE, f"{message}; clients get no endpoint" if policy.mode == REQUIRED else message
+
+
+def _declared(
+    selected: Iterable[Service], policies: Sequence[ServicePolicy]
+) -> Iterator[tuple[Service, tuple[Declaration, ...]]]:
+    """Yield the Services on which a constraint counts, each with what is declared for it."""
+    for service in selected:
+        if counts(service):
+            yield service, declarations_of(service, policies, honor_kubernetes=False)
+
+
+def _unheard(selected: Sequence[Service], policies: Sequence[ServicePolicy]) -> Iterator[tuple[str, str]]:
+    """Yield why no Service hears what policies declare together: an error first, since somebody can mend it."""
+    errors = {
+        declaration.error
+        for _, declared in _declared(selected, policies)
+        for declaration in declared
+        if declaration.source == POLICY and declaration.error is not None
+    }
+    for error in sorted(errors):
+        yield ClusterCode.InvalidServicePolicy.name, f"invalid constraint: {error}"
+    yield PUBLISH_NOT_READY, OF_PEERS  # on all others, policies come first
+
+
+def _text(finding: Finding) -> str:
+    """Return a finding without the name of the object, which is the policy itself."""
+    message = f"{finding.field}: {finding.message}"
+    return f"{message}, expected {finding.expected}" if finding.expected else message
