@@ -6,7 +6,7 @@ Pure. Every change returns the whole new text. White space, comments and the end
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dnsserver.forwarders.caddyfile import IMPORT, Block, Directive, Word, parse, words_of
@@ -104,7 +104,14 @@ class CorefileText:
 
     def put_word(self, word: Word, new: str) -> str:
         """Return the text with *new* in place of a word."""
-        return self.put(Span(word.start, word.end), new)
+        return self.put_words([(word, new)])
+
+    def put_words(self, changes: Iterable[tuple[Word, str]]) -> str:
+        """Return the text with other words in place of some."""
+        text = self.text
+        for word, new in sorted(changes, key=lambda change: change[0].start, reverse=True):
+            text = text[: word.start] + new + text[word.end :]
+        return text
 
     def lines_of(self, span: Span) -> Span:
         """Return the whole lines of a part, if nothing but a comment is beside it there; else the part."""

@@ -20,7 +20,7 @@ from dnsserver.forwarders.stub_blocks import ECS_RULE, FAILING_OPEN, FALLBACK, N
 from dnsserver.forwarders.stub_zones import Server, Stub, overlap, server_of, within, zones_named
 from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text, is_address, parse_address
-from locator.model import Finding
+from locator.model import ERROR, Finding
 
 _LOOPBACK = ("127.", "[::1]", "::1")
 _NOT_FORWARDED = {CorefileCode.NoStubZone.name, CorefileCode.ZoneNotForwarded.name}
@@ -43,20 +43,43 @@ def mended(
 
     The arguments are those of ``corefile_check.check``. *stub* is the block to add if nothing forwards to topodns.
     """
+
+    def check(text: str) -> list[Finding]:
+        return corefile_check.check(text, forwarder=forwarder, to=to, zones=zones, external_names=external_names)
+
+    found = check(text)
     for _ in range(MAX_MENDS):
-        found = corefile_check.check(text, forwarder=forwarder, to=to, zones=zones, external_names=external_names)
         corefile = CorefileText(text, to, zones)
-        changed = (_mend(corefile, finding, stub) for finding in found if wanted(finding))
-        after = next((new for new in changed if new not in (None, text) and _is_corefile(new)), None)
-        if after is None:
+        for finding in filter(wanted, found):
+            after = _mend(corefile, finding, stub)
+            left = None if after is None or not _is_corefile(after) else check(after)
+            if after is not None and left is not None and _is_better(found, left, finding.code, (text, after)):
+                text, found = after, left
+                break
+        else:
             break
-        text = after
     return text
 
 
-def _is_corefile(text: str | None) -> bool:
+def _is_better(found: Sequence[Finding], left: Sequence[Finding], code: str, texts: tuple[str, str]) -> bool:
+    """Whether a mend did what it should: one finding with its code less, or a snippet in place of an import."""
+    if sum(finding.severity == ERROR for finding in left) > sum(finding.severity == ERROR for finding in found):
+        return False
+    before, now = (sum(finding.code == code for finding in findings) for findings in (found, left))
+    return now < before or _meaning(texts[0]) == _meaning(texts[1])
+
+
+def _meaning(text: str) -> list[object]:
+    """Return what a Corefile says, without the numbers of its lines."""
+    return [
+        (block.keys, [(line.name, line.arguments, [row.words for row in line.body]) for line in block.directives])
+        for block in parse(text)
+    ]
+
+
+def _is_corefile(text: str) -> bool:
     try:
-        return text is not None and bool(parse(text))
+        return bool(parse(text))
     except Unparsable:
         return False
 
@@ -146,7 +169,7 @@ def _correct_rule(corefile: CorefileText, stub: Stub, directive: Directive, at: 
         return corefile.put_word(rule[2], "set")
     wrong = [(word, text) for word, text in zip(rule[2:5], ("set", "32", "128"), strict=False) if word.text != text]
     if wrong:
-        return corefile.put_word(*wrong[0])
+        return corefile.put_words(wrong)
     return corefile.put(Span(rule[-1].end, rule[-1].end), " revert")
 
 
@@ -195,28 +218,22 @@ def _stop_excepting(corefile: CorefileText, stub: Stub, directive: Directive, at
     if first is None:
         return corefile.imported(stub.server.block, line.number)
     words = corefile.argument_words(first)
-    wrong = [word for word in words[1:] if overlap(stub.zones, zones_named(word.text))]
-    if len(wrong) == len(words) - 1:
+    kept = [word for word in words[1:] if not overlap(stub.zones, zones_named(word.text))]
+    if not kept:
         return corefile.without(Span(words[0].start, words[-1].end))
-    return corefile.put(Span(words[words.index(wrong[0]) - 1].end, wrong[0].end), "")
+    return corefile.put(Span(words[1].start, words[-1].end), " ".join(word.text for word in kept))
 
 
 def _stop_caching(corefile: CorefileText, stub: Stub, directive: Directive, at: int) -> str | None:
     """Remove the cache of the stub zones; where it serves others, too, leave these out."""
     if _is_dedicated(stub):
         return corefile.without(corefile.span(directive, at))
-    excepted = {row.words[1]: row for row in directive.lines("disable") if len(row.words) > 1}
-    for kind in ("success", "denial"):
+    excepted = {line.words[1] for line in directive.lines("disable") if len(line.words) > 1}
+    text = corefile.text
+    for kind in ("denial", "success"):  # each is put before the other; one that names other zones is left
         if kind not in excepted:
-            return corefile.with_option(at, f"disable {kind} {' '.join(stub.zones)}")
-        named = [named for word in excepted[kind].words[2:] for named in zones_named(word)] or [""]
-        if missing := [zone for zone in stub.zones if not any(within(zone, parent) for parent in named)]:
-            first = corefile.line_at(stub.server.block, excepted[kind].number, "disable")
-            if first is None:
-                return None
-            end = corefile.argument_words(first)[-1].end
-            return corefile.put(Span(end, end), f" {' '.join(missing)}")
-    return None
+            text = CorefileText(text, corefile.to, ()).with_option(at, f"disable {kind} {' '.join(stub.zones)}")
+    return text
 
 
 def _remove_line(name: str) -> Mend:
@@ -304,7 +321,10 @@ def _add_fallback(corefile: CorefileText, stub: Stub, directive: Directive, at: 
     ports = {key.port: server for server in corefile.servers for key in server.keys}
     for fallback in fallbacks_of(stub, corefile.to):
         if (server := ports.get(fallback.port)) is None:
-            return corefile.added(fallback_block(stub.zones, fallback))
+            try:
+                return corefile.added(fallback_block(stub.zones, fallback))
+            except ValueError:  # a zone that is no domain name, such as a variable
+                return None
         if server.bound and not any(map(is_local, server.bound)):
             return _close_fallback(corefile, server.block.line)
     return None
