@@ -31,6 +31,8 @@ MAIN: Sequence[Port] = (("main", 80, "TCP"),)
 
 # Kinds outside the core API group (v1).
 VERSIONS = {
+    "ClusterRole": "rbac.authorization.k8s.io/v1",
+    "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
     "Deployment": "apps/v1",
     "EndpointSlice": "discovery.k8s.io/v1",
     "PodLocator": "topodns.io/v1alpha1",

@@ -160,3 +160,19 @@ def _is_ready(address: str, port: int) -> bool:
         return False
     finally:
         connection.close()
+
+
+def starts(folder: Path, text: str) -> bool:
+    """Whether CoreDNS starts with a Corefile: if not, it ends at once; if so, it prints its version.
+
+    Keys without a port must have a free one.
+    """
+    path = folder / "Corefile"
+    path.write_text(text)
+    ports = ["-dns.port", str(free_port())]
+    daemon = Daemon.start([str(go_programs.coredns()), *ports, "-conf", str(path)], folder, name="coredns")
+    try:
+        until(lambda: daemon.process.poll() is not None or "\nCoreDNS-" in daemon.last_lines(), daemon.last_lines)
+        return daemon.process.poll() is None
+    finally:
+        daemon.end()

@@ -19,11 +19,14 @@ looked at. Under a cross stand the reason, and the commands that mend it, with t
 $ topodns doctor --context production
 ```
 
-If a Corefile or a flag has changed since, its command changes nothing and fails: run `doctor` again.
+Where a Corefile is at fault, its lines at fault are inserted or changed, and all else stays as it is: comments,
+indentation, `--fail-open` and other upstreams, too. The step shows these lines as `diff -u` does, and the command
+writes the whole Corefile. What nobody can decide for you, such as which of two blocks for one zone to keep, opens an
+editor. If a Corefile or a flag has changed since, its command changes nothing and fails: run `doctor` again.
 
 It finds topodns by the label `app.kubernetes.io/name=topodns`, or in the namespace of `-n`. It changes nothing.
-Whatever you may not read is a dash that names the missing rule; the other steps go on. The exit status is 1 if there
-is a cross.
+Whatever you may not read is a dash that names the missing rule; the other steps go on. If you may not list pods, it
+finds the replicas by the EndpointSlices of their Service. The exit status is 1 if there is a cross.
 
 From outside of the cluster, the addresses of pods often cannot be reached. `doctor` then reads the replicas through
 the API server (`get` of `pods/proxy`), but it cannot ask them for names. If your network enforces NetworkPolicies,
@@ -38,11 +41,17 @@ both places.
 
 It asks each replica, and each pod of the cluster's DNS, over UDP and TCP for the name of a Service whose answer
 depends on the client, and compares the answer with what `topodns explain` says of the same cluster. Through a
-forwarder, it asks as the place where it runs. Of a replica it asks for a client in each zone, if the replica trusts
-that place (`--trusted-forwarder`).
+forwarder, it asks as the place where it runs. If nothing locates that place, a node on the way may stand in for it:
+then the answer is right if the clients of any zone get it. Of a replica it asks for a client in each zone, if the
+replica trusts that place (`--trusted-forwarder`).
+
+Each of its queries carries an EDNS option for local use (code 65107, `topodns doctor`), which CoreDNS passes on. The
+answer is the same with it and without. topodns counts these queries as `topodns_probes_total`, and in all metrics about
+requests, responses and answers; not as queries of clients, so that nobody who looks from a laptop raises an alert.
 
 With `-o json`, the fields are `version`, `namespace`, `providers`, `steps` and `counts` (of `failed`, `unknown` and
-`passed` steps). A step has the fields `code`, `title`, `subject`, `status`, `message`, `why`, `cure` and `commands`.
+`passed` steps). A step has the fields `code`, `title`, `subject`, `status`, `message`, `why`, `cure`, `difference` and
+`commands`.
 Codes are stable; the words of a message are not. `subject` is empty if there is only one such step.
 
 ## Who owns the Corefile

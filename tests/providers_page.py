@@ -6,7 +6,7 @@ import json
 
 from dnsserver.forwarders.caddyfile import parse
 from dnsserver.forwarders.stub_blocks import COREDNS, stub_block
-from dnsserver.inspection.doctor.providers import CUSTOM_CONFIG, PROVIDERS, STUB_DOMAINS, Edit, Provider
+from dnsserver.inspection.doctor.providers import CUSTOM_CONFIG, CUSTOM_KEY, PROVIDERS, STUB_DOMAINS, Edit, Provider
 from dnsserver.settings.values import parse_upstream
 
 TO, ZONE = "10.96.0.53", "shop.svc.cluster.local"
@@ -80,7 +80,9 @@ def _commands(provider: Provider) -> str:
     corefile = TODAY + STUB
     config_map = CUSTOM_CONFIG if provider.own_part else provider.config_map
     text = json.dumps({ZONE: [TO]}) if provider.key == STUB_DOMAINS else corefile
-    edit = Edit("kubectl", config_map, None, text, STUB, parse(corefile), [ZONE], [TO])
+    key, text = (CUSTOM_KEY, STUB) if provider.own_part else (provider.key, text)
+    blocks = parse(TODAY if provider.below else corefile)
+    edit = Edit("kubectl", config_map, None, key, text=text, blocks=blocks, zones=[ZONE], to=[TO])
     return "\n".join(provider.edit(edit))
 
 

@@ -22,14 +22,14 @@ from dnsserver.cli.dispatch import run_command
 from dnsserver.forwarders import corefile_check, stub_blocks
 from dnsserver.forwarders.caddyfile import Unparsable, parse
 from dnsserver.forwarders.corefile_codes import CorefileCode
+from dnsserver.forwarders.mending import mended
 from dnsserver.settings.values import ListenAddress, parse_upstream
+from tests.coredns import starts
 from tests.forwarders import running, where
-from tests.go_programs import coredns
-from tests.programs import Daemon
 from tests.terminal import Terminal
-from tests.this_machine import ROOT, free_port, needs_tool
+from tests.this_machine import ROOT, needs_tool
 from tests.topodns_process import COMMAND, Server, run
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE
 
 DONE, FAILED, WRONG = 0, 1, 2
 ECS = "rewrite edns0 subnet set 32 128 revert"
@@ -400,6 +400,8 @@ BAD_COMMAND_LINES = {
     ),
     "version-and-check": (("--coredns-version", "1.14.7", "--check", "x"), "--coredns-version: given together with"),
     "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given together with --check"),
+    "check-and-mend": (("--check", "x", "--mend", "x"), "--mend: given together with --check"),
+    "json-of-a-mend": (("--mend", "x", "-o", "json"), "-o: 'json' with --mend, expected it only with --check FILE"),
     "json": ((*TO, "-o", "json"), "-o: 'json' without --check"),
     "check-of-unbound": (("--for", "unbound", "--check", "x"), "--for: 'unbound', expected coredns or nodelocal"),
     "no-file": (("--check", "/nonexistent/Corefile"), "/nonexistent/Corefile: No such file or directory, expected"),
@@ -699,6 +701,14 @@ FOUND = {
         "[CacheMixesClients]",
         "warning  F: line 2: cluster.local: the subnet stays in the reply to a client that sent none, "
         "expected 'revert' at the end [SubnetNotReverted]",
+    ]),
+    "fallback-unused": ("", f"cluster.local {{\n{GOOD}\n}}\n" + FALLBACK.format("bind 127.0.0.1"), [
+        "warning  F: line 5: cluster.local:5301: nothing forwards to port 5301: nobody answers while topodns does not, "
+        "expected this address after topodns in the 'forward' of the stub zone, or no such block [FallbackUnused]",
+    ]),
+    "fallback-missing": ("", f"cluster.local {{\n{GOOD} {{\nfailover SERVFAIL\n}}\n}}", [
+        "warning  F: line 4: cluster.local: failover has no server to go to: clients get errors while topodns does not "
+        "answer, expected a fallback after topodns, as --fail-open prints it [FallbackMissing]",
     ]),
     "not-in-sequence": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\nfailover SERVFAIL REFUSED\n}}\n}}\n"
                             + FALLBACK.format("bind 127.0.0.1"), [
@@ -1189,22 +1199,6 @@ def test_coredns_starts(tmp_path: Path, name: str) -> None:
     assert starts(tmp_path, CLEAN[name][1])
 
 
-def starts(folder: Path, text: str) -> bool:
-    """Whether CoreDNS starts with a Corefile: if not, it ends at once; if so, it prints its version.
-
-    Keys without a port must have a free one.
-    """
-    path = folder / "Corefile"
-    path.write_text(text)
-    ports = ["-dns.port", str(free_port())]
-    daemon = Daemon.start([str(coredns()), *ports, "-conf", str(path)], folder, name="coredns")
-    try:
-        until(lambda: daemon.process.poll() is not None or "\nCoreDNS-" in daemon.last_lines(), daemon.last_lines)
-        return daemon.process.poll() is None
-    finally:
-        daemon.end()
-
-
 ODD = {
     "byte-order-mark": (f"\ufeffcluster.local {{\n{GOOD}\n}}".encode(), DONE),
     "windows": (f"cluster.local {{\n{GOOD}\n}}\n".replace("\n", "\r\n").encode(), DONE),
@@ -1248,11 +1242,18 @@ texts = st.one_of(st.text(), words.map(" ".join), words.map("\n".join))
 
 @given(texts, st.sampled_from(stub_blocks.CHECKED), st.booleans())
 def test_any_text_is_checked_or_unparsable(text: str, forwarder: str, known: bool) -> None:
-    """No other exception is raised for any text; each finding's line is in the file."""
+    """No other exception is raised for any text, nor by a mend; each finding's line is in the file."""
+    to = addresses("10.96.0.53") if known else ()
     try:
-        findings = corefile_check.check(text, forwarder=forwarder, to=addresses("10.96.0.53") if known else ())
+        findings = corefile_check.check(text, forwarder=forwarder, to=to)
     except Unparsable:
         return
+    after = mended(text, forwarder=forwarder, to=to)
+    assert mended(after, forwarder=forwarder, to=to) == after
+    left = corefile_check.check(after, forwarder=forwarder, to=to)
+    assert len([row for row in left if row.severity == "error"]) <= len(
+        [row for row in findings if row.severity == "error"]
+    )
     for finding in findings:
         assert finding.line is not None and 1 <= finding.line <= text.count("\n") + 1
         assert finding.message and finding.expected

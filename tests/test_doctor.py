@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,22 +25,30 @@ from dnsserver.cli.reading.installed import settings_in
 from dnsserver.cli.reading.replicas import MAX_PAGE, Replicas
 from dnsserver.forwarders import corefile_check
 from dnsserver.from_settings import authority_of, store_of
+from dnsserver.inspection.doctor.answers import compared
+from dnsserver.inspection.doctor.corefiles import corefile_steps
 from dnsserver.inspection.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.inspection.doctor.diagnosis import diagnose
 from dnsserver.inspection.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
 from dnsserver.inspection.doctor.installation import needed_rights
 from dnsserver.inspection.doctor.objects import (
     DEPLOYMENTS,
+    Condition,
     ConfigMap,
+    ContainerState,
+    ContainerStatus,
     Deployment,
     PlainService,
     PodMeta,
+    PodSpec,
     PodStatus,
     ReplicaPod,
+    Waiting,
 )
 from dnsserver.inspection.doctor.providers import PROVIDERS
 from dnsserver.inspection.doctor.steps import Step, StepCode, Unread, as_json
 from dnsserver.metrics.reading import Samples
+from dnsserver.net.asking import ask, source_towards
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
 from locator.api.schema import AnnotatedMeta
@@ -75,7 +84,7 @@ IMPORTING = KUBEADM + "import custom/*.server\n"
 
 def metadata(key: str, *, labels: Mapping[str, str] = {}, annotations: Mapping[str, str] = {}) -> AnnotatedMeta:
     namespace, _, name = key.partition("/")
-    return AnnotatedMeta(name, namespace, labels=dict(labels), annotations=dict(annotations))
+    return AnnotatedMeta(name, namespace, version="7", labels=dict(labels), annotations=dict(annotations))
 
 
 def config_map(key: str, corefile: str = KUBEADM, **of: Mapping[str, str]) -> dict[str, ConfigMap]:
@@ -195,6 +204,61 @@ def test_forwarded(config_maps: dict[str, ConfigMap], labels: dict[str, str]) ->
         assert [step.message for step in steps_of(facts, code) if step.status != "passed"] == []
 
 
+WHOLE = (
+    f"# ours\nshop.svc.cluster.local:53 {{\n    errors  # all\n    {ECS}\n    forward . {TO} 127.0.0.1:5301 {{\n"
+    "        policy sequential\n        failover SERVFAIL REFUSED\n    }\n}\n"
+    "cluster.local:5301 {\n    bind 127.0.0.1\n    kubernetes cluster.local\n}\n"
+)
+UNNAMED_CLIENT = WHOLE.replace(f"    {ECS}\n", "")
+ALONE = WHOLE.replace(" 127.0.0.1:5301 {\n        policy sequential\n        failover SERVFAIL REFUSED\n    }", "")
+MENDS: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
+    # id, the ConfigMaps, the code in the message, which key is written, and what it then has
+    ("no client is named", config_map(COREDNS, UNNAMED_CLIENT + KUBEADM), "ClientNotNamed", "Corefile",
+     UNNAMED_CLIENT.replace(f"    forward . {TO}", f"    forward . {TO}").replace(
+         "    errors  # all\n", f"    {ECS}\n    errors  # all\n") + KUBEADM),
+    ("the old mend", config_map(COREDNS, ALONE + KUBEADM), "FallbackUnused", "Corefile",
+     WHOLE.replace("REFUSED\n", "REFUSED\n        max_fails 1\n        health_check 100ms\n") + KUBEADM),
+    ("only the block of the fallback", config_map(COREDNS, KUBEADM + WHOLE[WHOLE.index("cluster.local:5301"):]),
+     "FallbackUnused", "Corefile", ""),
+    ("another address", config_map(COREDNS, WHOLE.replace(TO, "10.96.0.9") + KUBEADM), "nothing forwards",
+     "Corefile", WHOLE + KUBEADM),
+    ("a file of coredns-custom",
+     {**config_map(COREDNS, IMPORTING), CUSTOM: ConfigMap(metadata(CUSTOM), {
+         "a.server": "a.example {\n    log\n}", "shop.server": UNNAMED_CLIENT.rstrip("\n"), "x.override": "log"})},
+     "ClientNotNamed", "shop.server",
+     UNNAMED_CLIENT.rstrip("\n").replace("    errors  # all\n", f"    {ECS}\n    errors  # all\n")),
+    ("nothing in coredns-custom", {**config_map(COREDNS, IMPORTING), CUSTOM: ConfigMap(metadata(CUSTOM), {
+        "topodns.server": "# later"})}, "nothing forwards", "topodns.server", ""),
+    ("NodeLocal DNSCache", {**config_map(COREDNS), **config_map("kube-system/node-local-dns", CACHE.replace(
+        f"    forward . {TO}", f"    forward . {TO} {{\n        except x.shop.svc.cluster.local  # no\n    }}"))},
+     "StubZoneExcepted", "Corefile", CACHE.replace(f"    forward . {TO}", f"    forward . {TO} {{\n    }}")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config_maps", "message", "key", "expected"), [row[1:] for row in MENDS], ids=[row[0] for row in MENDS]
+)
+def test_a_mend_changes_only_what_is_at_fault(
+    config_maps: dict[str, ConfigMap], message: str, key: str, expected: str
+) -> None:
+    """The rest of the user's Corefile stays, ``--fail-open`` included; the step shows the lines. Then all passes."""
+    facts = replace(FACTS, config_maps=config_maps)
+    (step,) = (step for step in corefile_steps(facts) if step.status == "failed")
+    assert message in step.message
+    words = shlex.split(step.commands[0].partition(" && ")[0])
+    name = f"{words[words.index('-n') + 1]}/{words[words.index('configmap') + 1]}"
+    (written,) = json.loads(words[-1])["data"].items()
+    assert written[0] == key and (not expected or written[1] == expected)
+    changes = [line for line in step.difference.splitlines()[2:] if line[0] in "+-"]
+    assert changes and {line[1:] for line in changes if line[0] == "+"} <= set(written[1].splitlines())
+    old = config_maps[name]
+    mended = replace(
+        facts, config_maps={**config_maps, name: ConfigMap(old.metadata, {**(old.data or {}), key: written[1]})}
+    )
+    assert [step.message for step in corefile_steps(mended) if step.status != "passed"] == []
+    assert ("127.0.0.1:5301 {" in written[1]) == ("5301" in written[1])
+
+
 def test_external_names_of_namespaces_that_are_not_forwarded() -> None:
     """Only the cluster knows them: a Service of another namespace whose target is in the stub zone."""
     aliases = [api_objects.external(name, f"{name}.shop.svc.cluster.local", where=name) for name in ("shop", "other")]
@@ -269,6 +333,107 @@ def test_only_the_wrong_flag_goes(args: list[str], error: str, wrong: int | None
     assert json.loads(shlex.split(step.commands[0])[-1]) == [
         {"op": "test", "path": path, "value": args[wrong]}, {"op": "remove", "path": path},
     ]  # fmt: skip
+
+
+PRIORITIES = (
+    'pods "t-1" is forbidden: insufficient quota to match these scopes: [{PriorityClass In [system-node-critical'
+    " system-cluster-critical]}]"
+)
+REFUSED = [
+    # id, the words of the condition, what the command begins with, and what is in it
+    ("OpenShift", 'pods "t-" is forbidden: unable to validate against any security context constraint: [provider'
+     ' "restricted-v2": .spec.securityContext.fsGroup: Invalid value: [65532]]', "patch deployment topodns",
+     '{"securityContext": {"runAsUser": null, "runAsGroup": null, "fsGroup": null}}'),
+    ("GKE", PRIORITIES, "apply", '"values": ["system-node-critical", "system-cluster-critical"]'),
+    ("a quota", 'pods "t-1" is forbidden: exceeded quota: team-a, requested: limits.memory=1Gi,'
+     " used: limits.memory=2Gi, limited: limits.memory=2Gi", "edit resourcequota team-a", ""),
+    ("a LimitRange", 'pods "t-1" is forbidden: maximum memory usage per Container is 512Mi, but limit is 1Gi',
+     "edit limitranges", ""),
+    ("a class", 'pods "t-1" is forbidden: no PriorityClass with name x was found', "patch deployment topodns",
+     "/spec/template/spec/priorityClassName"),
+    ("an account", 'pods "t-" is forbidden: error looking up service account topodns/t: serviceaccount "t" not found',
+     "create serviceaccount default", ""),
+    ("Pod Security", 'pods "t-1" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true',
+     "edit deployment topodns", ""),
+    ("a webhook", 'admission webhook "policies.example" denied the request: no', "edit deployment topodns", ""),
+    ("others", "Internal error", "describe replicasets -l app.kubernetes.io/component=dns", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "command", "part"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_what_refuses_its_pods(words: str, command: str, part: str) -> None:
+    """With its own words, and the command that mends it."""
+    deployment = deployed(args=["serve"])
+    deployment.spec.selector.match_labels["app.kubernetes.io/component"] = "dns"
+    deployment.status.conditions = [
+        Condition("Available", "False", "MinimumReplicasUnavailable", "no"),
+        Condition("ReplicaFailure", "True", "FailedCreate", words),
+    ]
+    facts = replace(FACTS, installed=replace(INSTALLED, deployment=deployment))
+    (step,) = steps_of(facts, StepCode.PodsCreated)
+    assert (step.status, step.message) == ("failed", f"FailedCreate: {words}")
+    (found,) = step.commands
+    expected = f"kubectl {command}" if command == "apply" else f"kubectl -n topodns {command}"
+    assert found.startswith(expected) and part in found
+    (step,) = steps_of(facts, StepCode.ReplicasReady)
+    assert step.message == "0 of 1 are ready, and there is no other pod"
+    deployment.status.conditions = []
+    assert [step.status for step in steps_of(facts, StepCode.PodsCreated)] == ["passed"]
+
+
+def replica_pod(name: str, phase: str, *, waiting: str = "", ready: bool = False, node: str = "") -> ReplicaPod:
+    containers = [ContainerStatus(ContainerState(Waiting(waiting)))] if waiting else []
+    conditions = [Condition("Ready", "True" if ready else "False")]
+    status = PodStatus(phase, conditions=conditions, container_statuses=containers)
+    return ReplicaPod(PodMeta(name, "dns"), PodSpec(node), status)
+
+
+def test_the_pods_that_are_not_ready_are_looked_at() -> None:
+    """By their names, in the namespace where they are, and those of the controller by its own labels."""
+    deployment, controller = deployed(args=["serve"]), deployed(args=["controller"])
+    deployment.spec.replicas = 4
+    controller.metadata.name = "topodns-controller"
+    controller.spec.selector.match_labels["app.kubernetes.io/component"] = "controller"
+    pods = [
+        replica_pod("good", "Running", ready=True),
+        replica_pod("new", "Pending"),
+        replica_pod("slow", "Running"),
+        replica_pod("broken", "Running", waiting="CrashLoopBackOff"),
+    ]
+    deployment.status.ready_replicas = 1
+    installed = replace(INSTALLED, namespace="dns", deployment=deployment, pods=pods, others=[controller])
+    step, other = steps_of(replace(FACTS, installed=installed), StepCode.ReplicasReady)
+    assert step.message == "1 of 4 are ready; new: Pending; slow: Running; broken: CrashLoopBackOff"
+    assert step.commands == (
+        "kubectl -n dns describe pod new",
+        "kubectl -n dns describe pod slow",
+        "kubectl -n dns logs slow --tail=20",
+        "kubectl -n dns describe pod broken",
+        "kubectl -n dns logs broken --tail=20 --previous",
+    )
+    assert (other.subject, other.message) == ("dns/topodns-controller", "0 of 1 are ready")
+    selector = "-l app.kubernetes.io/component=controller"
+    assert other.commands == (
+        f"kubectl -n dns describe pods {selector}",
+        f"kubectl -n dns logs {selector} --tail=20 --prefix",
+    )
+
+
+def test_nodes_that_are_not_ready() -> None:
+    """They are named with the pods of topodns and of the DNS there; without any, it is no fault."""
+    troubles = {"n1": "NodeStatusUnknown: Kubelet stopped posting node status.", "n2": "KubeletNotReady"}
+    forwarders = [NameServer("kube-system/coredns-1", bytes((10, 0, 0, 2)), 53, "n1")]
+    installed = replace(INSTALLED, pods=[replica_pod("topodns-1", "Running", node="n1")])
+    facts = replace(FACTS, installed=installed, forwarders=forwarders, troubles=troubles)
+    (step,) = steps_of(facts, StepCode.NodesReady)
+    assert (step.status, step.commands) == ("failed", ("kubectl describe node n1",))
+    assert step.message == (
+        "n1 (NodeStatusUnknown: Kubelet stopped posting node status.): topodns/topodns-1, kube-system/coredns-1; "
+        "not ready: n2, without a pod of topodns or of the cluster's DNS"
+    )
+    (step,) = steps_of(replace(facts, troubles={"n2": "KubeletNotReady"}), StepCode.NodesReady)
+    assert step.status == "passed" and step.message.startswith("not ready: n2, without")
+    assert [step.message for step in steps_of(FACTS, StepCode.NodesReady)] == ["all are"]
 
 
 def test_a_large_cluster_is_shown_in_part() -> None:
@@ -408,27 +573,76 @@ def test_a_forwarder_is_called_by_its_owner() -> None:
 ANSWER = frozenset(("10.1.0.1",))
 QUESTION = Question("web.shop.svc.cluster.local", "A", ELSEWHERE, "a")
 REPLIES = [
-    ("the same", Reply(b"\x0a\0\0\x09", "NOERROR", ANSWER), True, (), "passed"),
-    ("cut", Reply(b"\x0a\0\0\x09", "NOERROR", frozenset(), True), True, (), "passed"),
-    ("another", Reply(b"\x0a\0\0\x09", "NOERROR", frozenset(("10.1.0.2",))), True, (), "failed"),
-    ("another rcode", Reply(b"\x0a\0\0\x09", "SERVFAIL"), True, (), "failed"),
-    ("another, perhaps for another client", Reply(b"\x0a\0\0\x09", "SERVFAIL"), False, (), "unknown"),
-    ("none, from outside", Reply(error="timed out"), True, frozenset(), "unknown"),
-    ("none, from inside", Reply(b"\x0a\0\0\x09", error="timed out"), True, frozenset((parse_address(HERE),)), "failed"),
+    ("the same", Reply(b"\x0a\0\0\x09", "NOERROR", ANSWER), True, "passed"),
+    ("cut", Reply(b"\x0a\0\0\x09", "NOERROR", frozenset(), True), True, "passed"),
+    ("another", Reply(b"\x0a\0\0\x09", "NOERROR", frozenset(("10.1.0.2",))), True, "failed"),
+    ("another rcode", Reply(b"\x0a\0\0\x09", "SERVFAIL"), True, "failed"),
+    ("another, perhaps for another client", Reply(b"\x0a\0\0\x09", "SERVFAIL"), False, "unknown"),
+    ("none, from outside", Reply(error="timed out"), True, "unknown"),
+    ("none, from inside", Reply(b"\x0a\0\0\x09", error="timed out"), True, "failed"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("reply", "certain", "own", "status"), [row[1:] for row in REPLIES], ids=[row[0] for row in REPLIES]
-)
-def test_answers(reply: Reply, certain: bool, own: Sequence[bytes], status: str) -> None:
+@pytest.mark.parametrize(("reply", "certain", "status"), [row[1:] for row in REPLIES], ids=[row[0] for row in REPLIES])
+def test_answers(reply: Reply, certain: bool, status: str) -> None:
     """What differs is a cross; what cannot be reached from outside is a dash, with the command for inside."""
     asked = [Asked("topodns-1", transport, QUESTION, reply, ANSWER, "NOERROR", certain) for transport in ("TCP", "UDP")]
-    facts = replace(FACTS, view=VIEW, replica_answers=asked, own_addresses=frozenset(own))
+    facts = replace(FACTS, view=VIEW, replica_answers=asked)
     (step,) = steps_of(facts, StepCode.ReplicaAnswers)
     assert step.status == status
     if status == "unknown":
         assert step.commands == ("kubectl -n topodns exec deploy/topodns -- topodns doctor",)
+
+
+IN_ZONES = {"a": "10.2.0.1", "b": "10.2.0.2"}
+ZONAL = View(
+    snapshot_of(
+        listed([
+            api_objects.node("a", {ZONE: "a"}, addresses=[IN_ZONES["a"]]),
+            api_objects.node("b", {ZONE: "b"}, addresses=[IN_ZONES["b"]]),
+            api_objects.node("nowhere", addresses=["10.2.0.3"]),
+            api_objects.service("web", keys=ZONE),
+            api_objects.endpoint_slice(
+                "web", 0, [api_objects.endpoint(f"10.1.0.{n}", nodeName=zone) for n, zone in enumerate("ab", 1)]
+            ),
+        ])
+    ), (), authority_of(Settings()),
+)  # fmt: skip
+# Where this place is; what comes back; whether it is right, as a client of which zone.
+COMPARED: list[tuple[str, str | None, Reply, bool, str, str]] = [
+    ("in a zone", "10.2.0.1", Reply(None, "NOERROR", frozenset(("10.1.0.1",))), True, "", "passed"),
+    ("in a zone, as another", "10.2.0.1", Reply(None, "NOERROR", frozenset(("10.1.0.2",))), False, "", "failed"),
+    ("on a node without a zone", "10.2.0.3", Reply(None, "NOERROR"), True, "", "passed"),
+    ("in no zone", "192.0.2.7", Reply(None, "NOERROR"), True, "", "passed"),
+    ("in no zone, behind a node", "192.0.2.7", Reply(None, "NOERROR", frozenset(("10.1.0.2",))), True, "b", "passed"),
+    ("in no zone, as nobody", "192.0.2.7", Reply(None, "REFUSED"), False, "", "unknown"),
+    ("without a route", None, Reply(error="fd00::1: no route leads there from here"), False, "", "unknown"),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "reply", "right", "zone", "status"), [row[1:] for row in COMPARED], ids=[row[0] for row in COMPARED]
+)
+def test_answers_are_compared(source: str | None, reply: Reply, right: bool, zone: str, status: str) -> None:
+    """With what this place should get; from a place in no zone, with what the clients of some zone get, too."""
+    reply = replace(reply, source=None if source is None else parse_address(source))
+    question = Question("web.shop.svc.cluster.local", "A", "", "")
+    asked = compared("kube-system/coredns-1", "UDP", question, reply, ZONAL, IN_ZONES)
+    assert (asked.right, asked.question.zone) == (right, zone)
+    nodes = [Node("a", {ZONE: "a"}, (parse_address(IN_ZONES["a"]),))]
+    facts = replace(FACTS, view=ZONAL, nodes=nodes, replica_answers=[asked], forwarder_answers=[asked])
+    (step,) = steps_of(facts, StepCode.ForwarderAnswers)
+    assert step.status == status
+    assert ("as one of whom this place asks" in step.message) == bool(zone)
+    assert len(steps_of(facts, StepCode.ReplicaAnswers)) == (1 if source is None else 2)  # and that for every zone
+
+
+def test_an_address_without_a_route() -> None:
+    """It is a reply with the reason, and no exception: such as an IPv6 pod's from an IPv4 machine."""
+    nobody = b"\xff" * 4  # a broadcast address, to which no socket connects
+    assert source_towards(nobody) is None
+    reply = trio.run(partial(ask, nobody, 53, QUESTION, tcp=False))
+    assert reply == Reply(error="255.255.255.255: no route leads there from here")
 
 
 # --- Tables -----------------------------------------------------------------------------------------------------------
@@ -450,7 +664,7 @@ def test_json() -> None:
     code = StepCode.ImageVersion
     assert as_json(step) == {
         "code": "ImageVersion", "title": "its image", "subject": "", "status": "failed", "message": "topodns:0.0.9",
-        "why": code.why, "cure": code.cure, "commands": ["kubectl set image"],
+        "why": code.why, "cure": code.cure, "difference": "", "commands": ["kubectl set image"],
     }  # fmt: skip
     assert as_json(replace(step, status="passed")) == {**as_json(step), "status": "passed", "cure": "", "commands": []}
 

@@ -12,12 +12,14 @@ import yaml
 
 from dnsserver import __version__
 from dnsserver.cli.reading import installed, replicas
-from tests.api_objects import ZONE, item, service
+from dnsserver.metrics.reading import read_samples
+from tests.api_objects import ZONE, endpoint, endpoint_slice, item, service
 from tests.commands_in_process import Ran, Run
 from tests.doctor_world import CLIENTS, NAME, NODE_CACHE, OTHER_FORWARDER, SYSTEM, WHERE, World, running_world
 from tests.helm import of_the_test
 from tests.kube import ControlPlane
 from tests.kustomize import NAMESPACE, SERVER, container_of
+from tests.waiting import until
 
 ECS = "rewrite edns0 subnet set 32 128 revert"
 FORWARD = "forward . {topodns}"
@@ -76,7 +78,7 @@ def test_with_the_rights_of_topodns_alone(
     lacking = {
         "NodeLocalForwards": "configmaps", "ForwarderForwards": "configmaps", "DeploymentExists": "deployments",
         "SettingsValid": "deployments", "ImageVersion": "deployments", "ReplicasReady": "deployments",
-        "ResourcesCurrent": "customresourcedefinitions",
+        "PodsCreated": "deployments", "ResourcesCurrent": "customresourcedefinitions",
     }  # fmt: skip
     more = set() if inside else {"ReplicaAnswers"}
     assert not_passed(found) == {"failed": set(), "unknown": {*lacking, *more}}, told(found)
@@ -125,6 +127,69 @@ def test_replicas_through_the_api_server(world: World, topodns: Run, monkeypatch
     """Where no route leads to them."""
     monkeypatch.setattr(replicas, "NEAR_SECONDS", 1e-9)
     assert not_passed(doctor(topodns, world.plane.kubeconfig)) == {"failed": set(), "unknown": set()}
+
+
+def test_replicas_by_their_endpoints(world: World, topodns: Run, tmp_path: Path) -> None:
+    """Whoever may not list pods, such as topodns with PodLocators alone, finds them, and is told the missing right."""
+    name = "without-pods"
+    rules = [
+        {"apiGroups": [""], "resources": ["namespaces", "nodes", "services", "configmaps"], "verbs": ["list"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]},
+        {"apiGroups": ["topodns.io"], "resources": ["servicepolicies"], "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]},
+    ]
+    reader = item("ServiceAccount", name, SYSTEM)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}
+    role = item("ClusterRole", name, rules=rules)
+    binding = item("ClusterRoleBinding", name, roleRef=reference, subjects=[subject])
+    world.plane.api.create(reader, role, binding)
+    try:
+        kubeconfig = world.plane.kubeconfig_with(tmp_path / "kubeconfig", token=world.plane.token(SYSTEM, name))
+        found = doctor(topodns, kubeconfig)
+    finally:
+        world.plane.api.delete(reader, role, binding)
+    passed = {step["code"] for step in found["steps"] if step["status"] == "passed"}
+    assert {"ReplicaSynced", "ReplicasReady"} <= passed, told(found)
+    (unlisted,) = (step for step in found["steps"] if step["subject"] == "its pods")
+    assert unlisted["message"].startswith("1 found by EndpointSlices; its pods cannot be listed: ")
+    assert 'resources: ["pods"], verbs: [' in unlisted["message"]
+
+
+def test_an_address_to_which_no_route_leads(world: World, topodns: Run) -> None:
+    """It is a dash that says so, with the command for a place from where one does."""
+    address = "fd12:3456::2"
+    part = endpoint_slice("kube-dns", 9, [endpoint(address)], where=SYSTEM, family="IPv6")
+    world.plane.api.create(part)
+    try:
+        found = doctor(topodns, world.plane.kubeconfig)
+    finally:
+        world.plane.api.delete(part)
+    (step,) = (step for step in found["steps"] if step["subject"] == address)
+    assert step["status"] == "unknown"
+    reasons = ("no route leads there from here", "no reply within 2 s", "No route to host", "Network is unreachable")
+    assert step["message"] in [f"not reached from here: {address}: {reason}" for reason in reasons]
+    assert step["commands"][0].endswith("exec deploy/topodns -- topodns doctor")
+
+
+def test_its_queries_tell_nothing_of_clients(world: World, topodns: Run) -> None:
+    """Neither its own nor those that CoreDNS passes on: who looks afterwards finds nothing of them."""
+
+    def counted() -> dict[str, float]:
+        pods = world.plane.api.items("Pod", NAMESPACE, labels=f"app.kubernetes.io/name={SERVER}")
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pods[0]['metadata']['name']}:9153/proxy/metrics"
+        found = read_samples(world.plane.kubectl("get", "--raw", path))
+        assert found is not None
+        return {name: sum(rows.values()) for name, rows in found.items()}
+
+    doctor(topodns, world.plane.kubeconfig)
+    before = counted()
+    doctor(topodns, world.plane.kubeconfig)  # takes longer than the metrics are kept
+    after = counted()
+    asked = after["topodns_probes_total"] - before["topodns_probes_total"]
+    assert asked >= 6 and asked == after["topodns_dns_responses_total"] - before["topodns_dns_responses_total"]
+    for name in ("topodns_clients_total", "topodns_unlocated_clients_total", "topodns_answer_zones_total"):
+        assert after.get(name) == before.get(name), name
 
 
 # --- Faults -----------------------------------------------------------------------------------------------------------
@@ -195,6 +260,19 @@ def old_flags(world: World) -> None:
     patched("deployment", SERVER, "remove", f"{args}/3")(world)
 
 
+def refused(world: World) -> None:
+    """Let nobody create its pods: they name a class that does not exist."""
+    path = "/spec/template/spec/priorityClassName"
+    patched("deployment", SERVER, "add", path, "none")(world)
+
+    def is_told() -> bool:
+        deployments = world.plane.api.items("Deployment", NAMESPACE)
+        conditions = [found for deployment in deployments for found in deployment["status"].get("conditions", ())]
+        return any(found["type"] == "ReplicaFailure" for found in conditions)
+
+    until(is_told, "a condition")
+
+
 def untrusted(world: World) -> None:
     for client in (*CLIENTS.values(), "192.0.2.1"):
         world.ask_as(OTHER_FORWARDER, client)
@@ -236,6 +314,7 @@ FAULTS = {
     ),
     "an invalid constraint": Fault("NoErrorsFound", lambda world: world.plane.api.create(BAD)),
     "a NodeLocal DNSCache that leaves names out": Fault("NodeLocalForwards", nodelocal),
+    "pods that are refused": Fault("PodsCreated", refused),
     "no replica": Fault(
         "ReplicasReady", kubectl("-n", NAMESPACE, "scale", "deployment", SERVER, "--replicas=0"), ("ForwarderAnswers",)
     ),
@@ -243,7 +322,12 @@ FAULTS = {
         "DeploymentExists", kubectl("-n", NAMESPACE, "delete", "deployment", SERVER), ("ForwarderAnswers",)
     ),
 }
-NOT_RUN = ("an unknown flag", "a Corefile that CoreDNS has not read", "flags that a replica does not have")
+NOT_RUN = (
+    "an unknown flag",
+    "pods that are refused",
+    "a Corefile that CoreDNS has not read",
+    "flags that a replica does not have",
+)
 
 
 def test_a_corefile_that_changed_meanwhile_stays(world: World, topodns: Run) -> None:

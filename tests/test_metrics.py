@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import dns.message
 import pytest
 
+from dnsserver.message.wire import PROBE, PROBE_TEXT
 from dnsserver.metrics import counters, families, server_families
 from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics, ControllerState, HealthState
@@ -236,6 +239,56 @@ def test_a_query_of_an_unlocated_client_counts_once(
     metrics = Metrics(responder.counts)
     (counted,) = samples(metrics, "topodns_unlocated_clients_total").values()
     assert counted == len(ASKED) == samples(metrics, "topodns_clients_total")["unknown",]
+
+
+PROBES = {
+    "unlocated": (NOWHERE, ()),
+    "unlocated-and-named": (FORWARDER, (ecs(NOWHERE),)),
+    "names-nobody": (FORWARDER, ()),
+    "untrusted-and-names-others": (IN_A, (ecs(IN_B),)),
+}
+OF_CLIENTS = (
+    "topodns_unlocated_clients_total", "topodns_clients_total", "topodns_client_subnets_ignored_total",
+    "topodns_untrusted_forwarders", "topodns_answer_zones_total",
+)  # fmt: skip
+
+
+@with_and_without_native
+@pytest.mark.parametrize("code", [None, PROBE], ids=["alone", "the-client-option"])
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
+@pytest.mark.parametrize(("source", "options"), PROBES.values(), ids=PROBES)
+def test_a_probe_is_a_query_but_no_client(
+    source: str, options: Sequence[bytes], proto: str, code: int | None, native: bool
+) -> None:
+    """Its answer is that of everybody who asks so, whatever was remembered; what is told of clients stays as it was."""
+    flags = {**FLAGS, **({} if code is None else {"client-option": code})}
+    responder = CountedResponder(flags, native=native)
+    responder.publish(snapshot_of(listed(CLUSTER), flags))
+    packed = parse_address(source)
+
+    def answered(edns: bytes) -> list[Any]:
+        replies = []
+        for name, rtype in ASKED:
+            wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=edns)
+            reply = responder.answer(wire, packed, responder.channel(packed, proto))
+            assert isinstance(reply, bytes)
+            message = dns.message.from_wire(reply)
+            replies.append((message.rcode(), {record for rrset in message.answer for record in rrset}, message.options))
+        return replies
+
+    def clients() -> list[Any]:
+        metrics = Metrics(responder.counts)
+        return [{key: number for key, number in samples(metrics, name).items() if number} for name in OF_CLIENTS]
+
+    usual, before = answered(opt(*options)), clients()
+    assert before[1]
+    assert answered(opt(*options, option(PROBE, PROBE_TEXT))) == usual
+    assert clients() == before
+    metrics = Metrics(responder.counts)
+    unnamed = {(FORWARDER,): 2 * len(ASKED)} if source == FORWARDER and not options else {}  # that is the forwarder's
+    assert samples(metrics, "topodns_forwarded_without_client_total") == unnamed
+    assert samples(metrics, "topodns_probes_total") == {(): len(ASKED)}
+    assert sum(samples(metrics, "topodns_dns_responses_total").values()) == 2 * len(ASKED)
 
 
 def test_ranges_are_bounded() -> None:

@@ -32,6 +32,13 @@ def write_as_it_is(text: str) -> None:
         stdout.flush()
 
 
+def write_octets(data: bytes) -> None:
+    """Write these octets, whatever the encoding of standard output is. Raises Failed or BrokenPipe."""
+    with standard_output() as stdout:
+        stdout.buffer.write(data)
+        stdout.flush()
+
+
 @contextmanager
 def standard_output() -> Iterator[TextIO]:
     """Yield standard output, and turn what goes wrong in writing to it into Failed or BrokenPipe."""

@@ -36,11 +36,16 @@ class Unparsable(Exception):
 
 
 class Word(NamedTuple):
-    """A word, and the numbers of its first and last line: a quoted word may span several lines."""
+    """A word, and the numbers of its first and last line: a quoted word may span several lines.
+
+    ``start`` and ``end`` are where it is in the text that it was read from, with its quotes.
+    """
 
     text: str
     line: int
     last: int
+    start: int = 0
+    end: int = 0
 
 
 class Line(NamedTuple):
@@ -87,14 +92,15 @@ def parse(text: str) -> list[Block]:
 def words_of(text: str) -> Iterator[Word]:
     """Yield the words of a Corefile, without quotes and comments. Raises Unparsable."""
     line = 1
-    for number, match in enumerate(_WORDS.finditer(text.removeprefix("\ufeff"))):
+    for number, match in enumerate(_WORDS.finditer(text, text.startswith("\ufeff"))):
         if number > 2 * MAX_WORDS:
             raise Unparsable(line, f"more than {MAX_WORDS} words, expected a Corefile")
         first, line = line, line + match[0].count("\n")
         if match["quoted"] is not None:
-            yield Word(match["quoted"].replace('\\"', '"'), first, line)
+            yield Word(match["quoted"].replace('\\"', '"'), first, line, *match.span())
         elif match["plain"] is not None:
-            yield Word(match["plain"].replace("\r", ""), first, first)
+            start, written = match.start("plain"), match["plain"].rstrip("\r")  # of a line's end
+            yield Word(written.replace("\r", ""), first, first, start, start + len(written))
 
 
 class _Parser:

@@ -16,7 +16,7 @@ from dnsserver.forwarders.bypasses import bypass_findings
 from dnsserver.forwarders.caddyfile import IMPORT, Block, Directive, Unparsable, parse
 from dnsserver.forwarders.client_rules import client_findings
 from dnsserver.forwarders.corefile_codes import CorefileCode
-from dnsserver.forwarders.fallback_rules import fallback_findings
+from dnsserver.forwarders.fallback_rules import fallback_findings, unused_fallback_findings
 from dnsserver.forwarders.stub_blocks import ARPA, COREDNS, MAX_UPSTREAMS, NETWORKS, NODELOCAL, NODELOCAL_TTL
 from dnsserver.forwarders.stub_zones import (
     Key,
@@ -82,6 +82,7 @@ def check(
         _zones_not_forwarded(stubs, forwarder, to, zones),
         (finding for stub in stubs for rule in rules for finding in rule(stub)),
         (finding for stub in stubs for finding in fallback_findings(stub, servers, to)),
+        unused_fallback_findings(servers),
         _subzones_served_elsewhere(servers, stubs),
         (finding for stub in stubs for finding in bypass_findings(stub, servers, external_names)),
         _reverse_zones_forwarded_whole(servers, topodns_addresses),

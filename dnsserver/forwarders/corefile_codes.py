@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import unique
 
-from dnsserver.forwarders.stub_blocks import ECS_RULE, MAX_UPSTREAMS, NODELOCAL_TTL
+from dnsserver.forwarders.stub_blocks import ECS_RULE, FALLBACK_PORT, MAX_UPSTREAMS, NODELOCAL_TTL
 from locator.finding_codes import FindingCode
 from locator.model import ERROR, WARNING
 
@@ -186,6 +186,19 @@ class CorefileCode(FindingCode):
         WARNING,
         "A `forward` names a loopback address after topodns, but no block of the Corefile answers for the zone there.",
         "Add the block that topodns prints:",
+        "topodns corefile --for coredns --fail-open --to ADDRESS --zone ZONE",
+    )
+    FallbackUnused = (
+        WARNING,
+        f"A block on port {FALLBACK_PORT} would answer while topodns does not, but no `forward` leads to it. Clients"
+        " get errors while topodns does not answer.",
+        "Name its address after topodns in the `forward`, with `policy sequential` and `failover SERVFAIL REFUSED`, or"
+        " remove the block.",
+    )
+    FallbackMissing = (
+        WARNING,
+        "A `forward` has `failover`, but names topodns alone. Clients get errors while topodns does not answer.",
+        "Name the fallback after topodns. topodns prints it with its block:",
         "topodns corefile --for coredns --fail-open --to ADDRESS --zone ZONE",
     )
     FallbackOpenToAll = (

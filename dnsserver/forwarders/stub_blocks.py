@@ -22,13 +22,13 @@ CHECKED = (COREDNS, NODELOCAL)  # forwarders that are configured by a Corefile
 
 ECS_RULE = "rewrite edns0 subnet set 32 128 revert"
 FALLBACK_PORT = 5301  # where CoreDNS answers without topodns; neither registered nor usual in clusters
-_FALLBACK = ListenAddress(b"\x7f\0\0\1", FALLBACK_PORT)
+FALLBACK = ListenAddress(b"\x7f\0\0\1", FALLBACK_PORT)
 # The versions of CoreDNS that first know what a block has: 'revert', 'failover', 'read_timeout'.
 REVERTING, FAILING_OVER, TIMING_READS = (1, 11, 4), (1, 13), (1, 14, 5)
 # By default CoreDNS waits 2 s for a reply, also of a pod that is gone. Most look-ups at --upstream take less than this.
 READ_TIMEOUT = "read_timeout 400ms"
 # How soon CoreDNS goes on to the fallback, and back: two failed checks, one of them after 100 ms in place of 500.
-_FAILING_OPEN = ("policy sequential", "failover SERVFAIL REFUSED", "max_fails 1", "health_check 100ms")
+FAILING_OPEN = ("policy sequential", "failover SERVFAIL REFUSED", "max_fails 1", "health_check 100ms")
 CLUSTER_DOMAIN = "cluster.local"
 NETWORKS = {"in-addr.arpa": "10.96.0.0/12", "ip6.arpa": "fd00:10:96::/112"}  # of Services, say, in each reverse zone
 ARPA = (*NETWORKS,)
@@ -59,8 +59,8 @@ def stub_block(
     """
     if fail_open and forwarder != COREDNS:
         raise ValueError(f"{forwarder} cannot answer for Services by itself, expected {COREDNS}")
-    if fail_open and _FALLBACK in to:
-        raise ValueError(f"{_FALLBACK} is where {COREDNS} answers by itself, expected another address for topodns")
+    if fail_open and FALLBACK in to:
+        raise ValueError(f"{FALLBACK} is where {COREDNS} answers by itself, expected another address for topodns")
     plain, federated, imported = (
         [zone.name for zone in dict.fromkeys(map(parse_zone, names))] for names in (zones, federation, multicluster)
     )
@@ -152,15 +152,26 @@ def _coredns_failing_open(
 ) -> list[str]:
     own_zones = _kubernetes_zones(zones) if zones else []
     own_zones += [zone for zone in multicluster if zone not in own_zones]
-    plugin = f"    kubernetes {' '.join(own_zones)}"
     return [
         f"{_keys([*zones, *multicluster], DNS_PORT)} {{",
         "    errors",
         f"    {ECS_RULE}",
-        *_forward(f"{_upstreams(to)} {_FALLBACK}", _FAILING_OPEN, version),
+        *_forward(f"{_upstreams(to)} {FALLBACK}", FAILING_OPEN, version),
         "}",
-        f"{_keys(own_zones, FALLBACK_PORT)} {{",
-        "    bind 127.0.0.1",
+        *_fallback_block(own_zones, multicluster, FALLBACK),
+    ]
+
+
+def fallback_block(zones: Sequence[str], fallback: ListenAddress) -> str:
+    """Return the block with which CoreDNS answers for *zones* at a loopback address while topodns does not."""
+    return "".join(f"{line}\n" for line in _fallback_block(_kubernetes_zones(zones), (), fallback))
+
+
+def _fallback_block(own_zones: Sequence[str], multicluster: Sequence[str], fallback: ListenAddress) -> list[str]:
+    plugin = f"    kubernetes {' '.join(own_zones)}"
+    return [
+        f"{_keys(own_zones, fallback.port)} {{",
+        f"    bind {address_text(fallback.address)}",
         "    errors",
         *([f"{plugin} {{", f"        multicluster {' '.join(multicluster)}", "    }"] if multicluster else [plugin]),
         "}",

@@ -30,6 +30,8 @@ DO = 0x8000  # in the OPT record's flags
 NSID = 3  # RFC 5001
 CLIENT_SUBNET = 8  # RFC 7871
 EXTENDED_ERROR = 15  # RFC 8914
+# The option by which our own tools say that they only look, and its content: a code for local use (RFC 6891, 9).
+PROBE, PROBE_TEXT = 65107, b"topodns doctor"
 EDE_OTHER, EDE_STALE, EDE_NOT_READY, EDE_NO_REACHABLE_AUTHORITY, EDE_NETWORK_ERROR = 0, 3, 14, 22, 23
 
 _COUNTS = struct.Struct("!HHHH")  # records in each section of a message
@@ -69,7 +71,7 @@ class Edns(Struct, frozen=True, gc=False):
 
     ``option`` is the content of the configured client option (--client-option): a packed address, empty if it is not
     an address or occurs twice, None if it is absent. ``nsid`` is whether the client asks for the server's name
-    (RFC 5001).
+    (RFC 5001). ``probe`` is whether a tool of ours asks, to which the answer is the same as to everybody.
     """
 
     size: int
@@ -78,6 +80,7 @@ class Edns(Struct, frozen=True, gc=False):
     subnet: ClientSubnet | None = None
     option: bytes | None = None
     nsid: bool = False
+    probe: bool = False
 
     @property
     def names_client(self) -> bool:
@@ -203,7 +206,7 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
     """Return *edns* with the content of its options."""
     if edns.version != 0:  # options of later versions have an unknown format
         return edns
-    subnet, named, nsid, position = None, [], False, 0
+    subnet, named, nsid, probe, position = None, [], False, False, 0
     for _ in range(MAX_OPTIONS):
         if position == len(options):
             break
@@ -215,6 +218,8 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
             if subnet is not None:
                 raise Unreadable("two client subnets")
             subnet = _subnet_untrusted(content)
+        elif code == PROBE and content == PROBE_TEXT:
+            probe = True
         elif code == client_option:
             named.append(content)
         elif code == NSID:  # a server ignores the content (RFC 5001, section 2.1)
@@ -224,7 +229,7 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
         raise Unreadable("too many EDNS options")
     # Two client options name no client: a pod behind the forwarder may have sent one of them.
     option = (named[0] if len(named) == 1 and len(named[0]) in (4, 16) else b"") if named else None
-    return Edns(edns.size, edns.version, edns.do, subnet, option, nsid)
+    return Edns(edns.size, edns.version, edns.do, subnet, option, nsid, probe)
 
 
 def _subnet_untrusted(content: bytes) -> ClientSubnet:

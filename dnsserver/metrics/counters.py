@@ -59,6 +59,7 @@ class Origin(Struct, frozen=True, gc=False):
 
 
 NOBODY = Origin("", "")  # of replies that need no client, such as refusals
+NOBODYS = 0  # the number of this origin
 
 
 class Channel:
@@ -183,7 +184,7 @@ class Counts:
     def __init__(self, *, per_service: bool = False) -> None:
         self.channels = {(proto, family): Channel(proto, family) for proto in ("udp", "tcp") for family in (1, 2)}
         self._tallies: dict[Tally, int] = {}
-        self._origins: dict[Origin, int] = {NOBODY: 0}
+        self._origins: dict[Origin, int] = {NOBODY: NOBODYS}
         self._services: set[tuple[str, str]] | None = set() if per_service else None
         self.unnamed_clients = SourceCounter()
         """Queries from trusted forwarders that name no client."""
@@ -191,6 +192,8 @@ class Counts:
         """Queries that name a client but do not come from a trusted forwarder."""
         self.unlocated_clients = RangeCounter()
         """Queries of clients that nothing locates."""
+        self.probes = 0
+        """Queries of our own tools, which are no clients."""
         self.computed = 0
         self.silent = 0
         self.malformed_headers: Counter[str] = Counter()

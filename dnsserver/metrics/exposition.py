@@ -75,6 +75,7 @@ class Metrics(TopodnsCollector):
         yield families.SUBNETS_IGNORED.metric(labelled(counts.ignored_clients.numbers))
         yield families.UNTRUSTED_FORWARDERS.metric({(source,): 1 for source in counts.ignored_clients.suspects()})
         yield families.UNLOCATED_CLIENTS.metric(counts.unlocated_clients.numbers())
+        yield families.PROBES.only(counts.probes)
         yield families.MALFORMED_PROXY_HEADERS.metric(labelled(counts.malformed_headers))
         hits = max(0, sum(sums.rcodes.values()) - counts.computed)
         yield families.REMEMBERED.metric(labelled({"hit": hits, "miss": counts.computed}))
@@ -133,6 +134,6 @@ class Summed:
                 self.keys[tally.key,] += number
             if origin.located_by:
                 self.located[origin.located_by,] += number
-            if tally.zones:
+            if tally.zones and origin.located_by:  # probes have no client
                 service = (tally.service or ("", "")) if counts.per_service else ()
                 self.zones[*service, origin.zone or UNKNOWN, relation(origin.zone, tally.zones)] += number

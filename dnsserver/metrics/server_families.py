@@ -56,6 +56,11 @@ UNLOCATED_CLIENTS = Family(
     "Queries of clients that nothing locates, by what was looked up and the /24 or /64 around it.",
     {"reason": (ADDRESS, BLOCK), "range": ANY},
 )
+PROBES = Family(
+    "topodns_probes",
+    COUNTER,
+    "Queries of topodns doctor, which say so by an EDNS option: requests as all others, but of no client.",
+)
 MALFORMED_PROXY_HEADERS = Family(
     "topodns_malformed_proxy_headers",
     COUNTER,
@@ -113,7 +118,8 @@ HEALTH_VOTES = Family(
 
 OF_QUERIES = (
     REQUESTS, RESPONSES, REQUEST_DURATION, TRUNCATED, ANSWERS, ANSWER_TIER, ANSWER_ZONES, CLIENTS,
-    FORWARDED_WITHOUT_CLIENT, SUBNETS_IGNORED, UNTRUSTED_FORWARDERS, UNLOCATED_CLIENTS, MALFORMED_PROXY_HEADERS,
+    FORWARDED_WITHOUT_CLIENT, SUBNETS_IGNORED, UNTRUSTED_FORWARDERS, UNLOCATED_CLIENTS, PROBES,
+    MALFORMED_PROXY_HEADERS,
     REMEMBERED, UPSTREAM_REQUESTS, SILENT, TCP_CONNECTIONS,
 )  # fmt: skip
 OF_THE_CLUSTER = (

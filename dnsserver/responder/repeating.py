@@ -183,10 +183,10 @@ class Repeater:
         asked = query[wire.HEADER : end]
         question = asked.lower()
         basis = self._cache.basis_of(question)
-        self._learn_place(source, place, self._repeated.learn_source)
         profile = self._learned_profile(query[end:]) if head >= WITH_OPT else NO_EDNS
         if profile is None:
             return
+        self._learn_place(source, place, self._repeated.learn_source)
         named, host = query[end + SUBNET_ADDRESS_AT :] if profile.octets else b"", profile.host
         if in_header is not None:
             named, host = in_header, True

@@ -31,7 +31,7 @@ from dnsserver.message.edns import MAX_TCP_REPLY, UDP_SIZE, Error, error_reply
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.message.rendering import RenderedAnswer, head_index
 from dnsserver.message.wire import Edns, Unreadable, question_untrusted
-from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_type
+from dnsserver.metrics.counters import NOBODYS, OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
 from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
@@ -267,7 +267,7 @@ class Responder:
         opt = profile.opts[answer.dependent]
         limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
         if ignored or not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
-            error = self._note_ignored_client(source, ignored) if ignored else None
+            error = self._ignored_client(source, ignored) if ignored else None
             client = plain_address(client)
             envelope = Envelope(query, end, head, profile, subnet_address, client, channel, origin, error)
             return self._reply(answer, envelope, place.location)
@@ -345,9 +345,11 @@ class Responder:
             refusal = Refusal(wire.SERVFAIL, parsed.end, parsed.edns, parsed.qtype)
             return self._refuse(query, refusal, channel, errors=(NOT_READY,))
         place = self._clients.place_of(source, parsed.edns, header_client=header_client, remember=remember)
+        edns, ignored = parsed.edns, b""
         if place is UNNAMED_CLIENT and question.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
-        edns, ignored = parsed.edns, b""
+        probe = edns is not None and edns.probe  # a query, but of no client
+        self._counts.probes += probe
         subnet_address = edns.subnet.address if edns is not None and edns.subnet is not None else b""
         if edns is not None and edns.names_client and not self._clients.source(source).forwarder:
             ignored = edns.option or subnet_address
@@ -359,10 +361,10 @@ class Responder:
             subnet_address,
             self._clients.named(source, edns, header_client=header_client),
             channel,
-            self._origin(place),
-            self._note_ignored_client(source, ignored) if ignored else None,
+            NOBODYS if probe else self._origin(place),
+            self._ignored_client(source, ignored, counted=not probe) if ignored else None,
         )
-        if place is UNKNOWN_PLACE:
+        if place is UNKNOWN_PLACE and not probe:
             self._note_unlocated(source, edns, header_client)
         answer = self._answer_to(question, place.location, self._snapshot, remember=remember)
         return self._reply(answer, envelope, place.location)
@@ -382,13 +384,14 @@ class Responder:
         reply = self.answer if remember else self.compute
         return reply(query[header.size :], source, channel, header_client=header.client)
 
-    def _note_ignored_client(self, source: bytes, client: bytes) -> Error:
+    def _ignored_client(self, source: bytes, client: bytes, *, counted: bool = True) -> Error:
         """Count a query that names *client*, an address or the start of one; return the error for its reply.
 
         A source that names itself, or a block that it is in, does not speak for others.
         """
         text = address_text(source)
-        self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
+        if counted:
+            self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
     def _note_unlocated(self, source: bytes, edns: Edns | None, header_client: bytes | None) -> None:

@@ -1,4 +1,4 @@
-"""``topodns corefile``: prints a forwarder's stub block for topodns, or checks a Corefile."""
+"""``topodns corefile``: prints a forwarder's stub block for topodns, or checks or mends a Corefile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.log_format import say
-from dnsserver.cli.output import write_as_it_is
+from dnsserver.cli.output import write_as_it_is, write_octets
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program, read_file
 from dnsserver.forwarders.stub_blocks import (
     CHECKED,
@@ -28,6 +28,7 @@ from dnsserver.forwarders.stub_blocks import (
     version_text,
 )
 from dnsserver.settings.values import OTHER_ZONE, ZONES, ListenAddress
+from locator.model import ERROR
 
 EXAMPLES = (
     Example("Print the block that makes CoreDNS ask topodns:", "topodns corefile --for coredns --to 10.96.0.53"),
@@ -36,16 +37,18 @@ EXAMPLES = (
     Example("Check a Corefile:", "topodns corefile --check Corefile"),
     Example("Check the Corefile of the cluster:",
             "kubectl get configmap coredns -n kube-system -o 'jsonpath={.data.Corefile}' | topodns corefile --check -"),
+    Example("Change its lines at fault, and nothing else:",
+            "topodns corefile --mend Corefile > mended && diff -u Corefile mended"),
 )  # fmt: skip
 STATUSES = {
     **STATUSES,
-    DONE: "the block is printed, or no error is in the Corefile",
+    DONE: "the block is printed, or no error is in the Corefile (with --mend: any more)",
     FAILED: "the Corefile has an error",
 }
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the flags for both: what to print, and what to check."""
+    """Add the flags for all: what to print, what to check, and what to mend."""
     parser.flags.add_argument(
         "--for",
         dest="forwarder",
@@ -94,11 +97,17 @@ def add_arguments(parser: Parser) -> None:
         help="Check this Corefile, or - for standard input; only 'topodns doctor' also knows the cluster's "
         "ExternalName Services",
     )
+    parser.flags.add_argument(
+        "--mend",
+        metavar="FILE",
+        help="Print this Corefile, or - for standard input, with the lines at fault changed that --check finds, and "
+        "all else as it is; what needs a decision of yours is left, and said on standard error",
+    )
     add_output_format(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Print a stub block, or the findings of a Corefile."""
+    """Print a stub block, the findings of a Corefile, or a mended Corefile."""
     to = [
         parse_argument("--to", stub_address, text, "ADDRESS or ADDRESS:PORT, separated by commas")
         for texts in arguments.to or ()
@@ -112,8 +121,12 @@ def run(arguments: Namespace) -> int:
             ("--multicluster", OTHER_ZONE, arguments.multicluster),
         )
     )
+    if arguments.check is not None and arguments.mend is not None:
+        raise WrongInput("--mend: given together with --check, expected only one of them")
     if arguments.check is not None:
         return _check(arguments, to, [*zones, *federation, *multicluster])
+    if arguments.mend is not None:
+        return _mend(arguments, to, [*zones, *federation, *multicluster])
     return _print(arguments, to, zones, federation, multicluster)
 
 
@@ -149,7 +162,7 @@ def _print(
     except ValueError as error:
         raise WrongInput(f"--fail-open: {error}") from None
     write_as_it_is(text)
-    if arguments.forwarder == COREDNS and version is None and sys.stderr is not None and sys.stderr.isatty():
+    if arguments.forwarder == COREDNS and version is None and _is_seen():
         newer = version_text(TIMING_READS)
         why = "lets it wait 0.4 s for topodns in place of 2 s"
         say(f"--coredns-version: is it CoreDNS {newer} or later? --coredns-version {newer} {why}", logging.INFO)
@@ -171,28 +184,64 @@ def _coredns_version(arguments: Namespace) -> CoreDNSVersion | None:
     return version
 
 
+def _is_seen() -> bool:
+    """Whether somebody sees what is said beside the output."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
     from dnsserver.cli.report import report
     from dnsserver.forwarders import corefile_check
     from dnsserver.forwarders.caddyfile import Unparsable
+    from dnsserver.forwarders.mending import mended
 
+    forwarder, file = _checked_as(arguments, "--check"), arguments.check
+    text = _read(file, "--check").decode(errors="replace")
+    try:
+        findings = corefile_check.check(text, forwarder=forwarder, file=file, to=to, zones=zones)
+        for_people = _is_seen() and mended(text, forwarder=forwarder, to=to, zones=zones) != text
+    except Unparsable as error:
+        raise WrongInput(f"{file}: {error}") from None
+    status = report(findings, arguments.output)
+    if for_people:
+        say("--check: --mend in its place prints the Corefile with the lines at fault changed", logging.INFO)
+    return status
+
+
+def _mend(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
+    from dnsserver.forwarders import corefile_check
+    from dnsserver.forwarders.caddyfile import Unparsable
+    from dnsserver.forwarders.mending import mended
+
+    forwarder, file = _checked_as(arguments, "--mend"), arguments.mend
+    if arguments.output != "text":
+        raise WrongInput(f"-o: {arguments.output!r} with --mend, expected it only with --check FILE")
+    text = _read(file, "--mend").decode(errors="surrogateescape")
+    try:
+        after = mended(text, forwarder=forwarder, to=to, zones=zones)
+        left = corefile_check.check(after, forwarder=forwarder, file=file, to=to, zones=zones)
+    except Unparsable as error:
+        raise WrongInput(f"{file}: {error}") from None
+    write_octets(after.encode(errors="surrogateescape"))
+    for finding in left:
+        say(f"left as it is: {finding}")
+    return FAILED if any(finding.severity == ERROR for finding in left) else DONE
+
+
+def _checked_as(arguments: Namespace, flag: str) -> str:
+    """Return the forwarder that uses the Corefile. Raises WrongInput for what goes only with a printed block."""
     forwarder = arguments.forwarder or COREDNS
     if forwarder not in CHECKED:
-        raise WrongInput(f"--for: {forwarder!r}, expected {one_of(CHECKED)} with --check")
-    for flag, given in (("--fail-open", arguments.fail_open), ("--coredns-version", arguments.coredns_version)):
+        raise WrongInput(f"--for: {forwarder!r}, expected {one_of(CHECKED)} with {flag}")
+    for other, given in (("--fail-open", arguments.fail_open), ("--coredns-version", arguments.coredns_version)):
         if given:
-            raise WrongInput(f"{flag}: given together with --check, expected only one of them")
-    if not arguments.check:
-        raise WrongInput("--check: '' found, expected a file, or - for standard input")
-    text = _read(arguments.check).decode(errors="replace")
-    try:
-        findings = corefile_check.check(text, forwarder=forwarder, file=arguments.check, to=to, zones=zones)
-    except Unparsable as error:
-        raise WrongInput(f"{arguments.check}: {error}") from None
-    return report(findings, arguments.output)
+            raise WrongInput(f"{other}: given together with {flag}, expected only one of them")
+    return str(forwarder)
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, flag: str) -> bytes:
+    if not path:
+        raise WrongInput(f"{flag}: '' found, expected a file, or - for standard input")
     if path == "-" and sys.stdin is None:
         raise WrongInput("-: standard input is closed, expected a Corefile")
     return read_file(path, "a Corefile", sys.stdin.buffer if path == "-" else None)

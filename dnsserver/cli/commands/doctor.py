@@ -131,6 +131,7 @@ def _mending(step: Step, paint: Callable[[str, str], str]) -> Iterator[str]:
         yield f"    mend: {printable(step.advice or step.code.cure)}"
     elif step.advice:
         yield f"    {printable(step.advice)}"
+    yield from (f"    {as_line(line)}" for line in step.difference.splitlines())
     for command in step.commands:
         first, *others = map(printable, command.split("\n"))
         yield from (paint(f"$ {first}", DIM), *others)

@@ -19,7 +19,19 @@ from dnsserver.inspection.doctor import objects
 from dnsserver.inspection.doctor.custom_resources import CUSTOM_RESOURCES
 from dnsserver.inspection.doctor.facts import Installed, Right
 from dnsserver.inspection.doctor.installation import account_of, needed_rights
-from dnsserver.inspection.doctor.objects import ConfigMap, Crd, Deployment, Items, PlainService, ReplicaPod, decoded
+from dnsserver.inspection.doctor.objects import (
+    Condition,
+    ConfigMap,
+    Crd,
+    Deployment,
+    Items,
+    PlainService,
+    PodMeta,
+    PodSpec,
+    PodStatus,
+    ReplicaPod,
+    decoded,
+)
 from dnsserver.inspection.doctor.steps import Unread
 from dnsserver.net.listening import in_pod
 from dnsserver.settings.fields import Settings
@@ -62,19 +74,26 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
     elif isinstance(deployment, Unread):
         settings = own or settings
         pods = await _items(client, f"{core}/pods", objects.PODS, f"{LABEL},app.kubernetes.io/component=dns")
+    service = services if isinstance(services, Unread) else _service(services, deployment)
+    pods_unlisted = pods if isinstance(pods, Unread) else None
+    if pods_unlisted is not None and isinstance(service, PlainService):
+        pods = await _endpoints(client, namespace, service.metadata.name or "")
+        pods_unlisted = None if isinstance(pods, Unread) else pods_unlisted
     kinds = () if settings.snapshot else tuple(store_of(settings).kinds)
     account = account_of(deployment)
     needed = [name for name, ours in CUSTOM_RESOURCES.items() if ours.kind in kinds]
     return Installed(
         namespace=namespace,
         deployment=deployment,
-        service=services if isinstance(services, Unread) else _service(services, deployment),
+        service=service,
         pods=pods,
         settings=settings,
         settings_error=error,
         settings_known=isinstance(deployment, Deployment) or own is not None,
         rights=await read(partial(_rights, client, namespace, account, kinds)),
         crds={name: await read(partial(_crd, client, name)) for name in needed},
+        others=() if isinstance(deployments, Unread) else _others(deployments, namespace),
+        pods_unlisted=pods_unlisted,
     )
 
 
@@ -90,6 +109,35 @@ def _serving(deployments: Sequence[Deployment]) -> Deployment | None:
     serving = [found for found in deployments if "serve" in found.container.words]
     usual = [found for found in serving if found.metadata.namespace == NAMESPACE]
     return next(iter((*usual, *serving)), None)
+
+
+def _others(deployments: Sequence[Deployment], namespace: str) -> list[Deployment]:
+    """Return the Deployments of a namespace that run the controller or the webhook."""
+    return [
+        found
+        for found in deployments
+        if found.metadata.namespace == namespace
+        and (found.metadata.labels or {}).get(NAME_LABEL) == NAMESPACE
+        and not {"controller", "webhook"}.isdisjoint(found.container.words)
+    ]
+
+
+async def _endpoints(client: ApiClient, namespace: str, service: str) -> Sequence[ReplicaPod] | Unread:
+    """Return the pods behind a Service, as its EndpointSlices have them, for whoever may not list pods."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    slices = await _items(client, path, objects.SLICES, f"kubernetes.io/service-name={service}")
+    if isinstance(slices, Unread):
+        return slices
+    found = dict[str, ReplicaPod]()
+    for endpoint in (endpoint for part in slices for endpoint in part.endpoints or ()):
+        target = endpoint.target_ref
+        if target is not None and target.kind == "Pod":
+            ready = Condition("Ready", "False" if endpoint.conditions.ready is False else "True")
+            status = PodStatus("Running", endpoint.addresses[0], [ready])
+            found.setdefault(
+                target.name, ReplicaPod(PodMeta(target.name, namespace), PodSpec(endpoint.node_name or ""), status)
+            )
+    return list(found.values())
 
 
 def _service(services: Sequence[PlainService], deployment: Deployment | Unread | None) -> PlainService | None:

@@ -21,7 +21,7 @@ from dnsserver.inspection.doctor import objects
 from dnsserver.inspection.doctor.answers import MAX_ASKED, clients_by_zone, compared, question_of, service_zones
 from dnsserver.inspection.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
 from dnsserver.inspection.doctor.facts import Asked, Facts, Installed, NameServer, Question, View
-from dnsserver.inspection.doctor.objects import ConfigMap, ReplicaPod
+from dnsserver.inspection.doctor.objects import ConfigMap, ReplicaPod, decoded
 from dnsserver.inspection.doctor.providers import OPENSHIFT, SYSTEM, marks_of, recognised
 from dnsserver.inspection.doctor.steps import Unread
 from dnsserver.net.asking import ask, source_towards
@@ -36,6 +36,7 @@ from locator.model import EndpointSlice, Node, Object, Pod, Service
 from locator.places.forwarders import DnsServices
 from locator.state.cluster_view import ClusterView
 
+NODES_AT_ONCE = 500  # in a page of the list
 TRIES = 3  # at a comparison: the cluster may change between the reading and the asking
 PAUSE = 0.5  # seconds between them: several times as long as a change takes to reach the answers
 UDP, TCP = "UDP", "TCP"
@@ -59,6 +60,7 @@ async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts
         flags,
         installed,
         nodes=_objects(listed, Node),
+        troubles=await read(partial(_troubles, client)),
         pods=_objects(listed, Pod),
         services=_objects(listed, Service),
         view=Unread(f"its flags are wrong: {wrong}")
@@ -85,6 +87,18 @@ def _reached(client: ApiClient) -> bytes:
         if error.status == HTTPStatus.UNAUTHORIZED or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise
         return b""
+
+
+def _troubles(client: ApiClient) -> dict[str, str]:
+    """Return the nodes that are not ready, and why."""
+    found, pages = dict[str, str](), True
+    query = {"limit": str(NODES_AT_ONCE)}
+    while pages:
+        page = decoded(objects.NODES, client.request("GET", "/api/v1/nodes", query=query, timeout=SILENCE))
+        found |= {node.metadata.name or "": node.trouble for node in page.items if node.trouble}
+        query["continue"] = page.metadata.next
+        pages = bool(page.metadata.next)
+    return found
 
 
 def _config_maps(client: ApiClient) -> dict[str, ConfigMap]:
@@ -162,7 +176,7 @@ def _forwarders(settings: Settings, listed: Listed) -> list[NameServer]:
             port = next((port.number for port in endpoint.ports if port.protocol == "udp"), DNS_PORT)
             for address in endpoint.addresses:
                 name = f"{part.namespace}/{endpoint.pod}" if endpoint.pod else address_text(address)
-                found.setdefault(address, NameServer(name, address, port))
+                found.setdefault(address, NameServer(name, address, port, endpoint.node or ""))
     return list(found.values())
 
 
@@ -221,7 +235,8 @@ async def _through_cache(
 ) -> Sequence[Asked] | Unread:
     """Return *answers* with those of the NodeLocal DNSCache of this node, if this is a node or a pod of the cluster."""
     cache, zones = node_cache(facts), forwarded_by_cache(facts) or forwarded
-    if cache is None or not zones or not view.snapshot.addresses.locate(source_towards(cache.address)).location.known:
+    source = None if cache is None else source_towards(cache.address)
+    if cache is None or source is None or not zones or not view.snapshot.addresses.locate(source).location.known:
         return answers
     more = await _ask_all(facts, view, [cache], zones, every_zone=False)
     if isinstance(more, Unread):
@@ -247,13 +262,17 @@ async def _ask_all(
 
     async def one(server: NameServer, question: Question, transport: str) -> None:
         reply = await ask(server.address, server.port, question, tcp=transport == TCP)
-        answers.append(compared(server.name, transport, question, reply, view))
+        answers.append(compared(server.name, transport, question, reply, view, clients))
 
     async with trio.open_nursery() as nursery:
         for server in servers:
-            trusted = every_zone and view.snapshot.addresses.source(source_towards(server.address)).forwarder
-            questions = [replace(question, client=client, zone=zone) for zone, client in clients.items()]
-            for each in questions if trusted and questions else [question]:
+            source = source_towards(server.address)
+            trusted = every_zone and source is not None and view.snapshot.addresses.source(source).forwarder
+            questions = [question]
+            if trusted and source is not None:  # whoever is trusted must name a client: without zones, itself
+                named = clients or {"": address_text(source)}
+                questions = [replace(question, client=client, zone=zone) for zone, client in named.items()]
+            for each in questions:
                 for transport in (UDP, TCP):
                     nursery.start_soon(one, server, each, transport)
     return sorted(answers, key=lambda asked: (asked.server, asked.question.zone, asked.transport))

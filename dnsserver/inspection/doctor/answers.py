@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from dnsserver.answers.explain import explain
 from dnsserver.inspection.doctor.facts import Asked, Facts, Installed, Question, Reply, View
@@ -10,7 +12,7 @@ from dnsserver.inspection.doctor.installation import RESTART, deployment_name, r
 from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.message.records import type_number
 from dnsserver.names import SERVICES, labels_of
-from locator.ip import address_text, host_network, parse_client
+from locator.ip import address_text, parse_client
 from locator.model import ZONE, Node, Pod, listed
 from locator.printable import shell_words
 from locator.state.snapshot import CompiledService
@@ -77,17 +79,26 @@ def expected(question: Question, client: str, view: View) -> tuple[frozenset[str
     return frozenset(addresses), explained["rcode"]
 
 
-def compared(server: str, transport: str, question: Question, reply: Reply, view: View) -> Asked:
+def compared(
+    server: str, transport: str, question: Question, reply: Reply, view: View, clients: Mapping[str, str]
+) -> Asked:
     """Return a question with its reply, and what ``explain`` says of it.
 
-    Without a client in the question, the place that asked is the client.
+    Without a client in the question, the place that asked is the client. If nothing locates it, a node on the way may
+    stand in for it: then the reply is compared with what each of *clients* gets, one in each zone, too.
     """
-    client = question.client or (address_text(reply.source) if reply.source else "")
+    client = question.client or ("" if reply.source is None else address_text(reply.source))
     addresses, rcode = expected(question, client, view) if client else (frozenset[str](), "")
-    certain = bool(question.client) or (
-        bool(reply.source) and view.snapshot.addresses.locate(reply.source).location.known
-    )
-    return Asked(server, transport, question, reply, addresses, rcode, certain)
+    located = reply.source is not None and view.snapshot.addresses.locate(reply.source).location.known
+    asked = Asked(server, transport, question, reply, addresses, rcode, bool(question.client) or located)
+    if asked.right or asked.certain or reply.error:
+        return asked
+    for zone, other in clients.items():
+        addresses, rcode = expected(question, other, view)
+        in_zone = replace(asked, question=replace(question, zone=zone), expected=addresses, expected_rcode=rcode)
+        if in_zone.right:
+            return in_zone
+    return asked
 
 
 def answer_steps(facts: Facts) -> Iterator[Step]:
@@ -103,7 +114,9 @@ def _steps(facts: Facts, code: StepCode, answers: Sequence[Asked] | Unread) -> I
     for server in dict.fromkeys(asked.server for asked in answers):
         of_server = [asked for asked in answers if asked.server == server]
         yield _step(facts, code, server, of_server)
-    places = sorted({address_text(asked.reply.source) for asked in answers if not asked.question.client})
+    zones = not isinstance(facts.nodes, Unread) and clients_by_zone(facts.nodes, ())
+    sources = {asked.reply.source for asked in answers if zones and not asked.question.client}
+    places = sorted(address_text(source) for source in sources if source is not None)
     if places and code is StepCode.ReplicaAnswers:
         message = f"{', '.join(places)} is no trusted forwarder, so it can ask for its own zone alone"
         advice = "Run `doctor` at an address that `--trusted-forwarder` names, to compare the answers for every zone."
@@ -121,7 +134,7 @@ def inside(flags: str, installed: Installed) -> str:
 def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -> Step:
     wrong = [asked for asked in answers if not asked.right]
     lost = [asked for asked in wrong if asked.reply.error]
-    if lost and len(lost) == len(answers) and not _is_inside(facts):
+    if lost and len(lost) == len(answers) and not _is_inside(facts, answers):
         return Step(
             code,
             UNKNOWN,
@@ -130,7 +143,10 @@ def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -
             (inside(facts.flags, facts.installed),),
         )
     if wrong and not any(asked.certain for asked in wrong):
-        message = f"nobody knows as which client this place asks: {_difference(wrong[0])}"
+        message = (
+            f"this place is in no zone, and no zone's clients get this answer, so nobody knows as which client it asks:"
+            f" {_difference(wrong[0])}"
+        )
         return Step(code, UNKNOWN, message, server, (inside(facts.flags, facts.installed),))
     if wrong:
         message = "; ".join(map(_difference, wrong[:MAX_SHOWN]))
@@ -140,21 +156,23 @@ def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -
     zones = dict.fromkeys(asked.question.zone for asked in answers if asked.question.zone)
     transports = " and ".join(dict.fromkeys(asked.transport for asked in answers))
     where = f" in {', '.join(zones)}" if zones else ""
-    return Step(code, PASSED, f"{answers[0].question.name}: the same for clients{where} over {transports}", server)
+    as_others = "" if all(asked.certain for asked in answers) or not zones else ", as one of whom this place asks"
+    message = f"{answers[0].question.name}: the same for clients{where} over {transports}{as_others}"
+    return Step(code, PASSED, message, server)
 
 
-def _is_inside(facts: Facts) -> bool:
+def _is_inside(facts: Facts, answers: Sequence[Asked]) -> bool:
     """Whether ``doctor`` asks from an address of the cluster."""
     view = facts.view
     if isinstance(view, Unread):
         return False
-    places = (view.snapshot.addresses.locate_network(host_network(own)) for own in facts.own_addresses)
-    return any(place.location.known for place in places)
+    sources = {asked.reply.source for asked in answers}
+    return any(view.snapshot.addresses.locate(source).location.known for source in sources if source is not None)
 
 
 def _difference(asked: Asked) -> str:
     question, reply = asked.question, asked.reply
-    client = question.client or (address_text(reply.source) if reply.source else "this place")
+    client = question.client or ("this place" if reply.source is None else address_text(reply.source))
     zone = f" in {question.zone}" if question.zone else ""
     what = f"{question.name} {question.qtype} for {client}{zone} over {asked.transport}"
     if reply.error:

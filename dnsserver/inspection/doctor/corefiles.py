@@ -9,9 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dnsserver.forwarders import corefile_check
-from dnsserver.forwarders.caddyfile import Block, Unparsable, parse, words_of
+from dnsserver.forwarders.caddyfile import Unparsable, parse
 from dnsserver.forwarders.corefile_codes import CorefileCode
-from dnsserver.forwarders.stub_blocks import COREDNS, NODELOCAL, NODELOCAL_BIND, stub_block
+from dnsserver.forwarders.mending import mended
+from dnsserver.forwarders.stub_blocks import COREDNS, NODELOCAL, stub_block
 from dnsserver.forwarders.stub_zones import server_of, stubs_of
 from dnsserver.inspection.doctor.facts import Facts, NameServer
 from dnsserver.inspection.doctor.installation import NOT_INSTALLED
@@ -36,6 +37,16 @@ from locator.model import ERROR, Finding
 from locator.printable import shell_words
 
 _NOT_FORWARDED = {CorefileCode.ZoneNotForwarded.name, CorefileCode.NoStubZone.name}
+# A fallback that would not step in, although somebody wanted one, or that CoreDNS asks at any time.
+_NO_FALLBACK = {
+    code.name
+    for code in (
+        CorefileCode.FallbackUnused,
+        CorefileCode.FallbackMissing,
+        CorefileCode.FallbackUnanswered,
+        CorefileCode.FallbackNotSequential,
+    )
+}
 
 TRY_FIRST = (
     "The command forwards all names that topodns serves. To try one namespace first, forward"
@@ -69,9 +80,14 @@ class Judged(Struct, frozen=True):
     unparsable: str = ""
 
     @property
-    def errors(self) -> list[Finding]:
-        """The findings that make answers wrong."""
-        return [finding for finding in self.findings if finding.severity == ERROR]
+    def faults(self) -> list[Finding]:
+        """The findings that make answers wrong, or lose them while topodns does not answer."""
+        return [finding for finding in self.findings if finding.severity == ERROR or finding.code in _NO_FALLBACK]
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing of that kind was found."""
+        return not self.faults and not self.unparsable
 
 
 def target_of(facts: Facts, *, below: bool = False) -> Target:
@@ -110,10 +126,8 @@ def forwarded_zones(facts: Facts) -> list[str]:
 
 def node_cache(facts: Facts) -> NameServer | None:
     """Return the NodeLocal DNSCache of the node where this runs, None if the cluster has none."""
-    config_maps = facts.config_maps
-    cache = None if isinstance(config_maps, Unread) else config_maps.get(NODELOCAL_CONFIG)
     try:
-        blocks = [] if cache is None else parse((cache.data or {}).get(COREFILE, ""))
+        blocks = parse(_data(facts, NODELOCAL_CONFIG).get(COREFILE, ""))
     except Unparsable:
         return None
     for address in (address for block in blocks for address in server_of(block).bound):
@@ -124,9 +138,7 @@ def node_cache(facts: Facts) -> NameServer | None:
 
 def forwarded_by_cache(facts: Facts) -> list[str]:
     """Return the zones that NodeLocal DNSCache forwards to topodns by itself."""
-    cache = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
-    text = (cache[NODELOCAL_CONFIG].data or {}).get(COREFILE, "") if NODELOCAL_CONFIG in cache else ""
-    return list(judged(text, NODELOCAL, target_of(facts)).zones)
+    return list(judged(_data(facts, NODELOCAL_CONFIG).get(COREFILE, ""), NODELOCAL, target_of(facts)).zones)
 
 
 def corefile_steps(facts: Facts) -> Iterator[Step]:
@@ -139,7 +151,7 @@ def corefile_steps(facts: Facts) -> Iterator[Step]:
     asks_itself = False
     if (cache := config_maps.get(NODELOCAL_CONFIG)) is not None:
         found = judged((cache.data or {}).get(COREFILE, ""), NODELOCAL, target_of(facts))
-        asks_itself = bool(found.zones) and not found.errors
+        asks_itself = bool(found.zones)
         yield _nodelocal_step(facts, cache, found)
     providers = providers_of(facts)
     if not providers:
@@ -151,13 +163,14 @@ def corefile_steps(facts: Facts) -> Iterator[Step]:
 
 def _nodelocal_step(facts: Facts, cache: ConfigMap, found: Judged) -> Step:
     code, subject = StepCode.NodeLocalForwards, NODELOCAL_CONFIG
-    if not found.errors and not found.unparsable:
+    if found.good:
         forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "all names go to the cluster's own DNS"
         return Step(code, PASSED, f"{forwards}{_remarks(found)}", subject)
     text = (cache.data or {}).get(COREFILE, "")
-    edit = _corrected(facts, text, NODELOCAL_CONFIG, NODELOCAL, target_of(facts))
-    commands = _edited(facts, NODELOCAL_CONFIG) if edit is None else (merged(edit, COREFILE),)
-    return Step(code, FAILED, _what_is_wrong(found), subject, commands, _cures(found))
+    after = _mended(text, NODELOCAL, target_of(facts))
+    edit = None if after is None else _edit(facts, NODELOCAL_CONFIG, COREFILE, text, after)
+    commands = _edited(facts, NODELOCAL_CONFIG) if edit is None else merged(edit)
+    return _failed(code, _what_is_wrong(found), subject, commands, _cures(found), edit)
 
 
 def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> Step:
@@ -168,24 +181,36 @@ def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> S
     if facts.installed.service is None and facts.installed.deployment is None:
         return unknown(code, NOT_INSTALLED, subject)
     found = _judged(facts, provider)
-    if found.unparsable or found.errors or not (found.zones or asks_itself):
+    if not found.good or not (found.zones or asks_itself):
         message = _what_is_wrong(found) or f"nothing forwards {_listed(target.names)} to topodns"
-        commands = _commands(facts, provider, target)
+        edit = _correction(facts, provider, target) if target.to else None
+        config_map = CUSTOM_CONFIG if provider.own_part else provider.config_map
+        commands = _edited(facts, config_map) if edit is None else provider.edit(edit)
+        if not target.to:  # nobody knows yet where topodns answers
+            commands = (_printing(target),)
         advice = _cures(found) or f"{provider.advice} {TRY_FIRST}"
-        return Step(code, FAILED, f"{message}; {provider.owner}", subject, commands, advice)
+        return _failed(code, f"{message}; {provider.owner}", subject, commands, advice, edit)
     forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "NodeLocal DNSCache asks topodns by itself"
     return Step(code, PASSED, f"{forwards}{_remarks(found)}", subject)
 
 
-def _text(facts: Facts, provider: Provider, stub: str = "") -> str:
-    """Return the Corefile of a provider with its imports; with *stub*, as if that were our part of coredns-custom."""
-    config_maps: Mapping[str, ConfigMap] = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
-    text = (config_maps[provider.config_map].data or {}).get(provider.key, "")
-    custom = config_maps.get(CUSTOM_CONFIG)
-    if stub:
-        data = {} if custom is None else custom.data or {}
-        custom = ConfigMap(config_maps[provider.config_map].metadata, {**data, CUSTOM_KEY: stub})
-    return imported(text, custom)
+def _failed(
+    code: StepCode, message: str, subject: str, commands: tuple[str, ...], advice: str, edit: Edit | None
+) -> Step:
+    difference = "" if edit is None else edit.difference
+    return Step(code, FAILED, message, subject, commands, advice, difference)
+
+
+def _data(facts: Facts, config_map: str) -> Mapping[str, str]:
+    """Return what a ConfigMap has; nothing if there is none."""
+    known = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
+    return (known[config_map].data or {}) if config_map in known else {}
+
+
+def _text(facts: Facts, provider: Provider) -> str:
+    """Return the Corefile of a provider with its imports."""
+    corefile = _data(facts, provider.config_map).get(provider.key, "")
+    return "".join(text for _, text in imported(corefile, _data(facts, CUSTOM_CONFIG)))
 
 
 def judged(text: str, forwarder: str, target: Target) -> Judged:
@@ -226,78 +251,77 @@ def _stub_domains(text: str) -> dict[str, list[str]]:
 # --- What mends it ----------------------------------------------------------------------------------------------------
 
 
-def _commands(facts: Facts, provider: Provider, target: Target) -> tuple[str, ...]:
-    if not target.to:  # nobody knows yet where topodns answers
-        return (_printing(target),)
-    edit = _correction(facts, provider, target)
-    config_map = CUSTOM_CONFIG if provider.own_part else provider.config_map
-    return _edited(facts, config_map) if edit is None else provider.edit(edit)
-
-
 def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None:
-    """Return what is to be changed so that ``corefile_check`` finds no error; None if that is not known."""
-    addresses = [address_text(address.address) for address in target.to]
+    """Return what is to be changed so that ``corefile_check`` finds no fault; None if that is not known."""
+    text, addresses = _text(facts, provider), [address_text(address.address) for address in target.to]
     if provider.key != COREFILE:
         try:
-            domains = _stub_domains(_text(facts, provider)) | dict.fromkeys(target.names, addresses)
+            domains = _stub_domains(text) | dict.fromkeys(target.names, addresses)
         except NotUnderstood:
             return None
-        return _edit(facts, provider.config_map, json.dumps(domains))
+        before = _data(facts, provider.config_map).get(provider.key, "")
+        return _edit(facts, provider.config_map, provider.key, before, json.dumps(domains))
     if provider.below:
-        return replace(_edit(facts, provider.config_map, ""), zones=target.names, to=addresses)
+        edit = _edit(facts, provider.config_map, provider.key, "", "")
+        return replace(edit, blocks=parse(text), zones=target.names, to=addresses)
     if provider.own_part:
-        stub = _stub(COREDNS, target)
-        found = judged(_text(facts, provider, stub), provider.checked_as, target)
-        good = not found.errors and not found.unparsable and bool(found.zones)
-        return _edit(facts, CUSTOM_CONFIG, "", stub) if good else None
-    return _corrected(facts, _text(facts, provider), provider.config_map, provider.checked_as, target)
-
-
-def _corrected(facts: Facts, text: str, config_map: str, forwarder: str, target: Target) -> Edit | None:
-    """Return the Corefile with new blocks in place of those that forward to topodns, None if that is not enough."""
-    try:
-        blocks = parse(text)
-    except Unparsable:
+        return _own_part(facts, provider, target)
+    text = _data(facts, provider.config_map).get(provider.key, "")
+    after = _mended(text, provider.checked_as, target, _stub(target))
+    if after is None:
         return None
-    stubs = list(stubs_of([server_of(block) for block in blocks if block.keys], to=target.to, zones=()))
-    replaced = [stub.server.block for stub in stubs if all(key.zone for key in stub.server.keys)]
-    zones = dict.fromkeys(key.zone for block in replaced for key in server_of(block).keys)
-    own = Target(target.to, tuple(zones), (), ()) if zones else target
-    stub = _stub(forwarder, own)
-    if forwarder == NODELOCAL:
-        bound = next((bound for block in blocks if (bound := server_of(block).bound)), ())
-        stub = stub.replace(f"{' '.join(NODELOCAL_BIND)}  # like the other blocks", " ".join(bound or NODELOCAL_BIND))
-    corefile = f"{_without(text, replaced).rstrip()}\n{stub}"
-    found = judged(corefile, forwarder, target)
-    if found.errors or found.unparsable or not found.zones:
+    return replace(_edit(facts, provider.config_map, provider.key, text, after), blocks=parse(after))
+
+
+def _mended(text: str, forwarder: str, target: Target, stub: str = "") -> str | None:
+    """Return a Corefile without faults, with *stub* if nothing forwards to topodns; None if one would be left."""
+    found = judged(text, forwarder, target)
+    if found.unparsable:
         return None
-    return replace(_edit(facts, config_map, corefile, stub), blocks=parse(corefile))
+    codes = {finding.code for finding in found.faults} | _NOT_FORWARDED
+    if CorefileCode.FallbackUnused.name in codes:  # whoever has that block wanted all that belongs to it
+        codes |= {CorefileCode.FallbackNotSequential.name, CorefileCode.FailoverMissing.name}
+    after = mended(
+        text,
+        forwarder=forwarder,
+        to=target.to,
+        stub="" if found.zones else stub,
+        external_names=target.external_names,
+        wanted=lambda finding: finding.code in codes,
+    )
+    found = judged(after, forwarder, target)
+    return after if found.good and found.zones else None
 
 
-def _edit(facts: Facts, config_map: str, text: str, stub: str = "") -> Edit:
+def _own_part(facts: Facts, provider: Provider, target: Target) -> Edit | None:
+    """Return the change of the one key of coredns-custom that is at fault, or of ours with the block that lacks."""
+    corefile, custom = _data(facts, provider.config_map).get(provider.key, ""), dict(_data(facts, CUSTOM_CONFIG))
+    ways = [custom]
+    if not _judged(facts, provider).zones:  # our block in our key, or else the block of another changed
+        ours = custom.get(CUSTOM_KEY, "").rstrip("\n")
+        ways.insert(0, {**custom, CUSTOM_KEY: f"{ours}\n{_stub(target)}".lstrip("\n")})
+    for data in ways:
+        parts = imported(corefile, data)
+        after = _mended("".join(text for _, text in parts), provider.checked_as, target, _stub(target))
+        for number, (key, text) in enumerate(parts if after is not None else ()):
+            head = "".join(text for _, text in parts[:number])
+            tail = "".join(text for _, text in parts[number + 1 :])
+            if key and after and after.startswith(head) and after.removeprefix(head).endswith(tail):
+                changed = after.removeprefix(head).removesuffix(tail)
+                if changed != text or (key == CUSTOM_KEY and data is not custom):
+                    ends = data[key][len(data[key].rstrip("\n")) :]
+                    return _edit(facts, CUSTOM_CONFIG, key, custom.get(key, ""), changed.removesuffix("\n") + ends)
+    return None
+
+
+def _edit(facts: Facts, config_map: str, key: str, before: str, text: str) -> Edit:
     known: Mapping[str, ConfigMap] = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
     version = known[config_map].metadata.version if config_map in known else None
-    return Edit(facts.kubectl, config_map, version, text, stub)
+    return Edit(facts.kubectl, config_map, version, key, before, text)
 
 
-def _stub(forwarder: str, target: Target) -> str:
-    return stub_block(
-        forwarder, target.to, target.zones, federation=target.federation, multicluster=target.multicluster
-    )
-
-
-def _without(text: str, blocks: Sequence[Block]) -> str:
-    """Return a Corefile without some of its blocks."""
-    lines, words = text.splitlines(), list(words_of(text))
-    for block in sorted(blocks, key=lambda block: block.line, reverse=True):  # the numbers of earlier lines stay right
-        depth, last = 0, len(lines)
-        for word in (word for word in words if word.line >= block.line):
-            depth += (word.text == "{") - (word.text == "}")
-            if word.text == "}" and not depth:
-                last = word.line
-                break
-        del lines[block.line - 1 : last]
-    return "\n".join(lines)
+def _stub(target: Target) -> str:
+    return stub_block(COREDNS, target.to, target.zones, federation=target.federation, multicluster=target.multicluster)
 
 
 def _printing(target: Target) -> str:
@@ -320,7 +344,7 @@ def _listed(zones: Sequence[str]) -> str:
 
 
 def _what_is_wrong(found: Judged) -> str:
-    return found.unparsable or "; ".join(map(str, found.errors))
+    return found.unparsable or "; ".join(map(str, found.faults))
 
 
 def _remarks(found: Judged) -> str:
@@ -329,4 +353,4 @@ def _remarks(found: Judged) -> str:
 
 
 def _cures(found: Judged) -> str:
-    return " ".join(dict.fromkeys(CorefileCode[finding.code].cure for finding in found.errors))
+    return " ".join(dict.fromkeys(CorefileCode[finding.code].cure for finding in found.faults))

@@ -16,7 +16,7 @@ from dnsserver.inspection.doctor.replicas import replica_steps
 from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from locator.finding_codes import ClusterCode
 from locator.model import ERROR, ZONE, listed
-from locator.printable import shell_words
+from locator.printable import cut, shell_words
 
 MAX_NAMED = 10  # nodes in a message
 # Whether these are right depends on the flags of the Deployment.
@@ -33,6 +33,7 @@ def diagnose(facts: Facts) -> list[Step]:
         return [Step(StepCode.ApiServerReachable, FAILED, facts.unreachable, commands=(command,))]
     steps = [
         Step(StepCode.ApiServerReachable, PASSED, "it answers"),
+        _readiness_step(facts),
         *_zone_steps(facts),
         *corefile_steps(facts),
         *installation_steps(facts),
@@ -54,6 +55,27 @@ def _by_default(step: Step) -> Step:
     return replace(
         step, status=UNKNOWN, message=f"nobody knows its flags; with the defaults: {step.message}", commands=()
     )
+
+
+def _readiness_step(facts: Facts) -> Step:
+    """Return which nodes are not ready. It is a fault where a pod of topodns or of the cluster's DNS stands on one."""
+    code, troubles, pods = StepCode.NodesReady, facts.troubles, facts.installed.pods
+    if isinstance(troubles, Unread):
+        return unknown(code, troubles)
+    standing = dict[str, list[str]]()
+    for pod in () if isinstance(pods, Unread) else pods:
+        standing.setdefault(pod.spec.node_name, []).append(f"{facts.installed.namespace}/{pod.metadata.name}")
+    for forwarder in facts.forwarders:
+        standing.setdefault(forwarder.node, []).append(forwarder.name)
+    concerned = sorted(troubles.keys() & standing.keys())
+    named = [f"{node} ({cut(troubles[node])}): {listed(list(dict.fromkeys(standing[node])), MAX_NAMED)}"
+             for node in concerned[:MAX_NAMED]]  # fmt: skip
+    others = sorted(troubles.keys() - standing.keys())
+    rest = f"not ready: {listed(others, MAX_NAMED)}, without a pod of topodns or of the cluster's DNS" if others else ""
+    if concerned:
+        commands = tuple(f"{facts.kubectl} {shell_words('describe', 'node', node)}" for node in concerned[:MAX_NAMED])
+        return Step(code, FAILED, "; ".join(filter(None, (*named, rest))), commands=commands)
+    return Step(code, PASSED, rest or "all are")
 
 
 def _zone_steps(facts: Facts) -> Iterator[Step]:

@@ -33,7 +33,8 @@ class Installed(Struct, frozen=True):
     ``deployment`` and ``service`` are None if there is none. ``settings`` are those of the Deployment; if they are
     wrong, ``settings_error`` says why; if nobody could read them, they are the defaults, and not ``settings_known``.
     ``rights`` are those that ``serve`` needs with them, and whether it has each.
-    ``crds`` are those that it reads, by name.
+    ``crds`` are those that it reads, by name. ``others`` are the Deployments of its controller and its webhook. If the
+    pods could not be listed, ``pods_unlisted`` says why, and ``pods`` are those that the Service's EndpointSlices name.
     """
 
     namespace: str
@@ -45,6 +46,8 @@ class Installed(Struct, frozen=True):
     settings_known: bool
     rights: Mapping[Right, bool] | Unread
     crds: Mapping[str, Crd | Unread | None]
+    others: Sequence[Deployment] = ()
+    pods_unlisted: Unread | None = None
 
 
 class View(Struct, frozen=True):
@@ -56,11 +59,12 @@ class View(Struct, frozen=True):
 
 
 class NameServer(Struct, frozen=True):
-    """A replica, or a server of the cluster's own DNS: its pod or its address, and where it answers."""
+    """A replica, or a server of the cluster's own DNS: its pod or its address, where it answers, and on which node."""
 
     name: str
     address: bytes
     port: int
+    node: str = ""
 
 
 class Replica(Struct, frozen=True):
@@ -90,12 +94,12 @@ class Question(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """What came back. ``source`` is the address that asked; ``error`` is not empty if no reply came.
+    """What came back. ``source`` is the address that asked, None if no route leads to the server.
 
-    ``cut``: there is more.
+    ``error`` is not empty if no reply came. ``cut``: there is more.
     """
 
-    source: bytes = b""
+    source: bytes | None = None
     rcode: str = ""
     addresses: frozenset[str] = frozenset()
     cut: bool = False
@@ -130,10 +134,10 @@ class Facts(Struct, frozen=True):
     """Everything that was read.
 
     ``version`` is that of this program, ``flags`` those of kubectl and topodns that lead to this cluster. If the API
-    server cannot be reached, ``unreachable`` says why, and the rest is empty. ``services`` are those of all namespaces,
-    also of those that topodns does not serve. ``config_maps`` are those of the namespaces of DNS, by
-    ``namespace/name``. ``forwarders`` are the addresses of the cluster's own DNS. ``own_addresses`` are those from
-    which ``doctor`` asked.
+    server cannot be reached, ``unreachable`` says why, and the rest is empty. ``troubles`` are the nodes that are not
+    ready, with the reason. ``services`` are those of all namespaces, also of those that topodns does not serve.
+    ``config_maps`` are those of the namespaces of DNS, by ``namespace/name``. ``forwarders`` are the addresses of the
+    cluster's own DNS. ``own_addresses`` are those from which ``doctor`` asked.
     """
 
     version: str
@@ -141,6 +145,7 @@ class Facts(Struct, frozen=True):
     installed: Installed
     unreachable: str = ""
     nodes: Sequence[Node] | Unread = ()
+    troubles: Mapping[str, str] | Unread = {}
     pods: Sequence[Pod] | Unread = ()
     services: Sequence[Service] | Unread = ()
     view: View | Unread = Unread("")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dnsserver.inspection.doctor.custom_resources import CUSTOM_RESOURCES, VERSION, fields_of
 from dnsserver.inspection.doctor.facts import Facts, Installed, Right
-from dnsserver.inspection.doctor.objects import Crd, Deployment
+from dnsserver.inspection.doctor.objects import Crd, Deployment, ReplicaPod
 from dnsserver.inspection.doctor.providers import applied
 from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from locator.api.decoding import RESOURCES
@@ -21,6 +22,10 @@ RESTART = (
     " the plugin `reload`, or when its pod starts again."
 )
 NOT_INSTALLED = Unread("topodns is not installed")
+_OF_THE_DEPLOYMENT = (
+    StepCode.DeploymentExists, StepCode.SettingsValid, StepCode.ImageVersion, StepCode.PodsCreated,
+    StepCode.ReplicasReady,
+)  # fmt: skip
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -38,7 +43,7 @@ def installation_steps(facts: Facts) -> Iterator[Step]:
     installed = facts.installed
     deployment = installed.deployment
     if isinstance(deployment, Unread):
-        for code in (StepCode.DeploymentExists, StepCode.SettingsValid, StepCode.ImageVersion, StepCode.ReplicasReady):
+        for code in _OF_THE_DEPLOYMENT:
             yield unknown(code, deployment)
     elif deployment is None:
         message = f"no Deployment of topodns in namespace {installed.namespace}"
@@ -48,7 +53,14 @@ def installation_steps(facts: Facts) -> Iterator[Step]:
         yield Step(StepCode.DeploymentExists, PASSED, f"Deployment {name}")
         yield _settings_step(facts, deployment)
         yield _image_step(facts, deployment)
-        yield _replicas_step(facts, deployment)
+        for found in (deployment, *installed.others):
+            subject = "" if found is deployment else f"{installed.namespace}/{found.metadata.name}"
+            yield _created_step(facts, found, subject)
+            yield _replicas_step(facts, found, subject)
+    if installed.pods_unlisted is not None:
+        known = len(installed.pods) if not isinstance(installed.pods, Unread) else 0
+        message = f"{known} found by EndpointSlices; its pods cannot be listed: {installed.pods_unlisted.why}"
+        yield Step(StepCode.ReplicasReady, UNKNOWN, message, "its pods")
     if deployment is None and installed.service is None:
         for code in (StepCode.ServiceLeadsHere, StepCode.RightsGranted, StepCode.ResourcesCurrent):
             yield unknown(code, NOT_INSTALLED)
@@ -74,8 +86,10 @@ def rolled_out(facts: Facts) -> str:
 
 def _arguments_at(deployment: Deployment) -> str:
     """Return where a JSON patch finds the arguments of topodns."""
-    position = deployment.spec.template.spec.containers.index(deployment.container)
-    return f"/spec/template/spec/containers/{position}/args"
+    container = deployment.container
+    position = deployment.spec.template.spec.containers.index(container)
+    field = "command" if container.args is None and container.command else "args"
+    return f"/spec/template/spec/containers/{position}/{field}"
 
 
 def added_argument(facts: Facts, argument: str) -> tuple[str, ...]:
@@ -84,7 +98,7 @@ def added_argument(facts: Facts, argument: str) -> tuple[str, ...]:
     if not isinstance(deployment, Deployment):
         return ()
     path = _arguments_at(deployment)
-    had = deployment.container.args is not None
+    had = bool(deployment.container.words)
     return (_patched(facts, deployment, {"op": "add", "path": f"{path}/-" if had else path,
                                          "value": argument if had else [argument]}),)  # fmt: skip
 
@@ -134,21 +148,112 @@ def _image_step(facts: Facts, deployment: Deployment) -> Step:
     return Step(code, FAILED, f"{container.image}, but this is version {facts.version}", commands=(command,))
 
 
-def _replicas_step(facts: Facts, deployment: Deployment) -> Step:
+def _created_step(facts: Facts, deployment: Deployment, subject: str) -> Step:
+    """Return what keeps a Deployment from creating pods, with its words, and the command that mends it."""
+    code, failure = StepCode.PodsCreated, deployment.failure
+    if not failure:
+        return Step(code, PASSED, "nothing refuses them", subject)
+    for pattern, words, advice in _REFUSALS:
+        if (found := re.search(pattern, failure)) is not None:
+            command = words(facts, deployment, found)
+            return Step(code, FAILED, failure, subject, (command,), advice)
+    return Step(code, FAILED, failure, subject, (_described(facts, deployment),))
+
+
+def _described(facts: Facts, deployment: Deployment) -> str:
+    return _in_namespace(facts, "describe", "replicasets", "-l", _selector(deployment))
+
+
+def _selector(deployment: Deployment) -> str:
+    return ",".join(f"{key}={text}" for key, text in deployment.spec.selector.match_labels.items())
+
+
+def _without_users(facts: Facts, deployment: Deployment, _: re.Match[str]) -> str:
+    users = {"spec": {"template": {"spec": {"securityContext": dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))}}}}
+    words = ("patch", "deployment", deployment.metadata.name or "", "--type", "merge", "-p", json.dumps(users))
+    return _in_namespace(facts, *words)
+
+
+def _without_priority(facts: Facts, deployment: Deployment, _: re.Match[str]) -> str:
+    return _patched(facts, deployment, {"op": "remove", "path": "/spec/template/spec/priorityClassName"})
+
+
+def _quota(facts: Facts, deployment: Deployment, refusal: re.Match[str]) -> str:
+    scopes = [{"scopeName": "PriorityClass", "operator": "In", "values": refusal[1].split()}]
+    quota = {
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "critical-pods", "namespace": facts.installed.namespace},
+        "spec": {"hard": {"pods": "100"}, "scopeSelector": {"matchExpressions": scopes}},
+    }  # fmt: skip
+    return applied(facts.kubectl, quota)
+
+
+def _account(facts: Facts, deployment: Deployment, _: re.Match[str]) -> str:
+    return _in_namespace(facts, "create", "serviceaccount", account_of(deployment))
+
+
+# What refuses pods, by its words -> the command that mends it, and what else to say.
+_REFUSALS: tuple[tuple[str, Callable[[Facts, Deployment, re.Match[str]], str], str], ...] = (
+    (
+        "security context constraint",
+        _without_users,
+        "OpenShift chooses users itself. So that the next installation does the same, add the component `openshift` to"
+        " the manifests, or set `openshift: true` for the chart.",
+    ),
+    (
+        r"insufficient quota to match these scopes: \[\{PriorityClass In \[([\w. -]+)\]",
+        _quota,
+        "Here, pods may have such a priority only where a ResourceQuota allows it. It counts the pods of all in this"
+        " namespace. The component `quota` of the manifests, and `quota.enabled: true` of the chart, create it, too.",
+    ),
+    (
+        r"exceeded quota: ([\w.-]+)",
+        lambda facts, _, found: _in_namespace(facts, "edit", "resourcequota", found[1]),
+        "The message has what was requested, used and allowed. Raise the limit, or request less.",
+    ),
+    (
+        r"(?:maximum|minimum) \S+ usage per |max limit to request ratio",
+        lambda facts, *_: _in_namespace(facts, "edit", "limitranges"),
+        "A LimitRange of the namespace refuses what the containers request. Change either of them.",
+    ),
+    ("no PriorityClass with name", _without_priority, "Or create that PriorityClass."),
+    ("error looking up service account", _account, "If other objects of the manifests lack, too, apply them again."),
+    (
+        "violates PodSecurity|admission webhook|ValidatingAdmissionPolicy",
+        lambda facts, deployment, _: _in_namespace(facts, "edit", "deployment", deployment.metadata.name or ""),
+        "Change what the message names, or let its owner allow it.",
+    ),
+)
+
+
+def _replicas_step(facts: Facts, deployment: Deployment, subject: str) -> Step:
     code, wanted, ready = StepCode.ReplicasReady, deployment.spec.replicas, deployment.status.ready_replicas
     if wanted == 0:
         command = _in_namespace(facts, "scale", "deployment", deployment.metadata.name or "", "--replicas=2")
-        return Step(code, FAILED, "the Deployment wants no replica", commands=(command,))
+        return Step(code, FAILED, "the Deployment wants no replica", subject, (command,))
     if ready >= wanted:
-        return Step(code, PASSED, f"{ready} of {wanted} are ready")
-    pods = () if isinstance(facts.installed.pods, Unread) else facts.installed.pods
-    unready = [f"{pod.metadata.name}: {pod.waiting or pod.status.phase}" for pod in pods if not pod.ready]
-    selector = ",".join(f"{key}={text}" for key, text in deployment.spec.selector.match_labels.items())
-    commands = (
-        _in_namespace(facts, "describe", "pods", "-l", selector),
-        _in_namespace(facts, "logs", "-l", selector, "--tail=20", "--prefix"),
-    )
-    return Step(code, FAILED, "; ".join([f"{ready} of {wanted} are ready", *unready]), commands=commands)
+        return Step(code, PASSED, f"{ready} of {wanted} are ready", subject)
+    message = f"{ready} of {wanted} are ready"
+    if deployment is not facts.installed.deployment or isinstance(facts.installed.pods, Unread):
+        selector = ("-l", _selector(deployment))
+        commands = (_in_namespace(facts, "describe", "pods", *selector),
+                    _in_namespace(facts, "logs", *selector, "--tail=20", "--prefix"))  # fmt: skip
+        return Step(code, FAILED, message, subject, commands)
+    unready = [pod for pod in facts.installed.pods if not pod.ready]
+    if not unready:
+        return Step(code, FAILED, f"{message}, and there is no other pod", subject, (_described(facts, deployment),))
+    named = [f"{pod.metadata.name}: {pod.waiting or pod.status.phase}" for pod in unready]
+    return Step(code, FAILED, "; ".join([message, *named]), subject, tuple(_looked_at(facts, unready)))
+
+
+def _looked_at(facts: Facts, pods: Iterable[ReplicaPod]) -> Iterator[str]:
+    """Yield the commands that show why pods are not ready: their events, and their logs if they have ever run."""
+    for pod in pods:
+        name = pod.metadata.name or ""
+        yield _in_namespace(facts, "describe", "pod", name)
+        if pod.status.phase == "Running":
+            again = ("--previous",) if pod.waiting == "CrashLoopBackOff" else ()
+            yield _in_namespace(facts, "logs", name, "--tail=20", *again)
 
 
 def _service_step(facts: Facts) -> Step:

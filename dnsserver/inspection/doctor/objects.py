@@ -92,10 +92,20 @@ class DeploymentSpec(Struct):
     replicas: int = 1
 
 
+class Condition(Struct):
+    """A condition of an object."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
 class DeploymentStatus(Struct, rename="camel"):
     """The status of a Deployment."""
 
     ready_replicas: int = 0
+    conditions: list[Condition] | None = None
 
 
 class Deployment(Struct):
@@ -112,6 +122,12 @@ class Deployment(Struct):
         named = [container for container in containers if container.name == "topodns"]
         serving = [container for container in containers if "serve" in container.words]
         return [*named, *serving, *containers][0]
+
+    @property
+    def failure(self) -> str:
+        """Why it cannot create pods, in the words of who refuses them; empty if nobody does."""
+        failed = [found for found in self.status.conditions or () if found.type == "ReplicaFailure"]
+        return next((f"{found.reason}: {found.message}" for found in failed if found.status == "True"), "")
 
 
 class Waiting(Struct):
@@ -132,13 +148,6 @@ class ContainerStatus(Struct):
     state: ContainerState = field(default_factory=ContainerState)
 
 
-class Condition(Struct):
-    """A condition of an object."""
-
-    type: str
-    status: str
-
-
 class PodStatus(Struct, rename="camel"):
     """The status of a Pod."""
 
@@ -146,6 +155,12 @@ class PodStatus(Struct, rename="camel"):
     pod_ip: str = field(name="podIP", default="")
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
+
+
+class PodSpec(Struct, rename="camel"):
+    """The spec of a Pod."""
+
+    node_name: str = ""
 
 
 class PodMeta(AnnotatedMeta):
@@ -158,6 +173,7 @@ class ReplicaPod(Struct):
     """A Pod of topodns."""
 
     metadata: PodMeta
+    spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
 
     @property
@@ -177,6 +193,55 @@ class ReplicaPod(Struct):
         """Why a container of it does not run, empty if they do."""
         states = [status.state.waiting for status in self.status.container_statuses or ()]
         return next((state.reason for state in states if state is not None), "")
+
+
+class TargetReference(Struct):
+    """The object that an endpoint is."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class EndpointConditions(Struct):
+    """What is known of an endpoint; what is not said of ``ready`` is true."""
+
+    ready: bool | None = None
+
+
+class SliceEndpoint(Struct, rename="camel"):
+    """An endpoint of an EndpointSlice."""
+
+    addresses: list[str]
+    conditions: EndpointConditions = field(default_factory=EndpointConditions)
+    node_name: str | None = None
+    target_ref: TargetReference | None = None
+
+
+class ServiceSlice(Struct):
+    """An EndpointSlice."""
+
+    endpoints: list[SliceEndpoint] | None = None
+
+
+class NodeStatus(Struct):
+    """The status of a Node."""
+
+    conditions: list[Condition] | None = None
+
+
+class NodeHealth(Struct):
+    """A Node, with its conditions."""
+
+    metadata: AnnotatedMeta
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not ready, in the words of Kubernetes; empty if it is."""
+        ready = next((found for found in self.status.conditions or () if found.type == "Ready"), None)
+        if ready is None or ready.status == "True":
+            return ""
+        return ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
 
 
 class ServicePort(Struct):
@@ -257,10 +322,17 @@ class SelfReview(Struct):
     status: SelfStatus
 
 
+class ListMeta(Struct):
+    """The metadata of a list; ``next`` leads to its next page, empty after the last."""
+
+    next: str = field(name="continue", default="")
+
+
 class Items(Struct, Generic[T]):
     """A list of objects."""
 
     items: list[T]
+    metadata: ListMeta = field(default_factory=ListMeta)
 
 
 class NotUnderstood(Exception):
@@ -272,6 +344,8 @@ CRD = Decoder(Crd)
 DEPLOYMENTS = Decoder(Items[Deployment])
 PODS = Decoder(Items[ReplicaPod])
 SERVICES = Decoder(Items[PlainService])
+SLICES = Decoder(Items[ServiceSlice])
+NODES = Decoder(Items[NodeHealth])
 ACCESS = Decoder(AccessReview)
 SELF = Decoder(SelfReview)
 STUB_DOMAINS = Decoder(dict[str, list[str]])  # in the ConfigMap of kube-dns

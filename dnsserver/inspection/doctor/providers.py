@@ -7,7 +7,9 @@ providers' public documentation in 2026; the sources stand beside the rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import unified_diff
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
@@ -25,20 +27,29 @@ COREFILE, STUB_DOMAINS = "Corefile", "stubDomains"  # keys of ConfigMaps
 
 
 class Edit(Struct, frozen=True):
-    """What is to be changed: a ConfigMap, with ``text`` as it should be. It was read at ``version``, None if unknown.
+    """What is to be changed: a key of a ConfigMap, from ``before`` to ``text``.
 
-    ``stub`` is the part of ``text`` that asks topodns, ``blocks`` are its parsed blocks. ``zones`` are to be
-    forwarded to the addresses ``to``. ``kubectl`` is the command with its flags.
+    The ConfigMap was read at ``version``, None if there is none. ``blocks`` are the parsed blocks of its Corefile, for
+    owners that take nothing else. ``zones`` are to be forwarded to the addresses ``to``. ``kubectl`` is the command
+    with its flags.
     """
 
     kubectl: str
     config_map: str
     version: str | None
-    text: str
-    stub: str
+    key: str = COREFILE
+    before: str = ""
+    text: str = ""
     blocks: Sequence[Block] = ()
     zones: Sequence[str] = ()
     to: Sequence[str] = ()
+
+    @property
+    def difference(self) -> str:
+        """The lines that change, as ``diff -u`` shows them."""
+        name = f"{self.config_map} {self.key}"
+        lines = unified_diff(self.before.splitlines(), self.text.splitlines(), name, name, n=1, lineterm="")
+        return "\n".join(lines)
 
 
 class Provider(Struct, frozen=True):
@@ -102,8 +113,13 @@ def _nothing(_: Edit) -> tuple[str, ...]:
     return ()
 
 
-def _corefile(edit: Edit) -> tuple[str, ...]:
-    return (merged(edit, COREFILE),)
+def merged(edit: Edit) -> tuple[str, ...]:
+    """Return the command that writes a key of a ConfigMap, unless the ConfigMap has changed since it was read."""
+    namespace, _, name = edit.config_map.partition("/")
+    as_read = {} if edit.version is None else {"metadata": {"resourceVersion": edit.version}}
+    patch = json.dumps({**as_read, "data": {edit.key: edit.text}})
+    words = shell_words("-n", namespace, "patch", "configmap", name, "--type", "merge", "-p", patch)
+    return (f"{edit.kubectl} {words}",)
 
 
 def _addon(edit: Edit) -> tuple[str, ...]:
@@ -115,13 +131,13 @@ def _addon(edit: Edit) -> tuple[str, ...]:
 
 
 def _own_file(edit: Edit) -> tuple[str, ...]:
-    namespace, name = CUSTOM_CONFIG.split("/")
+    namespace, _, name = edit.config_map.partition("/")
     config_map = {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name},
-        "data": {CUSTOM_KEY: edit.stub},
+        "data": {edit.key: edit.text},
     }  # fmt: skip
     restart = f"{edit.kubectl} -n {SYSTEM} rollout restart deployment coredns"
-    return applied(edit.kubectl, config_map), restart
+    return *((applied(edit.kubectl, config_map),) if edit.version is None else merged(edit)), restart
 
 
 def _helm_values(edit: Edit) -> tuple[str, ...]:
@@ -141,29 +157,31 @@ def _helm_server(block: Block) -> dict[str, object]:
     for directive in block.directives:
         plugin = {"name": directive.name}
         if directive.arguments:
-            plugin["parameters"] = " ".join(directive.arguments)
+            plugin["parameters"] = " ".join(map(_written, directive.arguments))
         if directive.body:
-            plugin["configBlock"] = "\n".join(" ".join(line.words) for line in directive.body)
+            plugin["configBlock"] = "\n".join(" ".join(map(_written, line.words)) for line in directive.body)
         plugins.append(plugin)
     return {"zones": [{"zone": zone or port} for zone, _, port in keys], "port": port, "plugins": plugins}
 
 
+def _written(word: str) -> str:
+    """Return a word of a Corefile, in quotes if it needs them."""
+    plain = word and word not in ("{", "}") and not re.search(r'[\s"#]', word)
+    return word if plain else '"{}"'.format(word.replace('"', '\\"'))
+
+
 def _operator(edit: Edit) -> tuple[str, ...]:
+    """Return the command that adds a server, and keeps those that the operator has written already."""
     server = {"name": "topodns", "zones": list(edit.zones), "forwardPlugin": {"upstreams": list(edit.to)}}
-    patch = json.dumps({"spec": {"servers": [server]}})
-    return (f"{edit.kubectl} patch dns.operator.openshift.io default --type merge -p {shell_words(patch)}",)
-
-
-def _stub_domains(edit: Edit) -> tuple[str, ...]:
-    return (merged(edit, STUB_DOMAINS),)
-
-
-def merged(edit: Edit, key: str) -> str:
-    """Return the command that writes a key of a ConfigMap, unless the ConfigMap has changed since it was read."""
-    namespace, _, name = edit.config_map.partition("/")
-    as_read = {} if edit.version is None else {"metadata": {"resourceVersion": edit.version}}
-    patch = json.dumps({**as_read, "data": {key: edit.text}})
-    return f"{edit.kubectl} {shell_words('-n', namespace, 'patch', 'configmap', name, '--type', 'merge', '-p', patch)}"
+    written = {key.rpartition(":")[0] for block in edit.blocks for key in block.keys} - {".", "hostname.bind"}
+    kind = f"{edit.kubectl} {{}} dns.operator.openshift.io default"
+    if written & set(edit.zones):
+        return (kind.format("edit"),)
+    patch: object = {"spec": {"servers": [server]}}
+    if written:
+        patch = [{"op": "add", "path": "/spec/servers/-", "value": server}]
+    words = shell_words("--type", "json" if written else "merge", "-p", json.dumps(patch))
+    return (f"{kind.format('patch')} {words}",)
 
 
 def applied(kubectl: str, *objects: Mapping[str, object]) -> str:
@@ -191,8 +209,8 @@ PROVIDERS = (
         "openshift-dns/dns-default",
         "The operator cannot make CoreDNS name the client. CoreDNS runs on every node, so run topodns with"
         " `--forwarder-service off`: the node of the CoreDNS that asks is then the client. Its Service prefers the"
-        " CoreDNS of the own node. The patch replaces other entries of spec.servers; keep those that you have. The"
-        " zone cluster.local as a whole is not allowed.",
+        " CoreDNS of the own node. The zone"
+        " cluster.local as a whole is not allowed.",
         _operator,
         checked_as=NODELOCAL,
         below=True,
@@ -214,7 +232,7 @@ PROVIDERS = (
         "kube-system/kube-dns",
         "NodeLocal DNSCache must be on: it asks from the node's address, while kube-dns names no client. In Autopilot"
         " clusters the ConfigMap cannot be changed.",
-        _stub_domains,
+        merged,
         key=STUB_DOMAINS,
         below=True,
     ),
@@ -289,23 +307,23 @@ PROVIDERS = (
         "this ConfigMap is yours",
         "kube-system/coredns",
         "CoreDNS reads it again within two minutes if it has the plugin `reload`.",
-        _corefile,
+        merged,
     ),
 )
 
 
-def imported(corefile: str, custom: ConfigMap | None) -> str:
-    """Return a Corefile with what it imports of coredns-custom in place of the imports."""
-    data = {} if custom is None else custom.data or {}
+def imported(corefile: str, custom: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return a Corefile in parts, with what it imports of coredns-custom in place of the imports.
 
-    def lines() -> Iterator[str]:
-        for line in corefile.splitlines():
-            words = line.split()
-            pattern = words[1].rpartition("/")[2] if words[:1] == ["import"] and "custom/" in words[-1] else ""
-            if not pattern:
-                yield line
-            for name in sorted(data):
-                if pattern and fnmatchcase(name, pattern):
-                    yield data[name].rstrip("\n")
-
-    return "".join(f"{line}\n" for line in lines())
+    Each part is a text with the key that it has there, empty for what is the Corefile's own.
+    """
+    parts = [("", "")]
+    for line in corefile.splitlines():
+        words = line.split()
+        pattern = words[1].rpartition("/")[2] if words[:1] == ["import"] and "custom/" in words[-1] else ""
+        if not pattern:
+            parts[-1] = ("", f"{parts[-1][1]}{line}\n")
+            continue
+        parts += [(name, custom[name].rstrip("\n") + "\n") for name in sorted(custom) if fnmatchcase(name, pattern)]
+        parts.append(("", ""))
+    return parts

@@ -21,6 +21,12 @@ class StepCode(Enum):
         "topodns, its forwarders and `doctor` itself know the cluster from there.",
         "Look at the address and the credentials in the kubeconfig. The other steps are left out.",
     )
+    NodesReady = (
+        "nodes are ready",
+        "A pod on a node that is not ready gets no queries, or does not answer them, until Kubernetes replaces it after"
+        " some minutes.",
+        "Repair the node, or drain it so that its pods start elsewhere.",
+    )
     NodesHaveZones = (
         "nodes have a zone",
         "A client on a node without the label `topology.kubernetes.io/zone` is in no zone, so nothing is near it.",
@@ -53,6 +59,11 @@ class StepCode(Enum):
         "This `doctor` knows the rules of its own version. Another version may need other rights, or mean other things"
         " by its flags.",
         "Upgrade the older of the two.",
+    )
+    PodsCreated = (
+        "its pods can be created",
+        "Where a quota, an admission or OpenShift refuses its pods, the Deployment has no pod that could say why.",
+        "Change what the step names. Kubernetes tries again by itself, after some minutes at the latest.",
     )
     ReplicasReady = (
         "its replicas are ready",
@@ -134,6 +145,7 @@ class Step(Struct, frozen=True):
 
     ``status`` is PASSED, FAILED, or UNKNOWN if it could not be looked at; ``message`` then says why. ``commands`` mend
     a step that failed, in this order; ``advice`` says more than the cure of its code, if it is not empty.
+    ``difference`` is what the commands change in a text, as ``diff -u`` shows it.
     """
 
     code: StepCode
@@ -142,6 +154,7 @@ class Step(Struct, frozen=True):
     subject: str = ""
     commands: tuple[str, ...] = ()
     advice: str = ""
+    difference: str = ""
 
 
 class Unread(Struct, frozen=True):
@@ -167,5 +180,6 @@ def as_json(step: Step) -> dict[str, object]:
         "message": step.message,
         "why": step.code.why,
         "cure": "" if mended else step.advice or step.code.cure,
+        "difference": "" if mended else step.difference,
         "commands": [] if mended else list(step.commands),
     }

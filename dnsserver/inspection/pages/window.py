@@ -68,7 +68,7 @@ def sums_of(counts: Counts) -> Steps[Sums]:
             yield
         if tally.outcome:
             sums[OUTCOMES, tally.outcome] += replies
-        if tally.zones:
+        if tally.zones and origin.located_by:  # probes have no client
             sums[ZONES, origin.zone, relation(origin.zone, tally.zones)] += replies
     yield
     sums.update({(UNLOCATED, *key): number for key, number in counts.unlocated_clients.numbers().items()})
