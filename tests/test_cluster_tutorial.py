@@ -47,7 +47,8 @@ NEAR = {"client-a": ["10.244.1.2", "10.244.1.3"], "client-b": ["10.244.2.2", "10
 ALL = {client: [*NEAR["client-a"], *NEAR["client-b"]] for client in NEAR}
 # What runs elsewhere than on the API server: on this machine, in a pod, in the server that another test asks, in Helm.
 PLAYED = (
-    *("kind ", "docker ", "kubectl -n topodns port-forward ", "curl ", "kubectl -n topodns logs ", "dig ", "helm "),
+    *("kind ", "docker ", "kubectl -n topodns port-forward ", "kubectl -n topodns exec ", "curl "),
+    *("kubectl -n topodns logs ", "dig ", "helm "),
     "kubectl --context ",  # of another cluster
 )  # fmt: skip
 # As of kubeadm, without what asks other servers, or listens for probes.

@@ -534,6 +534,25 @@ def test_what_replicas_counted(code: StepCode, old: Mapping[str, Any], new: Mapp
     assert [step.status for step in steps_of(facts, code)] == [status]
 
 
+@pytest.mark.parametrize(
+    ("counted", "said"),
+    [
+        ({}, "no client in a zone has got endpoints yet"),
+        ({("unknown", "unknown"): 7}, "no client in a zone has got endpoints yet"),
+        (
+            {("same", "a"): 5, ("same", "b", "cache", "shop"): 1, ("some", "a"): 2, ("other", "b"): math.inf},
+            "of 16 answers, 12 held endpoints of the client's zone alone, 4 others, too, 0 only others (replicas: 2)",
+        ),
+    ],
+    ids=["none", "of-unknown-clients", "of-two-replicas"],
+)
+def test_how_near_answers_are(counted: Mapping[tuple[str, ...], float], said: str) -> None:
+    """The counts of all replicas together, of each Service or not, are said and are no fault."""
+    facts = with_replica(samples(topodns_answer_zones_total=counted))
+    (step,) = steps_of(replace(facts, replicas=2 * facts.replicas), StepCode.AnswersNear)
+    assert (step.status, step.message) == ("passed", said)
+
+
 def test_a_replica_that_sends_without_end() -> None:
     """Only the start of a page is read, so that whoever answers in a replica's place fills no memory."""
     end = 16 * MAX_PAGE  # far more than the sockets of any machine hold

@@ -1,4 +1,4 @@
-"""Who asks: forwarders that nobody trusts, forwarders that name nobody, and clients that nothing locates.
+"""Who asks: forwarders that nobody trusts or that name nobody, clients that nothing locates, and how near answers are.
 
 Counters start with a replica, so an old number may tell of something that has long been mended. ``doctor`` reads them
 before and after it asks by itself: what has grown meanwhile, is so now.
@@ -23,8 +23,8 @@ from locator.state.snapshot import book_of
 
 SUSPECTS, IGNORED = "topodns_untrusted_forwarders", "topodns_client_subnets_ignored_total"
 UNNAMED, LOCATED = "topodns_forwarded_without_client_total", "topodns_clients_total"
-UNLOCATED = "topodns_unlocated_clients_total"
-CODES = (StepCode.ForwardersTrusted, StepCode.ForwardersNameClients, StepCode.ClientsLocated)
+UNLOCATED, NEAR = "topodns_unlocated_clients_total", "topodns_answer_zones_total"
+CODES = (StepCode.ForwardersTrusted, StepCode.ForwardersNameClients, StepCode.ClientsLocated, StepCode.AnswersNear)
 MAX_NAMED = 10  # ranges in a message
 REASONS = {ADDRESS: "no object, pod CIDR or subnet has it", BLOCK: "its addresses have no label in common"}
 
@@ -56,6 +56,7 @@ def client_steps(facts: Facts) -> Iterator[Step]:
     yield from _trust_steps(facts)
     yield from _naming_steps(facts)
     yield _unknown_step(facts)
+    yield _near_step(facts)
 
 
 def _sum(facts: Facts, name: str) -> tuple[Numbers, Numbers]:
@@ -163,6 +164,25 @@ def _unknown_step(facts: Facts) -> Step:
         for command in added_argument(facts, f"--subnet={text}={ZONE}={_zone_of(facts, text)}")
     ]
     return Step(code, FAILED, f"{share}: {'; '.join(named)}", commands=tuple(commands))
+
+
+def _near_step(facts: Facts) -> Step:
+    """Say how many answers of all replicas hold endpoints of their client's zone; that is never a fault."""
+    answers, replicas = Counter[str](), 0
+    for replica in facts.replicas:
+        if not isinstance(replica.before, Unread):
+            replicas += 1
+            for labels, value in replica.before.get(NEAR, {}).items():
+                with suppress(ValueError, OverflowError):
+                    answers[labels[0] if labels else ""] += int(value)
+    same, some, other = (answers[word] for word in ("same", "some", "other"))
+    if not same + some + other:
+        return Step(StepCode.AnswersNear, PASSED, "no client in a zone has got endpoints yet")
+    message = (
+        f"of {same + some + other} answers, {same} held endpoints of the client's zone alone, {some} others, too, "
+        f"{other} only others (replicas: {replicas})"
+    )
+    return Step(StepCode.AnswersNear, PASSED, message)
 
 
 def _is_ours(facts: Facts, text: str) -> bool:

@@ -117,6 +117,13 @@ class StepCode(Enum):
         " nearness.",
         "Say where these addresses are with `--subnet`, or let topodns watch what locates them (`--client-source`).",
     )
+    AnswersNear = (
+        "answers stay in the zone",
+        "Endpoints of other zones lead to traffic between zones. This counts the answers of all replicas since they"
+        " started, and is never a fault.",
+        "`topodns simulate` says what a Service would gain by a constraint, and `topodns explain` why a client gets"
+        " what it gets.",
+    )
     NoErrorsFound = (
         "findings of check",
         "topodns ignores what is wrong, and clients may get wrong answers or none.",
