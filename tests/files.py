@@ -1,8 +1,22 @@
-"""Files that change while a program reads them."""
+"""Files that change while a program reads them, and copies of this project."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+
+from tests.this_machine import ROOT
+
+# What git and make put into a clone, and what builds and tools leave behind.
+MADE = shutil.ignore_patterns(
+    ".git", ".venv", ".cache", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "target", "*.so",
+    "*.egg-info", "Cargo.lock",
+)  # fmt: skip
+
+
+def copy_of_the_project(folder: Path) -> Path:
+    """Return *folder*, which then has the files of this repository, without what was made in it."""
+    return shutil.copytree(ROOT, folder, ignore=MADE, symlinks=True)
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

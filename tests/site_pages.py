@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import posixpath
 import re
+import tomllib
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -16,7 +17,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 DOCS = "docs/"
-BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/*.md", "manifests/**/*.md")
+BESIDE = ("*.md", "examples/*.md", "manifests/**/*.md")
 LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+)")
 BLOCK = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 IN_LIST = re.compile(r"^  ```.*?^  ```$|^  (?=\S)", re.DOTALL | re.MULTILINE)
@@ -47,7 +48,24 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def moved(link: re.Match[str]) -> str:
         return posixpath.relpath(_target(place, link[0]).removeprefix(DOCS), here or ".")
 
-    return _outside_blocks(lambda text: _as_python_has_it(LINK.sub(moved, text)), markdown)
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    return with_source(_outside_blocks(lambda text: _as_python_has_it(LINK.sub(moved, text)), markdown), source)
+
+
+def with_source(markdown: str, source: str) -> str:
+    """Return a page that says what git clones, unless *source* is a placeholder."""
+    return markdown if ".invalid" in source else markdown.replace("<this repository>", source)
+
+
+def with_address(place: str, markdown: str, address: str) -> str:
+    """Return a page whose links lead to the site at *address*, for where it stands without the other pages."""
+
+    def moved(link: re.Match[str]) -> str:
+        path = PurePosixPath(_target(place, link[0]).removeprefix(DOCS))
+        html = path.with_name("index.html") if path.name == "README.md" else path.with_suffix(".html")
+        return f"{address}/{html if path.suffix == '.md' else path}"
+
+    return _outside_blocks(lambda text: LINK.sub(moved, text), markdown)
 
 
 def _target(place: str, link: str) -> str:

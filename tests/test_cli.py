@@ -235,14 +235,14 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
         (("webhook", "--install-ca", "--tls-cert=x", "--tls-key=y"),
          "--install-ca: given together with --tls-cert, expected only one of them"),
         (("webhook", "--snapshot=x"),
-         "--snapshot: a flag of serve, explain, check, simulate and console, not of webhook"),
+         "--snapshot: a flag of serve, explain, check, simulate, console and dump, not of webhook"),
         (("serve", "--fail-on=error"), "--fail-on: a flag of check and simulate, not of serve"),
         (("serve", "--picture=x"), "--picture: a flag of simulate, not of serve"),
     ],
     ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "too-many", "two-clusters", "two-defaults",
          "value-of-a-switch", "certificate-alone", "key-alone", "two-certificates", "whose-configuration", "secret",
          "secret-in-capitals", "configuration-with-a-space", "https", "no-certificate", "certificate-not-there",
-         "webhook-without-cluster", "install-nothing", "install-for-another", "of-five-others", "of-two-others",
+         "webhook-without-cluster", "install-nothing", "install-for-another", "of-six-others", "of-two-others",
          "of-one-other"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:

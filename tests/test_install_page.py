@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from dnsserver import __version__
 from tests.api_objects import node
 from tests.consoles import commands, section
+from tests.files import copy_of_the_project
 from tests.kube import ControlPlane
 from tests.programs import environment, ready
 from tests.shells import Shell
@@ -40,8 +40,7 @@ def running(script: Sequence[str], shell: Shell) -> Iterator[str]:
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A copy of this repository, without what others have built in it."""
-    built = shutil.ignore_patterns(".*", "build", "target", "*.so", "*.egg-info", "__pycache__")
-    return shutil.copytree(ROOT, tmp_path / "topodns", ignore=built)
+    return copy_of_the_project(tmp_path / "topodns")
 
 
 @pytest.mark.e2e

@@ -1,4 +1,4 @@
-"""Lint: ruff's rules and format, and mypy strict."""
+"""Lint: ruff's rules and format, mypy strict, and the license of each file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.this_machine import ROOT
 
 @pytest.mark.parametrize(
     "arguments",
-    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)],
-    ids=["ruff-check", "ruff-format", "mypy-strict"],
+    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",), ("reuse", "lint", "--lines")],
+    ids=["ruff-check", "ruff-format", "mypy-strict", "licenses: make spdx adds them"],
 )
 def test_tool_finds_nothing(arguments: tuple[str, ...]) -> None:
     """Each tool ends without a finding."""

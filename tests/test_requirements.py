@@ -23,7 +23,8 @@ from tests.this_machine import ROOT, needs_tool
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
-EVERYTHING = [*RUNTIME, *(line for extra in PROJECT["project"]["optional-dependencies"].values() for line in extra)]
+GROUPS = PROJECT["dependency-groups"]
+EVERYTHING = [*RUNTIME, *(line for group in GROUPS.values() for line in group if isinstance(line, str))]
 
 
 @pytest.mark.parametrize(("path", "wanted"), [(REQUIREMENTS, RUNTIME), (CONSTRAINTS, EVERYTHING)],
@@ -39,6 +40,11 @@ def test_each_library_is_pinned(path: Path, wanted: list[str]) -> None:
         versions = found.get(canonicalize_name(requirement.name), ())
         assert any(map(requirement.specifier.contains, versions)), f"{line}: renew the pins: make lock"
     assert not re.search(r"://|^-", path.read_text(), re.MULTILINE)
+
+
+def test_developers_need_every_group() -> None:
+    """``dev`` has all others."""
+    assert {line["include-group"] for line in GROUPS["dev"]} == GROUPS.keys() - {"dev"}
 
 
 def test_both_files_agree() -> None:

@@ -14,6 +14,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 from tests import site_pages
+from tests.release import STAND_ALONE
 from tests.this_machine import ROOT
 
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("use", "href")}
@@ -73,6 +74,19 @@ def test_links_lead_somewhere(site: Path, pages: Mapping[Path, Html]) -> None:
             if not target.exists() or (parts.fragment and known and unquote(parts.fragment) not in known.anchors):
                 broken.append(f"{path.relative_to(site)}: {link}")
     assert broken == []
+
+
+@pytest.mark.parametrize("place", STAND_ALONE)
+def test_pages_elsewhere_lead_into_the_site(site: Path, pages: Mapping[Path, Html], place: str) -> None:
+    """Where a release shows a page without the others, each of its links leads to a page of the site, and an anchor."""
+    address = "https://docs.example/topodns"
+    markdown = site_pages.with_address(place, (ROOT / place).read_text(), address)
+    links = re.findall(rf"\]\({address}/([^)#]*)#?([^)]*)\)", markdown)
+    assert links
+    for path, anchor in links:
+        target = site / path
+        assert target.is_file(), path
+        assert not anchor or anchor in pages[target].anchors, f"{path}#{anchor}"
 
 
 def test_nothing_is_loaded_from_the_internet(site: Path, pages: Mapping[Path, Html]) -> None:

@@ -1,4 +1,4 @@
-"""One version: that of ``dnsserver``. Whatever else names one names the same."""
+"""One version: that of ``dnsserver``. Whatever else names one names the same. And the versions of others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 from dnsserver import __version__
+from tests.go_programs import COREDNS, HELM, KUBERNETES
 from tests.site_pages import pages
 from tests.this_machine import ROOT
 
@@ -38,3 +39,17 @@ def test_the_package_takes_it_from_the_code() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" in project["project"]["dynamic"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dnsserver.__version__"}
+
+
+def test_the_page_names_what_tests_run_with() -> None:
+    """``docs/versions.md``: what is supported, and which versions tests have."""
+    page = (ROOT / "docs" / "versions.md").read_text()
+    rows = dict(re.findall(r"^\| (\w+)(?:,[^|]*)? +\| (.*) \|$", page, re.MULTILINE)[::-1])  # the first row of each
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    chart = (ROOT / "manifests" / "chart" / "Chart.yaml").read_text()
+    (kubernetes,) = re.findall(r'^kubeVersion: ">=(\d+\.\d+)\.0-0"$', chart, re.MULTILINE)
+    assert rows["Kubernetes"].startswith(f"{kubernetes} and newer | {KUBERNETES.removeprefix('v')}: ")
+    assert rows["CoreDNS"].endswith(f" | {COREDNS.removeprefix('v')}")
+    assert f" | {HELM.removeprefix('v')}, " in rows["Helm"]
+    assert rows["Python"].startswith(f"{project['requires-python'].removeprefix('>=')} and newer, ")
+    assert "Programming Language :: Python :: 3.11" in project["classifiers"]

@@ -32,6 +32,7 @@ COMMANDS = {
     "controller": "Keep a PodLocator for each pod, and the status of ServicePolicies",
     "webhook": "Set the topology hints of EndpointSlices whose Service asks for them",
     "doctor": "Examine a running installation, from the forwarders to the API server",
+    "dump": "Write an archive for a bug report: objects, flags, metrics and logs",
     "corefile": "Print the stub block for a forwarder, or check or mend a Corefile",
     "completion": "Print the code by which a shell completes commands, flags and values",
     "man": "Print the manual page",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from dnsserver.cli.errors import BrokenPipe, Failed
@@ -26,20 +27,25 @@ def write_json(text: str) -> None:
 
 def write_as_it_is(text: str) -> None:
     """Write what programs read, and what escapes all by its own rules. Raises Failed or BrokenPipe."""
-    _write(lambda out: out.write(text))
+    with standard_output() as stdout:
+        stdout.write(text)
+        stdout.flush()
 
 
 def write_octets(data: bytes) -> None:
     """Write these octets, whatever the encoding of standard output is. Raises Failed or BrokenPipe."""
-    _write(lambda out: out.buffer.write(data))
+    with standard_output() as stdout:
+        stdout.buffer.write(data)
+        stdout.flush()
 
 
-def _write(write_to: Callable[[TextIO], object]) -> None:
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Yield standard output, and turn what goes wrong in writing to it into Failed or BrokenPipe."""
     if sys.stdout is None:
         raise Failed("standard output: closed")
     try:
-        write_to(sys.stdout)
-        sys.stdout.flush()
+        yield sys.stdout
     except OSError as error:
         # Python tries again at exit to write what it has buffered, and would print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

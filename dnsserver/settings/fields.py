@@ -22,11 +22,13 @@ from dnsserver.settings.flags import (
     CLUSTERS,
     CONTROLLER,
     CONTROLLING,
+    DUMPING,
     EXPLAINING,
     HINTING,
     LOGGING,
     OUTPUT,
     PROBING,
+    READING,
     RUNNING,
     SERVER,
     SERVING,
@@ -87,6 +89,7 @@ class Settings:
         help="Read the cluster from this dump, not from an API server: a file or folder with the YAML or JSON that "
         "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml' prints, or - for standard input. "
         "'serve' reads it again when it changes and on SIGHUP",
+        commands=(*READING, *DUMPING),
         shown="none",
     )
     """topodns merges several dumps. If an object is in two of them, the later one counts."""

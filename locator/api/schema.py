@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import field
+
+
+class Struct(msgspec.Struct, omit_defaults=True):
+    """Encoded again, it is the JSON that was read, without the fields that topodns does not read."""
 
 
 class Meta(Struct):

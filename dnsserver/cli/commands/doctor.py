@@ -70,13 +70,15 @@ def run(arguments: Namespace) -> int:
         facts = trio.run(partial(observe, client, arguments.in_namespace, kubectl_of(settings).removeprefix("kubectl")))
     steps = diagnose(facts)
     if arguments.output == "json":
-        write_json(_json(facts, steps))
+        write_json(json_of(facts, steps))
     else:
-        write_as_it_is(_text(steps))
+        encoding = (sys.stdout.encoding if sys.stdout is not None else None) or "ascii"
+        write_as_it_is(text_of(steps, encoding, colour=coloured()))
     return FAILED if any(step.status == STEP_FAILED for step in steps) else DONE
 
 
-def _json(facts: Facts, steps: Sequence[Step]) -> str:
+def json_of(facts: Facts, steps: Sequence[Step]) -> str:
+    """Return the steps as ``-o json`` prints them."""
     from dnsserver.inspection.doctor.corefiles import providers_of
     from dnsserver.inspection.doctor.steps import as_json
 
@@ -94,18 +96,16 @@ def _counts(steps: Sequence[Step]) -> dict[str, int]:
     return {status: sum(step.status == status for step in steps) for status in MARKS}
 
 
-def _text(steps: Sequence[Step]) -> str:
-    """Return the steps for people: what mends a step follows it, and commands begin their line.
+def text_of(steps: Sequence[Step], encoding: str, *, colour: bool) -> str:
+    """Return the steps for people, in an encoding: what mends a step follows it, and commands begin their line.
 
     Commands are whole, however long they are: some hold a Corefile.
     """
-    encoding = (sys.stdout.encoding if sys.stdout is not None else None) or "ascii"
     try:
         "".join(mark for mark, _, _ in MARKS.values()).encode(encoding)
         column = 0
     except (LookupError, UnicodeEncodeError):
         column = 1
-    colour = coloured()
 
     def paint(text: str, code: str) -> str:
         return f"{code}{text}{PLAIN}" if colour else text

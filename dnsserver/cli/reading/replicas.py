@@ -41,7 +41,7 @@ class Replicas:
         found: dict[str, Replica] = {}
 
         async def one(pod: ReplicaPod) -> None:
-            page = await self._page(pod, "/readyz?verbose")
+            page = await self.page(pod, "/readyz?verbose")
             samples = await self._samples(pod)
             checks = page if isinstance(page, Unread) else {
                 match[2]: (match[1] == "+", match[3]) for match in map(_CHECK.fullmatch, page.splitlines()) if match
@@ -68,10 +68,11 @@ class Replicas:
         return [found[old.name] for old in replicas]
 
     async def _samples(self, pod: ReplicaPod) -> Samples | Unread:
-        page = await self._page(pod, "/metrics")
+        page = await self.page(pod, "/metrics")
         return page if isinstance(page, Unread) else await read(partial(_samples_in, page))
 
-    async def _page(self, pod: ReplicaPod, path: str) -> str | Unread:
+    async def page(self, pod: ReplicaPod, path: str) -> str | Unread:
+        """Return a page of a pod, such as ``/metrics``."""
         if self._off:
             return Unread("the replicas serve no HTTP (--http off)")
         if not pod.status.pod_ip:

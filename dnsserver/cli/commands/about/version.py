@@ -24,12 +24,17 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(_: Namespace) -> int:
-    """Print the versions of topodns, Python and the libraries."""
+    """Print the versions."""
+    write(versions())
+    return DONE
+
+
+def versions() -> str:
+    """Return a line with the version of each: topodns, Python, the libraries and the native code."""
     lines = [f"topodns {__version__}", f"python {platform.python_version()}"]
     lines += [f"{library} {version(library)}" for library in LIBRARIES]
     lines.append(f"native code {_native_version()}")
-    write("".join(f"{line}\n" for line in lines))
-    return DONE
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _native_version() -> str:
