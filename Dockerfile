@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 # A base with Python 3.11 or newer (python3, with venv), sh, rm and cp. Two stages must use the same one.
 ARG BASE=docker.io/library/python:3.13-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6
 # An image with cargo and a C compiler, for the native code. Its C library must not be newer than that of the base.

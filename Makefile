@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 # 'make run' and 'make test' need git, make, and Python 3.11 or newer with venv, and nothing else.
 
 PYTHON ?= python3

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Writes the lock by which cargo builds the native code. ``pyproject.toml`` has all the rest."""
 
 import shutil

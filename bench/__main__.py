@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Measure topodns, unbound and CoreDNS at offered loads and at full load, in large clusters and while they change.
 
 Sends to loopback only.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The CPU time that topodns and unbound take for a query, where topodns gives each client the endpoint in its zone."""
 
 from __future__ import annotations

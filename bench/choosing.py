@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a constraint costs: the first answer about a Service, and a remembered one, by where the constraint comes from.
 
 A responder in this process is asked, without sockets. The cluster is one of 5,000 nodes, and a client on each asks for

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The cluster that most parts of the benchmark use, its records and its clients, all computed from their numbers.
 
 Each Service has one endpoint in each zone. Client pods are spread evenly over the nodes, each in its node's pod CIDR;

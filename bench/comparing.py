@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The speed of topodns, CoreDNS and unbound, where all of them give the same records."""
 
 from __future__ import annotations

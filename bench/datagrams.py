@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Sends prepared queries over one connected UDP socket and counts the replies: ``sendmmsg`` and ``recvmmsg``.
 
 All message headers are prepared before the run, so that Python does no work for a single packet.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Services without constraints, with 3 or 60 dual-stack endpoints: every server gives the same records for them.
 
 As objects for an API server, and as records for unbound, which knows nothing of Kubernetes.

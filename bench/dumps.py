@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Dumps of a large cluster, as ``kubectl get ... -A -o yaml`` and ``-o json`` print it; every call writes the same.
 
 Objects are made from text templates: PyYAML would take longer to print them than topodns takes to read them.

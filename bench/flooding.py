@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a flood of random client subnets costs the other clients, and whether the server's memory grows.
 
 Beside load (b), a fifth of all queries name random subnets of any length: around a pod, elsewhere in IPv4, or in IPv6;

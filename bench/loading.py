@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How long topodns takes to read a dump and to publish its first snapshot, each time in a new process.
 
 ``python -m bench.loading FILE`` is that process; it prints its figures as JSON.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The loads: which queries, from which addresses, over which transport, how many at a time."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The memory that a process has taken."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The figures of docs/performance.md, as SVG that reads on a light page and on a dark one."""
 
 from __future__ import annotations

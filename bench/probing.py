@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A client that asks 200 times a second beside a load, to measure how long a reply takes under that load."""
 
 from __future__ import annotations

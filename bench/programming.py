@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How soon topodns and CoreDNS answer with an EndpointSlice's change, on a real API server."""
 
 from __future__ import annotations

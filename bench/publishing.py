@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How long the store takes for one change and its snapshot, in a cluster at the limits that Kubernetes publishes.
 
 The objects are made here; ``bench.loading`` measures what reading them costs.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Queries, the records that must answer them, and the check of a reply."""
 
 from __future__ import annotations

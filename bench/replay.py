@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The load generator: keeps a window of queries outstanding, counts replies, and reads the server's CPU time."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The figures as Markdown tables, with their targets."""
 
 from __future__ import annotations

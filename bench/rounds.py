@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs of every server under every load, in turn, so that noise on the machine affects all of them alike."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The servers that are measured, each a process of its own on the first core."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What several clusters cost: memory, one change until it is answered, and a remembered answer.
 
 Each number of clusters is measured in a process of its own, with the objects of clusters that are alike but for their

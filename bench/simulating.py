@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How long ``topodns simulate`` takes for a large cluster, and how much memory: each time a process of its own.
 
 Services ask by zone and by node in turn. Each pod is the endpoint of a Service, and asks for the names of all others.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Sends prepared queries over one TCP connection, many at a time, and counts the replies, which come in any order.
 
 As ``datagrams`` does for UDP: large writes and reads; of each reply it reads only the two octets of its length.

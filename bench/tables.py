@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Markdown tables and verdicts on targets."""
 
 from __future__ import annotations

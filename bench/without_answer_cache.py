@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns`` without the answer cache: it reads, resolves and renders every query.
 
 Shows what the answer cache saves; ``topodns`` has no flag for this.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs ``topodns`` as ``python -m dnsserver``."""
 
 from dnsserver.cli.main import main

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes what reads each cluster: from its API server, or from dumps.
 
 A server of one cluster loads nothing that it does not need: no reader of dumps, or no client of an API server.

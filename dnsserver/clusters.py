@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads the clusters of the settings, follows them, and publishes what they are together."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Puts the console of ``topodns console`` together: the pages of a server that answers no DNS queries."""
 
 from __future__ import annotations

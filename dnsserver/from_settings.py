@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes from the settings what several commands start with: the store, the authority, the live cluster.
 
 ``topodns check`` and ``topodns explain`` run without a server, so this module imports no server.

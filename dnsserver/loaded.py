@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What was loaded from a cluster, in numbers, for lines of the log and of ``check``. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Parses query names by the Kubernetes DNS-based service discovery schema 1.1.0.
 
 ``SHAPES`` is the whole schema as far as topodns serves it, one row for each shape of a name.

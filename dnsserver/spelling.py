@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Suggests corrections for misspelled words. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Puts the webhook together: which part gets which, in what order things start, and how they end."""
 
 from __future__ import annotations

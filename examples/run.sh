@@ -1,4 +1,7 @@
 #!/bin/sh
+
+# SPDX-License-Identifier: Apache-2.0
+
 # Serves the example cluster, and shows what two clients in two zones get for one name.
 # 'make run' creates the environment and runs this.
 set -eu

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How long to wait after failures: an exponential backoff as a value, and how soon the end of an outage is noticed.
 
 The load, for a server that watches eight kinds: a reflector whose every try fails sends ten requests in its first two

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The endpoints of Services, as records, and in rows, which take a fifth of the memory.
 
 A large cluster has as many endpoints as pods, and nearly all of them stay as they are while they are known. So a slice

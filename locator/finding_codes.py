@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The causes of findings in a cluster: one code for each, with its severity and its cure.
 
 Codes are stable, so that scripts and dashboards need not parse messages.

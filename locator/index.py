@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The one multimap of the store and its parts: finds objects by values that they hold, as client-go's Indexer does."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """IP addresses and networks, as packed bytes and as text."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Kubernetes labels: which keys and values are valid, and label selectors."""
 
 from __future__ import annotations

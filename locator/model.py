@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Frozen records of the Kubernetes objects that can change an answer.
 
 A record holds only what an answer can depend on. If a change to an object, such as a node's heartbeat, cannot change

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What others wrote, as topodns may show it: on one line, without what commands a terminal, cut, quoted for a shell.
 
 Names, labels, annotations, error texts of other programs: whoever shows them uses these functions, and no others.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One object for equal values that many objects of a cluster hold, such as the names of nodes.
 
 A bounded number of values is known; of others there may be several. Shared dictionaries must not be changed.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Times in RFC 3339, as Kubernetes and logs have them."""
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
 #!/bin/sh
+
+# SPDX-License-Identifier: Apache-2.0
+
 # Writes Cargo.lock, with which 'cargo build --locked' takes the very crates of crates.lock: each by version and checksum.
 # crates.lock is a Cargo.lock without the address of the registry, which cargo itself knows. The folder is that of this
 # script, or the argument.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Values of topodns' annotations, valid and invalid.
 
 Each row holds for our own functions and for the admission policy.

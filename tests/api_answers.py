@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """An API server's answers to a list or a watch, without a server: lines of a watch, pages of a list, and a stream."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Asks the HTTP API of a running server, and reads its events."""
 
 from __future__ import annotations

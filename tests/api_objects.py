@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Kubernetes objects as JSON, as the API takes and prints them. Tests and the benchmark make theirs here.
 
 A real API server accepts each object: pods have a container, and a status such as a kubelet reports. A caller may pass

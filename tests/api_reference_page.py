@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/api-reference.md`` from the OpenAPI description of the HTTP API: ``make docs``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/architecture.md``: which folder imports which, and what each is for: ``make docs``.
 
 What each is for comes from the tree in ``CONTRIBUTING.md``.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/architecture.svg``, which draws which folder imports which: ``make docs``."""
 
 from __future__ import annotations

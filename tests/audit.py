@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Asks whether a library or a crate of topodns has a known vulnerability: ``make audit``.
 
 The status is 0 if none has any, 1 if one has, and EX_UNAVAILABLE (69) if that could not be asked of all.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """axe-core, which finds what keeps people from using a page: with a screen reader, with little sight, by keyboard.
 
 npm fetches it once, into ``.cache/``. Without npm the test is skipped, or fails in CI.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Services with a load balancer, as a test of health probes wants them: as JSON, and as records."""
 
 from __future__ import annotations

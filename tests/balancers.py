@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Load balancers on loopback addresses, which a test switches on and off."""
 
 from __future__ import annotations

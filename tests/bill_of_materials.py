@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints what the image is made of, as CycloneDX: ``make sbom``."""
 
 from __future__ import annotations

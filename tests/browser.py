@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A real Chromium, and pages in it that fail a test on any error: in the console, in a script, in a request.
 
 Without Chromium the test is skipped, or fails in CI.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Certificates for tests."""
 
 from __future__ import annotations

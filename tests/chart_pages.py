@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Renews what the chart's files say of the code: ``make docs``.
 
 The schema of the settings comes from the flags; the tables of the chart's page from ``values.yaml`` and its comments.

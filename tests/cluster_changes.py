@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How the clusters of ``tests/cluster_worlds.py`` change."""
 
 from __future__ import annotations

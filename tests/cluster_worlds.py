@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Several random clusters that export Services to each other, made from a seed.
 
 Each one begins as a cluster of ``tests/clusters.py``. What makes them several is added here: networks that overlap or

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Whole clusters: a small one that many tests serve, and random ones made from a seed."""
 
 from __future__ import annotations

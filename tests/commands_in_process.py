@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs a command of ``topodns`` in this process, which is faster than a process of its own.
 
 The fixture ``topodns`` is in ``conftest.py``.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/compared-with-coredns.md`` from the table of differences: ``make docs``."""
 
 from __future__ import annotations

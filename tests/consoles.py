@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Sections of pages, and the commands in their ``console`` blocks."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Builds the image with buildah, without a registry, and runs a container with no more rights than a restricted pod.
 
 The base image is made of this machine's files: those of Python's Debian packages, and the certificates and settings by

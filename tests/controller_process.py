@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A controller as a process that records each request: when it was sent, and its result.
 
 ``python -m tests.controller_process KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES [GLOB...]`` writes to FILE. TIMES are

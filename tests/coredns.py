@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A real CoreDNS: on a real API server, to compare with topodns; or in front of topodns, on its own machine."""
 
 from __future__ import annotations

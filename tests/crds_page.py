@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/crds.md`` from the CustomResourceDefinitions: ``make docs``."""
 
 from __future__ import annotations

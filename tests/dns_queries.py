@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """DNS queries as octets, valid and malformed ones."""
 
 from __future__ import annotations

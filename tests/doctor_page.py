@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/doctor.md`` from the table of steps: ``make docs``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A cluster with topodns, installed by its manifests, behind a real CoreDNS: for ``topodns doctor``.
 
 The control plane is real. Here is what a scheduler, kubelets and kube-proxy would do: each pod of topodns is a process

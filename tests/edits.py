@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The steps from one cluster to the next, and how a store is told of them."""
 
 from __future__ import annotations

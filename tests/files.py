@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Files that change while a program reads them, and copies of this project."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/findings.md`` from the tables of codes: ``make docs``."""
 
 from __future__ import annotations

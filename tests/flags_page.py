@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/flags.md`` from the commands and the settings: ``make docs``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """DNS programs that forward to topodns, each started on a free port with the lines that topodns prints for it.
 
 The configuration is what ``topodns corefile`` prints for the program, if it prints something, and the few lines that it

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Fuzzes the responder and the native code from one corpus: ``make fuzz``, or ``python -m tests.fuzz --seconds 60``.
 
 libFuzzer mutates inputs, beginning with those of the wire table, and keeps each one that reaches new code: of Python

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The inputs of both fuzzers, and what Python must make of one.
 
 The first octet of an input selects source, transport and server; the rest is the query, with or without a PROXY header.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The half of ``make fuzz`` that follows the paths of ``native/src``: its target, and what Python makes known to it.
 
 ``native/fuzz`` has the target, laid out for cargo-fuzz. It is built with the flags of cargo-fuzz, which takes no more

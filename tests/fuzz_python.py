@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The half of ``make fuzz`` that follows Python's paths: libFuzzer with the responder, as a program of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,7 @@
+/*
+ * SPDX-License-Identifier: Apache-2.0
+ */
+
 /* Prints what getaddrinfo() gives for each name: a line for each address, then "= NAME STATUS". */
 
 #include <arpa/inet.h>

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Go programs that tests build once and keep in ``.cache/``.
 
 Without ``go``, ``this_machine.needs_tool`` skips the test, or fails it in CI.

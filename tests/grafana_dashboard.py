@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints the Grafana dashboard of topodns: ``make docs``."""
 
 from __future__ import annotations

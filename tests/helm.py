@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The real Helm, and the chart as it renders it."""
 
 from __future__ import annotations

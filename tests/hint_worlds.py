@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes what the hints webhook is told, a cluster and AdmissionReviews, and applies its patches to slices."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which module imports which, by module and by folder: for the rule of imports and for the diagram."""
 
 from __future__ import annotations

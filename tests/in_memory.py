@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A cluster in memory and a responder for it, which tests ask without sockets."""
 
 from __future__ import annotations

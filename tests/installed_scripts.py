@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The programs that installing topodns gives, as pyproject.toml lists them, in a folder for PATH."""
 
 from __future__ import annotations

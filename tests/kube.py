@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A real Kubernetes control plane: etcd, the API server, the controllers, and kubectl.
 
 There is no kubelet. A test creates Nodes, and Pods with a ``nodeName``, and writes their status with

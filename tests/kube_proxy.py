@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What kube-proxy makes of hints, written by hand after ``CategorizeEndpoints`` of Kubernetes 1.36 (pkg/proxy)."""
 
 from __future__ import annotations

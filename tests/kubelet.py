@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Plays the scheduler and the kubelets of a cluster that has none: its pods run, are ready, and end."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The manifests as users build them: an overlay, or the base with some components."""
 
 from __future__ import annotations

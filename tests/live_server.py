@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A server on a live cluster, and a client that asks it all the time."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What tests build or fetch once, and keep in ``.cache/``.
 
 A folder there is named after a hash of everything that it is made from, so nothing is made twice, and nothing old is

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A memory cgroup, in which a program runs as in a container with a memory limit: version 1 or 2."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/metrics.md`` from the tables of metrics and the alerts: ``make docs``."""
 
 from __future__ import annotations

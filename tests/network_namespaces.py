@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A network of several machines: this one, and others that are network namespaces with addresses of their own."""
 
 from __future__ import annotations

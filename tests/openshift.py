@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What OpenShift's SecurityContextConstraints ``restricted-v2`` refuse of a pod; most ServiceAccounts have them."""
 
 from __future__ import annotations

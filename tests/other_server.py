@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """An HTTP server in this process that takes the place of an API server or of topodns, and a kubeconfig for it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What an upstream says about names outside the zones, as a responder takes it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns controller --health`` as a process, with short times: ``python -m tests.prober_process controller ...``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Programs that run in the background of a test and print to a file."""
 
 from __future__ import annotations

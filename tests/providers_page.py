@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints ``docs/providers.md`` from the table of providers that ``topodns doctor`` has: ``make docs``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A TCP proxy on 127.0.0.1 that cuts and holds connections when a test asks for it."""
 
 from __future__ import annotations

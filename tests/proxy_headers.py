@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The PROXY protocol's header as octets, version 2 (its specification, section 2.2)."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Queries about a cluster that hypothesis draws, and functions that pass them to a responder in memory."""
 
 from __future__ import annotations

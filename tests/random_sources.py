@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What random Services ask for, by every source at once, and how that changes.
 
 The functions take a ``random.Random``, so that one seed always makes the same. Most of what they make is valid.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Clones of which a release can be made: with addresses in the place of placeholders, and a section of the changes."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes a release in ``dist/``: ``make release``.
 
 All of it comes from the commit: files have its date, and nothing names a folder of this machine. So who makes it again

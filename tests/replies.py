@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Replies as octets: parsed by RFC 1035 alone, compared with each other, and checked for soundness."""
 
 from __future__ import annotations

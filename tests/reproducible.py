@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``make reproducible``: two clones make one release, and what is in it works.
 
 ``make test`` leaves it out: it takes minutes. The image has bases of this machine's files. The addresses are examples.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What is pinned: ``requirements.txt`` has the libraries of topodns, ``constraints.txt`` those of its developers, too.
 
 ``native/crates.lock`` has the crates of the native code.

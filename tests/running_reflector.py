@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A reflector that runs in the background of a test, and the view that its deltas build."""
 
 from __future__ import annotations

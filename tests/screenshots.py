@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes the pictures of the console in ``docs/`` from moments of the demo: ``make screenshots``.
 
 What a picture shows does not depend on when it is made, but for times of day.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A shell on a machine from which clusters can be reached: it runs commands of pages."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns`` that gives up a silent API server after seconds: ``python -m tests.short_timeouts serve ...``."""
 
 from __future__ import annotations

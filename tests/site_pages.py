@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes the pages outside of ``docs/`` part of the site, and their links lead to the same places: a hook of mkdocs.
 
 In the site, what is in ``docs/`` is at the top, and everything else where it is in the project.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A small cluster with skew: zone a has most clients and one endpoint, zone b few and three, zone c clients alone."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A responder in memory at whose tap tests listen."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A TCP server in this process, in virtual time, and clients of it."""
 
 from __future__ import annotations

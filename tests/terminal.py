@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A program on a terminal, as a person would run it: what it shows, and what is typed."""
 
 from __future__ import annotations

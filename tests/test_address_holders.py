@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Who holds an address, as ``explain`` says it, while another thread applies a list."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """From an address to objects: which have it, and whether any has an address in a block."""
 
 from __future__ import annotations

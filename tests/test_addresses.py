@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Addresses: how topodns reads addresses and subnets, whom it trusts as a forwarder, and how it locates a client."""
 
 from __future__ import annotations

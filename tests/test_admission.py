@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The admission policy in the real API server: it refuses what ``check`` reports, in the same words."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The replies to AdmissionReviews: whatever arrives, nothing is denied and nothing is raised."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Chains of CNAMEs that lead out of the zones, and back: what an upstream brings is followed for the client."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The answer cache: entries go when their sources change, stay when they do not, and are bounded in number."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``AnswerTooLarge``: check finds what no message holds, to the octet, and looks at few Services for it."""
 
 from __future__ import annotations

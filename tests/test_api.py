@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The HTTP API: what a running server answers, and why."""
 
 from __future__ import annotations

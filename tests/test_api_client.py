@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The API client: how it finds and reaches a cluster, its errors, and how it splits answers into lines."""
 
 from __future__ import annotations

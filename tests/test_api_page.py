@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``docs/api.md`` and ``docs/tail.md``: what they show is what a server of the example cluster says."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Delays between tries have a floor, a cap and jitter."""
 
 from __future__ import annotations

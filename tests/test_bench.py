@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What ``make bench`` does around its measurements: errors, missing tools, and what the tables say."""
 
 from __future__ import annotations

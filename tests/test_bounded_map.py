@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The bounded map: read far more often than written; when full, it drops a part of its entries, never all."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The browser of the tests: an error in a page fails the test that visits it."""
 
 from __future__ import annotations

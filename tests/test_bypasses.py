@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A real CoreDNS that answers names of its stub zone in another block: what ``corefile --check`` says is true."""
 
 from __future__ import annotations

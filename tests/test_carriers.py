@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Carriers of a client's address: for a trusted forwarder the first one present counts, for other sources none."""
 
 from __future__ import annotations

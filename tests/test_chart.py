@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The Helm chart: what the real Helm makes of it is what kustomize builds."""
 
 from __future__ import annotations

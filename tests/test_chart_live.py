@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The Helm chart on a real API server: installed, upgraded, rolled back, and in the place of kustomize."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The values of the Helm chart: which there are, which are refused, and what they do."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``check``: which findings a cluster has, and that a healthy one has none."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The chunked transfer coding: what a body holds, however its octets arrive."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The command line: its output, its exit status, and its messages for wrong input."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Several clusters read as one: whatever happened to each of them, in whatever order, the result is that of now."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``docs/tutorial-cluster.md`` and ``docs/rollback.md``: their commands, on a real API server with a real CoreDNS.
 
 The test plays what is missing there: Docker and kind, the kubelets, which also mount the Corefile and start programs,

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``docs/clusters.md``: its commands are run as they stand there, with the example's dumps and on real clusters."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """CoreDNS and topodns answer the same questions about one real cluster alike, but for a table of differences.
 
 The table is ``tests/comparison/differences.py``; ``docs/compared-with-coredns.md`` shows it.

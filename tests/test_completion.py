@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Completion of commands, flags and values, by the real shells and by the real kubectl."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The console: pages for people at ``/`` of ``--http``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The console in a real Chromium. Every page that a test visits must be without any error (``tests/browser.py``)."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Constraints of a Service: validity (KEP-536) and precedence, as tables."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``docs/constraints.md``: whatever it shows is applied to a real API server, read as a dump, and asked."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a reflector reports of its contact with the API server, by answers that a real one cannot be made to give."""
 
 from __future__ import annotations

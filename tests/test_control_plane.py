@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A real Kubernetes control plane: what it writes, and kubectl prints, topodns reads."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The controller on a real control plane: it keeps PodLocators and the status of ServicePolicies up to date.
 
 Only one replica writes.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns corefile``: what it prints for each forwarder, and what it finds in a Corefile; with the real programs."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a mend changes in a damaged Corefile: the lines at fault, and nothing else; with the real CoreDNS."""
 
 from __future__ import annotations

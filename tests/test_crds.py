@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Our CRDs in the real API server: what kubectl explains and shows, and what the schema refuses."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A network that is cut tells nobody: neither end of a connection gets a packet."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What ``/api/v1/tail`` sends, when it gives a reader up, and ``--log-queries``; in virtual time."""
 
 from __future__ import annotations

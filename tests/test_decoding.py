@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Decoding, compared with the official Kubernetes client: both read the same from an object."""
 
 from __future__ import annotations

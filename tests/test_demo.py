@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``make demo``: in its day happens what it promises, and it leaves nothing behind."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns doctor``: what it concludes from what was read, without a cluster."""
 
 from __future__ import annotations

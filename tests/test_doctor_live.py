@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns doctor`` on a real cluster: each fault is found, and gone after the commands that it printed."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns dump``: what is in the archive, what is not, and that it answers as the cluster does."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Dumps in files, folders and pipes: each is read, or a message says why not."""
 
 from __future__ import annotations

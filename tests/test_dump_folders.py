@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Folders of dumps, as people bring them: what is in them is read, or said not to be read."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns dump`` of a real cluster with an installation: what is in it, what never is, and that it answers alike."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The text of a dump: YAML and JSON mean what kubectl takes them for, or a message names the line and what helps."""
 
 from __future__ import annotations

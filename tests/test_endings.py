@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How ``topodns`` ends if a standard stream breaks or a signal comes: never with a traceback."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Endpoints in rows say what the same endpoints as records say."""
 
 from __future__ import annotations

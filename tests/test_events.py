@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The Event on a Service with an invalid constraint: it appears once, whichever replica posts it."""
 
 from __future__ import annotations

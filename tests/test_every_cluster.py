@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Random clusters that export Services to each other: clients get what the rules say when read from kubectl's JSON.
 
 ``tests/twin_clusters.py`` reads the rules a second time.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """All sources of constraints at once, in random clusters: clients get what the rules say when read from kubectl's JSON.
 
 ``tests/twin.py`` reads the rules a second time. Each Service is asked for in two DNS zones; one has default keys.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``explain`` says which source of constraints was heard and why the others were not, and the same of each endpoint."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Three ways in which clients use the addresses of an answer, and which of them reach a Service when something fails.
 
 Load balancers are listeners on loopback addresses. The client is in no cluster, but in the region of south.

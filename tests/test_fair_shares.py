@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Fair shares: who gets the next place, and that nobody is left without one."""
 
 from __future__ import annotations

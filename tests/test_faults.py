@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Faults of the API server: no query is lost meanwhile, and afterwards the answers have all changes."""
 
 from __future__ import annotations

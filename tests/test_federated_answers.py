@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Replies to federated names: what rotates, what does not, what is cut first, and how long they are remembered."""
 
 from __future__ import annotations

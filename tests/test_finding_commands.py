@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The command of each finding of a cluster, run by kubectl on a real control plane."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Findings: how they are printed, and the tables of their codes."""
 
 from __future__ import annotations

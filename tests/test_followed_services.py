@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The prober follows the Services of a cluster that it knows from a dump."""
 
 from __future__ import annotations

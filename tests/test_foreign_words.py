@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Whatever others write, and wherever: topodns' output is lines of printable text that end, and JSON and YAML."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Caches between clients and topodns: which ones keep the answers of clients apart, and which mix them up.
 
 Each client asks the real program from its own address on loopback.

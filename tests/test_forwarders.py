@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Real forwarders between clients and topodns, one row of a table each: every client gets its own place's answer.
 
 A client asks a program, the program asks topodns, and the client gets what ``explain`` says for it. Clients are

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Fuzzing: any octets, found by the paths that they take through the code; ``make fuzz`` runs for longer."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Garbage does not pile up in a server that runs for months."""
 
 from __future__ import annotations

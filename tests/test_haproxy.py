@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A real HAProxy finds its servers by topodns: they stay as long as the endpoints do, whatever a UDP reply holds.
 
 HAProxy takes the servers of a truncated SRV reply for all there are, and asks by TCP only where its configuration says

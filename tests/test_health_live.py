@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns controller --health`` on a real control plane, with load balancers on loopback addresses."""
 
 from __future__ import annotations

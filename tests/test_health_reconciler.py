@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Health by quorum, the prober: what it probes, when it changes its mind, and what it writes."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What ``--help`` and the manual page say of every command: flags, values, examples, exit statuses."""
 
 from __future__ import annotations

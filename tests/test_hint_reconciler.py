@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which slices the leader writes: those whose hints a node, a constraint or a policy has made wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The hints that EndpointSlices should carry: what kube-proxy makes of them is what DNS answers."""
 
 from __future__ import annotations

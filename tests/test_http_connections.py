@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """HTTP connections, of metrics and health as of the webhook: whatever a client sends harms its own connection only."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The image: built from the Dockerfile, and run with no more rights than a restricted pod has."""
 
 from __future__ import annotations

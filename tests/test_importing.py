@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Multi-cluster Services: where their endpoints are, whose constraint counts, and what a change concerns.
 
 ``scenarios/multicluster-services.yaml`` has the answers. CoreDNS's are compared in ``test_compared_with_coredns.py``.

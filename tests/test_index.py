@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The store's index: keys of objects by the values that named functions return for them."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Host names of load balancers: resolved ahead of queries, and kept while their name server is away."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``docs/install.md``: its commands on a machine, for a real API server. ``test_image`` runs that of the container."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a query costs in instructions, counted by valgrind: other work on the machine changes no figure.
 
 An answer that is remembered is asked for over and over, one query at a time, as at a few thousand queries a second. So

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The address books of several clusters, read as one: whose an address is, and what has changed."""
 
 from __future__ import annotations

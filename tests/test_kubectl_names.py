@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``explain`` takes names as people use them with kubectl: Services, pods, nodes, partial names, topologies."""
 
 from __future__ import annotations

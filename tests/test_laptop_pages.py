@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The pages that ask the example cluster on this machine: what ``dig`` and ``topodns`` print is what they show."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The house: which folder may import which. Purity is the default; the path alone tells."""
 
 from __future__ import annotations

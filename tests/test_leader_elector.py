@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A controller and its Lease, on an API server that answers as a test says."""
 
 from __future__ import annotations

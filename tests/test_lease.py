@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Leader election: each rule by itself, and that there is never a second leader, whatever happens."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Endpoints, the kind before EndpointSlices: read from dumps, and mirrored by a real API server."""
 
 from __future__ import annotations

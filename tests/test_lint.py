@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Lint: ruff's rules and format, mypy strict, and the license of each file."""
 
 from __future__ import annotations

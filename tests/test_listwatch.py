@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """ListWatch: its requests to the API server and what the answers mean, as raw lines, without a server."""
 
 from __future__ import annotations

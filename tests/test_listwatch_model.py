@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A model of an API server and a ListWatch: after any faults, the view becomes the cluster (without I/O)."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """End to end, as KEP-536 asks: a real cluster changes, and each zone gets exactly the answers that it should."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """With ``--log-format json``, each line on standard error is one JSON object, of one envelope."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns_loop_delay_seconds``: how late the event loop runs what is due."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The manifests: the real kubectl builds them, the real API server accepts them, and the programs take their flags."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Free memory goes back to the system."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a newcomer meets: each message says what was found, what was expected, and which command mends it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The metrics: what they count, that they are all described, and that they cost a replica little."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The alerts and the dashboard: they ask for metrics that exist, and Prometheus understands them."""
 
 from __future__ import annotations

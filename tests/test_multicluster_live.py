@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Multi-cluster Services on a real API server with the CRDs of KEP-1645."""
 
 from __future__ import annotations

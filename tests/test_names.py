@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Names: which exist, which do not, and their records, by the schema for DNS in Kubernetes (1.1.0)."""
 
 from __future__ import annotations

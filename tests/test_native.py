@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The native code: which answers it repeats, which it leaves to Python, and what a server does without it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Who asks for near endpoints gets them, or is told why not: by hints, for both address families, by labels."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """After changes, also after a restart between them, a store says what a new store says of the same objects."""
 
 from __future__ import annotations

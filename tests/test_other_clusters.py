@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a server says about other clusters that refuse, hang or come back, and what they cost it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Tables of pages that say what the code does: who may read what, and what ``explain`` prints for each cause."""
 
 from __future__ import annotations

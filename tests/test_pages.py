@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The pages for people: those that are made from code are those of today, and whatever a page names exists."""
 
 from __future__ import annotations

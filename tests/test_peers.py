@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Other programs: dig, kdig and dnspython ask topodns, unbound resolves through it, dnsperf asks at full speed."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Who decides where an address is, what disproves a pod CIDR, and that clients and endpoints agree."""
 
 from __future__ import annotations

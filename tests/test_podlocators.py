@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """PodLocators: which ones Pods and Nodes call for, what the controller writes, and that it always ends right."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """ServicePolicies: how they are read, which Services they apply to, and which endpoints they choose."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The status of ServicePolicies: which conditions hold, when the leader writes them, and that ``check`` agrees."""
 
 from __future__ import annotations

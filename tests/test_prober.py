@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Probes of load balancers: what one finds on a real socket, and when each address is probed, in virtual time."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A terminal shows what a command reads while that takes long: ``check``, ``explain``, ``simulate``, ``doctor``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Properties: one for each promise, for any cluster, client, query and order."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The PROXY protocol, version 2: how a header is read, before a datagram and on a connection."""
 
 from __future__ import annotations

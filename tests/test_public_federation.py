@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A public zone of federated names: resolvers outside of all clusters in front of topodns, each with its own cache.
 
 The clusters are the example's. Clients are loopback addresses, and ``--subnet`` says in which region they are.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """When the publisher publishes: soon after a change, not at each event, and even if changes never pause."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Health by quorum, from probes to what is voted out: three probers and a reader, in virtual time.
 
 Each cluster has its prober, its ServiceHealths and a clock of its own, which may be hours off. The reader sees what

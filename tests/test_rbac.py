@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The rights of the manifests: the programs need each of them, and have no others.
 
 ``ROWS`` is their table. The programs run against the real API server with a token of a ServiceAccount: with all rows

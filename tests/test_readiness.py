@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """While somebody waits for an API server, one cheap request notices its return, in virtual time."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The reason that ``explain`` gives for an answer without records is the one that decides."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reflectors against the real API server: after any fault, the view becomes what a new list returns."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What ``make release`` refuses, and where it puts the addresses. ``tests/reproducible.py`` makes whole releases."""
 
 from __future__ import annotations

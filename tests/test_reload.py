@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A running server: new versions of its snapshot, health and metrics, and its end."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What topodns is made of: all of it is pinned by hashes, a bill of materials names it, and an audit asks about it."""
 
 from __future__ import annotations

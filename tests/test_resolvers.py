@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Programs' own resolvers ask topodns directly, over IPv4 and IPv6: each finds what ``explain`` says.
 
 Each pod is a machine of its own with a pod's ``/etc/resolv.conf``; topodns locates it by its source address.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Responses over real connections: what topodns reads of them is what urllib3 reads of them."""
 
 from __future__ import annotations

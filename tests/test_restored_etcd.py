@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """An etcd that is restored from a snapshot, below a topodns that is never restarted: it follows the older state."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A rolling restart of CoreDNS in front of topodns, under load: no client is ever placed in a wrong zone.
 
 CoreDNS, the Deployment, its controller and that of EndpointSlices are real. The test does what a scheduler and a

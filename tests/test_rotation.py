@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rotation: replies begin with each endpoint equally often, for every client by itself."""
 
 from __future__ import annotations

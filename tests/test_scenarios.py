@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Every scenario, on every path of an answer: uncached, cached, over UDP, over TCP, and explained.
 
 Each file in ``scenarios/`` is one scenario. Its first document holds the queries and the expected replies, the others

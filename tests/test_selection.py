@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which endpoints a client gets: one row for each rule, in the words of topologyKeys, policies and zonal names."""
 
 from __future__ import annotations

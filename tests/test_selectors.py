@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Label selectors: what they select, which are invalid, and what of a cluster they let topodns serve. Label keys."""
 
 from __future__ import annotations

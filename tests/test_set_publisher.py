@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """When several clusters are published, and which of them count, in virtual time."""
 
 from __future__ import annotations

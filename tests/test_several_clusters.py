@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Several clusters: what ``check`` finds between them, which settings are wrong, and who else suffers: nobody."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns simulate`` as people run it: what they ask for, what they get wrong, and a real server beside it."""
 
 from __future__ import annotations

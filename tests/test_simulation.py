@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns simulate``: random clusters against the rules, read a second time; the edges, by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The documentation as a site: it is built strictly, needs nobody else, and each of its links leads somewhere."""
 
 from __future__ import annotations

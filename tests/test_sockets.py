@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Real sockets: one port for UDP and TCP, replies from the address that was asked, bursts, and harmful clients."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``did you mean ...?`` is said of what is near, and of nothing else."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """SRV replies: each record with its target, and as many addresses as fit."""
 
 from __future__ import annotations

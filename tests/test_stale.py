@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Stale answers carry extended error 3 (RFC 8914, section 4.4) and are otherwise the same."""
 
 from __future__ import annotations

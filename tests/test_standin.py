@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The benchmark's stand-in for an API server sends what a real one does: topodns reads it as it reads a cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The state file: whole or not used, never too old, never another cluster's."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A changing cluster: after any changes, the snapshot equals one of the final state."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """CoreDNS with the blocks that ``topodns corefile`` prints and the overlays' pages show; and with wrong blocks.
 
 Only addresses and ports are changed for the test.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The ``--subnet`` networks that ``check`` proposes for clusters without pod CIDRs."""
 
 from __future__ import annotations

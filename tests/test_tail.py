@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns tail``, ``explain --server`` and ``--log-queries``: decisions of a running server as it makes them."""
 
 from __future__ import annotations

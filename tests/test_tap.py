@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The tap: who listens hears of every reply what it was decided from, and changes none."""
 
 from __future__ import annotations

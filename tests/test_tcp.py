@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """DNS over TCP (RFC 7766, RFC 9210): how clients write, how they leave, and what a harmful client can do."""
 
 from __future__ import annotations

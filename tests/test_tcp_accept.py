@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How the server accepts TCP connections: from which client, how many at once, and what may fail."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The TCP server in this process and in virtual time: what waits for what, for how long, and in which turn."""
 
 from __future__ import annotations

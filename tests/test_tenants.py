@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What the owner of one namespace can do to others through topodns: what docs/security.md says.
 
 On a real API server, a tenant has Kubernetes' own role ``admin`` in a namespace, and the right that a row of the page

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rules for the tests: none imports another, and none reads what is private."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Three real clusters, read live: edits in any of them, votes of their probers, and an API server that goes away.
 
 Load balancers are listeners on loopback addresses. Everything is asked of one server, which is in the cluster east.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``trafficDistribution`` and hints choose the endpoints of headless names: with the real EndpointSlice controller."""
 
 from __future__ import annotations

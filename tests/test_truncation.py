@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Truncated replies: a client finds the same records in each, other clients find others, and all are used evenly.
 
 Some clients take a truncated reply for the whole answer: HAProxy, musl before 1.2.4, Netty without TCP. If each reply

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What several clusters give a client, in cases worked out by hand: ``tests/twin_clusters.py`` is held to them.
 
 The cases are changes of ``tests/three_clusters.py``.

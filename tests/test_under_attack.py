@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """topodns with the memory that docs/sizing.md recommends, under each attack: it lives, and all others are served."""
 
 from __future__ import annotations

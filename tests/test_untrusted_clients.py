@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A source that names a client without being a trusted forwarder: what its replies, the metric and the log say."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Names outside the zones: what an upstream may answer, how long that is cached, and which queries wait for it."""
 
 from __future__ import annotations

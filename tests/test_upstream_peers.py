@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Real name servers as upstream: their CNAMEs are followed, and what they say of missing names is passed on."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One version: that of ``dnsserver``. Whatever else names one names the same. And the versions of others."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Health by quorum, the counting: which addresses leave the answers, and until when."""
 
 from __future__ import annotations

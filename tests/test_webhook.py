@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The webhook with a real API server that calls it, and the real EndpointSlice controller that writes against it."""
 
 from __future__ import annotations

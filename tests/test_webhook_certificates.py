@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The webhook's certificate: from files that change, or its own in a Secret that replicas share."""
 
 from __future__ import annotations

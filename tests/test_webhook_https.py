@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The HTTPS listener of the webhook: whoever sends whatever, reviews are answered, and everything is counted."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The wire: each row of the table, on every path that a query can take, and rules over several queries."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What topodns remembers of a list, to ask for it before the next watch."""
 
 from __future__ import annotations

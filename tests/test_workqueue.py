@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The work queue: which key comes next, and how fast."""
 
 from __future__ import annotations

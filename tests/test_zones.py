@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which texts name a zone, in every command and every setting that takes one, and which zones a network means."""
 
 from __future__ import annotations

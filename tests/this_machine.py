@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What the machine offers to tests: the project's folder, installed programs, IPv6, free ports."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Three clusters on one page, and changes to them: cases of federated names are made from these.
 
 East is the own cluster. Its nodes and those of west are in one region, those of south in another. Every cluster has a

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs ``topodns`` as a process: a command to its end, or a server until the test stops it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a client gets, computed a second time: slow, simple, without any index.
 
 Tests compare it with what topodns answers. It reads objects as kubectl prints them, and shares no code with the

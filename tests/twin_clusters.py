@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a client gets from several clusters, computed a second time: slow, simple, without any index.
 
 Tests compare it with what topodns answers. It reads each cluster's objects as kubectl prints them, and shares no code

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Where clients and endpoints are, a second time: slow, simple, without any index.
 
 Tests compare it with what topodns says. It reads objects as kubectl prints them, and shares no code with the packages.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Where clients are if there are several clusters, a second time: slow, simple, without any index.
 
 Tests compare it with what topodns says. ``tests/twin_map.py`` says where an address is in one cluster.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What becomes of a Service when every client asks, computed a second time: client by client, by the rules of ``Twin``.
 
 Tests compare it with ``topodns simulate``. It reads the objects as kubectl prints them.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Waiting for a condition, with a deadline. Tests never just sleep."""
 
 from __future__ import annotations

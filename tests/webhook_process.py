@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns webhook`` as a process that a real API server calls."""
 
 from __future__ import annotations

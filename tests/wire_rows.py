@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The wire as a table: each row is a rule, with the query in octets and the expected reply.
 
 The rules are ours or an RFC's; the queries of ISC's EDNS compliance tester keep the names that they have there.

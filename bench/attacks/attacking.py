@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Attacks one server from a process of its own, until told to stop."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Each attack on topodns and on CoreDNS, and what the victims notice."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What attackers send: well-formed or not, always meant to cost more than it should."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Attacks topodns for an hour, in a cluster that changes: ``make soak``, or ``python -m bench.attacks.soaking``.
 
 Pods ask all the time, and every attack of the table takes its turn, round after round. Between two rounds nobody

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The attacks, each by a pod that may send packets to topodns and nothing else; and the usual load."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The servers that are attacked, and the cluster that they serve: 1,500 pods on 5,000 nodes, and one large Service.
 
 Whoever owns a namespace can make a Service as large as this one: its EndpointSlices are written by hand, without pods.

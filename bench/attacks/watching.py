@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What victims notice: the kubelet asks for /livez; a pod asks for names, by UDP and TCP, from an address of its own.
 
 A pod asks as stub resolvers do: it waits two seconds for a reply, and then asks once more. Queries are sent when they

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Queries for the stand-in's cluster: pods of all nodes ask for the same 1,000 of its Services, by a forwarder."""
 
 from __future__ import annotations

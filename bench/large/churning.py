@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How long replies take while the largest cluster changes, while metrics are scraped, and while it is listed anew."""
 
 from __future__ import annotations

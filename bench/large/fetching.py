@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads what a server has over HTTP, while its replies are timed."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What an answer costs that is not remembered: the first about a name to a place, and that there is no such name."""
 
 from __future__ import annotations

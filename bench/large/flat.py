@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Whether a remembered query costs the same however large the cluster is, and however many clients ask."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How long replies take while somebody loads a page of the console in each second, in the largest cluster."""
 
 from __future__ import annotations

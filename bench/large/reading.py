@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What it takes to read the largest cluster, and whether the memory grows while that cluster changes."""
 
 from __future__ import annotations

@@ -1,3 +1,7 @@
+/*
+ * SPDX-License-Identifier: Apache-2.0
+ */
+
 /* Sends every datagram back as it came: what the kernel alone costs a server. recvmmsg and sendmmsg, 64 at a time. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

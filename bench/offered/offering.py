@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a query costs at the loads that clusters have: some hundred queries a second to some ten thousand.
 
 Names and clients are those of ``bench.cluster``, and all of them have been asked for before.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The least that a DNS server in Python does: ``recvfrom``, one look-up in a dictionary, ``sendto``.
 
 ``python -m bench.offered.python_loop`` serves the names of ``bench.cluster``, for each client the same records.

@@ -1,3 +1,7 @@
+/*
+ * SPDX-License-Identifier: Apache-2.0
+ */
+
 /* Offers queries to a server at a rate, over connected UDP sockets, and measures how long each reply takes.
 
    sender PORT RATE WARMUP SECONDS FIRST QUERIES RESULTS

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Offers a load at a rate with ``sender.c``, and reads what the server's CPU time was."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``python -m bench.standin --kubeconfig PATH`` serves the cluster until it is stopped, and writes a kubeconfig for it.
 
 curl -X POST http://127.0.0.1:PORT/standin/rate/500    # 500 pods and 500 slices change in each second; 0 ends that

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The stand-in's cluster by numbers: what its nodes, Services and pods are called, and where they are.
 
 All values of one sort have the same length, that of the recorded one: the lengths that protobuf states stay right.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The stand-in as a process of its own, on the load generator's core."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a real API server sends for one object of each kind, as JSON and as protobuf: the stand-in repeats it.
 
 A Deployment's controllers make the pod and the EndpointSlice; the pod's binding and status are written as a scheduler

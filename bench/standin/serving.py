@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The stand-in for an API server: streams lists and watches of a world over HTTP/1.1, and makes its changes.
 
 It serves what servers of DNS ask a real one for, as that one answers with its default settings: a watch that begins

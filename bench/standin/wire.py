@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The two forms of a watch's events, JSON and protobuf, as far as the stand-in has to change what was recorded.
 
 A JSON event is a line. A protobuf event is a frame: its length in four octets, then ``meta/v1.WatchEvent`` {1: type,

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """All objects of the stand-in's cluster as bytes that are ready to be sent, and how they change.
 
 Every object is a recorded one with other values. In each step one pod and one EndpointSlice change: either a pod is

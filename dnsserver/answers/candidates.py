@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Says of every endpoint of a Service why it is among those that a client gets, or why not.
 
 It reads the Selection that the answer was made from; it never chooses itself.

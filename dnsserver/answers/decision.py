@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A Decision, the Request that it answers, and the Authority that a server answers with."""
 
 from __future__ import annotations

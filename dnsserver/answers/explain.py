@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Explains a Decision, the same that ``serve`` answers from."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What an explanation consists of. The HTTP API's description is made from these types."""
 
 from __future__ import annotations

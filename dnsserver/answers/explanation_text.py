@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Renders an explanation, as ``explain`` returns it, as text for people."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Resolves federated names: one Service in several clusters, the nearest entries first, then spares.
 
 An entry is an endpoint, the cluster IPs of the Service in the client's cluster, or an address or host name of a load

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Says of a federated name which constraint counts, and why each entry was chosen or not.
 
 It reads the Decision that the answer was made from; it never chooses itself.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Says in one phrase why an answer is what it is."""
 
 from __future__ import annotations

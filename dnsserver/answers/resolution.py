@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Resolves a query: from a name, a type, a snapshot and the client's location to a Decision.
 
 ``RESOLVERS`` has one row for each shape of name. This module, ``services.py`` and ``federated.py`` alone decide

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Resolves the names under a Service: its own, and those of its ports, endpoints and topology zones."""
 
 from __future__ import annotations

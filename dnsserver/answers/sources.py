@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Says which sources declare a constraint for an answer's Service, which of them counts, and why the others do not."""
 
 from __future__ import annotations

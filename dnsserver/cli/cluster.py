@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads the cluster for a command, and turns errors of clusters and listeners into command errors.
 
 It imports everything that reads clusters, so commands import it in ``run``, where ``--help`` does not wait for it.

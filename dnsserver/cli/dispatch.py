@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs a command, and turns its errors into a message and an exit status.
 
 Only the module of the given command is imported, and it imports in ``run`` what its work needs. So ``--help`` and

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Exit statuses, and the errors that end a command with one of them."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What goes to standard error: log lines and messages, as text, or each as one JSON object.
 
 As text, some lines stand alone: ``listening ...`` and ``ready``, for which programs wait, and those of --log-queries.

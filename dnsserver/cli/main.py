@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The entry point of the process: sets up signals and standard streams, then runs the command.
 
 Signal handlers come first. No module that loads slowly is imported before them, so that Ctrl-C ends topodns without a

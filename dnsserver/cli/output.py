@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Writes to standard output, which may be a terminal, closed, full or a broken pipe."""
 
 from __future__ import annotations

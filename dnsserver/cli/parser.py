@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Adapts argparse: errors are one line, a switch never takes the next argument as its value, and help has examples."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Shows on a terminal what a command is reading, while that takes long.
 
 In a pipe, and on a terminal that cannot move its cursor, nothing is shown, and the library for it is not even loaded.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Asks a running server over its HTTP API."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints the findings of ``check`` and ``corefile --check`` as text or JSON."""
 
 from __future__ import annotations

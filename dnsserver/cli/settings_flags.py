@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Adds the settings to a command as flags, and reads them from flags, environment and configuration file."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Finds names of a stub zone that another block of the Corefile answers by itself.
 
 CoreDNS chooses a block once, by the name that was asked. Three things then make a name of the stub zone out of it and

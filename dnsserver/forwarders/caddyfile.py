@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Parses a Corefile as CoreDNS does: server blocks, their keys and their directives.
 
 Pure. Takes any text, and raises only ``Unparsable``. Does not read imported files or substitute environment variables,

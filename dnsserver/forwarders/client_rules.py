@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Checks the ``rewrite`` rules with which CoreDNS names clients to topodns."""
 
 from __future__ import annotations

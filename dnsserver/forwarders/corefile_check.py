@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Finds problems in a Corefile that forwards names to topodns.
 
 Each rule was tried with CoreDNS 1.14.7. Other purposes of a Corefile are not checked.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The findings of a Corefile: one code for each cause, with its severity and its cure.
 
 An error makes answers wrong or keeps CoreDNS from starting. A warning is probably a mistake.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A Corefile with the positions of its words, and the ways to change a part of it and nothing else.
 
 Pure. Every change returns the whole new text. White space, comments and the ends of lines stay as they are.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Checks the fallbacks of a ``forward`` to topodns: servers that answer while topodns does not."""
 
 from __future__ import annotations

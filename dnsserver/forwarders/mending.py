@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Mends a Corefile: changes the lines at fault, and leaves all else as it is, byte for byte.
 
 Pure. ``corefile_check`` finds what is wrong; each mend here makes one of its findings go. What a line of a snippet does

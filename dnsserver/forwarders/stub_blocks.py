@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Prints the configuration that makes a forwarder ask topodns and name the client.
 
 Every configuration sends the client's whole address, replaces a subnet that the client itself sends (where the program

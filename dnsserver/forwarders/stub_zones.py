@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Interprets a Corefile: which zones its blocks serve, and which blocks forward names to topodns."""
 
 from __future__ import annotations

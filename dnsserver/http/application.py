@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The HTTP application: health and metrics, and what ``api`` adds to them.
 
 Computing the metrics costs as much as thousands of answers, so they are those of the last second.

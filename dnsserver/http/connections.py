@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Serves an ASGI application over HTTP/1.1, with TLS or without. Whatever a client sends harms its own connection only.
 
 Connections are bounded in number, a source's too, and the octets that they hold in all. Whoever is beyond a bound

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One HTTP/1.1 connection: h11 reads requests, and an ASGI application answers one after the other.
 
 Nothing else is spoken: HTTP/2 is refused, and offers to change to it or to WebSocket are passed over. Whatever a client

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Server-sent events, such as Decisions as they are made. Browsers read them with EventSource, and so does
 ``topodns tail``.
 

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Whether a request may read what a listener serves. There is no password: whoever reaches the listener may ask.
 
 On loopback only programs of this machine reach it. A browser there is one of them, and pages from anywhere run in it:

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a running server can be asked about, and whose turn it is to be told.
 
 No request holds up the event loop for more than a millisecond or so. What goes through the whole cluster does so in

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Measures how late the event loop runs what is due. Whatever holds the interpreter delays every answer as much."""
 
 from __future__ import annotations

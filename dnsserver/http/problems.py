@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Errors over HTTP, as RFC 9457 has them."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The HTTPS application of the webhook: AdmissionReviews in, replies out, bounded in size and time."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Lists the Services that ask for something, a page at a time."""
 
 from __future__ import annotations

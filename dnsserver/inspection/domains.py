@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Counts what is in each topology domain: nodes, endpoints and clients."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What ``topodns dump`` writes: of each object what topodns reads, of the installation what a bug report needs.
 
 Whatever is not a field of a struct here or in ``schema`` is not in a dump: no value of a variable, no Secret.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Hashed names: replaces names and addresses by words that tell nothing, for who shows a cluster to others.
 
 The same name becomes the same word wherever it stands, so whatever is computed from the result is the same up to the

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Kept: the last result of some work, for as long as it would be the same."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Counts the endpoints and clients at each location.
 
 A large cluster has 150,000 clients, so this is done in steps, between which a server answers queries.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Finds what people name as kubectl does: svc/NAME and partial names; pod/NAME, node/NAME and labels as a client."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The operations of the HTTP API: path, parameters, what is returned. The routes, the reading of parameters and the
 OpenAPI description are all made from these.
 """

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What the HTTP server says when something is wrong: apart from all else, because every server may say it."""
 
 from __future__ import annotations

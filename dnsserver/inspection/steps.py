@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Work in steps: a generator that yields between them, and returns the result."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The size limit of a reply, its OPT record (RFC 6891), and replies that only report an error."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Glue: the addresses of the targets of SRV and NS records, as many as fit into a reply.
 
 A glue record's owner name has two forms. Compressed against the question, it does not depend on the rotation, so the

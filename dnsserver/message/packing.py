@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Packs records as bytes that stay valid when a reply leaves records out or reorders them.
 
 Names are compressed only against names with a fixed position: the question and the aliases right behind it. So a reply

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads PROXY protocol headers, version 2: a forwarder names the client in front of each query or connection.
 
 Source: HAProxy's specification of the PROXY protocol, section 2.2.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Resource records as values, and the names of record types."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rendered answers: the part of a reply behind the question, as bytes that are rotated and truncated without packing.
 
 The only exception is glue whose owner names point into the rotated records: ``glue`` writes it for each reply.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads the answer section of a reply that topodns has written, for people."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which records a truncated reply has: an arc of the ring that all records of the answer form.
 
 Some clients take a truncated reply for the whole answer (HAProxy, musl before 1.2.4). So a client finds the same

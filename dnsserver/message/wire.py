@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads queries: the counts, the question, whole records, EDNS options. The caller reads id and flags.
 
 Functions that read unchecked bytes end in ``_untrusted`` and raise only ``Unreadable``.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What servers, controllers and webhooks all show: their watches, and their process."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Shows the counters of a server as Prometheus metrics."""
 
 from __future__ import annotations

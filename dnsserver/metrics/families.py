@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a metric of topodns is: its name, labels and meaning. ``docs/metrics.md`` is made from all of them.
 
 A family with labels whose values are all known beforehand has all of them from the start, at 0: Prometheus' ``rate``

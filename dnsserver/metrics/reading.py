@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads the metrics of a server, for ``topodns doctor`` and ``topodns simulate``."""
 
 from __future__ import annotations

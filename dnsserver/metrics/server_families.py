@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The metrics of a server: of its queries, and of what it knows of clusters."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The metrics of the webhook: what became of its requests, how long they took, and what its leader wrote."""
 
 from __future__ import annotations

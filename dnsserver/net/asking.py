@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Asks a DNS server one question, as ``topodns doctor`` does to compare the answer with what it should be.
 
 Each query says that it is a probe, also through a forwarder: topodns does not count who asks as a client.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What bounds the work for datagrams and connections, and, whether they speak DNS or HTTP, all connections together.
 
 Connections have one sum of octets, and each source a share of them.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The open TCP connections: what each one waits for, since when, and which one to close first.
 
 A connection is in one phase at a time. A phase gives all its connections the same time limit and

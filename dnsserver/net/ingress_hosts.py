@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Resolves the host names of load balancers ahead of queries, so that answers to federated names need not wait.
 
 A name is asked for again when its TTL is over. While its addresses of a type cannot be resolved, the last ones stay for

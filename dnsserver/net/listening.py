@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Where a server listens when no flag says so, and the error when it cannot."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Receives and sends datagrams in batches, with ``recvmmsg`` and ``sendmmsg``.
 
 Python's sockets lack these system calls, and one call for each datagram costs more than its

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Finishes replies that wait for an upstream, in one way for UDP and TCP.
 
 A reply may need several answers of the upstream, one after another: aliases lead in and out of the zones.

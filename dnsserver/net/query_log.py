@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Logs a sample of all decisions, each as a line of JSON (--log-queries)."""
 
 from __future__ import annotations

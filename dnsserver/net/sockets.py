@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Binds the sockets of a server, and limits its connections to the descriptors that it may have."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """DNS over TCP (RFC 7766, RFC 9210): many queries on a connection, each answered as soon as possible.
 
 One task gives each ready connection a turn: read, answer, send, without waiting. The connection's

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """DNS over UDP: waits until datagrams have come, then answers all that wait.
 
 With native code, a thread without the interpreter lock receives them, and repeats answers that it knows. Then only the

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Resolves names outside the zones that aliases lead to, by asking upstream name servers.
 
 This is the only module that imports dnspython. An upstream cannot do harm: every look-up has a

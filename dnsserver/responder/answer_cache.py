@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The rendered answers that one responder remembers.
 
 An answer holds as long as its basis (``Decision.basis``). If that is a Service, the answer survives

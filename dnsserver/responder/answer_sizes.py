@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Finds the Services whose answers no message can hold: 64 KiB (RFC 1035, section 4.2.2).
 
 Only the records tell how large an answer is. So the answers of the few Services with very many endpoints are made, for

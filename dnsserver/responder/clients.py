@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Locates the client of a query, from the packet's source and from what a forwarder says in it.
 
 topodns accepts a client's address only from a trusted forwarder, and takes the first of: a PROXY header,

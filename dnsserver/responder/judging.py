@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Decides whether a query is answered or refused. The coarsest fault is checked first, and decides."""
 
 from __future__ import annotations

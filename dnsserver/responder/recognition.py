@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Recognises the part of a query after its question by its bytes, so that it need not be parsed again.
 
 Clients and forwarders write queries in a few ways only. The octets after the question, without the

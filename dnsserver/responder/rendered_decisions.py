@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Renders Decisions as bytes, and says with what each is remembered."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes known to native code what a responder remembers, so that it can repeat answers without the interpreter.
 
 The native code (``native/``) decides nothing. It looks up what this module made known, in the order in which

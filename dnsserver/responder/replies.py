@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Writes a reply: a rendered answer, fitted to one query."""
 
 from __future__ import annotations

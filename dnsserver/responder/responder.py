@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Answers a query: recognises it, or else judges, resolves, renders and remembers it.
 
 The fast path parses nothing. It looks up, each in a dictionary:

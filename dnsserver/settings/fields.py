@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Every setting of topodns: one frozen record, with the flag of each field.
 
 Pure. ``reading`` builds the record from flags, environment variables and a file; ``values`` parses single values.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Defines the fields of ``Settings``, each with the flag that sets it on the command line.
 
 Pure. ``single``, ``repeatable`` and ``switch`` claim to return a value of the field's type, as ``dataclasses.field``

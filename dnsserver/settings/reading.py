@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Builds the settings from flags, environment variables and a configuration file.
 
 Pure: callers pass in the environment and the file's content. A flag overrides a variable, and a variable overrides the

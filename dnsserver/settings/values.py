@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Parses single values of settings: a ``Syntax`` for each type of value, from a whole number to an address with a port.
 
 Pure. ``fields`` says what the values mean.

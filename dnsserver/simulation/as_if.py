@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A cluster as it would be with other annotations, or without what is ready in some topology domains.
 
 Both change the compiled Services alone, so that a server's snapshot and one that was just read serve alike. Policies,

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Who asks: pods, each of them one unit of load, or as many units as a server has counted answers for their zone."""
 
 from __future__ import annotations

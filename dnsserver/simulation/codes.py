@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The findings of a simulation: one code for each cause, with its severity and its cure.
 
 ``docs/findings.md`` is made from this table by ``make docs``.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Groups clients that get the same: by their values of the labels that a constraint compares.
 
 A cluster has thousands of nodes, and a constraint by node tells apart only those that have an endpoint. So the groups

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Draws who flows where, as SVG: client domains on the left, the endpoints that they get on the right.
 
 Colour never speaks alone: flows that cross zones are dashed, those that may are dotted, and what is overloaded, idle or

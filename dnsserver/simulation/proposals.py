@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Proposes annotations under which no endpoint of a Service is overloaded, as mild a change as there is.
 
 The mildest is the one that lets the least traffic cross zones. Every candidate is simulated as the Service itself was.

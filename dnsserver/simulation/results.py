@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a simulation consists of, as types that JSON has."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Simulates all names of a selection, one after the other."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What is simulated, by what the user has named: Services, constraints to try, clients, failed domains.
 
 A selection that matches nothing is an error that says what would match.

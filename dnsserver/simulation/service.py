@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Simulates one Service: every client asks for its name, and each spreads its load evenly over what it gets.
 
 The decisions are those of ``resolve``, one for each group of clients that get the same.

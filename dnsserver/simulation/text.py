@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A simulation as text for people, and as Markdown for a pull request."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Two changes of the search. If the site is opened as a file, browsers start no Worker: a hidden frame runs the search in its place.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {

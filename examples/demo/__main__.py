@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Plays the day again and again, until Ctrl-C, and says what happens."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Sends queries to a server, as forwarders do: from their addresses on loopback, with the client that they name."""
 
 from __future__ import annotations

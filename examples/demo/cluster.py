@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The example cluster as a dump that changes: a zone loses its endpoints, a pod becomes ready."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The day as a table: what happens when, how much is asked, and by whom.
 
 Clients are the pods that run in ``shop``. What varies is drawn by the moment's name, so every day is the same.

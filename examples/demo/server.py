@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A real ``topodns serve`` as a process, for as long as the demo runs."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Plays the day on a real server: brings it from moment to moment, at any pace."""
 
 from __future__ import annotations

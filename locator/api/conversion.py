@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Converts the typed JSON of ``schema`` to the records of ``locator.model``: one ``to_...`` function for each kind.
 
 A field that breaks a rule becomes a finding in the *collector*; the rest of the object still counts. The functions

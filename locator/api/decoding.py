@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Decodes the JSON of a Kubernetes object to a record of ``locator.model``.
 
 ``RESOURCES`` has one row for each kind: its path in the API, its schema, and its conversion. Whatever is wrong in an

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The deltas that a source sends: changes of objects, and findings about objects.
 
 An unreadable object counts as absent; a finding says why.

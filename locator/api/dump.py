@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads the objects of a dump: YAML or JSON; single objects, lists, or streams of documents.
 
 YAML is converted to JSON first, so that one decoder reads both. Each object has the line on which it begins.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Says whether the octets of a file can be the text of a dump, and names what they are instead.
 
 What people keep beside a dump, or make of it, has a message of its own: which command turns it into a dump.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The Kubernetes Event that warns a Service's owner of an invalid constraint.
 
 Every replica finds the same and posts the Event. Its name is a hash of its content, so the API stores it once; for the

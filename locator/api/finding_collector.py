@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Collects what is wrong in one object while it is decoded."""
 
 from __future__ import annotations

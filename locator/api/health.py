@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Converts ServiceHealths, which any prober, or somebody by hand, has written. See ``conversion``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Packs objects as bytes, for another process or for a state file, and unpacks them."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The JSON of Kubernetes objects as typed structs, which skip every field that topodns does not read.
 
 To read one more field, add it here and convert it in ``conversion``. The controller has its own structs, in

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Converts YAML to JSON, event by event, so that one decoder reads both and no tree of a whole dump is ever held.
 
 Scalars are read as kubectl reads them (YAML 1.1), but fractions stay text, and so do keys, the values of labels and

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The client for a cluster's API server: sends requests with the right credentials, and returns raw bytes.
 
 It uses the official client for configuration, credentials and connections only. All its calls block: run them in

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The address of a cluster's API server, and the credentials for it: from a kubeconfig or a pod's service account.
 
 Only this module and ``api_client`` import the official client. All calls block: run them in threads.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Dumps as a source: the output of ``kubectl get ... -o yaml|json`` in files, folders or a pipe.
 
 Parsing YAML blocks the interpreter for seconds. A server must answer meanwhile, so it reads in another process.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Posts a Kubernetes Event for each invalid constraint, in the background and at a limited rate."""
 
 from __future__ import annotations

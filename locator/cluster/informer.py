@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A live cluster as a source: a reflector for each kind sends its deltas to one publisher.
 
 With a state file the informer starts from the view of the last run, and saves its own for the next.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Asks the C library to keep little memory that Python no longer uses; where it has no such functions, does nothing."""
 
 from __future__ import annotations

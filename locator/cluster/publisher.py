@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Applies the deltas of a source to a store, and publishes snapshots of it to subscribers.
 
 One task applies all deltas in order, so the store itself needs no lock. The publisher has one only for reading all

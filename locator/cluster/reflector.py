@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Keeps one kind of object of a live cluster up to date, as client-go's Reflector does.
 
 The reflector sends the requests that ``api.listwatch`` asks for and passes on the deltas that it returns. A thread

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Responses of an API server: streams of lines, HTTP errors, and failed connections, as exceptions with clear texts."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Publishes what a ClusterSet makes of several clusters, each of which has a publisher of its own.
 
 A cluster that is slow, or out of reach, holds up nobody: the others are published without it, or with its last view.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The state file: the view of a live cluster on disk, so that a restart need not wait for the API server.
 
 A state file that cannot be read or written is logged and ignored. It never keeps topodns from answering.

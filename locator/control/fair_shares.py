@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Shares what is scarce among namespaces: places for those that wait, and turns for what is done a few at a time.
 
 Whoever may write in one namespace can ask for any amount of work there. It must not cost the others their part.

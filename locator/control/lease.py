@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Leader election with a Lease (coordination.k8s.io/v1), as a state machine without I/O. Callers pass the time in.
 
 client-go's ``leaderelection`` follows nearly the same rules. They need no synchronised clocks:

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A work queue as in client-go: which key to work on next, after which delay a failed one, and at what rate.
 
 A key is in the queue at most once, however often its object changed, and no key is given out while it is being

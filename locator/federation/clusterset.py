@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Several clusters read as one: takes each cluster's snapshots in, gives one snapshot of all out.
 
 The own cluster's Services have their plain names, as ever. The others add where their addresses are, and what federated

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes a federated Service of the Services of one name that several clusters export."""
 
 from __future__ import annotations

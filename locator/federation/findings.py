@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What is wrong, or worth knowing, between several clusters. What is wrong in one of them, its own store finds."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes multi-cluster Services of ServiceImports and the slices that were imported with them (KEP-1645)."""
 
 from __future__ import annotations

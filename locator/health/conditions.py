@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """When an address counts as unhealthy, and when as healthy again: after some probes in a row that say so."""
 
 from __future__ import annotations

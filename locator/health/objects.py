@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """ServiceHealth objects: what a cluster's prober has found out about the load balancers of one Service.
 
 The prober's cluster holds one for each Service, called ``NAME.NAMESPACE``; the Service may be in any cluster. Only the

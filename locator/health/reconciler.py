@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Decides what one prober probes, and which ServiceHealths it writes into its own cluster.
 
 A Service has a ServiceHealth while it has something to probe in any cluster. A change of a vote is written at once, and

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which addresses are probed, and how: those of the load balancers of Services with ``topodns.io/health``."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Counts the votes of all clusters: which load balancer addresses leave the answers.
 
 The rules:

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Answers AdmissionReviews (admission.k8s.io/v1) of EndpointSlices: allowed, perhaps with a patch of the hints.
 
 Every review that can be read is allowed. A slice without hints, or with outdated ones, is better than none.

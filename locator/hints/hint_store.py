@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What the webhook knows of the cluster: nodes, Services, ServicePolicies and EndpointSlices.
 
 It answers which hints a slice should have, and says after each change whose hints may have to change.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The EndpointSlices that the webhook reads and patches: their JSON, their opt-in labels, and the patches.
 
 Unlike the server's records, these keep every endpoint at its position, with its zone and its hints as the slice states

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Compares the hints that EndpointSlices should carry with those that they do, and returns the writes that are due.
 
 A slice passes the webhook only when somebody writes it. If a node, a constraint or a policy changes, nobody does:

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """From the endpoints of a Service and its constraint to the hints that make kube-proxy choose as topodns does.
 
 kube-proxy's rule (``topologyModeFromHints`` in its source): if every ready endpoint has a hint for a zone, and one has

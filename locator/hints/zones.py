@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The topology zones of the cluster's nodes, and which labels all nodes of a zone share."""
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which object holds an address, and where that is."""

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Maps addresses to places: by pods, endpoints, nodes, pod CIDRs and configured subnets.
 
 ``AddressBook`` is immutable; a changed copy shares what stayed. However large the cluster, finding a

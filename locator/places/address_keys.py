@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which objects have an address, by their keys."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Immutable mappings by address: ``AddressMap`` from single addresses, ``PrefixTable`` from blocks.
 
 A changed copy shares all unchanged parts with its original. So readers of the original see no

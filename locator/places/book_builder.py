@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes the next address book from changed objects: who holds each address, and which pod CIDRs to believe.
 
 The first of these holds an address: a pod with its own network, the PodLocator of such a pod, a Node that lists the

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Discovers the cluster's forwarders: the endpoints of its DNS Services, trusted for 30 s after they leave.
 
 A DNS server that shuts down still forwards queries, but another pod may get its address at any moment.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The address books of several clusters, read as one.
 
 An address belongs to the own cluster if an object or a trusted pod CIDR there has it, else to the one other cluster

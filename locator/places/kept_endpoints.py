@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Says which endpoints locate their addresses: the kept ones, which Kubernetes' own controller keeps true.
 
 Whoever may write EndpointSlices in one namespace could name any address there. So only the endpoints of slices that

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Counts which label keys the nodes carry, as Nodes and PodLocators say."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Locates nodes, pods and endpoints: by the Node's labels, else the PodLocator's, else the object's own fields.
 
 What a node's labels lack, the configured subnet around the address says: virtual nodes have no zone of their own.

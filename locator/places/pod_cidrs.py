@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Decides which pod CIDRs to believe: those that no pod and no endpoint contradicts, if most tell the truth.
 
 An address contradicts the smallest pod CIDR around it if a pod or a ready kept endpoint has it on another known Node,

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Proposes ``--subnet`` networks for a cluster without pod CIDRs, from the addresses that it knows.
 
 Some networks, such as Amazon's VPC, give a pod an address of the subnet that its node is in. Nodes then have no pod

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which labels of a Node its pods' PodLocators get."""
 
 from __future__ import annotations

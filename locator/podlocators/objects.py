@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The objects that the controller reads and writes, and their JSON: Pods, Nodes and PodLocators.
 
 These records differ from the server's on purpose. They hold uid and resourceVersion, so that a write can require the

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Compares the PodLocators that should exist with those that do, and returns the writes that are due (KEP-536).
 
 A pod gets a PodLocator once it has an address and a node, and keeps it as long as the pod exists. If the Node does not

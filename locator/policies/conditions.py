@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What the status of a ServicePolicy says: whether topodns accepts it, and whether it can change an answer.
 
 Both follow from the rules and findings of ``topology``, so that the status and ``topodns check`` agree. Unlike those

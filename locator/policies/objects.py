@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """ServicePolicies as the controller reads them, with their status, and the patches of it."""
 
 from __future__ import annotations

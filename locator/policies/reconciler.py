@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Compares the status that ServicePolicies should have with what they have, and returns the writes that are due.
 
 The reconciler computes every write from the present state and never from an event: events may be late, duplicated or

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What one cluster contributes among several: what it exports and imports, and where its nodes are."""
 
 from __future__ import annotations

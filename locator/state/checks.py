@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Checks the objects of one cluster for findings, again where something changed."""
 
 from __future__ import annotations

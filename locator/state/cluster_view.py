@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One cluster as its source describes it: the store of its objects, and the findings of the source.
 
 A live source and a dump both deliver batches of deltas here, with the same result.

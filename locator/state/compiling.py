@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Compiles a Service, its slices and their locations into what its answers depend on."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The findings of one cluster in order, and the checks of Nodes, EndpointSlices and forwarders."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Joins the endpoints of a Service's slices: one for each pod, and one for each address without a pod."""
 
 from __future__ import annotations

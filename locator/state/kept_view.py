@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A view kept for the next start: a snapshot, and the objects of which it was made.
 
 A snapshot is read in a tenth of the time that it takes to make it again, so a restarted topodns answers from it while

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The objects of one cluster by kind and key, indexed by namespace, Service, node and pod."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The namespaces of the pods that have an address: what ``--pods verified`` checks pod names against."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One cluster at one moment, immutable: the source of every answer.
 
 A compiled Service holds all that its answers depend on, the locations of its endpoints included. It

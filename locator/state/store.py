@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One cluster as it changes: takes deltas in, returns immutable snapshots.
 
 A delta only marks what it affects: addresses, Services, pod CIDRs and findings. ``publish`` computes

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What is worth knowing about a Service's constraint, given its endpoints. Most of it is of severity info.
 
 Endpoints come and go, and with them this advice. So it is computed when somebody asks, not at each change.

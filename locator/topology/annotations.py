@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How the values of topodns' annotations are written.
 
 The ValidatingAdmissionPolicy in ``manifests/chart/files/admission`` has the same rules in CEL.

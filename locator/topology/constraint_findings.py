@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The findings about what Services and ServicePolicies ask for. ``key_findings`` has those about single keys."""
 
 from __future__ import annotations

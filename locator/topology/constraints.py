@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a Service asks for: the sources of constraints, their precedence, and their validity.
 
 ``SOURCES`` holds them in order of precedence; a new source is one more row in it. The first source that declares a

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The findings about hints: those that count for nobody, those that are missing, those that lead elsewhere.
 
 Whoever asks Kubernetes for near endpoints gets them through hints, and learns here why not.

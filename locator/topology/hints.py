@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Chooses endpoints by the hints of their EndpointSlices, by kube-proxy's rule (KEP-2433, KEP-3015).
 
 kube-proxy heeds hints for virtual IPs, where it knows the node that it runs on. topodns heeds them for the names of

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The findings about topology keys that no node carries: misspelled ones, mostly.
 
 The labels of ``--subnet`` do not count. They say where clients are, and a key needs endpoints that carry it, too.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which Services topodns serves."""
 
 from __future__ import annotations

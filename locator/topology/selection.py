@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Chooses the endpoints that a client gets, and says why.
 
 Each type of constraint chooses in its own way: ``FirstMatch`` by KEP-536's list of keys, ``Narrowing`` by

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! IP addresses as keys, and networks of them.
 
 use std::collections::HashSet;

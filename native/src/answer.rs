@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! An answer that is repeated: its records, rotated, and cut where they do not fit (RFC 2181, section 9).
 
 use crate::address::Address;

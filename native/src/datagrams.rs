@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! One socket: a thread receives its datagrams and repeats answers; Python takes the datagrams that it must answer.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! How long replies took, as `counters.py` counts it.
 
 /// A histogram: how many durations are at most each bound, in seconds, and not at most the one before.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! A queue that is fair to clients: however much one of them sends, the turns of the others come.
 
 use std::collections::VecDeque;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! A map of bounded size, for entries that are read far more often than written.
 
 use std::borrow::Borrow;

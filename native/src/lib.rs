@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Repeats the answers that topodns decided in Python, without the interpreter.
 //!
 //! A thread of its own receives the datagrams of a socket. It answers those whose answer Python made known, and leaves

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! What is needed of a DNS message: where its parts are. Whatever is unusual is left to Python.
 
 pub const HEADER: usize = 12;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The answers that Python decided, and what selects one of them: a question, and if it depends on the client, values.
 //!
 //! Nothing here decides anything: whatever is not known is left to Python, which then may make it known.

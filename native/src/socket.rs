@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Receives and sends datagrams: one if one waits, many if many wait.
 
 use std::io;

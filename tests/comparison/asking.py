@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The questions about a cluster; both servers get the same octets."""
 
 from __future__ import annotations

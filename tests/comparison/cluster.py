@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Objects for a real API server: usual ones made from a seed, and corner cases written by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The table of intended differences between topodns and CoreDNS.
 
 A row changes CoreDNS's reply into the one that topodns must give, or leaves it unchanged. So a row cannot hide any

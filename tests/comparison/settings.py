@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Pairs of equivalent settings: options of CoreDNS's plugin ``kubernetes``, and flags of topodns."""
 
 from __future__ import annotations

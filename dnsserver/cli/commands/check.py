@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns check``: reports problems in a cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns console``: shows a cluster in a browser, without answering DNS queries."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns controller``: keeps PodLocators and the status of ServicePolicies, and probes load balancers."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns corefile``: prints a forwarder's stub block for topodns, or checks or mends a Corefile."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns doctor``: examines a running installation, step by step, and says what mends it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns dump``: writes one archive with what a bug report needs, and nothing that is confidential."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns explain``: prints the answer that a client would get, and why."""
 
 from __future__ import annotations

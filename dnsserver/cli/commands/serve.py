@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns serve``: answers DNS queries."""
 
 from __future__ import annotations

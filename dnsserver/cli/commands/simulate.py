@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns simulate``: prints who would get what, and what that does to the load and to the traffic between zones."""
 
 from __future__ import annotations

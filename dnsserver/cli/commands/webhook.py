@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns webhook``: sets the topology hints of EndpointSlices, as an admission webhook."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads what ``topodns dump`` writes, file by file. What cannot be read becomes an error of the dump, and no more."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads what of topodns is installed: its Deployment with the settings, its Service, rights and custom resources."""
 
 from __future__ import annotations

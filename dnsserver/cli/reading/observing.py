@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Puts together what ``topodns doctor`` reads: the cluster, the replicas, and answers to compare."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads what replicas say of themselves: directly, or through the API server where no route leads to them."""
 
 from __future__ import annotations

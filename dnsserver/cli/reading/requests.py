@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Requests of ``topodns doctor``: each has a deadline, and a failure is a value that says why."""
 
 from __future__ import annotations

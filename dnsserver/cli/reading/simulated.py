@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads what ``topodns simulate`` simulates: the clusters, as they are and as they would be, and who asks in them."""
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """EDGE: the console, pages for people at ``/`` of ``--http``."""

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Tells open pages when what they show has changed."""
 
 from __future__ import annotations

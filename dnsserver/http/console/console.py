@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The console: pages for people, beside the API.
 
 It shows what the API shows, to those who may read the API. One page of each sort is computed at a time. Its HTML is

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The stylesheet, the scripts and the icon."""
 
 from __future__ import annotations

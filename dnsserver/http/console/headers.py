@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The headers of everything that the console sends: what a page may load, and who may show it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """From a request to what its page shows, errors included: an error of a field stands beside the field."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The parameters of the pages, as operations have them."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes HTML of what a page shows. Whatever stands in a name, a label or an annotation, it is text there.
 
 The only module that imports jinja2.

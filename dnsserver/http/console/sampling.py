@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Looks at the counters every few seconds, so that Overview can say what the last minutes were like."""
 
 from __future__ import annotations

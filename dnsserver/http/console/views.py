@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Works out what each page shows: what goes through a whole cluster in steps, what lists endpoints in a thread.
 
 What takes long is kept for as long as it would be the same.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Which queries are asked, what ``explain`` says of them, and whether the answers are the same."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Who asks: forwarders that nobody trusts or that name nobody, clients that nothing locates, and how near answers are.
 
 Counters start with a replica, so an old number may tell of something that has long been mended. ``doctor`` reads them

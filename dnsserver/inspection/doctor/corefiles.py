@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Whether what pods ask forwards to topodns: judged by ``corefile_check``, and mended where the owner allows it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The custom resources of this version: which fields their CRDs have, and what needs them.
 
 The API server drops fields that a CRD does not declare, so an older CRD loses what users write.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """From what was read to the steps, in the order of the walk: from the pods to the API server's objects."""
 
 from __future__ import annotations

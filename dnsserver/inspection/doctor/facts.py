@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What ``topodns doctor`` has read, before it concludes anything: values alone.
 
 Whatever could not be read is ``Unread``, with the reason.

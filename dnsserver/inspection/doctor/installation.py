@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What of topodns is installed: its Deployment, Service, rights and custom resources."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The objects that only ``topodns doctor`` reads, as typed structs."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Who owns the configuration of a cluster's DNS: one row for each provider, and how each lets it be edited.
 
 A provider is recognised by marks: lines about ConfigMaps and nodes, see ``marks_of``. The facts are those of the

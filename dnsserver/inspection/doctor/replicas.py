@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What each replica says of itself."""
 
 from __future__ import annotations

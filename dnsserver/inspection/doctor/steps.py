@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The steps of ``topodns doctor``: one code for each, why it matters and what to do, and what was found.
 
 Codes are stable, so that scripts need not parse messages. ``make docs`` generates ``docs/doctor.md`` from this table.

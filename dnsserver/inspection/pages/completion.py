@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What completes a name or a client while somebody types it."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What is wrong in the clusters, by its cause, with the commands that mend it."""
 
 from __future__ import annotations

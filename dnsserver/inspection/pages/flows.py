@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Where the load of a Service flows: simulated as things are, and beside it with another constraint."""
 
 from __future__ import annotations

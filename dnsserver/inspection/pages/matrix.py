@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Zone by zone: who asks from where, and where what they get is. Counted by a server, or simulated if nobody asks."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What is on a node: endpoints of Services, and clients."""
 
 from __future__ import annotations

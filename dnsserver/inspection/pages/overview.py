@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The first page: who asked from where and what they got, what is known of the clusters, and what is wrong."""
 
 from __future__ import annotations

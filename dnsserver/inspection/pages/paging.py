@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A part of a long list, so that a page stays small."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One Service: what it asks for, what is wrong with it, and each endpoint with why a client gets it or not.
 
 The answers stand side by side, a column for each: so the answer of today can be compared with that by another

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The list of Services: first those that ask for something."""
 
 from __future__ import annotations

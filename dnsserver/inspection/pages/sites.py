@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The map: which topology domains there are, by whatever keys are in use, and which nodes are in them."""
 
 from __future__ import annotations

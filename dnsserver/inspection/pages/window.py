@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a server has counted in the last minutes: a window that slides, as a value.
 
 Counters only grow. A look at them now and then gives their *sums*; the window keeps by how much these grew from one

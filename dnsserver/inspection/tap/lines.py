@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A Decision as a line: an explanation of it, with the answers that were sent."""
 
 from __future__ import annotations

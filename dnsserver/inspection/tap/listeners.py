@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Those who listen at the tap: a stream of what somebody wants to hear, and a sample of everything."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The tap: while somebody listens, it stands between a responder and its callers, and tells of every reply.
 
 Nothing is decided twice with different results: a listener hears of a reply at the moment when it is made, from the

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A line about a Decision, for people."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The chunked transfer coding of HTTP/1.1 (RFC 9112, section 7.1) without I/O.
 
 An API server sends each object of a watch as a chunk of its own. urllib3 takes a dozen calls for each, which is a fifth

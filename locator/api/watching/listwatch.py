@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The list/watch protocol of the Kubernetes API without I/O: which request comes next, and what the answers mean.
 
 List, then watch from the list's resourceVersion. When a watch ends, watch again from the last resourceVersion seen.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Compares resourceVersions, which say which of two versions of an object is the later one.
 
 They are decimal numbers without leading zeros, and comparable within one resource (KEP-5504, Kubernetes 1.35).

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Whether an API server still has what topodns knows of a kind, or an older state, or that of another cluster.
 
 An API server grants a watch that begins at a resourceVersion of the future, but skips all events up to that version

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A certificate and its key from files (``--tls-cert``, ``--tls-key``), read again when they change."""
 
 from __future__ import annotations

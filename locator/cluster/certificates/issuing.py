@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """X.509: issues the webhook's own certificates, and reads any. Only this module imports ``cryptography``.
 
 API servers trust the webhook's certificate authority (CA) for calls of the webhook, and for nothing else.

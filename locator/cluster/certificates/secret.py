@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The webhook's own certificate, which all replicas share by a Secret, with the CA that issues it and the CA's key.
 
 Each replica looks at the Secret and the MutatingWebhookConfiguration every few seconds, and does what is missing:

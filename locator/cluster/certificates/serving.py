@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The certificate that new TLS connections get; it can be replaced while connections are open."""
 
 from __future__ import annotations

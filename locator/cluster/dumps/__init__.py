@@ -1,1 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reading dumps, without trio: a server starts a process for each reading, and every import delays it."""

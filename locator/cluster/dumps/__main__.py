@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``python -m locator.cluster.dumps``: the process in which ``dump_files.read_in_other_process`` reads dumps.
 
 It takes the file names from standard input, and writes the dump to standard output, both pickled.

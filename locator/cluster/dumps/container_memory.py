@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Keeps the process that reads dumps within the memory that its container has left.
 
 A container's limit ends all processes in it, so also the server that waits for this one.

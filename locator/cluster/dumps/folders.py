@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Finds the dumps in a folder and the folders in it: those of ``kubectl cluster-info dump``, must-gather, bundles."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reads files into one dump, and passes a dump from one process to another.
 
 A server starts a process for each reading, so every import here delays it.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The controller that keeps PodLocators up to date in a live cluster: one leader among replicas writes.
 
 ``podlocators.reconciler`` decides what to write, and ``leader_writer`` sends it.

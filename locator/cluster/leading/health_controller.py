@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Probes the load balancers of all clusters while this replica leads, and writes the results into its own cluster.
 
 ``health.reconciler`` decides what to probe and to write, ``prober`` probes, and ``leader_writer`` sends the writes.

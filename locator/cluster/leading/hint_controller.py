@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Knows which hints the cluster's EndpointSlices should carry; while this replica leads, it corrects outdated ones.
 
 ``hints.hint_store`` says which hints, for admission reviews in every replica and for the leader's writes alike.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Leader election among replicas: reads and writes the Lease as ``control.lease`` decides."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Sends the writes of a controller to the API server, while this replica leads.
 
 A reconciler decides what to write, and ``control.lease`` who may write. This module checks the leadership right before

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Writes the status of ServicePolicies while this replica leads: whether each is accepted, and whether effective.
 
 ``policies.reconciler`` decides what to write, and ``leader_writer`` sends it. Nothing depends on the status. So a

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One probe of one load balancer address: a TCP connection, or one HTTP request on it.
 
 Whatever is on the other side may refuse, hang, or send garbage without end: a probe ends within ANSWER_SECONDS, and

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Probes load balancer addresses, each every INTERVAL_SECONDS, and reports what it finds.
 
 Each address has a task and a moment of its own in the interval. So thousands are not probed in the same instant, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Asks the native code, with all that Python made known, any octets: `tests/fuzz_inputs.py` says how to read them.
 //!
 //! A reply must belong to its query, and be no longer than the query allows; a second one must have the same size.

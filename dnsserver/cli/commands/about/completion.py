@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns completion``: lets a shell complete commands, flags and values, by argcomplete.
 
 The code that it prints calls ``topodns`` itself at each tab key, so that it knows all flags of the installed version.

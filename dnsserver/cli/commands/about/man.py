@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns man``: prints the manual page, which is made from the commands and their flags."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``topodns version``: prints the versions that a bug report should name."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Follows the server: when what a page shows has changed, fetches it again and shows what came and went.
 // Without this script every page but Tail works by reloading.
 "use strict";

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shows decisions as the server makes them.
 "use strict";
 
