@@ -63,7 +63,7 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
     "no-value": (
         ["check", "--snapshot"], None, "--snapshot: no value found, expected PATH; see 'topodns check --help'"),
     "no-value-of-a-short-flag": (
-        ["check", "-n"], None, "--namespace: no value found, expected NAME; see 'topodns check --help'"),
+        ["check", "-n"], None, "--serve-namespace: no value found, expected NAME; see 'topodns check --help'"),
     "no-value-of-a-choice": (
         ["check", "-o"], None, "-o: no value found, expected text or json; see 'topodns check --help'"),
     "choice": (["check", "-o", "yaml"], None, "-o: 'yaml', expected text or json; see 'topodns check --help'"),

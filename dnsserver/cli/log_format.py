@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import TextIO
 
@@ -55,7 +56,10 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is that of the standard library
         text, error = "a log call is wrong: %r: %r", sys.exception()
-        self.emit(log.makeRecord(LOGGER, logging.ERROR, __file__, 0, text, (record.msg, error), None))
+        instead = log.makeRecord(LOGGER, logging.ERROR, __file__, 0, text, (record.msg, error), None)
+        with suppress(OSError, ValueError):  # of a stream that is full, broken or closed, nobody can be told
+            self.stream.write(self.format(instead) + self.terminator)
+            self.flush()
 
 
 class _TextLines(logging.Formatter):

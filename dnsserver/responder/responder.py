@@ -32,7 +32,7 @@ from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY, UDP_SIZE, Error, error_reply
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.message.rendering import RenderedAnswer, head_index
-from dnsserver.message.wire import Edns, Unreadable, question_untrusted
+from dnsserver.message.wire import Unreadable, question_untrusted
 from dnsserver.metrics.counters import NOBODYS, OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
 from dnsserver.responder.answer_cache import AnswerCache
@@ -57,7 +57,7 @@ from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_
 from dnsserver.responder.repeating import Repeated, Repeater
 from dnsserver.responder.replies import DRAWN_BITS, Envelope, PendingReply, written
 from locator.bounded_map import BoundedMap
-from locator.ip import Network, address_text, plain_address
+from locator.ip import Network, address_text, host_network, plain_address
 from locator.model import ZONE, Location
 from locator.places.address_book import UNKNOWN_PLACE, Place
 from locator.state.snapshot import Snapshot, answers_differ
@@ -265,7 +265,11 @@ class Responder:
         if origin is None:
             origin = self._origin(place)
             if place is UNKNOWN_PLACE:
-                self._note_unlocated(source, profile.edns_of(subnet_address), header_client)
+                if client is subnet_address and not profile.host:
+                    edns = profile.edns_of(client)
+                    self._note_unlocated(self._clients.client_of(source, edns, header_client=None))
+                else:  # told apart because it costs less
+                    self._note_unlocated(host_network(plain_address(client)))
         opt = profile.opts[answer.dependent]
         limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
         if ignored or not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
@@ -367,7 +371,7 @@ class Responder:
             self._ignored_client(source, ignored, counted=not probe) if ignored else None,
         )
         if place is UNKNOWN_PLACE and not probe:
-            self._note_unlocated(source, edns, header_client)
+            self._note_unlocated(self._clients.client_of(source, edns, header_client=header_client))
         answer = self._answer_to(question, place.location, self._snapshot, remember=remember)
         return self._reply(answer, envelope, place.location)
 
@@ -396,9 +400,8 @@ class Responder:
             self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
-    def _note_unlocated(self, source: bytes, edns: Edns | None, header_client: bytes | None) -> None:
-        """Count a query whose client nothing locates."""
-        client = self._clients.client_of(source, edns, header_client=header_client)
+    def _note_unlocated(self, client: Network | None) -> None:
+        """Count a query whose *client* nothing locates."""
         assert client is not None  # nobody is named: that is ``UNNAMED_CLIENT``
         self._counts.unlocated_clients.add(self._counts.unlocated_clients.number(client))
 
