@@ -35,6 +35,7 @@ OTHERS_FLAGS = {
     "--take-ownership",  # of Helm, too
     "--authentication-config",  # of kube-apiserver
     "--force-conflicts", "--ignore-not-found", "--replicas", "--tail",  # of kubectl
+    "--delete-emptydir-data", "--force", "--grace-period", "--ignore-daemonsets",  # of kubectl, too
     "--only",  # of bench
 }  # fmt: skip
 TOP = tuple(path.name for path in ROOT.iterdir() if path.name != "build")  # which is not part of it
@@ -134,6 +135,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), f"{path} does not exist"
         assert not anchor or anchor in anchors(target), f"{path} has no heading #{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_rows_stand_in_a_table(page: Path) -> None:
+    """Below a head and its line: after an empty line, Markdown shows rows as a paragraph."""
+    for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
+        assert re.match(r".*\n\|(?: *:?-+:? *\|)+\n", table), table.partition("\n")[0]
 
 
 @pytest.mark.parametrize(
