@@ -295,6 +295,13 @@ def test_a_place_that_does_not_suit_is_refused(release: str, namespace: str, val
     assert rendered(mended, release=release, namespace=namespace)
 
 
+@pytest.mark.parametrize("release", ["1-dns", "a.b"])
+def test_what_has_no_service_may_have_another_name(release: str) -> None:
+    """The controller alone: Deployments and accounts take what no Service takes."""
+    objects = rendered({"dns": {"enabled": False}, "controller": ON}, release=release)
+    assert "Service" not in {made["kind"] for made in objects}
+
+
 GKE = ("--kube-version", "v1.34.1-gke.1829001")
 
 
