@@ -28,6 +28,7 @@ from dnsserver.cli.reading.dumping import Dumping
 from dnsserver.from_settings import authority_of
 from dnsserver.inspection import dumped
 from dnsserver.inspection.doctor.objects import PodMeta
+from dnsserver.inspection.doctor.steps import Step, StepCode
 from dnsserver.inspection.dumped import Container, Template, TemplateSpec, Workload, WorkloadSpec
 from dnsserver.inspection.hashed_names import HashedNames
 from dnsserver.message.records import type_number
@@ -307,6 +308,12 @@ def test_no_password_of_a_corefile(text: str) -> None:
     found = dumped.without_secrets(text)
     assert "SECRET" not in found and found.count("(left out)") == 5
     assert "forward . 10.0.0.1" in found and found.count("\n") == text.count("\n")
+
+
+def test_no_password_in_what_doctor_says() -> None:
+    """Wherever a step shows a Corefile."""
+    step = Step(StepCode.ForwarderForwards, "failed", COREFILE, "", (COREFILE,), COREFILE, COREFILE)
+    assert "SECRET" not in repr(dumped.step_without_secrets(step))
 
 
 FLAGS = [
