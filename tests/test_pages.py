@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dnsserver.cli.dispatch import COMMANDS, parser_of
+from dnsserver.inspection.doctor.steps import StepCode
 from tests.architecture_page import CONTRIBUTING, DOCUMENT, tree, without_what_follows
 from tests.consoles import commands
 from tests.import_graph import MODULES
@@ -135,6 +136,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), f"{path} does not exist"
         assert not anchor or anchor in anchors(target), f"{path} has no heading #{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_steps_that_a_page_shows_are_those_of_doctor(page: Path) -> None:
+    """Each with its title, as ``doctor`` prints it."""
+    for title in re.findall(r"^[\u2713\u2717\u2013] (.*?)(?: \(.*?\))?(?::|$)", page.read_text(), re.MULTILINE):
+        assert title in {code.title for code in StepCode}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
