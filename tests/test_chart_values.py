@@ -14,7 +14,7 @@ import yaml
 
 from dnsserver import __version__
 from dnsserver.from_settings import store_of
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.fields import OLD_NAMES, Settings
 from locator.api.decoding import RESOURCES
 from tests import chart_pages, helm, metrics_page, openshift
 from tests.chart_pages import CHART, PAGE, SCHEMA, VALUES
@@ -293,6 +293,22 @@ def test_a_place_that_does_not_suit_is_refused(release: str, namespace: str, val
         rendered(values, release=release, namespace=namespace)
     mended = {"fullnameOverride": "dns"} if not values else {"quota": {"enabled": False}}
     assert rendered(mended, release=release, namespace=namespace)
+
+
+@pytest.mark.parametrize("release", ["1-dns", "a.b"])
+def test_what_has_no_service_may_have_another_name(release: str) -> None:
+    """The controller alone: Deployments and accounts take what no Service takes."""
+    objects = rendered({"dns": {"enabled": False}, "controller": ON}, release=release)
+    assert "Service" not in {made["kind"] for made in objects}
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_notes_name_what_takes_the_place_of_an_old_value(old: str, new: str) -> None:
+    """It counts as before."""
+    values = {"dns": {"settings": {old: ["shop"]}}}
+    printed = helm.run("install", "topodns", str(CHART), "--dry-run=client", values=values)
+    assert f"--{old}=shop" in printed
+    assert f"dns.settings.{old} is called dns.settings.{new.replace('_', '-')} now" in printed
 
 
 GKE = ("--kube-version", "v1.34.1-gke.1829001")

@@ -27,6 +27,8 @@ from dnsserver.cli.errors import DONE, FAILED, WRONG
 from dnsserver.cli.reading.dumping import Dumping
 from dnsserver.from_settings import authority_of
 from dnsserver.inspection import dumped
+from dnsserver.inspection.doctor.objects import PodMeta
+from dnsserver.inspection.doctor.steps import Step, StepCode
 from dnsserver.inspection.dumped import Container, Template, TemplateSpec, Workload, WorkloadSpec
 from dnsserver.inspection.hashed_names import HashedNames
 from dnsserver.message.records import type_number
@@ -183,10 +185,17 @@ def test_the_findings_stay(topodns: Run, tmp_path: Path, path: Path) -> None:
 PLANTED = b"acme"  # in every name, and in every value that somebody may have written
 PLANTED_CLUSTER = f"""
 kind: Namespace
-metadata: {{name: acme, labels: {{acme.example/team: acme}}}}
+metadata: {{name: acme, labels: {{acme.example/team: acme, acme.tree.hnc.x-k8s.io/depth: "0"}}}}
 ---
 kind: Node
-metadata: {{name: acme-1.acme.internal, labels: {{{ZONE}: acme-zone, acme.example/rack: acme}}}}
+metadata:
+  name: acme-1.acme.internal
+  labels:
+    {ZONE}: acme-zone
+    acme.example/rack: acme
+    acme.node-restriction.kubernetes.io/acme: acme
+    node-role.kubernetes.io/acme: ""
+    node.cluster.x-k8s.io/acme: acme
 spec: {{podCIDRs: [11.244.1.0/24], providerID: confidential}}
 status: {{addresses: [{{type: InternalIP, address: 11.244.0.1}}, {{type: Hostname, address: acme-1.acme.internal}}]}}
 ---
@@ -275,7 +284,13 @@ COREFILE = """.:53 {
         credentials default /SECRET
     }
     tsig {
-        secret name SECRET
+        secret name "SECRET"
+    }
+    nomad {
+\t\tToken "SECRET\\SECRET \\nSECRET"
+    }
+    tailscale {
+        authkey SECRET
     }
     forward . 10.0.0.1
 }
@@ -291,8 +306,14 @@ QUOTED = [
 def test_no_password_of_a_corefile(text: str) -> None:
     """Some plugins take one there; the rest stays."""
     found = dumped.without_secrets(text)
-    assert "SECRET" not in found and found.count("(left out)") == 3
+    assert "SECRET" not in found and found.count("(left out)") == 5
     assert "forward . 10.0.0.1" in found and found.count("\n") == text.count("\n")
+
+
+def test_no_password_in_what_doctor_says() -> None:
+    """Wherever a step shows a Corefile."""
+    step = Step(StepCode.ForwarderForwards, "failed", COREFILE, "", (COREFILE,), COREFILE, COREFILE)
+    assert "SECRET" not in repr(dumped.step_without_secrets(step))
 
 
 FLAGS = [
@@ -312,6 +333,14 @@ def test_hashed_flags(words: list[str], hashed: list[str]) -> None:
     raw = Workload(LabelledMeta("topodns"), WorkloadSpec(template, LabelSelector()))
     ours, theirs = json.loads(dumped.installed(raw, NAMES))["spec"]["template"]["spec"]["containers"]
     assert ours == {"name": "topodns", "args": hashed} and set(theirs) == {"name", "image"}
+
+
+def test_hashed_conditions() -> None:
+    """Those of Kubernetes stay; those of a readiness gate may hold a name."""
+    conditions = [dumped.Condition(kind, "True") for kind in ("Ready", "target-health.elbv2.k8s.aws/acme")]
+    raw = dumped.Pod(PodMeta(name="topodns"), status=dumped.PodStatus(conditions=conditions))
+    ready, gate = json.loads(dumped.installed(raw, NAMES))["status"]["conditions"]
+    assert ready["type"] == "Ready" and gate["type"] == NAMES.text("target-health.elbv2.k8s.aws/acme")
 
 
 METRICS = """# HELP topodns_forwarded_without_client_total Queries.
@@ -412,7 +441,8 @@ def test_a_hashed_name(text: str, length: int) -> None:
 
 STAYS = [
     "kube-system/kube-dns", "topology.kubernetes.io/zone", "cluster.local", "endpointslice-controller.k8s.io", "*",
-    "topodns.io/topology-keys", "[::]:1053", "127.0.0.1:9153", "169.254.20.10", "TOPODNS_ZONE", "tcp:8080", "",
+    "topodns.io/topology-keys", "node-role.kubernetes.io/control-plane", "[::]:1053", "127.0.0.1:9153", "169.254.20.10",
+    "TOPODNS_ZONE", "tcp:8080", "",
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dnsserver.cli.dispatch import COMMANDS, parser_of
+from dnsserver.inspection.doctor.steps import StepCode
 from tests.architecture_page import CONTRIBUTING, DOCUMENT, tree, without_what_follows
 from tests.consoles import commands
 from tests.import_graph import MODULES
@@ -35,6 +36,7 @@ OTHERS_FLAGS = {
     "--take-ownership",  # of Helm, too
     "--authentication-config",  # of kube-apiserver
     "--force-conflicts", "--ignore-not-found", "--replicas", "--tail",  # of kubectl
+    "--delete-emptydir-data", "--force", "--grace-period", "--ignore-daemonsets",  # of kubectl, too
     "--only",  # of bench
 }  # fmt: skip
 TOP = tuple(path.name for path in ROOT.iterdir() if path.name != "build")  # which is not part of it
@@ -134,6 +136,20 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), f"{path} does not exist"
         assert not anchor or anchor in anchors(target), f"{path} has no heading #{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_steps_that_a_page_shows_are_those_of_doctor(page: Path) -> None:
+    """Each with its title, as ``doctor`` prints it."""
+    for title in re.findall(r"^[\u2713\u2717\u2013] (.*?)(?: \(.*?\))?(?::|$)", page.read_text(), re.MULTILINE):
+        assert title in {code.title for code in StepCode}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_rows_stand_in_a_table(page: Path) -> None:
+    """Below a head and its line: after an empty line, Markdown shows rows as a paragraph."""
+    for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
+        assert re.match(r".*\n\|(?: *:?-+:? *\|)+\n", table), table.partition("\n")[0]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from dnsserver.inspection.doctor import objects
 from dnsserver.inspection.doctor.objects import Items
+from dnsserver.inspection.doctor.steps import Step
 from dnsserver.inspection.hashed_names import HashedNames
 from dnsserver.metrics import families, server_families
 from dnsserver.settings.fields import FLAGS
@@ -28,11 +29,12 @@ from locator.topology.constraints import PREFIX
 
 READ_ANNOTATIONS = frozenset((*ADDRESS_ANNOTATIONS, *(key for keys in CIDR_ANNOTATIONS.values() for key in keys)))
 READ_ANNOTATIONS |= frozenset(TOPOLOGY_MODES)
-# Directives of a Corefile that may hold a password: of the plugins route53, etcd, azure, clouddns, tsig and others.
-# They begin a line, also one of a difference, or of a text in JSON.
-_SECRET = re.compile(
-    r"((?:^|\\n)[ \t+-]*(?:aws_access_key|credentials|secrets?|password|token)[ \t]+)[^\n\\\"]+", re.MULTILINE
+# Directives of a Corefile that may hold a password: of the plugins route53, etcd, azure, clouddns, tsig, nomad and
+# others. They begin a line, also one of a difference, or of a text in JSON, where a backslash and an n end it.
+_DIRECTIVE = (
+    r"(?:[ \t+-]|\\t)*[\"\\]*[\w-]*(?:secret|passw|token|credential|access_?key|api_?key|auth_?key)[\w-]*[\"\\]*[ \t]+"
 )
+_SECRET = re.compile(rf"(^{_DIRECTIVE})[^\n]+|(\\n{_DIRECTIVE})(?:[^\n\\]|\\[^\nn])+", re.MULTILINE | re.IGNORECASE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _CHECK = re.compile(r"^\[[+-]\][\w-]+", re.MULTILINE)
 NUMBERS = ("NUMBER", "SECONDS", "CODE")  # how --help calls values of flags that are numbers
@@ -255,8 +257,22 @@ def checks_page(page: str, names: HashedNames | None) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text in which directives of Corefiles name no password: some plugins take one there."""
-    return _SECRET.sub(r"\1(left out)", text)
+    """Return a text in which directives of Corefiles name no password: some plugins take one there.
+
+    In JSON, a Corefile is a string of the text, not a string in such a string.
+    """
+    return _SECRET.sub(r"\1\2(left out)", text)
+
+
+def step_without_secrets(step: Step) -> Step:
+    """Return a step of ``doctor`` whose texts have no password of a Corefile, be it shown or in a command."""
+    return replace(
+        step,
+        message=without_secrets(step.message),
+        commands=tuple(map(without_secrets, step.commands)),
+        advice=without_secrets(step.advice),
+        difference=without_secrets(step.difference),
+    )
 
 
 def list_of(kind: str, version: str, items: Iterable[bytes]) -> bytes:

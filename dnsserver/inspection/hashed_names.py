@@ -29,7 +29,7 @@ KNOWN = frozenset(
         *("topodns", "topodns-controller", "topodns-webhook", "serve", "controller", "webhook"),
         *(word for key in DNS_SERVICES for word in key.split("/")), DNS_LABEL, DNS_LABEL_VALUE,
         *("cluster", "local", "svc", "pod", "clusterset", "in-addr", "ip6", "arpa", "zone", "pin", "prefer"),
-        *("true", "false", "on", "off", "all", "none", "unknown", "auto", "disabled", "in", "notin"),
+        *("control-plane", "true", "false", "on", "off", "all", "none", "unknown", "auto", "disabled", "in", "notin"),
         *("waiting", "running", "terminated"),  # of a container's state
         *("dns", "dns-tcp", "http", "https", "tcp", "udp", "sctp", "metrics"),
     )
@@ -41,10 +41,17 @@ WHOLE = tuple(
 PRIVATE = tuple(
     map(parse_network, ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "2000::/3", "fc00::/7"))
 )
+# What keys that Kubernetes defines have before kubernetes.io or k8s.io. Others may write names of theirs there.
+DOMAINS = (
+    *("app", "apps", "batch", "beta", r"failure-domain\.beta", "multicluster", "node", "service", "statefulset"),
+    *("endpoints", "endpointslice", "endpointslice-controller", "endpointslicemirroring-controller", "topology"),
+)
 _TOKEN = re.compile(
     r"(?P<address>(?<![\w.:-])(?:\d+(?:\.\d+){3}(?![\w.-])|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*))(?P<length>/\d+)?"
     # Keys and names that Kubernetes and topodns define, variables of topodns, and ports.
-    r"|(?:[\w-]+\.)*(?:k8s|x-k8s|kubernetes|topodns)\.io(?![\w.-])(?:/[\w.-]+)?|TOPODNS_\w+|(?<=:)\d+(?![\w.-])"
+    rf"|(?<![\w.-])(?:(?:{'|'.join(DOMAINS)})\.)?(?:k8s|x-k8s|kubernetes|topodns)\.io(?![\w.-])(?:/[\w.-]+)?"
+    r"|(?<![\w.-])node-(?:role|restriction)\.kubernetes\.io(?=/)"  # the names in these are those of the cluster
+    r"|TOPODNS_\w+|(?<=:)\d+(?![\w.-])"
     r"|(?P<name>[^\W_](?:[\w.-]*\w)?)"
 )
 # Fields of words that Kubernetes or topodns defines, of times and of numbers: they stay as they are.
@@ -72,8 +79,8 @@ class HashedNames:
     def text(self, text: str) -> str:
         """Return a text in which each name, address and network is hashed, whatever stands between them.
 
-        Ports stay, and words that are not of this cluster: ``KNOWN``, and the keys of kubernetes.io, k8s.io and
-        topodns.io. The labels of a dotted name are hashed one by one, as far as the result is no longer than 63.
+        Ports stay, and words that are not of this cluster: ``KNOWN``, and the keys that Kubernetes (in ``DOMAINS``) and
+        topodns define. The labels of a dotted name are hashed one by one, as far as the result is no longer than 63.
         """
         return _TOKEN.sub(self._token, text)
 
@@ -95,7 +102,7 @@ class HashedNames:
         if isinstance(value, Struct):
             names = {name for name in value.__struct_fields__ if name != FREE_TEXT}
             return type(value)(**{name: self.struct(getattr(value, name), name) for name in sorted(names)})
-        if field in PLAIN:
+        if field in PLAIN and not (isinstance(value, str) and "/" in value):  # with a slash, somebody else defines it
             return value
         if isinstance(value, dict):
             if field == "annotations":

@@ -183,15 +183,15 @@ def _doctor(facts: Facts, *, hashed: bool) -> Iterator[Member]:
     from dnsserver.cli.commands.doctor import json_of, text_of
     from dnsserver.cli.reading.dumping import Member
     from dnsserver.inspection.doctor.diagnosis import diagnose
-    from dnsserver.inspection.dumped import without_secrets
+    from dnsserver.inspection.dumped import step_without_secrets
 
-    steps = diagnose(facts)
+    steps = [*map(step_without_secrets, diagnose(facts))]
     if hashed:
         words = [{"code": step.code.name, "title": step.code.title, "status": step.status} for step in steps]
         yield Member("doctor.json", _json({"steps": words}))
         return
-    yield Member("doctor.txt", without_secrets(text_of(steps, "utf-8", colour=False)).encode())
-    yield Member("doctor.json", without_secrets(json_of(facts, steps)).encode())
+    yield Member("doctor.txt", text_of(steps, "utf-8", colour=False).encode())
+    yield Member("doctor.json", json_of(facts, steps).encode())
 
 
 def _readme(*, live: bool, hashed: bool) -> str:
