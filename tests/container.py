@@ -113,7 +113,8 @@ class Image:
         for name in ("setpriv", "chroot"):
             needs_tool(name)
         buildah = Buildah(folder)
-        buildah.build(tag, ROOT, *buildah.bases_of_this_machine())
+        self._run = buildah.run  # what pushes the image uses it, too
+        self.digest = buildah.build(tag, ROOT, *buildah.bases_of_this_machine())
         container = buildah.run("from", "--pull-never", tag).strip()
         self.root = Path(buildah.run("mount", container).strip())
         inspected = json.loads(buildah.run("inspect", "--type", "image", tag))
