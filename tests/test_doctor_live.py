@@ -159,14 +159,17 @@ def test_replicas_by_their_endpoints(world: World, topodns: Run, tmp_path: Path)
 
 
 def test_an_address_to_which_no_route_leads(world: World, topodns: Run) -> None:
-    """It is a dash that says so, with the command for a place from where one does."""
-    address = "fd12:3456::2"
-    part = endpoint_slice("kube-dns", 9, [endpoint(address)], where=SYSTEM, family="IPv6")
+    """It is a dash that says so, with the command for a place from where one does. Who ends is not asked."""
+    address, ending = "fd12:3456::2", "fd12:3456::3"
+    ends = {"ready": False, "serving": True, "terminating": True}
+    endpoints = [endpoint(address), {**endpoint(ending), "conditions": ends}]
+    part = endpoint_slice("kube-dns", 9, endpoints, where=SYSTEM, family="IPv6")
     world.plane.api.create(part)
     try:
         found = doctor(topodns, world.plane.kubeconfig)
     finally:
         world.plane.api.delete(part)
+    assert ending not in {step["subject"] for step in found["steps"]}
     (step,) = (step for step in found["steps"] if step["subject"] == address)
     assert step["status"] == "unknown"
     reasons = ("no route leads there from here", "no reply within 2 s", "No route to host", "Network is unreachable")

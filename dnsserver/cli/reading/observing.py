@@ -165,7 +165,7 @@ def _copied(batch: DeltaBatch) -> DeltaBatch:
 
 
 def _forwarders(settings: Settings, listed: Listed) -> list[NameServer]:
-    """Return the endpoints of the cluster's DNS Services, ready or not."""
+    """Return the endpoints of the cluster's DNS Services, ready or not, but for those that end: these answer nobody."""
     services, slices = _objects(listed, Service), _objects(listed, EndpointSlice)
     if isinstance(slices, Unread):
         return []
@@ -176,7 +176,7 @@ def _forwarders(settings: Settings, listed: Listed) -> list[NameServer]:
     for part in slices:
         for endpoint in part.endpoints if part.service_key in known.keys else ():
             port = next((port.number for port in endpoint.ports if port.protocol == "udp"), DNS_PORT)
-            for address in endpoint.addresses:
+            for address in () if endpoint.terminating else endpoint.addresses:
                 name = f"{part.namespace}/{endpoint.pod}" if endpoint.pod else address_text(address)
                 found.setdefault(address, NameServer(name, address, port, endpoint.node or ""))
     return list(found.values())
