@@ -27,6 +27,9 @@ from locator.model import ERROR, Finding
 _LOOPBACK = ("127.", "[::1]", "::1")
 _NOT_FORWARDED = {CorefileCode.NoStubZone.name, CorefileCode.ZoneNotForwarded.name}
 Mend = Callable[[CorefileText, int], str | None]  # of what is at a line; None where it is not certain
+# Plugins that change no answer for a zone which leaves their block, or that must not answer for it.
+_LEFT_BEHIND = ("bind", "cache", "debug", "errors", "forward", "health", "kubernetes", "loadbalance", "log", "loop",
+                "pprof", "prometheus", "ready", "reload", "trace")  # fmt: skip
 MAX_MENDS = 100  # far more than the faults of any Corefile; each takes a check
 _SEQUENTIAL, _FAILOVER, *_ = FAILING_OPEN
 
@@ -154,10 +157,16 @@ def _is_dedicated(stub: Stub) -> bool:
 
 
 def _name_client(corefile: CorefileText, line: int) -> str | None:
-    """Insert the rule, which lets other rules of the block go on."""
+    """Insert the rule, which lets other rules of the block go on.
+
+    In a block that forwards to others, too, it would name clients to them: there the ``forward`` gets its own block.
+    """
     server = _server_at(corefile, line)
     if server is None:
         return None
+    stubs = [stub for stub in corefile.stubs if stub.server is server]
+    if len(stubs) < len(server.directives("forward")):
+        return _with_own_block(corefile, stubs[0])
     more = any(True for _ in rules_of(server))
     return corefile.on_top(server.block, ECS_RULE.replace("rewrite", "rewrite continue") if more else ECS_RULE)
 
@@ -184,16 +193,30 @@ def _let_rule_go_on(corefile: CorefileText, stub: Stub, directive: Directive, at
 
 def _remove_kubernetes(corefile: CorefileText, stub: Stub, directive: Directive, at: int) -> str | None:
     """Remove the plugin from a block of the stub zones alone; otherwise give the ``forward`` a block of its own."""
-    if _is_dedicated(stub):
-        return corefile.without(corefile.span(directive, at))
-    forward = corefile.place(stub.server.block, stub.forward)
-    ports = {key.port for key in stub.server.keys}
-    if forward is None or len(ports) != 1:
-        return corefile.imported(stub.server.block, stub.forward.line)
+    return corefile.without(corefile.span(directive, at)) if _is_dedicated(stub) else _with_own_block(corefile, stub)
+
+
+def _with_own_block(corefile: CorefileText, stub: Stub) -> str | None:
+    """Move the ``forward`` of a stub into a block of its own, which names the client.
+
+    None where its names would lose more than that: what another plugin does with them, or encryption.
+    """
+    server = stub.server
+    listeners = {(key.transport, key.port) for key in server.keys}
+    names_client = all(rule.action for rule in rules_of(server))
+    others = {directive.name for directive in server.block.directives}.difference(_LEFT_BEHIND, ("rewrite",))
+    if "" in stub.zones or len(listeners) != 1 or others or not names_client:
+        return None
+    ((transport, port),) = listeners
+    if transport != "dns":
+        return None
+    forward = corefile.place(server.block, stub.forward)
+    if forward is None:
+        return corefile.imported(server.block, stub.forward.line)
     span = corefile.span(stub.forward, forward)
     indent = corefile.indent(corefile.words[forward])
-    lines = [f"bind {' '.join(stub.server.bound)}"] if stub.server.bound else []
-    keys = " ".join(f"{zone}:{port}" for zone in stub.zones for port in ports)
+    lines = [f"bind {' '.join(server.bound)}"] if server.bound else []
+    keys = " ".join(f"{zone}:{port}" for zone in stub.zones)
     body = "".join(f"{indent}{line}\n" for line in (*lines, ECS_RULE, corefile.text[span.start : span.end]))
     moved = f"{keys} {{\n{body}}}\n".replace("\r\n", "\n").replace("\n", corefile.newline)
     rest = corefile.without(span)
