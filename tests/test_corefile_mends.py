@@ -252,15 +252,19 @@ SHARED = REST.replace("    forward", "    forward shop.svc.cluster.local 10.96.0
 )
 UNCERTAIN = {
     # A block of its own would lose what another plugin does with the names, or its port and certificates.
-    "hosts": SHARED.replace("    health", "    hosts {\n        192.0.2.1 cart.shop.svc.cluster.local\n    }\n    health"),
+    "hosts": SHARED.replace("    health", "    hosts {\n        192.0.2.1 a.shop.svc.cluster.local\n    }\n    health"),
     "a rule": SHARED.replace("    health", "    rewrite name cart.shop.svc.cluster.local shop.example\n    health"),
     "TLS": SHARED.replace(".:53 {", "tls://.:853 {\n    tls cert.pem key.pem"),
-}
+    # The block of all clients must not be bound to the loopback address.
+    "the fallback is everybody's": WHOLE.replace("127.0.0.1:5301", "127.0.0.1").replace(FALLBACK, "").replace(
+        "    errors  #", "    bind 192.0.2.1\n    errors  #").replace("    forward . 192.0.2.53\n", ""),
+    "bound to nothing": WHOLE.replace("bind 127.0.0.1", "bind"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", UNCERTAIN.values(), ids=UNCERTAIN)
 def test_what_needs_a_decision_is_left(text: str) -> None:
-    """The rule is not inserted either: it would name clients to the servers for all other names."""
+    """A rule in a block for other names, too, would name clients to their servers."""
     assert corefile_check.check(text, forwarder="coredns", to=TO)
     assert mended(text, forwarder="coredns", to=TO) == text
 

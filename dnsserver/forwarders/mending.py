@@ -20,7 +20,7 @@ from dnsserver.forwarders.corefile_text import CorefileText, Span
 from dnsserver.forwarders.fallback_rules import fallbacks_of, is_fallback, is_local
 from dnsserver.forwarders.stub_blocks import ECS_RULE, FAILING_OPEN, FALLBACK, NODELOCAL_TTL, fallback_block
 from dnsserver.forwarders.stub_zones import Server, Stub, overlap, server_of, within, zones_named
-from dnsserver.settings.values import ListenAddress
+from dnsserver.settings.values import DNS_PORT, ListenAddress
 from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
 
@@ -159,14 +159,16 @@ def _is_dedicated(stub: Stub) -> bool:
 def _name_client(corefile: CorefileText, line: int) -> str | None:
     """Insert the rule, which lets other rules of the block go on.
 
-    In a block that forwards to others, too, it would name clients to them: there the ``forward`` gets its own block.
+    In a block that is for other names, too, it would name clients to their servers: there the ``forward`` gets a block
+    of its own.
     """
     server = _server_at(corefile, line)
     if server is None:
         return None
     stubs = [stub for stub in corefile.stubs if stub.server is server]
-    if len(stubs) < len(server.directives("forward")):
-        return _with_own_block(corefile, stubs[0])
+    shared = next((stub for stub in stubs if not _is_dedicated(stub)), None)
+    if shared is not None and (len(stubs) < len(server.directives("forward")) or server.directives("kubernetes")):
+        return _with_own_block(corefile, shared)
     more = any(True for _ in rules_of(server))
     return corefile.on_top(server.block, ECS_RULE.replace("rewrite", "rewrite continue") if more else ECS_RULE)
 
@@ -360,6 +362,8 @@ def _close_fallback(corefile: CorefileText, line: int) -> str | None:
     if server is None or len({key.port for key in server.keys}) != 1:
         return None
     port = server.keys[0].port
+    if port == DNS_PORT:  # the block of all clients
+        return None
     address = next(
         address_text(found.address) for stub in corefile.stubs
         for found in fallbacks_of(stub, corefile.to) if found.port == port
@@ -367,6 +371,8 @@ def _close_fallback(corefile: CorefileText, line: int) -> str | None:
     binds = server.directives("bind")
     if not binds:
         return corefile.on_top(server.block, f"bind {address}")
+    if not binds[0].arguments:
+        return None
     at = corefile.place(server.block, binds[0])
     if at is None:
         return corefile.imported(server.block, binds[0].line)
