@@ -209,6 +209,17 @@ DAMAGED = {
         WHOLE + PLAIN.replace(REST, "").replace("shop.", "db.").replace(" revert", ""),
         (f"-\t{ECS.removesuffix(' revert')}", f"+\t{ECS}"),
     ),
+    "two forwards, the second of them damaged": damage(
+        "    }\n}\ncluster.local:5301",
+        "    }\n    forward a.shop.svc.cluster.local 10.96.0.53 127.0.0.1:5301\n}\ncluster.local:5301",
+        "-    forward a.shop.svc.cluster.local 10.96.0.53 127.0.0.1:5301",
+        "+    forward a.shop.svc.cluster.local 10.96.0.53 127.0.0.1:5301 {", "+        policy sequential",
+        "+        failover SERVFAIL REFUSED", "+    }",
+        of=WHOLE.replace("forward . 10", "forward b.shop.svc.cluster.local 10"),
+    ),
+    "keys without a block at the end": Damage(
+        f"{WHOLE.replace(FALLBACK, '')}cluster.local:5301", ("+bind 127.0.0.1",)
+    ),
     "imports in imports": Damage(
         "(all) {\n    errors\n    import more\n}\n(more) {\n    cache\n    log\n}\n"
         + PLAIN.replace("\terrors", "\timport all"),

@@ -68,7 +68,9 @@ def mended(
 
 def _is_better(found: Sequence[Finding], left: Sequence[Finding], code: str, texts: tuple[str, str]) -> bool:
     """Whether a mend did what it should: one finding with its code less, or a snippet in place of an import."""
-    if sum(finding.severity == ERROR for finding in left) > sum(finding.severity == ERROR for finding in found):
+    errors_found, errors_left = ([finding.code for finding in findings if finding.severity == ERROR]
+                                 for findings in (found, left))  # fmt: skip
+    if len(errors_left) > len(errors_found) or not {*errors_left} <= {*errors_found}:
         return False
     before, now = (sum(finding.code == code for finding in findings) for findings in (found, left))
     return now < before or _meaning(texts[0]) == _meaning(texts[1])
@@ -124,10 +126,11 @@ def _server_at(corefile: CorefileText, line: int) -> Server | None:
 
 
 def _stub_with(corefile: CorefileText, line: int) -> Iterator[tuple[Stub, Directive]]:
-    """Yield the stubs of whose block a directive, or a line in its braces, is at *line*."""
+    """Yield the stubs of which a directive, or a line in its braces, is at *line*: of the block, or the ``forward``."""
     for stub in corefile.stubs:
         for directive in stub.server.block.directives:
-            if line in (directive.line, *(row.number for row in directive.body)):
+            own = directive is stub.forward or directive.name != "forward"
+            if own and line in (directive.line, *(row.number for row in directive.body)):
                 yield stub, directive
 
 
