@@ -22,7 +22,6 @@ from locator.cluster.leading.leader_elector import LeaderElector
 from locator.cluster.leading.policy_controller import PolicyController
 from locator.model import Health
 from locator.podlocators.objects import CONTROLLER_RESOURCES
-from locator.policies.objects import POLICY_RESOURCES
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
@@ -54,18 +53,14 @@ async def _run(settings: Settings) -> None:
     if prober is not None:
         watches |= {kind.__name__: reflector for kind, reflector in prober.reflectors.items()}
 
-    # Of a kind that two watch, the metrics show the watch that readiness waits for.
-    all_watches = {POLICY_RESOURCES[kind].name: reflector for kind, reflector in policies.reflectors.items()} | watches
-
     def state() -> ControllerState:
         writer, objects, probes = locators.writer, policies.object_counts | locators.object_counts, None
         if prober is not None:
             objects |= prober.object_counts
             probes = HealthState(prober.writer.writes, prober.probes, prober.addresses)
         leading = {elector.lease: writer.leading}
-        return ControllerState(
-            writer.writes, policies.writer.writes, leading, writer.waiting, objects, all_watches, probes
-        )
+        # The watches that readiness waits for: an alert is about those, and nothing depends on the others.
+        return ControllerState(writer.writes, policies.writer.writes, leading, writer.waiting, objects, watches, probes)
 
     def health() -> Mapping[str, Health]:
         clusters = {} if prober is None else prober.clusters

@@ -70,7 +70,10 @@ def ascii_json(text: str) -> str:
 
 def json_text(value: object) -> str:
     """Return a value as JSON in printable ASCII."""
-    return ascii_json(msgspec.json.encode(value).decode())
+    try:
+        return ascii_json(msgspec.json.encode(value).decode())
+    except UnicodeEncodeError:  # of a surrogate: the name of a file need not be valid UTF-8
+        return ascii_json(json.dumps(msgspec.to_builtins(value), separators=(",", ":")))
 
 
 def shell_words(*words: str) -> str:

@@ -121,6 +121,11 @@ DAMAGED = {
         ("-    forward shop.svc.cluster.local 10.96.0.53", "+shop.svc.cluster.local:53 {", f"+    {ECS}",
          "+    forward shop.svc.cluster.local 10.96.0.53", "+}"),
     ),
+    "no client is named in the block of others": Damage(
+        REST.replace("    forward", "    forward shop.svc.cluster.local 10.96.0.53\n    forward"),
+        ("-    forward shop.svc.cluster.local 10.96.0.53", "+shop.svc.cluster.local:53 {", f"+    {ECS}",
+         "+    forward shop.svc.cluster.local 10.96.0.53", "+}"),
+    ),
     "another forward first": damage(
         FALLBACK_LINE, f"    forward shop.svc.cluster.local 10.0.0.9 # old\n{FALLBACK_LINE}",
         "-    forward shop.svc.cluster.local 10.0.0.9 # old", "+    forward shop.svc.cluster.local 10.0.0.9 # old",
@@ -204,6 +209,17 @@ DAMAGED = {
         WHOLE + PLAIN.replace(REST, "").replace("shop.", "db.").replace(" revert", ""),
         (f"-\t{ECS.removesuffix(' revert')}", f"+\t{ECS}"),
     ),
+    "two forwards, the second of them damaged": damage(
+        "    }\n}\ncluster.local:5301",
+        "    }\n    forward a.shop.svc.cluster.local 10.96.0.53 127.0.0.1:5301\n}\ncluster.local:5301",
+        "-    forward a.shop.svc.cluster.local 10.96.0.53 127.0.0.1:5301",
+        "+    forward a.shop.svc.cluster.local 10.96.0.53 127.0.0.1:5301 {", "+        policy sequential",
+        "+        failover SERVFAIL REFUSED", "+    }",
+        of=WHOLE.replace("forward . 10", "forward b.shop.svc.cluster.local 10"),
+    ),
+    "keys without a block at the end": Damage(
+        f"{WHOLE.replace(FALLBACK, '')}cluster.local:5301", ("+bind 127.0.0.1",)
+    ),
     "imports in imports": Damage(
         "(all) {\n    errors\n    import more\n}\n(more) {\n    cache\n    log\n}\n"
         + PLAIN.replace("\terrors", "\timport all"),
@@ -240,6 +256,34 @@ def test_only_the_lines_at_fault_change(text: str, expected: Sequence[str], forw
     assert corefile_check.check(after, forwarder=forwarder, to=TO) == []
     assert mended(after, forwarder=forwarder, to=TO) == after
     assert set(re.findall(r"\r?\n", after)) == set(re.findall(r"\r?\n", text))
+
+
+SHARED = REST.replace("    forward", "    forward shop.svc.cluster.local 10.96.0.53\n    forward").replace(
+    "    cache 30\n", ""
+)
+UNCERTAIN = {
+    # A block of its own would lose what another plugin does with the names, or its port and certificates.
+    "hosts": SHARED.replace("    health", "    hosts {\n        192.0.2.1 a.shop.svc.cluster.local\n    }\n    health"),
+    "a rule": SHARED.replace("    health", "    rewrite name cart.shop.svc.cluster.local shop.example\n    health"),
+    "TLS": SHARED.replace(".:53 {", "tls://.:853 {\n    tls cert.pem key.pem"),
+    # The block of all clients must not be bound to the loopback address.
+    "the fallback is everybody's": WHOLE.replace("127.0.0.1:5301", "127.0.0.1").replace(FALLBACK, "").replace(
+        "    errors  #", "    bind 192.0.2.1\n    errors  #").replace("    forward . 192.0.2.53\n", ""),
+    "bound to nothing": WHOLE.replace("bind 127.0.0.1", "bind"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNCERTAIN.values(), ids=UNCERTAIN)
+def test_what_needs_a_decision_is_left(text: str) -> None:
+    """A rule in a block for other names, too, would name clients to their servers."""
+    assert corefile_check.check(text, forwarder="coredns", to=TO)
+    assert mended(text, forwarder="coredns", to=TO) == text
+
+
+def test_a_block_of_others_at_the_port_of_the_fallback() -> None:
+    """Only one that answers from the API server is a fallback."""
+    others = "corp.example:5301 {\n    forward . 192.0.2.53\n}\n"
+    assert corefile_check.check(PLAIN + others, forwarder="coredns", to=TO) == []
 
 
 @pytest.mark.parametrize("name", DAMAGED)

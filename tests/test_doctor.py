@@ -311,6 +311,15 @@ def test_an_image_is_quoted() -> None:
     assert step.commands[0].endswith(" 'topodns=x$(reboot):0.1.0'")
 
 
+def test_flags_in_the_command() -> None:
+    """A Deployment may have them there, in place of its arguments."""
+    right = replace(INSTALLED, deployment=deployed(command=["topodns", "serve", "--ttl=7"]))
+    wrong = replace(right, settings_error="--ttl: '7'")
+    passed, failed = (steps_of(replace(FACTS, installed=one), StepCode.SettingsValid)[0] for one in (right, wrong))
+    assert passed.message == "topodns serve --ttl=7"
+    assert json.loads(shlex.split(failed.commands[0])[-1])[-1]["path"] == "/spec/template/spec/containers/0/command/2"
+
+
 EDIT = "kubectl -n topodns edit deployment topodns"
 WRONG_FLAGS = [
     # id, arguments, the message about them, which argument the command takes away

@@ -24,7 +24,7 @@ from locator.cluster.publisher import Publisher
 from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, pod, service
 from tests.commands_in_process import Run
 from tests.import_graph import MODULES
-from tests.in_memory import dump_of, settings_of, snapshot_of
+from tests.in_memory import cluster_text, dump_of, settings_of, snapshot_of
 from tests.this_machine import ROOT
 from tests.topodns_process import reload, run, serving
 from tests.waiting import until_in_trio
@@ -238,6 +238,16 @@ def test_lines_that_programs_wait_for(tmp_path: Path, level: str, log_format: st
         assert [text.split()[:2] for text in waited_for] == [
             ["listening", "udp"], ["listening", "tcp"], ["listening", "http"], ["ready"]]  # fmt: skip
         assert (waited_for[0] in server.lines) is (log_format == "text")
+
+
+def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    """What is found in it is said all the same."""
+    path = tmp_path / os.fsdecode(b"caf\xe9.yaml")
+    path.write_text(cluster_text(CLUSTER))
+    with serving(tmp_path, path, *JSON) as server:
+        server.wait_for("^loaded ")
+    found = [row for row in rows(server.lines) if row.get("code") == "InvalidTopologyKeys"]
+    assert [row["file"] for row in found] == [str(path)]
 
 
 def writers_to_standard_error() -> set[str]:

@@ -387,6 +387,8 @@ def test_a_controller_without_the_rights_for_policies(cluster: ControlPlane, tmp
         until(lambda: locators(cluster) == LOCATED, lambda: f"{locators(cluster)}: {process.lines}")
         until(lambda: process.get("/readyz")[0] == 200, lambda: f"ready: {process.get('/readyz?verbose')}")
         assert "[+]ServicePolicy not listed yet" in process.get("/readyz?verbose")[1]
+        synced = [line for line in process.get("/metrics")[1].splitlines() if line.startswith("topodns_synced{")]
+        assert synced and all(line.endswith(" 1.0") for line in synced)  # else an alert says that it is not ready
         assert len([line for line in process.lines if "ServicePolicy: 403" in line]) == 1
 
 

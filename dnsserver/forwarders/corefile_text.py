@@ -141,7 +141,8 @@ class CorefileText:
 
     def on_top(self, block: Block, line: str) -> str:
         """Return the text with a line as the first of a block."""
-        return self.before(self.extent(block)[0], line)
+        first = self.extent(block)[0]
+        return self.before(first, line) if first < len(self.words) else self.added(f"{line}\n")
 
     def with_option(self, at: int, option: str) -> str:
         """Return the text with a line in the braces of the directive whose first word is *at*."""

@@ -61,8 +61,8 @@ def unused_fallback_findings(servers: Sequence[Server]) -> Iterator[Finding]:
 
 
 def is_fallback(server: Server) -> bool:
-    """Whether a block is meant to answer while topodns does not: it serves the port of ours alone."""
-    return {key.port for key in server.keys} == {FALLBACK_PORT}
+    """Whether a block is meant to answer while topodns does not: from the API server, at the port of ours alone."""
+    return {key.port for key in server.keys} == {FALLBACK_PORT} and bool(server.directives("kubernetes"))
 
 
 def _fallback_blocks(stub: Stub, fallback: ListenAddress, servers: Sequence[Server]) -> Iterator[Finding]:

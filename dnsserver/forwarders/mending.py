@@ -20,13 +20,16 @@ from dnsserver.forwarders.corefile_text import CorefileText, Span
 from dnsserver.forwarders.fallback_rules import fallbacks_of, is_fallback, is_local
 from dnsserver.forwarders.stub_blocks import ECS_RULE, FAILING_OPEN, FALLBACK, NODELOCAL_TTL, fallback_block
 from dnsserver.forwarders.stub_zones import Server, Stub, overlap, server_of, within, zones_named
-from dnsserver.settings.values import ListenAddress
+from dnsserver.settings.values import DNS_PORT, ListenAddress
 from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
 
 _LOOPBACK = ("127.", "[::1]", "::1")
 _NOT_FORWARDED = {CorefileCode.NoStubZone.name, CorefileCode.ZoneNotForwarded.name}
 Mend = Callable[[CorefileText, int], str | None]  # of what is at a line; None where it is not certain
+# Plugins that change no answer for a zone which leaves their block, or that must not answer for it.
+_LEFT_BEHIND = ("bind", "cache", "debug", "errors", "forward", "health", "kubernetes", "loadbalance", "log", "loop",
+                "pprof", "prometheus", "ready", "reload", "trace")  # fmt: skip
 MAX_MENDS = 100  # far more than the faults of any Corefile; each takes a check
 _SEQUENTIAL, _FAILOVER, *_ = FAILING_OPEN
 
@@ -65,7 +68,9 @@ def mended(
 
 def _is_better(found: Sequence[Finding], left: Sequence[Finding], code: str, texts: tuple[str, str]) -> bool:
     """Whether a mend did what it should: one finding with its code less, or a snippet in place of an import."""
-    if sum(finding.severity == ERROR for finding in left) > sum(finding.severity == ERROR for finding in found):
+    errors_found, errors_left = ([finding.code for finding in findings if finding.severity == ERROR]
+                                 for findings in (found, left))  # fmt: skip
+    if len(errors_left) > len(errors_found) or not {*errors_left} <= {*errors_found}:
         return False
     before, now = (sum(finding.code == code for finding in findings) for findings in (found, left))
     return now < before or _meaning(texts[0]) == _meaning(texts[1])
@@ -121,10 +126,11 @@ def _server_at(corefile: CorefileText, line: int) -> Server | None:
 
 
 def _stub_with(corefile: CorefileText, line: int) -> Iterator[tuple[Stub, Directive]]:
-    """Yield the stubs of whose block a directive, or a line in its braces, is at *line*."""
+    """Yield the stubs of which a directive, or a line in its braces, is at *line*: of the block, or the ``forward``."""
     for stub in corefile.stubs:
         for directive in stub.server.block.directives:
-            if line in (directive.line, *(row.number for row in directive.body)):
+            own = directive is stub.forward or directive.name != "forward"
+            if own and line in (directive.line, *(row.number for row in directive.body)):
                 yield stub, directive
 
 
@@ -154,10 +160,18 @@ def _is_dedicated(stub: Stub) -> bool:
 
 
 def _name_client(corefile: CorefileText, line: int) -> str | None:
-    """Insert the rule, which lets other rules of the block go on."""
+    """Insert the rule, which lets other rules of the block go on.
+
+    In a block that is for other names, too, it would name clients to their servers: there the ``forward`` gets a block
+    of its own.
+    """
     server = _server_at(corefile, line)
     if server is None:
         return None
+    stubs = [stub for stub in corefile.stubs if stub.server is server]
+    shared = next((stub for stub in stubs if not _is_dedicated(stub)), None)
+    if shared is not None and (len(stubs) < len(server.directives("forward")) or server.directives("kubernetes")):
+        return _with_own_block(corefile, shared)
     more = any(True for _ in rules_of(server))
     return corefile.on_top(server.block, ECS_RULE.replace("rewrite", "rewrite continue") if more else ECS_RULE)
 
@@ -184,16 +198,30 @@ def _let_rule_go_on(corefile: CorefileText, stub: Stub, directive: Directive, at
 
 def _remove_kubernetes(corefile: CorefileText, stub: Stub, directive: Directive, at: int) -> str | None:
     """Remove the plugin from a block of the stub zones alone; otherwise give the ``forward`` a block of its own."""
-    if _is_dedicated(stub):
-        return corefile.without(corefile.span(directive, at))
-    forward = corefile.place(stub.server.block, stub.forward)
-    ports = {key.port for key in stub.server.keys}
-    if forward is None or len(ports) != 1:
-        return corefile.imported(stub.server.block, stub.forward.line)
+    return corefile.without(corefile.span(directive, at)) if _is_dedicated(stub) else _with_own_block(corefile, stub)
+
+
+def _with_own_block(corefile: CorefileText, stub: Stub) -> str | None:
+    """Move the ``forward`` of a stub into a block of its own, which names the client.
+
+    None where its names would lose more than that: what another plugin does with them, or encryption.
+    """
+    server = stub.server
+    listeners = {(key.transport, key.port) for key in server.keys}
+    names_client = all(rule.action for rule in rules_of(server))
+    others = {directive.name for directive in server.block.directives}.difference(_LEFT_BEHIND, ("rewrite",))
+    if "" in stub.zones or len(listeners) != 1 or others or not names_client:
+        return None
+    ((transport, port),) = listeners
+    if transport != "dns":
+        return None
+    forward = corefile.place(server.block, stub.forward)
+    if forward is None:
+        return corefile.imported(server.block, stub.forward.line)
     span = corefile.span(stub.forward, forward)
     indent = corefile.indent(corefile.words[forward])
-    lines = [f"bind {' '.join(stub.server.bound)}"] if stub.server.bound else []
-    keys = " ".join(f"{zone}:{port}" for zone in stub.zones for port in ports)
+    lines = [f"bind {' '.join(server.bound)}"] if server.bound else []
+    keys = " ".join(f"{zone}:{port}" for zone in stub.zones)
     body = "".join(f"{indent}{line}\n" for line in (*lines, ECS_RULE, corefile.text[span.start : span.end]))
     moved = f"{keys} {{\n{body}}}\n".replace("\r\n", "\n").replace("\n", corefile.newline)
     rest = corefile.without(span)
@@ -337,6 +365,8 @@ def _close_fallback(corefile: CorefileText, line: int) -> str | None:
     if server is None or len({key.port for key in server.keys}) != 1:
         return None
     port = server.keys[0].port
+    if port == DNS_PORT:  # the block of all clients
+        return None
     address = next(
         address_text(found.address) for stub in corefile.stubs
         for found in fallbacks_of(stub, corefile.to) if found.port == port
@@ -344,6 +374,8 @@ def _close_fallback(corefile: CorefileText, line: int) -> str | None:
     binds = server.directives("bind")
     if not binds:
         return corefile.on_top(server.block, f"bind {address}")
+    if not binds[0].arguments:
+        return None
     at = corefile.place(server.block, binds[0])
     if at is None:
         return corefile.imported(server.block, binds[0].line)

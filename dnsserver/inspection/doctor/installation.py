@@ -125,10 +125,10 @@ def _in_namespace(facts: Facts, *words: str) -> str:
 def _settings_step(facts: Facts, deployment: Deployment) -> Step:
     error, container = facts.installed.settings_error, deployment.container
     if not error:
-        flags = " ".join(container.args or ())
+        flags = " ".join(container.words)
         return Step(StepCode.SettingsValid, PASSED, flags or "no flags")
-    flag = error.partition(":")[0]
-    wrong = [(number, text) for number, text in enumerate(container.args or ()) if text.partition("=")[0] == flag]
+    flag, words = error.partition(":")[0], container.words if container.args is None else container.args
+    wrong = [(number, text) for number, text in enumerate(words) if text.partition("=")[0] == flag]
     command = _in_namespace(facts, "edit", "deployment", deployment.metadata.name or "")
     if len(wrong) == 1 and "=" in wrong[0][1]:  # else nobody knows which it is, or the value is another argument
         ((number, text),) = wrong
