@@ -15,6 +15,7 @@ import trio
 import trio.testing
 from starlette.requests import Request
 
+from dnsserver.cli.log_format import set_up_logging
 from dnsserver.from_settings import authority_of
 from dnsserver.http import events
 from dnsserver.http.api import Api
@@ -113,6 +114,7 @@ def test_events_and_losses_come_soon() -> None:
 
 def test_queries_wait_for_one_logged_line_at_most(capsys: pytest.CaptureFixture[str]) -> None:
     """A second may have thousands, which take a second to make. The end cuts off none."""
+    set_up_logging("text")  # to this test's standard error, wherever an earlier test had it
 
     async def main() -> None:
         reader, count, lines = Reader(), 100, 0
