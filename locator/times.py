@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from locator.printable import quoted
 
 
-def time_text(seconds: float) -> str:
-    """Return a time, in seconds since 1970, as UTC with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def time_text(seconds: float, timespec: str = "milliseconds") -> str:
+    """Return a time, in seconds since 1970, as UTC; *timespec* "seconds" cuts it, as ``metav1.Time`` does."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> float:

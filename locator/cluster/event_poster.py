@@ -7,9 +7,9 @@ from __future__ import annotations
 import http
 import logging
 import random
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import trio
 
@@ -20,6 +20,7 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.workqueue import RateLimiter
 from locator.model import Finding
+from locator.times import time_text
 from locator.topology.constraint_findings import is_invalid_constraint
 
 log = logging.getLogger("topodns")
@@ -88,8 +89,7 @@ def _post_event(client: ApiClient, finding: Finding, instance: str) -> None:
     """
     try:
         uid = uid_untrusted(client.request("GET", service_path(finding), timeout=TIMEOUT_SECONDS))
-        wall = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        event = event_of(finding, uid, instance=instance, wall=wall)
+        event = event_of(finding, uid, instance=instance, wall=time_text(time.time(), "seconds"))
         client.request("POST", events_path(finding), body=event, timeout=TIMEOUT_SECONDS)
     except Refused as refused:
         if refused.status not in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT):

@@ -23,6 +23,7 @@ from dnsserver.cli.output import standard_output, write
 from dnsserver.cli.parser import Example, Parser, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from locator.printable import shell_words
+from locator.times import time_text
 
 if TYPE_CHECKING:
     from dnsserver.cli.reading.dumping import Dumping, Member
@@ -250,7 +251,7 @@ def _write(
             add(name, content)
         manifest = {
             "topodns": __version__,
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+            "time": time_text(began, "seconds"),
             "hashed_names": hashed,
             "octets": written,
             # Reasons may hold names: who has hashed them sees the reasons on standard error.

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import ssl
 import tempfile
-import time
 from pathlib import Path
 
 from locator.cluster.certificates.issuing import BadCertificate, Facts, Pair, facts_of
+from locator.times import time_text
 
 
 class ServingCertificate:
@@ -68,7 +68,7 @@ def _load(context: ssl.SSLContext, pair: Pair) -> None:
 
 def utc(moment: float) -> str:
     """Return a moment (Unix time) as people read it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+    return time_text(moment, "seconds")
 
 
 def _context() -> ssl.SSLContext:
