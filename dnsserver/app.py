@@ -112,14 +112,14 @@ class Shutdown:
 
         A second signal ends the delay. Call *hangup* on SIGHUP.
         """
-        if await _next_ending(signals, hangup) == signal.SIGINT or not self._delay:
+        if await next_ending(signals, hangup) == signal.SIGINT or not self._delay:
             return
         self._begun = True
         log.info("ending in %d s: topodns is not ready any more, and goes on answering until then", self._delay)
         async with trio.open_nursery() as nursery:
 
             async def end_at_once() -> None:
-                await _next_ending(signals, hangup)
+                await next_ending(signals, hangup)
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(end_at_once)
@@ -132,7 +132,7 @@ class Shutdown:
             nursery.cancel_scope.cancel()
 
 
-async def _next_ending(signals: AsyncIterator[int], hangup: Callable[[], None]) -> int:
+async def next_ending(signals: AsyncIterator[int], hangup: Callable[[], None]) -> int:
     """Return the next signal that ends the process; call *hangup* on SIGHUP."""
     async for number in signals:
         if number != signal.SIGHUP:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import trio
 from starlette.routing import Route
 
-from dnsserver.app import SWITCH_SECONDS, first_failure, log_all_loaded, start_http
+from dnsserver.app import SWITCH_SECONDS, first_failure, log_all_loaded, next_ending, start_http
 from dnsserver.clusters import Clusters
 from dnsserver.from_settings import authority_of, upstream_of
 from dnsserver.http import loop_delay
@@ -71,10 +71,7 @@ class _Console:
                 self._clusters.start(nursery)
                 log_all_loaded(nursery, self._clusters, self._settings)
                 nursery.start_soon(self._open, nursery)
-                async for number in signals:
-                    if number != signal.SIGHUP:
-                        break
-                    self._clusters.read_again()
+                await next_ending(signals, self._clusters.read_again)
                 nursery.cancel_scope.cancel()
 
     async def _open(self, nursery: trio.Nursery) -> None:
