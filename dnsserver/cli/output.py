@@ -71,6 +71,11 @@ def coloured() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and not is_dumb() and "NO_COLOR" not in os.environ
 
 
+def is_seen() -> bool:
+    """Whether a person sees what goes to standard error: it is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def is_dumb() -> bool:
     """Whether the terminal, if there is one, can neither show colours nor move its cursor."""
     return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")

@@ -7,14 +7,13 @@ In a pipe, and on a terminal that cannot move its cursor, nothing is shown, and 
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dnsserver.cli.log_format import is_json
-from dnsserver.cli.output import is_dumb
+from dnsserver.cli.output import is_dumb, is_seen
 from locator.printable import as_line
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def shown_progress() -> Iterator[Report]:
 
 def _can_show() -> bool:
     """Whether standard error is a terminal that can move its cursor, and people read it."""
-    return sys.stderr.isatty() and not is_dumb() and not is_json()
+    return is_seen() and not is_dumb() and not is_json()
 
 
 class _Line:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.log_format import say
-from dnsserver.cli.output import write_as_it_is, write_octets
+from dnsserver.cli.output import is_seen, write_as_it_is, write_octets
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program, read_file
 from dnsserver.forwarders.stub_blocks import (
     CHECKED,
@@ -164,7 +164,7 @@ def _print(
     except ValueError as error:
         raise WrongInput(f"--fail-open: {error}") from None
     write_as_it_is(text)
-    if arguments.forwarder == COREDNS and version is None and _is_seen():
+    if arguments.forwarder == COREDNS and version is None and is_seen():
         newer = version_text(TIMING_READS)
         why = "lets it wait 0.4 s for topodns in place of 2 s"
         say(f"--coredns-version: is it CoreDNS {newer} or later? --coredns-version {newer} {why}", logging.INFO)
@@ -186,11 +186,6 @@ def _coredns_version(arguments: Namespace) -> CoreDNSVersion | None:
     return version
 
 
-def _is_seen() -> bool:
-    """Whether somebody sees what is said beside the output."""
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
 def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
     from dnsserver.cli.report import report
     from dnsserver.forwarders import corefile_check
@@ -201,7 +196,7 @@ def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
     text = _read(file, "--check").decode(errors="replace")
     try:
         findings = corefile_check.check(text, forwarder=forwarder, file=file, to=to, zones=zones)
-        for_people = _is_seen() and mended(text, forwarder=forwarder, to=to, zones=zones) != text
+        for_people = is_seen() and mended(text, forwarder=forwarder, to=to, zones=zones) != text
     except Unparsable as error:
         raise WrongInput(f"{file}: {error}") from None
     status = report(findings, arguments.output)
