@@ -159,14 +159,7 @@ class Reconciler:
         """
         if self._unlisted:
             return None
-        for _ in range(MAX_KEYS):
-            key = self.queue.get(now)
-            if key is None:
-                return None
-            if write := self.write_for(key):
-                return write
-            self.queue.done(key)
-        return None
+        return self.queue.first(now, MAX_KEYS, self.write_for)
 
     def write_for(self, key: str) -> Write | None:
         """Return the write that a PodLocator needs now. None if it is as it should be, or a kind is ``unlisted``."""

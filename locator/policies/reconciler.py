@@ -103,14 +103,7 @@ class PolicyReconciler:
             return None
         self._follow_keys()
         self._enqueue_together()
-        for _ in range(MAX_KEYS):
-            key = self.queue.get(now)
-            if key is None:
-                return None
-            if write := self.write_for(key):
-                return write
-            self.queue.done(key)
-        return None
+        return self.queue.first(now, MAX_KEYS, self.write_for)
 
     def write_for(self, key: str) -> StatusWrite | None:
         """Return the write that the status of a policy needs now, None if it is as it should be."""

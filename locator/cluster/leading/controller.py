@@ -64,11 +64,7 @@ class Controller:
 
     async def run(self) -> None:
         """Watch, and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
-        async with trio.open_nursery() as nursery:
-            for reflector in self.reflectors.values():
-                nursery.start_soon(reflector.run)
-            nursery.start_soon(self._apply_deltas)
-            nursery.start_soon(self.writer.run)
+        await self.writer.run_with(self.reflectors.values(), self._apply_deltas)
 
     async def _apply_deltas(self) -> None:
         async for batch in self._receive:  # without its findings: the server and ``check`` report those

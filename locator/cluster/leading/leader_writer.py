@@ -17,7 +17,7 @@ import logging
 import math
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from locator.api.watching.listwatch import LONGEST_REQUESTED
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
+from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.workqueue import RateLimiter, WorkQueue
 
@@ -129,6 +130,14 @@ class LeaderWriter(Generic[W]):
             while True:
                 await self._slots.acquire()
                 writes.start_soon(self._carry_out, await self._next_due_write())
+
+    async def run_with(self, reflectors: Iterable[Reflector], apply_deltas: Callable[[], Awaitable[None]]) -> None:
+        """Write for ever, while *reflectors* watch, and while *apply_deltas* hands to the desk what they bring."""
+        async with trio.open_nursery() as nursery:
+            for reflector in reflectors:
+                nursery.start_soon(reflector.run)
+            nursery.start_soon(apply_deltas)
+            nursery.start_soon(self.run)
 
     def wake(self) -> None:
         """Look at the desk again: a key may be due."""

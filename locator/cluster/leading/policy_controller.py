@@ -9,8 +9,8 @@ cluster without the CRD, and an account without these rights, have none, and all
 from __future__ import annotations
 
 import http
+import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import trio
@@ -25,6 +25,7 @@ from locator.cluster.responses import Refused
 from locator.model import Health
 from locator.policies.objects import MERGE_PATCH, POLICY_RESOURCES, ActualPolicy
 from locator.policies.reconciler import PolicyReconciler, StatusWrite
+from locator.times import time_text
 
 WAITING_BATCHES = 16  # between the reflectors and the reconciler; a reflector waits while the channel is full
 FIELD_MANAGER = "topodns-controller"  # as for PodLocators
@@ -61,11 +62,7 @@ class PolicyController:
 
     async def run(self) -> None:
         """Watch, and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
-        async with trio.open_nursery() as nursery:
-            for reflector in self.reflectors.values():
-                nursery.start_soon(reflector.run)
-            nursery.start_soon(self._apply_deltas)
-            nursery.start_soon(self.writer.run)
+        await self.writer.run_with(self.reflectors.values(), self._apply_deltas)
 
     async def _apply_deltas(self) -> None:
         async for batch in self._receive:  # without its findings: the status says those of a policy
@@ -105,5 +102,4 @@ class PolicyController:
 
 
 def _wall_time() -> str:
-    """Return the present time as conditions state it: RFC 3339, in whole seconds (``metav1.Time``)."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time_text(time.time(), "seconds")
