@@ -287,6 +287,27 @@ def test_an_error_in_topodns_is_told_as_a_problem(caplog: pytest.LogCaptureFixtu
     assert serving(test, app=app) == {"http": 1} and "a secret" in caplog.text
 
 
+def test_who_reads_a_500_finds_the_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Other errors of the same minute do not hide it; only the same error again has no line of its own."""
+
+    async def another(request: Request) -> Response:
+        raise LookupError("another bug")
+
+    async def test(connect: Connect, end: End) -> None:
+        for path in (b"readyz", b"another", b"readyz", b"another"):
+            async with await connect() as stream:
+                await stream.send_all(ONCE.replace(b"GET /", b"GET /" + path))
+                body = (await received(stream)).partition(b"\r\n\r\n")[2]
+            assert json.loads(body)["detail"] == "an error in topodns; its log says more, once a minute for each error"
+
+    def broken() -> Mapping[str, Health]:
+        raise ValueError("a bug")
+
+    app = application(CollectorRegistry(), ready=broken, loopback=False, more=[Route("/another", another)])
+    assert serving(test, app=app) == {"http": 4}
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a bug", "another bug"]
+
+
 @pytest.mark.parametrize(
     "sent",
     [

@@ -61,8 +61,8 @@ def application(
 
         return respond
 
-    async def failed(request: Request, error: Exception) -> Response:  # whoever serves the application logs it
-        return problem(500, "an error in topodns; its log says more")
+    async def failed(request: Request, error: Exception) -> Response:  # ``connections`` logs it
+        return problem(500, "an error in topodns; its log says more, once a minute for each error")
 
     def local(endpoint: Endpoint) -> Endpoint:
         return guarded(endpoint, loopback=True) if loopback else endpoint

@@ -12,6 +12,7 @@ import logging
 import math
 import socket
 import ssl
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -34,7 +35,7 @@ HANDSHAKE_SECONDS = 5.0
 # For which a handshake waits while its source has its share of them; then it ends the oldest. API servers begin many at
 # once, because HTTP/1.1 has one review at a time on a connection.
 QUEUE_SECONDS = 1.0
-LOG_SECONDS = 60.0  # between two logs of errors: who finds a way to cause one may cause many
+LOG_SECONDS = 60.0  # between two logs of the same error: who finds a way to cause one may cause many
 
 _is_idle: Callable[[Conversation], bool] = attrgetter("idle")
 
@@ -85,7 +86,7 @@ class _Connections:
         self._handshakes = _Places(MAX_HANDSHAKES, limits.may_take_all)
         self._queues: WeakValueDictionary[bytes, trio.lowlevel.ParkingLot] = WeakValueDictionary()  # by source
         self._ended = trio.Event()
-        self._logged_at = -math.inf
+        self._logged: dict[tuple[object, ...], float] = {}  # when each error was logged last: see ``_identity``
 
     async def converse(self, stream: trio.SocketStream) -> None:
         """Answer the requests of a connection until it ends."""
@@ -135,11 +136,25 @@ class _Connections:
                 queue.unpark()
 
     def _failed(self, error: Exception) -> None:
-        """Count and log an error of topodns that has ended a request, or a connection."""
+        """Count an error of topodns that has ended a request, or a connection. Log it once a minute."""
         self._failures["http"] += 1
-        if trio.current_time() - self._logged_at >= LOG_SECONDS:
-            self._logged_at = trio.current_time()
+        now, identity = trio.current_time(), _identity(error)
+        if now - self._logged.get(identity, -math.inf) >= LOG_SECONDS:
+            self._logged[identity] = now
             log.error("an error in topodns has ended an HTTP request", exc_info=error)
+
+
+def _identity(error: BaseException) -> tuple[object, ...]:
+    """Return what two errors have in common that are the same: their type, and the line that raised them.
+
+    The lines of a program bound how many there are.
+    """
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+        frames += traceback.walk_tb(error.__traceback__)
+    frame, line = frames[-1]
+    return type(error), frame.f_code.co_filename, line
 
 
 async def serve(
