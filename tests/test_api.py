@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from dnsserver.inspection.domains import domains_of, keys_in_use
 from dnsserver.inspection.located import ClusterContents
 from dnsserver.inspection.operations import DESCRIPTION, JSON, OPERATIONS
 from dnsserver.inspection.steps import STEP, Steps
+from dnsserver.names import parse_zone
 from locator import model
 from tests.api_client import API, Answered, request
 from tests.api_objects import (
@@ -211,7 +213,31 @@ HEADERS = [
     ("below-another", {"host": "localhost.evil.example"}, True, "Host:"),
     ("another-machine", {"host": "10.0.0.1:9153"}, True, "Host:"),
     ("malformed", {"host": "[::1"}, True, "Host:"),
-    ("elsewhere", {"host": "topodns.kube-system:9153"}, False, None),
+    ("elsewhere", {"host": "topodns.kube-system.svc:9153"}, False, None),
+    ("elsewhere-whole", {"host": "topodns.kube-system.svc.cluster.local"}, False, None),
+    ("elsewhere-upper-case", {"host": "TOPODNS.kube-system.SVC.:9153"}, False, None),
+    ("elsewhere-one-label", {"host": "topodns:9153"}, False, None),
+    ("elsewhere-local", {"host": "localhost:9153"}, False, None),
+    ("elsewhere-below-local", {"host": "topodns.localhost"}, False, None),
+    ("elsewhere-address", {"host": "10.0.0.1:9153"}, False, None),
+    ("elsewhere-ipv6", {"host": "[fd00::1]:9153"}, False, None),
+    ("elsewhere-host-name", {"host": "vm-1.corp.example"}, False, None),
+    ("elsewhere-rebound", {"host": "evil.example:9153"}, False, "Host: 'evil.example:9153' found, expected"),
+    ("elsewhere-two-labels", {"host": "topodns.dev"}, False, "Host:"),  # may be somebody's domain
+    ("elsewhere-like-a-service", {"host": "topodns.shop.svc.evil.example"}, False, "Host:"),
+    ("elsewhere-like-an-address", {"host": "10.0.0.1.evil.example"}, False, "Host:"),
+    ("elsewhere-another-zone", {"host": "topodns.shop.svc.evil.local"}, False, "Host:"),
+    ("elsewhere-below-the-zone", {"host": "evil.cluster.local"}, False, "Host:"),
+    ("elsewhere-reverse", {"host": "evil.svc.in-addr.arpa"}, False, "Host:"),
+    ("elsewhere-none", {}, False, "Host: ''"),
+    ("elsewhere-malformed", {"host": "[::1"}, False, "Host:"),
+    # Browsers say so over HTTPS alone, where the name is proven.
+    ("ingress", {"host": "topodns.example.com", "sec-fetch-site": "same-origin"}, False, None),
+    ("ingress-typed", {"host": "topodns.example.com", "sec-fetch-site": "none"}, False, None),
+    ("ingress-link", {"host": "topodns.example.com", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
+     False, None),
+    ("ingress-other-page", {"host": "topodns.example.com", "sec-fetch-site": "cross-site"}, False, "Sec-Fetch-Site:"),
+    ("https-to-loopback", {"host": "topodns.example.com", "sec-fetch-site": "same-origin"}, True, "Host:"),
     ("own-page", {"host": "localhost:9153", "origin": "http://localhost:9153", "sec-fetch-site": "same-origin"}, True,
      None),
     ("typed", {"host": "localhost", "sec-fetch-site": "none"}, True, None),
@@ -229,9 +255,13 @@ HEADERS = [
 @pytest.mark.parametrize(
     ("headers", "loopback", "wrong"), [row[1:] for row in HEADERS], ids=[row[0] for row in HEADERS]
 )
-def test_pages_of_other_sites_read_nothing(headers: Mapping[str, str], loopback: bool, wrong: str | None) -> None:
-    """A browser on the same machine runs pages from anywhere, also under names that they let point here."""
-    objected = objection(headers, loopback=loopback)
+def test_pages_of_other_sites_read_nothing(
+    monkeypatch: pytest.MonkeyPatch, headers: Mapping[str, str], loopback: bool, wrong: str | None
+) -> None:
+    """A browser that reaches the server runs pages from anywhere, also under names that they let point there."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "VM-1.corp.example")
+    zones = tuple(map(parse_zone, ("cluster.local", "in-addr.arpa")))
+    objected = objection(headers, loopback=loopback, zones=zones)
     assert objected is None if wrong is None else (objected or "").startswith(wrong)
 
 
@@ -268,6 +298,8 @@ def test_console(
         for path in ("/", f"{API}/services"):
             found = request(running, path, headers={"Host": host})
             assert found.status == (200 if served else 404)
+            rebound = request(running, path, headers={"Host": "evil.example"})
+            assert rebound.status == (403 if served else 404)
         assert request(running, "/metrics").status == 200
         port = running.http.rpartition(":")[2]
         asked = topodns("explain", "near.shop", "--client", "10.0.0.1", "--server", f"http://127.0.0.1:{port}")

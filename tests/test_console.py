@@ -757,7 +757,7 @@ def test_requests_that_wait_are_bounded() -> None:
     async def main() -> None:
         console = Console(inspected, Turns(), Around(dict, dict), changes, None)
         (endpoint,) = (route.endpoint for route in console.routes(loopback=False) if route.path == "/map")
-        scope = {"type": "http", "method": "GET", "headers": [], "query_string": b"", "path": "/map"}
+        scope = {"type": "http", "method": "GET", "headers": [(b"host", b"x")], "query_string": b"", "path": "/map"}
         async with trio.open_nursery() as nursery:
             for _ in range(1 + MAX_WAITING):
                 nursery.start_soon(endpoint, Request(scope))
@@ -794,7 +794,9 @@ def test_who_waits_for_the_upstream_holds_up_nobody(path: str) -> None:
 
     def asking(name: str) -> Request:
         query = f"name={name}&client=127.1.0.1".encode()
-        return Request({"type": "http", "method": "GET", "headers": [], "query_string": query, "path": path})
+        return Request(
+            {"type": "http", "method": "GET", "headers": [(b"host", b"x")], "query_string": query, "path": path}
+        )
 
     async def main() -> None:
         upstream, turns = SilentUpstream(MAX_OUTSIDE), Turns()

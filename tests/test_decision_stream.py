@@ -207,7 +207,13 @@ def test_requests_that_wait_are_bounded() -> None:
             for route in Api(inspected, Turns(), tap_of(responder)).routes(loopback=False)
             if route.path == "/api/v1/topology"
         )
-        scope = {"type": "http", "method": "GET", "headers": [], "query_string": b"", "path": "/api/v1/topology"}
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "headers": [(b"host", b"x")],
+            "query_string": b"",
+            "path": "/api/v1/topology",
+        }
         async with trio.open_nursery() as nursery:
             for _ in range(1 + MAX_WAITING):
                 nursery.start_soon(endpoint, Request(scope))

@@ -76,7 +76,8 @@ class RemoteServer:
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         """Give the response to a request if it is what the operation returns. Raises CommandError."""
         given = {name: text for name, text in parameters.items() if text is not None}
-        headers = {"Accept": f"{operation.media_type}, {PROBLEM_JSON}"}
+        # No page of a site asks, so the server need not mind by which name it is reached.
+        headers = {"Accept": f"{operation.media_type}, {PROBLEM_JSON}", "Sec-Fetch-Site": "none"}
         try:
             response = self._pool.request(
                 "GET",

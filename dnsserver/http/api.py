@@ -55,7 +55,7 @@ class Api:
         self._domains: tuple[Snapshot, tuple[str, ...] | None, str] | None = None  # the last ones, as JSON
 
     def routes(self, *, loopback: bool) -> list[Route]:
-        """Return the routes; *loopback*: only programs of this machine may ask."""
+        """Return the routes; *loopback* is whether only programs of this machine may ask."""
         served: list[tuple[Operation, Respond]] = [
             (EXPLAIN, self._explain),
             (TOPOLOGY, self._topology),
@@ -65,7 +65,11 @@ class Api:
         described = description([operation for operation, _ in served])
         paths = {DESCRIPTION: _page(Response(json_text(described), media_type=JSON))}
         paths |= {operation.path: _operation(operation, respond) for operation, respond in served}
-        return [Route(path, guarded(endpoint, loopback=loopback), methods=["GET"]) for path, endpoint in paths.items()]
+        zones = self._inspected.authority.zones
+        return [
+            Route(path, guarded(endpoint, loopback=loopback, zones=zones), methods=["GET"])
+            for path, endpoint in paths.items()
+        ]
 
     async def _explain(self, given: dict[str, Any]) -> Response:
         self._inspected.current()  # whoever comes too early need not wait

@@ -53,6 +53,7 @@ class Console:
         self, inspected: Inspected, turns: Turns, around: Around, changes: Changes, counts: Counts | None
     ) -> None:
         self._turns, self._health, self._changes = turns, around.health, changes
+        self._zones = inspected.authority.zones
         sampler = Sampler(counts, changes, around.health)
         self._views = Views(inspected, turns, around, self._changes, sampler)
         self._files, self._templates = Files(), environment()
@@ -61,7 +62,7 @@ class Console:
         self.run = sampler.run
 
     def routes(self, *, loopback: bool) -> list[Route]:
-        """Return the routes; *loopback*: only programs of this machine may ask."""
+        """Return the routes; *loopback* is whether only programs of this machine may ask."""
         pages = Pages(self._views)
         makers = {
             "/findings": pages.findings,
@@ -81,7 +82,7 @@ class Console:
             **self._files.endpoints(),
         }
         return [
-            Route(path, _headed(guarded(endpoint, loopback=loopback)), methods=["GET"])
+            Route(path, _headed(guarded(endpoint, loopback=loopback, zones=self._zones)), methods=["GET"])
             for path, endpoint in paths.items()
         ]
 
