@@ -173,7 +173,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                   [(share(rate("topodns_remembered_total", 'result="hit"'), rate("topodns_remembered_total")), "hits")],
                   unit="percentunit"),
             Panel("Errors and lost queries", "Errors caught, and queries dropped, by where.",
-                  [(rate("topodns_failures_total", by="wall"), "{{wall}}")]),
+                  [(rate("topodns_failures_total", by="where"), "{{where}}")]),
         ),
     ),
     (

@@ -123,7 +123,7 @@ def _rounds(server: Server, target: Target, attacks: Sequence[str], seconds: flo
                 notice(attack, each)
         notice(USUAL, QUIET_SECONDS)
         rounds.append(measured())
-    failures = {labels["wall"]: value for name, labels, value in samples(target) if name == FAILURES}
+    failures = {labels["where"]: value for name, labels, value in samples(target) if name == FAILURES}
     return Soaked(rounds, watched, loop_delays(target), failures)
 
 
@@ -135,7 +135,7 @@ def report(soaked: Soaked) -> str:
     ]
     after = soaked.rounds[1:]
     slope = linear_regression([at.seconds for at in after], [at.resident for at in after]).slope * 3600
-    failed = ", ".join(f"{wall} {count:,.0f}" for wall, count in soaked.failures.items() if count) or "none"
+    failed = ", ".join(f"{where} {count:,.0f}" for where, count in soaked.failures.items() if count) or "none"
     every = max(soaked.loop.values(), default=0.0)
     late = every - soaked.loop.get(0.05, every)
     noticed = ("attack", "names, median", "99 %", "longest", "lost", "unanswered", "/livez, longest")

@@ -98,7 +98,7 @@ LEADING = Family("topodns_leading", GAUGE, "Whether this replica leads by a Leas
 # Of each process.
 FAILURES = Family(
     "topodns_failures", COUNTER, "Errors caught, and queries dropped, by where.",
-    {"wall": ("packet", "queue", "receive", "send", "accept", "connection", "memory", "upstream", "http", "tap")},
+    {"where": ("packet", "queue", "receive", "send", "accept", "connection", "memory", "upstream", "http", "tap")},
 )  # fmt: skip
 LOOP_DELAY = Family("topodns_loop_delay_seconds", HISTOGRAM, "How late the event loop runs what is due.")
 BUILD_INFO = Family("topodns_build_info", GAUGE, "Versions of topodns and Python.", {"version": ANY, "python": ANY})
