@@ -37,12 +37,13 @@ class Held:
         """Answer for this name from now on."""
         self._event(target).set()
 
-    seconds = 1e9
-
     def answer_at_once(self, target: str, _: int, __: str) -> UpstreamAnswer | None:
         return self._records(target) if self._event(target).is_set() else None
 
-    async def find(self, target: str, _: int, __: str, *, deadline: float) -> UpstreamAnswer:
+    def for_one_query(self) -> Callable[[str, int, str], Awaitable[UpstreamAnswer]]:
+        return self._find
+
+    async def _find(self, target: str, _: int, __: str) -> UpstreamAnswer:
         self.asked += 1
         self.waiting.append(target)
         try:

@@ -70,7 +70,7 @@ class NoServers(Exception):
     """A resolv.conf names no usable server. The message names the file and the reason."""
 
 
-class _Known(Struct):
+class _Remembered(Struct):
     """A remembered answer: when it came, and until when it holds, by trio's clock.
 
     ``answer`` has the TTLs of then; ``aged`` is the answer as last returned, with the TTLs of ``age`` seconds later.
@@ -94,22 +94,22 @@ class _Lookup:
         self.turn = Turn(self.begun.set)
         self.changed = trio.Event()
         self.is_asked = False
-        self.answer: _Known | None = None
+        self.answer: _Remembered | None = None
 
 
 class _Memory:
     """Answers by name and type. When it is full, the namespace that fills most of it gives up its oldest answer."""
 
     def __init__(self) -> None:
-        self._known: dict[_Key, tuple[str, _Known]] = {}
+        self._known: dict[_Key, tuple[str, _Remembered]] = {}
         self._keys: dict[str, dict[_Key, None]] = {}  # by namespace, the oldest first
 
-    def get(self, key: _Key) -> _Known | None:
+    def get(self, key: _Key) -> _Remembered | None:
         """Return the answer, None if there is none that still holds."""
         _, known = self._known.get(key, ("", None))
         return known if known is not None and trio.current_time() < known.until else None
 
-    def put(self, key: _Key, known: _Known, namespace: str) -> None:
+    def put(self, key: _Key, known: _Remembered, namespace: str) -> None:
         """Remember an answer that *namespace* has asked for, whoever gets it later."""
         self._forget(key)
         if len(self._known) >= MAX_REMEMBERED:
@@ -161,11 +161,6 @@ class Upstream:
         self._turns = FairTurns(most=MAX_LOOKUPS, each=LOOKUPS_EACH)
         self._waiting = Shares(most=MAX_WAITING, each=WAITING_EACH)
 
-    @property
-    def seconds(self) -> float:
-        """For how long the look-ups of one query may take together."""
-        return LOOKUP_SECONDS
-
     def answer_at_once(self, target: str, qtype: int, namespace: str) -> UpstreamAnswer | None:
         """Return what can be said without waiting, None if ``find`` must be awaited.
 
@@ -197,16 +192,29 @@ class Upstream:
             return failure(f"no upstream answered in time for {target}")
         return found
 
+    def for_one_query(self) -> Callable[[str, int, str], Awaitable[UpstreamAnswer]]:
+        """Return ``find`` for the look-ups of one query, which together may take as long as one."""
+        left = inf  # the first ends by itself: its failure is one
+
+        async def find(target: str, qtype: int, namespace: str) -> UpstreamAnswer:
+            nonlocal left
+            began = trio.current_time()
+            said = await self.find(target, qtype, namespace, deadline=began + left)
+            left = min(left, LOOKUP_SECONDS) - (trio.current_time() - began)
+            return said
+
+        return find
+
     async def find_all(
         self, compute: Callable[[Callable[[str], UpstreamAnswer | None]], Awaitable[T]], qtype: int
     ) -> T:
         """Return what *compute* returns once it knows all names that it asks for, by the ``outside`` of ``resolve``.
 
-        It is called again after each look-up. All look-ups together take as long as one may, beside its own time.
+        It is called again after each look-up.
         """
         said: dict[str, UpstreamAnswer] = {}
         missing: list[str] = []
-        left = LOOKUP_SECONDS
+        find = self.for_one_query()
 
         def outside(target: str) -> UpstreamAnswer | None:
             if target not in said:
@@ -217,10 +225,8 @@ class Upstream:
             result = await compute(outside)
             if not missing:
                 return result
-            target, began = missing.pop(), trio.current_time()
-            deadline = began + left if said else inf  # the first ends by itself: its failure is one
-            said[target] = await self.find(target, qtype, EXPLANATIONS, deadline=deadline)
-            left -= trio.current_time() - began
+            target = missing.pop()
+            said[target] = await find(target, qtype, EXPLANATIONS)
 
     async def _wait_for(self, key: _Key, namespace: str) -> UpstreamAnswer | None:
         """Wait for a look-up's turn and its answer; None if the time is over."""
@@ -268,7 +274,7 @@ class Upstream:
         self._counts.refused_lookups.note(namespace)
         return _refusal(namespace)
 
-    async def _look_up(self, target: str, qtype: int, deadline: float) -> _Known:
+    async def _look_up(self, target: str, qtype: int, deadline: float) -> _Remembered:
         """Ask the upstream and read its response. Every error is a failure, remembered for ``FAILURE_SECONDS``.
 
         But not that the time was over, if the wait for its turn, or another query, left the look-up only part of it.
@@ -287,7 +293,7 @@ class Upstream:
             log.exception("upstream: %s, type %d could not be looked up", target, qtype)
             answer, seconds = failure(f"{target} could not be looked up"), FAILURE_SECONDS
         now = trio.current_time()
-        return _Known(answer, now, now + seconds)
+        return _Remembered(answer, now, now + seconds)
 
     async def _response(self, name: dns.name.Name, qtype: int) -> dns.message.QueryMessage:
         """Return the first NOERROR or NXDOMAIN response. Raises DNSException."""
@@ -386,7 +392,7 @@ def _text(name: dns.name.Name) -> str:
     return text
 
 
-def _aged(known: _Known) -> UpstreamAnswer:
+def _aged(known: _Remembered) -> UpstreamAnswer:
     """Return a remembered answer with the rest of its TTLs; within one second, the same object."""
     age = int(trio.current_time() - known.since)
     if not age or known.answer.failed:
