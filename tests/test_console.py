@@ -32,7 +32,7 @@ from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.from_settings import authority_of, store_of
 from dnsserver.http.api import Api
 from dnsserver.http.console import files, rendering
-from dnsserver.http.console.changes import ChangeFeed, Changes
+from dnsserver.http.console.changes import CHANGE_SECONDS, Changes
 from dnsserver.http.console.console import MAX_STREAMS, Console
 from dnsserver.http.console.headers import HEADERS
 from dnsserver.http.console.views import Around
@@ -611,9 +611,8 @@ def test_a_page_that_misses_a_change_notices(change: Callable[[Changes], None]) 
     changes = Changes()
     made = changes.version
     change(changes)
-    feed = ChangeFeed(changes)
-    feed.open(lambda: None)
-    (told,) = feed.take()
+    with changes.feed(lambda: None) as take:
+        (told,) = take()
     assert changes.version in told and made not in told
 
 
@@ -640,7 +639,7 @@ def _opens(server: Server) -> bool:
 
 def test_changes_come_at_most_once_a_second() -> None:
     """Several together are one event; who has gone hears nothing more. In virtual time."""
-    changes, got, gone = Changes(), list[tuple[float, str]](), trio.Event()
+    changes, got = Changes(), list[tuple[float, str]]()
 
     async def main() -> None:
         async def receive() -> dict[str, Any]:
@@ -650,14 +649,14 @@ def test_changes_come_at_most_once_a_second() -> None:
             got.append((trio.current_time(), message.get("body", b"").decode()))
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(EventStream(ChangeFeed(changes), gone.set), {}, receive, send)
+            nursery.start_soon(EventStream(changes.feed, pause=CHANGE_SECONDS), {}, receive, send)
             for _ in range(30):
                 await trio.sleep(0.1)
                 changes.published(SNAPSHOT, ())
                 changes.counted()
             await trio.sleep(1.5)
             nursery.cancel_scope.cancel()
-        assert gone.is_set()
+        assert not changes.readers
         changes.counted()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -19,7 +19,7 @@ from dnsserver.cli.log_format import set_up_logging
 from dnsserver.from_settings import authority_of
 from dnsserver.http import events
 from dnsserver.http.api import Api
-from dnsserver.http.events import COMMENT_SECONDS, DecisionFeed, EventStream
+from dnsserver.http.events import COMMENT_SECONDS, DECISION_SECONDS, EventStream, decisions
 from dnsserver.http.inspected import MAX_OUTSIDE, MAX_WAITING, Busy, Inspected, Turns
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import MAX_WAITING as ROOM
@@ -49,11 +49,11 @@ class Reader:
 
     async def run(self) -> None:
         line = partial(line_of, authority=authority_of(settings_of()))
-        ended = lambda: self.ended.append(trio.current_time())  # noqa: E731
-        stream = EventStream(DecisionFeed(tap_of(self.responder), Wanted(), line), ended)
+        stream = EventStream(partial(decisions, tap_of(self.responder), Wanted(), line), pause=DECISION_SECONDS)
         try:
             await stream({}, nothing, self._send)  # type: ignore[arg-type]
         finally:
+            self.ended.append(trio.current_time())
             assert self.responder.answer == self._untapped  # nobody listens any more
 
     async def _send(self, message: dict[str, Any]) -> None:

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dnsserver.http import connections, conversation
 from dnsserver.http.application import application
 from dnsserver.http.conversation import Limits
-from dnsserver.http.events import EventStream
+from dnsserver.http.events import EventStream, Take
 from dnsserver.metrics.families import METRICS_SECONDS
 from dnsserver.net import bounds
 from dnsserver.net.bounds import HeldOctets
@@ -46,22 +47,6 @@ CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 Connect = Callable[..., Awaitable[trio.SocketStream]]
 End = Callable[[], Awaitable[None]]
 Test = Callable[[Connect, End], Awaitable[None]]
-
-
-class Endless:
-    """A feed of large events without end."""
-
-    pause = 0.0
-
-    def open(self, wake: Callable[[], None]) -> None:
-        wake()
-
-    def take(self) -> Iterator[str]:
-        while True:
-            yield "x" * 100_000
-
-    def close(self) -> None:
-        pass
 
 
 class Pages:
@@ -91,11 +76,17 @@ class Pages:
         raise AssertionError
 
     async def _events(self, request: Request) -> Response:
-        self.began += 1
-        return EventStream(Endless(), self._gone)
+        return EventStream(self._endless, pause=0.0)
 
-    def _gone(self) -> None:
-        self.ended += 1
+    @contextmanager
+    def _endless(self, wake: Callable[[], None]) -> Iterator[Take]:
+        """Give large events without end."""
+        self.began += 1
+        wake()
+        try:
+            yield lambda: itertools.repeat("x" * 100_000)
+        finally:
+            self.ended += 1
 
 
 def serving(

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dnsserver.http.events import DecisionFeed, EventStream
+from dnsserver.http.events import DECISION_SECONDS, EventStream, Take, decisions
 from dnsserver.http.guard import guarded
 from dnsserver.http.inspected import BUSY, NOT_READY, Busy, Inspected, NotReady, Turns, run
 from dnsserver.http.problems import problem
@@ -102,16 +103,20 @@ class Api:
     async def _tail(self, given: dict[str, Any]) -> Response:
         if self._streams >= MAX_STREAMS:
             return problem(503, f"{MAX_STREAMS} readers found, expected fewer: wait until one of them ends")
+        wanted = Wanted(given["service"], given["client"], given["outcome"])
+        return EventStream(partial(self._decisions, wanted), pause=DECISION_SECONDS)
+
+    @contextmanager
+    def _decisions(self, wanted: Wanted, wake: Callable[[], None]) -> Iterator[Take]:
         assert self._tap is not None  # else there is no such route
         self._streams += 1
         log.info("a reader of decisions has come: until it goes, native code leaves their queries to Python")
-        wanted = Wanted(given["service"], given["client"], given["outcome"])
-        feed = DecisionFeed(self._tap, wanted, partial(line_of, authority=self._inspected.authority))
-        return EventStream(feed, self._gone)
-
-    def _gone(self) -> None:
-        self._streams -= 1
-        log.info("a reader of decisions has gone")
+        try:
+            with decisions(self._tap, wanted, partial(line_of, authority=self._inspected.authority), wake) as take:
+                yield take
+        finally:
+            self._streams -= 1
+            log.info("a reader of decisions has gone")
 
 
 def _page(response: Response) -> Callable[[Request], Awaitable[Response]]:

@@ -6,21 +6,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
+from dnsserver.http.events import Take
 from locator.model import Finding
 from locator.printable import json_text
 from locator.state.snapshot import Snapshot
 
 SNAPSHOT, COUNTS = "snapshot", "counts"  # what can change: what is known of the clusters, and what was counted
+CHANGE_SECONDS = 1.0  # between two events for a page
 
 
 class Changes:
-    """What was published last, and who wants to hear of changes."""
+    """What was published last, and the open pages, which are told of changes."""
 
     def __init__(self) -> None:
         self.snapshot: Snapshot | None = None
         self.findings: Sequence[Finding] = ()
-        self._listeners: dict[ChangeFeed, None] = {}
+        self._listeners: dict[Callable[[str], None], None] = {}
         self._start, self._published, self._counted = time.time_ns(), 0, 0
 
     @property
@@ -43,54 +46,38 @@ class Changes:
         self._counted += 1
         self._tell(COUNTS)
 
-    def listen(self, feed: ChangeFeed) -> None:
-        """Tell *feed* of changes from now on."""
-        self._listeners[feed] = None
+    @property
+    def readers(self) -> int:
+        """The number of pages that follow changes."""
+        return len(self._listeners)
 
-    def leave(self, feed: ChangeFeed) -> None:
-        """Tell *feed* no longer."""
-        del self._listeners[feed]
+    @contextmanager
+    def feed(self, wake: Callable[[], None]) -> Iterator[Take]:
+        """Give a page the present version, and then what has changed."""
+        events = [_event("state", {"version": self.version})]
+        changed: dict[str, None] = {}
+
+        def listen(what: str) -> None:
+            changed[what] = None
+            wake()
+
+        def take() -> Iterator[str]:
+            if changed:
+                events.append(_event("changed", {"what": list(changed)}))
+                changed.clear()
+            while events:
+                yield events.pop(0)
+
+        self._listeners[listen] = None
+        wake()
+        try:
+            yield take
+        finally:
+            del self._listeners[listen]
 
     def _tell(self, what: str) -> None:
-        for feed in self._listeners:
-            feed.hear(what)
-
-
-class ChangeFeed:
-    """A ``Feed`` for one page: first the present version, then what has changed, at most once a second."""
-
-    pause = 1.0
-
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
-        self._heard: dict[str, None] = {}
-        self._told_version = False
-        self._wake: Callable[[], None] | None = None
-
-    def open(self, wake: Callable[[], None]) -> None:
-        """See ``Feed``."""
-        self._wake = wake
-        self._changes.listen(self)
-        wake()
-
-    def hear(self, what: str) -> None:
-        """Hear of a change."""
-        assert self._wake is not None
-        self._heard[what] = None
-        self._wake()
-
-    def take(self) -> Iterator[str]:
-        """See ``Feed``."""
-        if not self._told_version:
-            self._told_version = True
-            yield _event("state", {"version": self._changes.version})
-        heard, self._heard = list(self._heard), {}
-        if heard:
-            yield _event("changed", {"what": heard})
-
-    def close(self) -> None:
-        """See ``Feed``."""
-        self._changes.leave(self)
+        for listen in self._listeners:
+            listen(what)
 
 
 def _event(name: str, data: object) -> str:

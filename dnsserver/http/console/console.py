@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dnsserver.http.console import parameters
-from dnsserver.http.console.changes import ChangeFeed, Changes
+from dnsserver.http.console.changes import CHANGE_SECONDS, Changes
 from dnsserver.http.console.files import Files
 from dnsserver.http.console.headers import HEADERS
 from dnsserver.http.console.pages import PAGES, Pages, Shown, failed
@@ -58,7 +58,6 @@ class Console:
         self._views = Views(inspected, turns, around, self._changes, sampler)
         self._files, self._templates = Files(), environment()
         self._paths = {path: name for path, name in PAGES.items() if path != "/tail" or counts is not None}
-        self._streams = 0
         self.run = sampler.run
 
     def routes(self, *, loopback: bool) -> list[Route]:
@@ -148,16 +147,12 @@ class Console:
 
     async def _live(self, request: Request) -> Response:
         """Return a stream of what changes."""
-        if self._streams >= MAX_STREAMS:
+        if self._changes.readers >= MAX_STREAMS:
             detail = f"{MAX_STREAMS} pages that follow changes found, expected fewer: close one of them"
             return problem(503, detail, headers={"Retry-After": "10"})
         if request.method == "HEAD":
             return Response(media_type=EventStream.media_type)
-        self._streams += 1
-        return EventStream(ChangeFeed(self._changes), self._gone)
-
-    def _gone(self) -> None:
-        self._streams -= 1
+        return EventStream(self._changes.feed, pause=CHANGE_SECONDS)
 
 
 def _current(path: str) -> str:
