@@ -31,9 +31,9 @@ from dnsserver.http import loop_delay
 from dnsserver.inspection.tap.tap import Tap
 from dnsserver.loaded import loaded
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
-from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
-from dnsserver.metrics.exposition import Metrics
+from dnsserver.metrics.families import TopodnsCollector
+from dnsserver.metrics.server import ServerMetrics
 from dnsserver.net import tcp, udp
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.listening import CannotListen, default_listen, in_pod
@@ -150,7 +150,7 @@ class _Server:
         self._held = HeldOctets(self._counts.failures)
         self._clusters = Clusters(settings, self._counts)
         self._shutdown = Shutdown(settings.shutdown_delay)
-        self._metrics = Metrics(self._counts, self._clusters.kinds)
+        self._metrics = ServerMetrics(self._counts, self._clusters.kinds)
         authority = self._authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._repeated = native_code(settings, seed=random.getrandbits(64))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from dnsserver import __version__
 from dnsserver.from_settings import cluster_of, other_clients_of, other_store_of, source_of
 from dnsserver.loaded import read_text
-from dnsserver.metrics.collector import Watch
 from dnsserver.metrics.counters import Counts
+from dnsserver.metrics.families import Watch
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ClusterSource
 from locator.cluster.publisher import Publisher, Source

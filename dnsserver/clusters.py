@@ -11,7 +11,7 @@ import trio
 from dnsserver.cluster_sources import event_poster, other_clusters, own_cluster
 from dnsserver.from_settings import cluster_set_of, store_of
 from dnsserver.metrics.counters import Counts
-from dnsserver.metrics.exposition import Metrics
+from dnsserver.metrics.server import ServerMetrics
 from dnsserver.settings.fields import Settings
 from locator.cluster.publisher import Publisher, Subscriber, on_new_findings
 from locator.cluster.set_publisher import SetPublisher
@@ -53,7 +53,7 @@ class Clusters:
         """Call *subscriber* at each publication of all clusters together, after all earlier subscribers."""
         (self.joined or self.publisher).subscribe(subscriber)
 
-    def show_in(self, metrics: Metrics) -> None:
+    def show_in(self, metrics: ServerMetrics) -> None:
         """Let *metrics* show what is known of the clusters."""
         metrics.watches, metrics.others, metrics.ages = self._own.watches, self.others, self.ages
         if self.joined is not None:

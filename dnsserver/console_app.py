@@ -21,7 +21,7 @@ from dnsserver.http.console.console import Console
 from dnsserver.http.console.views import Around
 from dnsserver.http.inspected import Inspected, Turns
 from dnsserver.metrics.counters import Counts
-from dnsserver.metrics.exposition import Metrics
+from dnsserver.metrics.server import ServerMetrics
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR
@@ -46,7 +46,7 @@ class _Console:
         self._settings, self._opened = settings, opened
         counts = Counts()
         self._clusters = Clusters(settings, counts)
-        self._metrics = Metrics(counts, self._clusters.kinds)
+        self._metrics = ServerMetrics(counts, self._clusters.kinds)
         self._clusters.show_in(self._metrics)
         self._changes, turns = Changes(), Turns()
         self._clusters.subscribe(self._changes.published)

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from dnsserver.metrics import families, server_families
+from dnsserver.metrics import families
+from dnsserver.metrics import server as server_metrics
 from dnsserver.metrics.controller import OF_CONTROLLERS
 from dnsserver.metrics.families import ANY, HISTOGRAM, Family
 from dnsserver.metrics.webhook import OF_WEBHOOKS
@@ -19,8 +20,8 @@ from tests.this_machine import ROOT
 RULES = ROOT / "manifests" / "chart" / "files" / "monitoring" / "prometheusrule.yaml"
 
 SECTIONS: Sequence[tuple[str, Sequence[Family]]] = (
-    ("Queries", server_families.OF_QUERIES),
-    ("The cluster", server_families.OF_THE_CLUSTER),
+    ("Queries", server_metrics.OF_QUERIES),
+    ("The cluster", server_metrics.OF_THE_CLUSTER),
     ("Watches", families.OF_WATCHES),
     ("The controller", OF_CONTROLLERS),
     ("The webhook", OF_WEBHOOKS),

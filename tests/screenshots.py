@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 
-from dnsserver.metrics.server_families import ANSWER_ZONES
+from dnsserver.metrics.server import ANSWER_ZONES
 from examples.demo.day import DAY, Moment
 from examples.demo.stage import Stage, staged
 from tests.browser import Scheme, running_chromium, visiting

@@ -22,8 +22,8 @@ from dnsserver.metrics.counters import (
     WARN_SECONDS,
     SourceCounter,
 )
-from dnsserver.metrics.exposition import (
-    Metrics,
+from dnsserver.metrics.server import (
+    ServerMetrics,
     Summed,
 )
 from dnsserver.names import labels_of, meaning_of
@@ -543,7 +543,7 @@ def test_a_metric_counts_by_forwarder() -> None:
         for _ in range(number):
             replied(responder, Asked(query(WEB), source, "udp"))
     (metric,) = [
-        each for each in Metrics(responder.counts).collect() if each.name == "topodns_forwarded_without_client"
+        each for each in ServerMetrics(responder.counts).collect() if each.name == "topodns_forwarded_without_client"
     ]
     found = {sample.labels["forwarder"]: sample.value for sample in metric.samples}
     assert found == {FORWARDER: 3, SECOND: 2, "fd00::53": 1}

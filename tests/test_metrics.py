@@ -12,13 +12,12 @@ import dns.message
 import pytest
 
 from dnsserver.message.wire import PROBE, PROBE_TEXT
-from dnsserver.metrics import counters, families, server_families
-from dnsserver.metrics.collector import TopodnsCollector
+from dnsserver.metrics import counters, families
+from dnsserver.metrics import server as server_metrics
 from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics, ControllerState, HealthState
 from dnsserver.metrics.counters import MAX_TALLIES, Counts, Tally
-from dnsserver.metrics.exposition import Metrics
-from dnsserver.metrics.families import ANY, COUNTER, HISTOGRAM, Family, labelled
-from dnsserver.metrics.server_families import relation
+from dnsserver.metrics.families import ANY, COUNTER, HISTOGRAM, Family, TopodnsCollector, labelled
+from dnsserver.metrics.server import ServerMetrics, relation
 from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts, WebhookMetrics, WebhookState
 from locator.ip import host_network, parse_address
 from locator.printable import cut
@@ -104,10 +103,10 @@ def test_zones_of_answers(name: str, client: str, rtype: str, answer: str | None
     responder = responder_of(native=native)
     for _ in range(3):
         ask(responder, name, client, rtype=rtype, proto=proto)
-    found = samples(Metrics(responder.counts), "topodns_answer_zones_total")
+    found = samples(ServerMetrics(responder.counts), "topodns_answer_zones_total")
     zone = ZONE_OF[client]
     assert {key: number for key, number in found.items() if number} == ({(zone, answer): 3} if answer else {})
-    assert set(found) >= {(zone, word) for word in server_families.RELATIONS}
+    assert set(found) >= {(zone, word) for word in server_metrics.RELATIONS}
 
 
 def test_labels_are_printable() -> None:
@@ -144,7 +143,7 @@ def test_zones_by_service() -> None:
         for name in ("all", "near", "hard", "away", "virtual"):
             for client in (IN_A, IN_B, IN_C):
                 ask(responder, name, client)
-    without, by_service = (samples(Metrics(found.counts), "topodns_answer_zones_total") for found in responders)
+    without, by_service = (samples(ServerMetrics(found.counts), "topodns_answer_zones_total") for found in responders)
     assert by_service["shop", "near", "a", "same"] == 1
     assert by_service["shop", "all", "b", "some"] == 2  # its own name, and the alias
     sums: Counter[tuple[str, ...]] = Counter()
@@ -161,7 +160,7 @@ def test_services_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ask(responder, "all", IN_A, rtype="AAAA")
     for name in ("near", "all", "lost", "near"):
         ask(responder, name, IN_A)
-    found = samples(Metrics(responder.counts), "topodns_answer_zones_total")
+    found = samples(ServerMetrics(responder.counts), "topodns_answer_zones_total")
     assert found == {("shop", "near", "a", "same"): 2, ("", "", "a", "some"): 2}
 
 
@@ -178,8 +177,8 @@ def test_tallies_are_bounded() -> None:
     channel = counts.channels["udp", 1]
     for number in tallies:
         channel.counts[zones[-1] + number] += 1
-    assert samples(Metrics(counts), "topodns_answers_total")["nearest",] == MAX_TALLIES
-    assert samples(Metrics(counts), "topodns_clients_total")["pod",] == MAX_TALLIES
+    assert samples(ServerMetrics(counts), "topodns_answers_total")["nearest",] == MAX_TALLIES
+    assert samples(ServerMetrics(counts), "topodns_clients_total")["pod",] == MAX_TALLIES
 
 
 UNLOCATED = [
@@ -196,7 +195,7 @@ def test_unlocated_clients(clients: Sequence[str], expected: tuple[str, str]) ->
     responder = responder_of()
     for client in (*clients, IN_A):
         ask(responder, "near", client)
-    assert samples(Metrics(responder.counts), "topodns_unlocated_clients_total") == {expected: 2}
+    assert samples(ServerMetrics(responder.counts), "topodns_unlocated_clients_total") == {expected: 2}
 
 
 # Who asks, and what the query carries: its EDNS, or what comes before it. All are unknown.
@@ -238,7 +237,7 @@ def test_a_query_of_an_unlocated_client_counts_once(
         wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=edns)
         sent = header + wire if proto == "udp" else wire
         assert responder.answer(sent, packed, responder.channel(packed, proto), header_client=named) is not None
-    metrics = Metrics(responder.counts)
+    metrics = ServerMetrics(responder.counts)
     (counted,) = samples(metrics, "topodns_unlocated_clients_total").values()
     assert counted == len(ASKED) == samples(metrics, "topodns_clients_total")["unknown",]
 
@@ -279,14 +278,14 @@ def test_a_probe_is_a_query_but_no_client(
         return replies
 
     def clients() -> list[Any]:
-        metrics = Metrics(responder.counts)
+        metrics = ServerMetrics(responder.counts)
         return [{key: number for key, number in samples(metrics, name).items() if number} for name in OF_CLIENTS]
 
     usual, before = answered(opt(*options)), clients()
     assert before[1]
     assert answered(opt(*options, option(PROBE, PROBE_TEXT))) == usual
     assert clients() == before
-    metrics = Metrics(responder.counts)
+    metrics = ServerMetrics(responder.counts)
     unnamed = {(FORWARDER,): 2 * len(ASKED)} if source == FORWARDER and not options else {}  # that is the forwarder's
     assert samples(metrics, "topodns_forwarded_without_client_total") == unnamed
     assert samples(metrics, "topodns_probes_total") == {(): len(ASKED)}
@@ -313,7 +312,7 @@ def test_untrusted_forwarders() -> None:
         for client in clients:
             wire, packed = query("near.shop.svc.cluster.local", edns=opt(ecs(client))), parse_address(source)
             responder.answer(wire, packed, responder.channel(packed, "udp"))
-    assert samples(Metrics(responder.counts), "topodns_untrusted_forwarders") == {(NOWHERE,): 1}
+    assert samples(ServerMetrics(responder.counts), "topodns_untrusted_forwarders") == {(NOWHERE,): 1}
 
 
 class Other:
@@ -326,8 +325,8 @@ class Other:
         return {"Pod": 3}
 
 
-def server() -> Metrics:
-    metrics = Metrics(Counts(), ["Pod"])
+def server() -> ServerMetrics:
+    metrics = ServerMetrics(Counts(), ["Pod"])
     metrics.watches = Other.watches
     metrics.others = [Other()]
     metrics.ages = lambda: {"local": 0.0, "far": 2.5}
@@ -348,7 +347,7 @@ def webhook() -> WebhookMetrics:
 
 
 PROGRAMS = [
-    ("serve", server(), (*server_families.OF_QUERIES, *server_families.OF_THE_CLUSTER)),
+    ("serve", server(), (*server_metrics.OF_QUERIES, *server_metrics.OF_THE_CLUSTER)),
     ("controller", controller(), OF_CONTROLLERS),
     ("webhook", webhook(), OF_WEBHOOKS),
 ]

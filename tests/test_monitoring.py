@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dnsserver.metrics import server_families
+from dnsserver.metrics import server as server_metrics
 from tests import grafana_dashboard, kustomize
 from tests.go_programs import promtool
 from tests.metrics_page import RULES, SECTIONS, names_in, rules, series_of
@@ -165,4 +165,4 @@ def test_prometheus_can_read_what_is_served(serve: Callable[..., Server], tmp_pa
     text = server.get("/metrics")[1]
     done = subprocess.run([promtool(), "check", "metrics"], input=text, capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    assert f"# TYPE {server_families.ANSWER_ZONES.shown_name} counter" in text
+    assert f"# TYPE {server_metrics.ANSWER_ZONES.shown_name} counter" in text

@@ -13,7 +13,7 @@ import dns.message
 import pytest
 
 from dnsserver.metrics.counters import MAX_SOURCES, OTHER, SUSPICIOUS_CLIENTS, WARN_SECONDS, SourceCounter
-from dnsserver.metrics.exposition import Metrics
+from dnsserver.metrics.server import ServerMetrics
 from tests import api_objects
 from tests.api_objects import ZONE
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
@@ -72,7 +72,7 @@ def ignored_by_source(responder: CountedResponder) -> dict[str, float]:
     """Return the values of ``topodns_client_subnets_ignored_total`` by their label ``source``."""
     return {
         sample.labels["source"]: sample.value
-        for metric in Metrics(responder.counts).collect()
+        for metric in ServerMetrics(responder.counts).collect()
         for sample in metric.samples
         if sample.name == "topodns_client_subnets_ignored_total"
     }

@@ -36,7 +36,7 @@ from dnsserver.answers.explain import explain
 from dnsserver.answers.explanation import Explanation
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.metrics.counters import Counts
-from dnsserver.metrics.exposition import Metrics
+from dnsserver.metrics.server import ServerMetrics
 from dnsserver.names import labels_of
 from dnsserver.net import tcp, udp, upstream
 from dnsserver.net.bounds import HeldOctets
@@ -1274,7 +1274,7 @@ def test_a_look_up_that_fails_is_servfail(serve_beside: Beside, case: str) -> No
 def test_metrics_tell_what_came_of_it() -> None:
     """topodns_upstream_requests_total counts by result."""
     _, _, counts = found_from(says(HERE))
-    text = generate_latest(Metrics(counts).registry()).decode()
+    text = generate_latest(ServerMetrics(counts).registry()).decode()
     assert 'topodns_upstream_requests_total{result="answered"} 1.0' in text
 
 

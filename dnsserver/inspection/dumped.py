@@ -20,7 +20,8 @@ from dnsserver.inspection.doctor import objects
 from dnsserver.inspection.doctor.objects import Items
 from dnsserver.inspection.doctor.steps import Step
 from dnsserver.inspection.hashed_names import HashedNames
-from dnsserver.metrics import families, server_families
+from dnsserver.metrics import families
+from dnsserver.metrics import server as server_metrics
 from dnsserver.settings.fields import FLAGS
 from locator.api import schema
 from locator.api.conversion import ADDRESS_ANNOTATIONS, CIDR_ANNOTATIONS, TOPOLOGY_MODES
@@ -40,7 +41,7 @@ _CHECK = re.compile(r"^\[[+-]\][\w-]+", re.MULTILINE)
 NUMBERS = ("NUMBER", "SECONDS", "CODE")  # how --help calls values of flags that are numbers
 PLAIN_LABELS = frozenset(("le", "kind", "version", "python")).union(
     label
-    for family in (*families.OF_WATCHES, *families.OF_EACH_PROCESS, *server_families.OF_QUERIES)
+    for family in (*families.OF_WATCHES, *families.OF_EACH_PROCESS, *server_metrics.OF_QUERIES)
     for label, values in family.labels.items()
     if values
 )

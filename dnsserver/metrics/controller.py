@@ -10,8 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct
 from prometheus_client.metrics_core import Metric
 
-from dnsserver.metrics.collector import TopodnsCollector, Watch, watched
-from dnsserver.metrics.families import COUNTER, GAUGE, LEADING, WRITTEN, Family, labelled
+from dnsserver.metrics.families import (
+    COUNTER,
+    GAUGE,
+    LEADING,
+    WRITTEN,
+    Family,
+    TopodnsCollector,
+    Watch,
+    labelled,
+    watched,
+)
 
 Writes = Mapping[tuple[str, str], int]  # by verb and result
 

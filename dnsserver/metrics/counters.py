@@ -53,14 +53,14 @@ class Tally(Struct, frozen=True, gc=False):
     service: tuple[str, str] | None = None
 
 
-class Origin(Struct, frozen=True, gc=False):
+class ClientOrigin(Struct, frozen=True, gc=False):
     """What all metrics tell of a client: how it was located, and its zone, "" if that is not known."""
 
     located_by: str
     zone: str
 
 
-NOBODY = Origin("", "")  # of replies that need no client, such as refusals
+NOBODY = ClientOrigin("", "")  # of replies that need no client, such as refusals
 NOBODYS = 0  # the number of this origin
 
 
@@ -186,7 +186,7 @@ class Counts:
     def __init__(self, *, per_service: bool = False) -> None:
         self.channels = {(proto, family): Channel(proto, family) for proto in ("udp", "tcp") for family in (1, 2)}
         self._tallies: dict[Tally, int] = {}
-        self._origins: dict[Origin, int] = {NOBODY: NOBODYS}
+        self._origins: dict[ClientOrigin, int] = {NOBODY: NOBODYS}
         self._services: set[tuple[str, str]] | None = set() if per_service else None
         self.unnamed_clients = SourceCounter()
         """Queries from trusted forwarders that name no client."""
@@ -233,9 +233,9 @@ class Counts:
 
         It is a multiple of ``MAX_TALLIES``. The zones of very many are not counted, as if they were unknown.
         """
-        origin = Origin(located_by, zone)
+        origin = ClientOrigin(located_by, zone)
         if origin not in self._origins and len(self._origins) >= MAX_ORIGINS:
-            origin = Origin(located_by, "")
+            origin = ClientOrigin(located_by, "")
         return self._origins.setdefault(origin, len(self._origins)) * MAX_TALLIES
 
     def replied(self) -> int:
@@ -244,7 +244,7 @@ class Counts:
             add_counted()
         return sum(sum(channel.counts.values()) for channel in self.channels.values())
 
-    def replies(self) -> Iterator[tuple[Channel, Origin, Tally, int]]:
+    def replies(self) -> Iterator[tuple[Channel, ClientOrigin, Tally, int]]:
         """Yield how many replies there were through a channel, to clients of an origin, with answers of a tally.
 
         Counting may go on between two of them.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a metric of topodns is: its name, labels and meaning. ``docs/metrics.md`` is made from all of them.
+"""What a metric of topodns is, and those that servers, controllers and webhooks all show.
+
+``docs/metrics.md`` is made from the tables of families.
 
 A family with labels whose values are all known beforehand has all of them from the start, at 0: Prometheus' ``rate``
 would miss the first count of a series that appears with it.
@@ -8,15 +10,20 @@ would miss the first count of a series that appears with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import platform
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-from dnsserver.metrics.counters import Durations
+from dnsserver import __version__
+from dnsserver.metrics.counters import LOOP_DELAY_BOUNDS, Durations
 from locator.api.watching.listwatch import REASONS
 from locator.printable import cut
 
@@ -103,3 +110,44 @@ FAILURES = Family(
 LOOP_DELAY = Family("topodns_loop_delay_seconds", HISTOGRAM, "How late the event loop runs what is due.")
 BUILD_INFO = Family("topodns_build_info", GAUGE, "Versions of topodns and Python.", {"version": ANY, "python": ANY})
 OF_EACH_PROCESS = (FAILURES, LOOP_DELAY, BUILD_INFO)
+
+
+class Watch(Protocol):
+    """The watch of one kind: whether its first list is complete, why it may be out of date, and restarts by reason."""
+
+    listed: bool
+    problem: str
+    restarts: Counter[str]
+
+
+class TopodnsCollector(Collector):
+    """Metrics of topodns, in a registry of their own. *failures* counts the errors that were caught, by where."""
+
+    def __init__(self, failures: Counter[str]) -> None:
+        self.failures = failures
+        self.loop_delays = Durations(LOOP_DELAY_BOUNDS)
+
+    def of_the_process(self) -> Iterator[Metric]:
+        """Yield what each program of topodns shows: errors caught, delays of its event loop, and versions."""
+        yield FAILURES.metric(labelled(self.failures))
+        yield LOOP_DELAY.histogram(self.loop_delays)
+        yield BUILD_INFO.metric({(__version__, platform.python_version()): 1})
+
+    def registry(self) -> CollectorRegistry:
+        """Return a registry with these metrics, and what Linux tells of the process: ``process_*``."""
+        registry = CollectorRegistry(auto_describe=False)  # describing would collect once more
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        return registry
+
+
+def watched(objects: Mapping[str, int], listed: Mapping[str, bool], watches: Mapping[str, Watch]) -> Iterator[Metric]:
+    """Yield the number of objects by kind, and the state of the watches."""
+    yield OBJECTS.metric(labelled(objects))
+    yield SYNCED.metric(labelled(listed))
+    yield WATCH_RESTARTS.metric(restarts(watches))
+
+
+def restarts(watches: Mapping[str, Watch]) -> dict[tuple[str, ...], int]:
+    """Return the restarts of watches by kind and reason."""
+    return {(kind, reason): watch.restarts[reason] for kind, watch in watches.items() for reason in REASONS}

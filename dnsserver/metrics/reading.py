@@ -9,11 +9,12 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dnsserver.metrics import server_families as families
-from dnsserver.metrics.server_families import UNKNOWN
+from dnsserver.metrics.server import ANSWER_ZONES, UNKNOWN
 
 Samples = Mapping[str, Mapping[tuple[str, ...], float]]
 """The values of each sample by its name, and by its label values in the order of the labels' names."""
+ByZone = Mapping[str, int]
+"""Answers by the zone of the client, "" for an unknown one."""
 
 
 def read_samples(text: str) -> Samples | None:
@@ -29,9 +30,6 @@ def read_samples(text: str) -> Samples | None:
     return found
 
 
-ByZone = Mapping[str, int]  # answers by the zone of the client, "" for an unknown one
-
-
 def answers_by_zone(text: str) -> tuple[ByZone, Mapping[str, ByZone] | None] | None:
     """Return how many answers with endpoints a server has counted by zone, and by Service and zone.
 
@@ -39,20 +37,16 @@ def answers_by_zone(text: str) -> tuple[ByZone, Mapping[str, ByZone] | None] | N
     is not a server's exposition.
     """
     zones, of_services = Counter[str](), dict[str, Counter[str]]()
-    family = families.ANSWER_ZONES.name
-    found = False
+    found = (read_samples(text) or {}).get(ANSWER_ZONES.shown_name)
     try:
-        for one in text_string_to_metric_families(text):
-            for sample in one.samples if one.name == family else ():
-                found = True
-                zone = sample.labels["client_zone"]
-                zone = "" if zone == UNKNOWN else zone
-                zones[zone] += int(sample.value)
-                if service := sample.labels.get("service_name"):
-                    key = f"{sample.labels['service_namespace']}/{service}"
-                    of_services.setdefault(key, Counter())[zone] += int(sample.value)
-    except (ValueError, LookupError, OverflowError):
+        for (_, zone, *service), value in (found or {}).items():  # answer, client_zone, service_name, service_namespace
+            zone = "" if zone == UNKNOWN else zone
+            zones[zone] += int(value)
+            name, namespace = service or ("", "")
+            if name:
+                of_services.setdefault(f"{namespace}/{name}", Counter())[zone] += int(value)
+    except (ValueError, OverflowError):
         return None
-    if any(number < 0 for number in zones.values()):
+    if found is None or any(number < 0 for number in zones.values()):
         return None
-    return (zones, of_services or None) if found else None
+    return zones, of_services or None

@@ -10,9 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct
 from prometheus_client.metrics_core import Metric
 
-from dnsserver.metrics.collector import TopodnsCollector, Watch, watched
 from dnsserver.metrics.counters import Durations
-from dnsserver.metrics.families import COUNTER, GAUGE, HISTOGRAM, LEADING, WRITTEN, Family, labelled
+from dnsserver.metrics.families import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    LEADING,
+    WRITTEN,
+    Family,
+    TopodnsCollector,
+    Watch,
+    labelled,
+    watched,
+)
 from locator.hints.admission import OUTCOMES
 
 # What became of a request that was not reviewed, beside the outcomes of reviews.

@@ -16,7 +16,7 @@ from msgspec import Struct
 from dnsserver.answers.decision import ADDRESS_SIZES, Authority, Decision
 from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import AAAA, A
-from dnsserver.metrics.server_families import relation
+from dnsserver.metrics.server import relation
 from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, meaning_of
 from dnsserver.simulation.clients import ClientPlace, Clients, Counted, PodKey, somewhere_in
 from dnsserver.simulation.groups import Group, Grouping, Values, reduced
@@ -106,7 +106,7 @@ class Simulated(Struct, frozen=True, eq=False):
     ``endpoints``, which are ready. ``crossing`` and ``crossing_before`` are fractions that are known to cross zones: as
     simulated, and without any constraint. ``flows`` between zones are fractions of the load, too. ``origins`` has all
     clients by their zone. ``relations`` are the units of load that arrive, by the client's zone, ""
-    for an unknown one, and by whether what they get is there (``metrics.server_families.relation``).
+    for an unknown one, and by whether what they get is there (``metrics.server.relation``).
     ``narrowed``: some clients get fewer endpoints than without the constraint. ``in_vain`` says why the Service has no
     constraint although it asks for near endpoints, "" otherwise.
     ``left_out`` are the pods that are endpoints and do not ask. ``comparable``: without any constraint, all clients

@@ -12,7 +12,7 @@ from msgspec import Struct
 from dnsserver.answers.decision import Authority
 from dnsserver.inspection.pages.flows import NOT_WATCHED, Pods, world_of
 from dnsserver.inspection.steps import Steps
-from dnsserver.metrics.server_families import RELATIONS
+from dnsserver.metrics.server import RELATIONS
 from dnsserver.names import SERVICES
 from dnsserver.simulation import MAX_OVERLOAD
 from dnsserver.simulation.selecting import constrained_subjects

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from dnsserver.inspection.steps import STEP, Steps
 from dnsserver.metrics.counters import Counts
-from dnsserver.metrics.server_families import relation
+from dnsserver.metrics.server import relation
 
 # What a key counts, its first part. The others are: the client's zone and the relation of the answer's zones to it; the
 # outcome; the reason and the range; the forwarder; the source.

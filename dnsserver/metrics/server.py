@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The metrics of a server: of its queries, and of what it knows of clusters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from prometheus_client.metrics_core import Metric
+
+from dnsserver.message.wire import RCODES
+from dnsserver.metrics.counters import (
+    ADDRESS,
+    BLOCK,
+    COUNTED_TYPES,
+    MAX_SERVICES,
+    OTHER,
+    SUSPICIOUS_CLIENTS,
+    Counts,
+)
+from dnsserver.metrics.families import (
+    ANY,
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Family,
+    TopodnsCollector,
+    Watch,
+    labelled,
+    restarts,
+    watched,
+)
+from locator.api.watching.listwatch import REASONS
+from locator.model import Finding
+from locator.places.address_book import LOCATED_BY
+from locator.state.snapshot import Snapshot
+from locator.topology.constraint_findings import is_invalid_constraint
+from locator.topology.selection import OUTCOMES
+
+# Whether the endpoints in an answer are in the client's zone: all, some, none; or it is not known.
+SAME, SOME, ELSEWHERE, UNKNOWN = RELATIONS = "same", "some", "other", "unknown"
+
+REQUESTS = Family(
+    "topodns_dns_requests", COUNTER, "Queries received.",
+    {"proto": ("udp", "tcp"), "family": ("1", "2"), "type": (*COUNTED_TYPES, OTHER)},
+)  # fmt: skip
+RESPONSES = Family("topodns_dns_responses", COUNTER, "Replies sent.", {"rcode": tuple(RCODES.values())})
+REQUEST_DURATION = Family(
+    "topodns_dns_request_duration_seconds", HISTOGRAM, "Time from receiving a query to sending its reply."
+)
+TRUNCATED = Family("topodns_dns_response_truncated", COUNTER, "Replies sent with the TC bit.")
+ANSWERS = Family("topodns_answers", COUNTER, "Answers by how their endpoints were chosen.", {"outcome": OUTCOMES})
+ANSWER_TIER = Family("topodns_answer_tier", COUNTER, "Answers by the topology key that decided.", {"key": ANY})
+ANSWER_ZONES = Family(
+    "topodns_answer_zones",
+    COUNTER,
+    "Answers with endpoints, by the client's zone, and by whether the endpoints are in it: all (same), some, or none "
+    "(other). With --metrics-per-service also by service_namespace and service_name, which are empty for all Services "
+    f"after the first {MAX_SERVICES}.",
+    {"client_zone": ANY, "answer": RELATIONS},
+)
+CLIENTS = Family("topodns_clients", COUNTER, "Queries by how topodns located the client.", {"located_by": LOCATED_BY})
+FORWARDED_WITHOUT_CLIENT = Family(
+    "topodns_forwarded_without_client",
+    COUNTER,
+    "Queries from trusted forwarders that named no client.",
+    {"forwarder": ANY},
+)
+SUBNETS_IGNORED = Family(
+    "topodns_client_subnets_ignored",
+    COUNTER,
+    "Queries that named a client but did not come from a trusted forwarder.",
+    {"source": ANY},
+)
+UNTRUSTED_FORWARDERS = Family(
+    "topodns_untrusted_forwarders",
+    GAUGE,
+    f"Sources that are no trusted forwarder and have named {SUSPICIOUS_CLIENTS} clients, each with the value 1.",
+    {"source": ANY},
+)
+UNLOCATED_CLIENTS = Family(
+    "topodns_unlocated_clients",
+    COUNTER,
+    "Queries of clients that nothing locates, by what was looked up and the /24 or /64 around it.",
+    {"reason": (ADDRESS, BLOCK), "range": ANY},
+)
+PROBES = Family(
+    "topodns_probes",
+    COUNTER,
+    "Queries of topodns doctor, which say so by an EDNS option: requests as all others, but of no client.",
+)
+MALFORMED_PROXY_HEADERS = Family(
+    "topodns_malformed_proxy_headers",
+    COUNTER,
+    "Queries dropped (UDP) and connections closed (TCP) for a malformed PROXY header.",
+    {"proto": ("udp", "tcp")},
+)
+REMEMBERED = Family(
+    "topodns_remembered", COUNTER, "Replies, remembered (hit) or computed (miss).", {"result": ("hit", "miss")}
+)
+UPSTREAM_REQUESTS = Family(
+    "topodns_upstream_requests",
+    COUNTER,
+    "Queries that needed a name outside the zones, by result; refused: their namespace had used up its share.",
+    {"result": ("remembered", "answered", "failed", "refused")},
+)
+SILENT = Family("topodns_silent", COUNTER, "Packets that got no reply.")
+TCP_CONNECTIONS = Family("topodns_tcp_connections", GAUGE, "Open TCP connections.")
+
+# Of the cluster.
+PROGRAMMING_DURATION = Family(
+    "topodns_kubernetes_dns_programming_duration_seconds",
+    HISTOGRAM,
+    "Time from the change of an EndpointSlice to answers that show it.",
+)
+INVALID_CONSTRAINTS = Family("topodns_invalid_constraints", GAUGE, "Services whose constraint is invalid.")
+DISTRUSTED_POD_CIDRS = Family(
+    "topodns_distrusted_pod_cidrs",
+    GAUGE,
+    "Pod CIDRs that topodns does not trust, because an endpoint in them is on another node.",
+)
+SNAPSHOT_RELOADS = Family(
+    "topodns_snapshot_reloads", COUNTER, "Reloads of the --snapshot files.", {"result": ("success", "failure")}
+)
+CLUSTER_OBJECTS = Family(
+    "topodns_cluster_objects", GAUGE, "Objects read from another cluster, by kind.",
+    {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
+)  # fmt: skip
+CLUSTER_VIEW_AGE = Family(
+    "topodns_cluster_view_age_seconds", GAUGE,
+    "For how long a cluster is out of reach, 0 while there is contact; the own one is called --cluster-name.",
+    {"source_cluster": ANY},
+)  # fmt: skip
+CLUSTER_SYNCED = Family(
+    "topodns_cluster_synced", GAUGE, "Whether all objects of a kind in another cluster have been read.",
+    {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
+)  # fmt: skip
+CLUSTER_WATCH_RESTARTS = Family(
+    "topodns_cluster_watch_restarts", COUNTER, "Watches of another cluster restarted, by kind and reason.",
+    {"source_cluster": ANY, "kind": ANY, "reason": REASONS}, "`--cluster`",
+)  # fmt: skip
+HEALTH_VOTES = Family(
+    "topodns_health_votes", GAUGE, "Load balancer addresses on which a cluster has a vote.",
+    {"source_cluster": ANY}, "several clusters",
+)  # fmt: skip
+
+OF_QUERIES = (
+    REQUESTS, RESPONSES, REQUEST_DURATION, TRUNCATED, ANSWERS, ANSWER_TIER, ANSWER_ZONES, CLIENTS,
+    FORWARDED_WITHOUT_CLIENT, SUBNETS_IGNORED, UNTRUSTED_FORWARDERS, UNLOCATED_CLIENTS, PROBES,
+    MALFORMED_PROXY_HEADERS,
+    REMEMBERED, UPSTREAM_REQUESTS, SILENT, TCP_CONNECTIONS,
+)  # fmt: skip
+OF_THE_CLUSTER = (
+    PROGRAMMING_DURATION, INVALID_CONSTRAINTS, DISTRUSTED_POD_CIDRS, SNAPSHOT_RELOADS, CLUSTER_OBJECTS,
+    CLUSTER_VIEW_AGE, CLUSTER_SYNCED, CLUSTER_WATCH_RESTARTS, HEALTH_VOTES,
+)  # fmt: skip
+
+Sums = Counter[tuple[str, ...]]
+
+
+class OtherView(Protocol):
+    """What topodns knows of another cluster."""
+
+    name: str
+
+    @property
+    def watches(self) -> Mapping[str, Watch]:
+        """The watches of a live cluster, by kind."""
+
+    def object_counts(self) -> Mapping[str, int]:
+        """Return the number of objects by kind."""
+
+
+class ServerMetrics(TopodnsCollector):
+    """The metrics of a server that reads these *kinds* of objects."""
+
+    def __init__(self, counts: Counts, kinds: Iterable[str] = ()) -> None:
+        super().__init__(counts.failures)
+        self._counts = counts
+        self._kinds = tuple(kinds)
+        self._snapshot: Snapshot | None = None
+        self.watches: Mapping[str, Watch] = {}
+        self.others: Sequence[OtherView] = ()
+        """The other clusters."""
+        self.ages: Callable[[], Mapping[str, float]] = dict
+        """Returns for how many seconds each cluster, the own one too, is out of reach; 0 while there is contact."""
+        self.votes: Callable[[], Mapping[str, int]] | None = None
+        """Returns the number of addresses on which each cluster has a vote that counts; None if nobody votes."""
+
+    def show(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+        """Show the objects and findings of *snapshot* from now on."""
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric as it is now."""
+        for add_counted in self._counts.before_reading:
+            add_counted()
+        yield from self._queries()
+        yield from self._cluster()
+        yield from self.of_the_process()
+
+    def _queries(self) -> Iterator[Metric]:
+        counts = self._counts
+        sums = Summed(counts)
+        yield REQUESTS.metric(sums.requests)
+        yield RESPONSES.metric(sums.rcodes)
+        yield ANSWERS.metric(sums.outcomes)
+        yield ANSWER_TIER.metric(sums.keys)
+        of_service = ("service_namespace", "service_name") if counts.per_service else ()
+        yield ANSWER_ZONES.metric(sums.zones, more_labels=of_service)
+        yield CLIENTS.metric(sums.located)
+        yield FORWARDED_WITHOUT_CLIENT.metric(labelled(counts.unnamed_clients.numbers))
+        yield SUBNETS_IGNORED.metric(labelled(counts.ignored_clients.numbers))
+        yield UNTRUSTED_FORWARDERS.metric({(source,): 1 for source in counts.ignored_clients.suspects()})
+        yield UNLOCATED_CLIENTS.metric(counts.unlocated_clients.numbers())
+        yield PROBES.only(counts.probes)
+        yield MALFORMED_PROXY_HEADERS.metric(labelled(counts.malformed_headers))
+        hits = max(0, sum(sums.rcodes.values()) - counts.computed)
+        yield REMEMBERED.metric(labelled({"hit": hits, "miss": counts.computed}))
+        yield TRUNCATED.only(sum(channel.truncated for channel in counts.channels.values()))
+        yield UPSTREAM_REQUESTS.metric(labelled(counts.upstream))
+        yield SILENT.only(counts.silent)
+        yield TCP_CONNECTIONS.only(counts.connections)
+        yield REQUEST_DURATION.histogram(counts.durations)
+
+    def _cluster(self) -> Iterator[Metric]:
+        snapshot = self._snapshot
+        objects = snapshot.object_counts if snapshot else dict.fromkeys(self._kinds, 0)
+        listed = dict.fromkeys(self._kinds, snapshot is not None)
+        listed.update({kind: watch.listed for kind, watch in self.watches.items()})
+        yield from watched(objects, listed, self.watches)
+        yield PROGRAMMING_DURATION.histogram(self._counts.programming)
+        invalid = sum(map(is_invalid_constraint, snapshot.findings)) if snapshot else 0
+        yield INVALID_CONSTRAINTS.only(invalid)
+        yield DISTRUSTED_POD_CIDRS.only(snapshot.addresses.distrusted_cidrs if snapshot else 0)
+        yield CLUSTER_VIEW_AGE.metric(labelled(self.ages()))
+        if self.others:
+            yield from self._other_clusters()
+        if self.votes is not None:
+            yield HEALTH_VOTES.metric(labelled(self.votes()))
+        yield SNAPSHOT_RELOADS.metric(labelled(self._counts.reloads))
+
+    def _other_clusters(self) -> Iterator[Metric]:
+        def of_each(values: Callable[[OtherView], Mapping[tuple[str, ...], float]]) -> Mapping[tuple[str, ...], float]:
+            return {(cluster.name, *key): number for cluster in self.others for key, number in values(cluster).items()}
+
+        yield CLUSTER_OBJECTS.metric(of_each(lambda cluster: labelled(cluster.object_counts())))
+        yield CLUSTER_SYNCED.metric(
+            of_each(lambda cluster: {(kind,): watch.listed for kind, watch in cluster.watches.items()})
+        )
+        yield CLUSTER_WATCH_RESTARTS.metric(of_each(lambda cluster: restarts(cluster.watches)))
+
+
+class Summed:
+    """The replies of a server, summed up by what each metric tells of them."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.requests: Sums = Counter()
+        self.rcodes: Sums = Counter()
+        self.outcomes: Sums = Counter()
+        self.keys: Sums = Counter()
+        self.located: Sums = Counter()
+        self.zones: Sums = Counter()
+        if not counts.per_service:
+            self.zones.update({(zone or UNKNOWN, relation): 0 for zone in counts.zones() for relation in RELATIONS})
+        for channel, origin, tally, number in counts.replies():
+            self.requests[channel.proto, str(channel.family), tally.qtype] += number
+            self.rcodes[RCODES.get(tally.rcode, str(tally.rcode)),] += number
+            if tally.outcome:
+                self.outcomes[tally.outcome,] += number
+            if tally.key:
+                self.keys[tally.key,] += number
+            if origin.located_by:
+                self.located[origin.located_by,] += number
+            if tally.zones and origin.located_by:  # probes have no client
+                service = (tally.service or ("", "")) if counts.per_service else ()
+                self.zones[*service, origin.zone or UNKNOWN, relation(origin.zone, tally.zones)] += number
+
+
+def relation(zone: str, answered: frozenset[str]) -> str:
+    """Return whether the zones of the endpoints in an answer are the client's; "" stands for an unknown zone."""
+    if not zone:
+        return UNKNOWN
+    if zone in answered:
+        return SAME if len(answered) == 1 else SOME
+    return UNKNOWN if "" in answered else ELSEWHERE
