@@ -36,8 +36,16 @@ from dnsserver.metrics.families import TopodnsCollector
 from dnsserver.metrics.server import ServerMetrics
 from dnsserver.net import tcp, udp
 from dnsserver.net.bounds import HeldOctets
-from dnsserver.net.listening import CannotListen, default_listen, in_pod
-from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit, log_alone
+from dnsserver.net.sockets import (
+    CannotListen,
+    announce,
+    bound_pairs,
+    bound_stream,
+    connection_limit,
+    default_listen,
+    in_pod,
+    log_alone,
+)
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR, ListenAddress

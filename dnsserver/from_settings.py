@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dnsserver.answers.decision import Authority
 from dnsserver.names import FEDERATION, MULTICLUSTER, VERIFIED
-from dnsserver.net.listening import WILDCARDS, default_listen, in_pod
+from dnsserver.net.sockets import WILDCARDS, default_listen, in_pod
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR, NODES, POD_LOCATORS, PODS, ClusterSource, ListenAddress
 from locator.federation.clusterset import ClusterSet

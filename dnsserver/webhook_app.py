@@ -16,8 +16,7 @@ from dnsserver.from_settings import cluster_of
 from dnsserver.http import loop_delay, webhook
 from dnsserver.metrics.webhook import WebhookCounts, WebhookMetrics, WebhookState
 from dnsserver.net.bounds import HeldOctets
-from dnsserver.net.listening import default_listen, in_pod
-from dnsserver.net.sockets import announce, bound_stream
+from dnsserver.net.sockets import announce, bound_stream, default_listen, in_pod
 from dnsserver.settings.fields import Settings
 from locator.cluster.certificates.files import CertificateFiles
 from locator.cluster.certificates.issuing import BadCertificate

@@ -29,7 +29,7 @@ from dnsserver.from_settings import (
     tried_by_kubectl,
     upstream_of,
 )
-from dnsserver.net.listening import CannotListen
+from dnsserver.net.sockets import CannotListen
 from dnsserver.responder.answer_sizes import too_large
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ClusterSource

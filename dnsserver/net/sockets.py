@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Binds the sockets of a server, and limits its connections to the descriptors that it may have."""
+"""Where a server listens: the default addresses, bound sockets, and how many connections its descriptors allow."""
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 import resource
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from dnsserver.net import tcp, udp
-from dnsserver.net.listening import WILDCARDS, CannotListen
 from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text
 
@@ -20,12 +19,39 @@ log = logging.getLogger("topodns")
 announcements = logging.getLogger("topodns.announcements")
 announcements.setLevel(logging.INFO)  # whatever the level of the log is
 
+V4_WILDCARD, V6_WILDCARD = bytes(4), bytes(16)
+WILDCARDS = (V4_WILDCARD, V6_WILDCARD)
 _EXPECTED = {  # by what is wrong with an address and a port
     errno.EADDRINUSE: "a free address and port; 'ss -lntup' shows which program has it",
     errno.EACCES: "a port from 1024 on, or the capability CAP_NET_BIND_SERVICE",
     errno.EADDRNOTAVAIL: "an address of this machine, as 'ip address' shows them, or 0.0.0.0 or [::] for all",
 }
 SHARED_PORT_TRIES = 20  # to find a port that is free for UDP and TCP, if the settings ask for port 0
+
+
+class CannotListen(Exception):
+    """The server cannot listen on an address. The message names the flag that gave it, and the reason."""
+
+
+def in_pod() -> bool:
+    """Whether this process runs in a pod."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def default_listen(port: int) -> ListenAddress:
+    """Return the default listen address: loopback, or in a pod all addresses."""
+    if not in_pod():
+        return ListenAddress(bytes((127, 0, 0, 1)), port)
+    return ListenAddress(V6_WILDCARD if _has_ipv6() else V4_WILDCARD, port)
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.bind(("::", 0))
+    except OSError:
+        return False
+    return True
 
 
 def bound_pairs(addresses: Sequence[ListenAddress]) -> list[tuple[socket.socket, socket.socket]]:
@@ -38,6 +64,8 @@ def bound_pairs(addresses: Sequence[ListenAddress]) -> list[tuple[socket.socket,
 def _bound_pair(
     listen: ListenAddress, *, six_only: bool, tries: int = SHARED_PORT_TRIES
 ) -> tuple[socket.socket, socket.socket]:
+    from dnsserver.net import tcp, udp  # which commands that bind nothing need not load
+
     prepare = partial(udp.prepare, wildcard=listen.address in WILDCARDS)
     datagrams = _bound("--listen", listen, socket.SOCK_DGRAM, prepare, six_only=six_only)
     same_port = listen._replace(port=datagrams.getsockname()[1])
@@ -52,6 +80,8 @@ def _bound_pair(
 
 def bound_stream(flag: str, listen: ListenAddress) -> socket.socket:
     """Return a bound TCP socket; *flag* is the flag for its address. Raises CannotListen."""
+    from dnsserver.net import tcp
+
     return _bound(flag, listen, socket.SOCK_STREAM, tcp.prepare)
 
 

@@ -35,7 +35,7 @@ from dnsserver.inspection.doctor.objects import (
     decoded,
 )
 from dnsserver.inspection.doctor.steps import Unread
-from dnsserver.net.listening import in_pod
+from dnsserver.net.sockets import in_pod
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT
 from locator.cluster.api_client import ApiClient
