@@ -99,7 +99,8 @@ class PendingReplies:
         reply: bytes | PendingReply = pending
         find = upstream.for_one_query()
         while not isinstance(reply, bytes):
-            reply = self._responder.finish(reply, await find(reply.target, reply.qtype, reply.namespace))
+            said = await find(reply.target, reply.qtype, reply.namespace)
+            reply = self._responder.finish(reply, said)
         return reply
 
     def _send(self, reply: bytes, route: ReplyRoute) -> None:
