@@ -50,7 +50,7 @@ class Api:
     """The operations of the API, on what a server has read."""
 
     def __init__(self, inspected: Inspected, turns: Turns, tap: Tap | None) -> None:
-        """Without a *tap* there are no decisions to tell."""
+        """Serve no decisions without a *tap*."""
         self._inspected, self._turns, self._tap = inspected, turns, tap
         self._streams = 0
         self._domains: tuple[Snapshot, tuple[str, ...] | None, str] | None = None  # the last ones, as JSON

@@ -74,13 +74,13 @@ def application(
         "/health": alive,
         "/readyz": is_ready,
         "/ready": is_ready,
-        "/metrics": local(_Metrics(registry).respond),
+        "/metrics": local(_MetricsPage(registry).respond),
     }
     routes = [*(Route(path, endpoint, methods=["GET"]) for path, endpoint in paths.items()), *more]
     return Starlette(routes=routes, exception_handlers={HTTPException: as_problem, Exception: failed})
 
 
-class _Metrics:
+class _MetricsPage:
     """The metrics in a registry, as text. Each of its two forms is kept for a second."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -111,7 +111,8 @@ async def serve(
 ) -> None:
     """Serve *app* at a bound socket until cancelled, and close the socket.
 
-    *failures* are those of ``connections``; *held* and *may_take_all*: see ``Limits``.
+    *failures* counts requests that an error has ended, as ``http``. *held* bounds the octets of all connections.
+    *may_take_all* says whether a source, a packed address, may have all connections.
     """
     limits = Limits(held, IDLE_SECONDS, GRACE_SECONDS, may_take_all)
     await connections.serve(sock, app, failures, limits, task_status=task_status)

@@ -2,8 +2,8 @@
 
 """Serves an ASGI application over HTTP/1.1, with TLS or without. Whatever a client sends harms its own connection only.
 
-Connections are bounded in number, a source's too, and the octets that they hold in all. Whoever is beyond a bound
-loses an old connection, so nobody keeps others out.
+Connections are bounded in number, for each source and in all, and so are the octets that they hold. Whoever exceeds a
+bound loses an old connection, so nobody keeps others out.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ LOG_SECONDS = 60.0  # between two logs of the same error: who finds a way to cau
 _is_idle: Callable[[Conversation], bool] = attrgetter("idle")
 
 
-class _Places:
-    """At most *limit* conversations, each source with its share of them, unless it *may_take_all*."""
+class _ConversationLimit:
+    """At most *limit* conversations at a time, each source with its share of them, unless it *may_take_all*."""
 
     def __init__(self, limit: int, may_take_all: Callable[[bytes], bool]) -> None:
         self._limit = limit
@@ -77,16 +77,16 @@ class _Places:
         conversation.close()
 
 
-class _Connections:
-    """Converses over connections."""
+class _HttpConnections:
+    """The open connections of a listener."""
 
     def __init__(self, app: ASGIApp, failures: Counter[str], limits: Limits, tls: ssl.SSLContext | None) -> None:
         self._app, self._failures, self._limits, self._tls = app, failures, limits, tls
-        self._places = _Places(MAX_CONNECTIONS, limits.may_take_all)
-        self._handshakes = _Places(MAX_HANDSHAKES, limits.may_take_all)
+        self._places = _ConversationLimit(MAX_CONNECTIONS, limits.may_take_all)
+        self._handshakes = _ConversationLimit(MAX_HANDSHAKES, limits.may_take_all)
         self._queues: WeakValueDictionary[bytes, trio.lowlevel.ParkingLot] = WeakValueDictionary()  # by source
         self._ended = trio.Event()
-        self._logged: dict[tuple[object, ...], float] = {}  # when each error was logged last: see ``_identity``
+        self._logged: dict[tuple[object, ...], float] = {}  # when each error was logged last, by its ``_identity``
 
     async def converse(self, stream: trio.SocketStream) -> None:
         """Answer the requests of a connection until it ends."""
@@ -171,7 +171,7 @@ async def serve(
 
     *failures* counts the requests and connections that an error has ended, as ``http``.
     """
-    connections = _Connections(app, failures, limits, tls)
+    connections = _HttpConnections(app, failures, limits, tls)
     sock.listen(BACKLOG)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
     async with trio.open_nursery() as conversations:
@@ -184,5 +184,5 @@ async def serve(
         conversations.cancel_scope.cancel()
 
 
-async def _accept(listener: trio.SocketListener, connections: _Connections, conversations: trio.Nursery) -> None:
+async def _accept(listener: trio.SocketListener, connections: _HttpConnections, conversations: trio.Nursery) -> None:
     await trio.serve_listeners(connections.converse, [listener], handler_nursery=conversations)

@@ -2,8 +2,8 @@
 
 """One HTTP/1.1 connection: h11 reads requests, and an ASGI application answers one after the other.
 
-Nothing else is spoken: HTTP/2 is refused, and offers to change to it or to WebSocket are passed over. Whatever a client
-sends or does not read, a connection holds a bounded number of octets, and each wait for the client ends.
+HTTP/2 is refused, and offers to change to it or to WebSocket are passed over. Whatever a client sends or does not read,
+a connection holds a bounded number of octets, and each wait for the client ends.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Conversation:
         await self._refuse(500)  # unless there was a response
 
     async def _receive(self) -> Message:
-        """Return the next part of the request. After the last one, wait until cancelled: see ``_watch``."""
+        """Return the next part of the request. After the last one, wait until cancelled, as by ``_watch``."""
         http = self._http
         if self._body_ended:
             await trio.sleep_forever()

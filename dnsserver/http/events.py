@@ -3,7 +3,7 @@
 """Server-sent events, such as decisions as they are made. Browsers read them with EventSource, and so does
 ``topodns tail``.
 
-A reader that is slower than the server loses events, and is told how many. Whatever a reader does, making events for it
+A reader that is slower than the server loses events, and gets their number. Whatever a reader does, making its events
 takes at most a tenth of the processor's time.
 """
 

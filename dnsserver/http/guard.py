@@ -38,7 +38,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def guarded(endpoint: Endpoint, *, loopback: bool, zones: Iterable[Zone] = ()) -> Endpoint:
-    """Return an endpoint that answers as *endpoint* does, if nothing is wrong with the request: see ``objection``."""
+    """Return an endpoint that answers as *endpoint* does, and with 403 what ``objection`` objects to."""
 
     async def guard(request: Request) -> Response:
         objected = objection(request.headers, loopback=loopback, zones=zones)

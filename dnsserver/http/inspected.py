@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a running server can be asked about, and whose turn it is to be told.
+"""What a running server can be asked about over HTTP, and in which order requests are computed.
 
-No request holds up the event loop for more than a millisecond or so. What goes through the whole cluster does so in
-steps. What lists each endpoint of a Service is made in a thread; then the loop waits for the interpreter, a millisecond
-at a time (``sys.setswitchinterval``). One request of each sort is computed at a time.
+No request holds up the event loop for more than a millisecond or so. What lists each endpoint of a Service is made in a
+thread; then the loop waits for the interpreter, a millisecond at a time (``sys.setswitchinterval``).
+
+What goes through the whole cluster does so in steps between other tasks, not in that thread. It takes longer, and each
+system call of the loop would give the interpreter to the thread: with 150,000 pods and 3,000 answers a second by Python
+alone, 1 in 100 answers then took 90 to 240 ms, and 30 ms with steps.
 """
 
 from __future__ import annotations
@@ -46,10 +49,10 @@ class Busy(Exception):
 
 
 class Inspected(NamedTuple):
-    """What is read: ``snapshot`` is what the server answers from, or None; ``clusters`` by name, the own first.
+    """What a server knows. ``snapshot`` returns what it answers from, or None. ``clusters`` are by name, the own first.
 
-    ``namespace`` is where names without one are looked up. ``honor_kubernetes``: see ``Store``. ``find_all`` is
-    that of the upstream, None if there is none.
+    ``namespace`` is where names without one are looked up. ``honor_kubernetes`` is whether trafficDistribution and
+    hints choose endpoints. ``find_all`` computes an explanation with what the upstream says, None without an upstream.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -107,8 +110,8 @@ class Inspected(NamedTuple):
     async def explained(self, given: Mapping[str, Any], turns: Turns, sort: str) -> Explanation:
         """Return the explanation that somebody asks for, with what the upstream says.
 
-        Whenever it is computed, it takes a turn of its *sort*. It has none while it waits for the upstream, of which
-        there are a few places. Raises UnknownName, NotReady, Busy.
+        It takes a turn of its *sort* whenever it is computed, and none while it waits for the upstream. At most
+        ``MAX_OUTSIDE`` wait there at a time. Raises UnknownName, NotReady, Busy.
         """
         missing: list[str] = []
 

@@ -52,7 +52,7 @@ def application(review: Review, counts: WebhookCounts) -> Starlette:
     return Starlette(routes=[Route(PATH, mutate, methods=["POST"])])
 
 
-class _TooLarge(Exception):
+class _BodyTooLarge(Exception):
     """The body of a request is too large."""
 
 
@@ -66,7 +66,7 @@ async def _respond(request: Request, review: Review) -> tuple[str, Response]:
         return SLOW, _closing(400)
     except trio.TooSlowError:
         return SLOW, _closing(408)
-    except _TooLarge:
+    except _BodyTooLarge:
         return TOO_LARGE, _closing(413)
     except Exception:  # boundary: one request; the API server goes on without a patch
         log.exception("internal error in an admission review")
@@ -74,14 +74,14 @@ async def _respond(request: Request, review: Review) -> tuple[str, Response]:
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body of a request. Raises ClientDisconnect, _TooLarge."""
+    """Return the body of a request. Raises ClientDisconnect, _BodyTooLarge."""
     parts, size = [], 0
     async with aclosing(request.stream()) as stream:
         async for part in stream:
             parts.append(part)
             size += len(part)
             if size > MAX_BODY:
-                raise _TooLarge
+                raise _BodyTooLarge
     return b"".join(parts)
 
 
@@ -107,9 +107,9 @@ async def serve(
     until: Callable[[], Awaitable[None]],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve *app* over TLS at a bound socket until *until* returns; end requests that have begun; close the socket.
+    """Serve *app* over TLS at a bound socket until *until* returns. Then end requests that have begun, and close it.
 
-    *failures* are those of ``connections``; *held*: see ``Limits``.
+    *failures* counts connections that an error has ended, as ``http``. *held* bounds the octets of all connections.
     """
     limits = Limits(held, IDLE_SECONDS, GRACE_SECONDS)
     await connections.serve(sock, app, failures, limits, tls=context, until=until, task_status=task_status)

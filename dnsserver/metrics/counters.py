@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The counters of a server: plain integers, so that a query pays little. ``exposition.py`` shows them to Prometheus."""
+"""The counters of a server: plain integers, so that a query pays little. ``server.py`` shows them to Prometheus."""
 
 from __future__ import annotations
 

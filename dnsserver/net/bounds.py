@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What bounds the work for datagrams and connections, and, whether they speak DNS or HTTP, all connections together.
+"""Bounds the work for datagrams and connections.
 
-Connections have one sum of octets, and each source a share of them.
+All connections together, of DNS and of HTTP, hold a bounded number of octets. Each source has a share of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ LEFT = 7 / 8
 class SourceShares(Generic[C]):
     """Connections by source. One source has at most a quarter of *limit*, so that it cannot take them from all others.
 
-    A low *limit* does not bind it to fewer than ``SMALLEST_SHARE``. *may_take_all* of its packed address frees it.
+    However low *limit* is, its share is at least ``SMALLEST_SHARE``. It has no bound if *may_take_all* is true of its
+    packed address.
     """
 
     def __init__(self, limit: int, may_take_all: Callable[[bytes], bool]) -> None:

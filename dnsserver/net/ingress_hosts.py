@@ -60,7 +60,7 @@ class IngressHosts:
         self._changed.set()
 
     async def run(self) -> None:
-        """Resolve for ever."""
+        """Resolve the names that are wanted, again and again, until cancelled."""
         published: Mapping[str, ResolvedHost] = {}
         async with trio.open_nursery() as nursery:
             while True:

@@ -85,7 +85,7 @@ class PendingReplies:
             route.failed(error)
 
     def _end(self, pending: PendingReply, route: ReplyRoute) -> None:
-        """Reply without having waited to the end."""
+        """Reply without waiting any longer."""
         reply: bytes | PendingReply = pending
         try:
             while not isinstance(reply, bytes):  # its name may have become an alias of another one meanwhile

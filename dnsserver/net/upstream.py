@@ -2,11 +2,11 @@
 
 """Resolves names outside the zones that aliases lead to, by asking upstream name servers.
 
-This is the only module that imports dnspython. An upstream cannot do harm: every look-up has a
-deadline, a reply that cannot be used counts as a failure, and all memory is bounded.
+An upstream cannot do harm: every look-up has a deadline, a reply that cannot be used counts as a failure, and all
+memory is bounded.
 
-Nor can a namespace with many targets that are never answered: look-ups, queries that wait for them, and the memory of
-answers are shared among the namespaces whose Services the chains of aliases begin in (``fair_shares``).
+A namespace whose targets are never answered cannot harm others either. Each has a share of the look-ups, of the queries
+that wait for them, and of the remembered answers: the namespace of the Service in which a chain of aliases begins.
 """
 
 from __future__ import annotations
@@ -277,7 +277,8 @@ class Upstream:
     async def _look_up(self, target: str, qtype: int, deadline: float) -> _Remembered:
         """Ask the upstream and read its response. Every error is a failure, remembered for ``FAILURE_SECONDS``.
 
-        But not that the time was over, if the wait for its turn, or another query, left the look-up only part of it.
+        A look-up that ran out of time is not remembered if its wait for a turn, or another query, left it only part of
+        the time.
         """
         began = trio.current_time()
         try:

@@ -145,7 +145,7 @@ class Settings:
         help="Address of the name server ns.dns.<zone>",
         shown="the listen addresses that are not wildcards",
     )
-    """The glue of each zone's NS record."""
+    """The address records that come with each zone's NS record."""
 
     serve_namespace: tuple[str, ...] = repeatable(
         (),

@@ -11,7 +11,7 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from dnsserver.http.console import parameters
-from dnsserver.http.console.views import Missing, Views
+from dnsserver.http.console.views import PageMissing, Views
 from dnsserver.http.inspected import BUSY, NOT_READY, Busy, NotReady
 from dnsserver.inspection.naming import UnknownName
 from dnsserver.inspection.operations import TAIL, BadParameter, read_parameters
@@ -133,7 +133,7 @@ def failed(error: Exception, current: str, checks: Mapping[str, Health]) -> Show
             return Shown("message.html", "Not ready", current, parts, COUNTS, 503, {"Retry-After": "1"})
         case Busy():
             return Shown("message.html", "Busy", current, _text(BUSY), "", 503, {"Retry-After": "1"})
-        case Missing():
+        case PageMissing():
             return Shown("message.html", "Not found", current, _text(str(error)), status=404)
         case BadParameter():
             return Shown("message.html", "Bad request", current, _text(f"{error.parameter}: {error}"), "", 400)

@@ -34,7 +34,7 @@ class Sampler:
         return asked_in(self._window, trio.current_time(), self._counts.ignored_clients.suspects())
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Look at the counters every few seconds, until cancelled."""
         seen: object = None
         while True:
             if self._counts is not None:

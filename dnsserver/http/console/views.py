@@ -38,7 +38,7 @@ from locator.places.address_book import UNKNOWN_PLACE
 from locator.state.snapshot import Snapshot
 
 
-class Missing(Exception):
+class PageMissing(Exception):
     """What a page is about does not exist. The text says so."""
 
 
@@ -101,15 +101,15 @@ class Views:
         return await run(sites.map_of(found, keys, inside, key=key, number=given["page"]))
 
     async def node(self, cluster: str, name: str, given: Mapping[str, Any]) -> NodePage:
-        """Return a node, and what is on it. Raises Missing."""
+        """Return a node, and what is on it. Raises PageMissing."""
         self._inspected.current()
         publisher = self._inspected.clusters.get(cluster)
         if publisher is None or publisher.snapshot is None:
-            raise Missing(f"no cluster {cluster}; there are {', '.join(self._inspected.clusters)}")
+            raise PageMissing(f"no cluster {cluster}; there are {', '.join(self._inspected.clusters)}")
         nodes = list((await publisher.objects(Node)).values())
         found = await run(node_page(ClusterContents(cluster, publisher.snapshot, nodes), name, number=given["page"]))
         if found is None:
-            raise Missing(f"no node {name} in cluster {cluster}, and nothing is on one of this name")
+            raise PageMissing(f"no node {name} in cluster {cluster}, and nothing is on one of this name")
         return found
 
     def is_own(self, cluster: str) -> bool:
@@ -129,17 +129,17 @@ class Views:
     async def service(self, namespace: str, name: str, given: Mapping[str, Any]) -> ServicePage:
         """Return a Service, with the answer to a client if one is given, and with another constraint if one is tried.
 
-        Raises Missing, UnknownName, BadSelection.
+        Raises PageMissing, UnknownName, BadSelection.
         """
         key = object_key(namespace, name)
         if key not in self._inspected.current().services:
-            raise Missing(await self._no_service(namespace, name))
+            raise PageMissing(await self._no_service(namespace, name))
         client, findings = given["client"], self._changes.findings
         known = await self._inspected.known(client, given["namespace"] or namespace)
         snapshot, authority = known.snapshot, self._inspected.authority
         compiled = snapshot.services.get(key)
         if compiled is None:  # it went meanwhile
-            raise Missing(await self._no_service(namespace, name))
+            raise PageMissing(await self._no_service(namespace, name))
         pods, honors = await self._pods(snapshot), self._inspected.honor_kubernetes
         tried = annotations_of(given["keys"], given["least"])
         if tried is not None:
