@@ -16,9 +16,8 @@ from starlette.routing import Route
 
 from dnsserver.http.events import DECISION_SECONDS, EventStream, Take, decisions
 from dnsserver.http.guard import guarded
-from dnsserver.http.inspected import BUSY, NOT_READY, Busy, Inspected, NotReady, Turns, run
-from dnsserver.http.problems import problem
-from dnsserver.inspection import naming
+from dnsserver.http.inspected import Inspected, Turns, run
+from dnsserver.http.problems import REFUSED, problem, refusal
 from dnsserver.inspection.constrained import constrained_services
 from dnsserver.inspection.domains import domains_of, keys_in_use
 from dnsserver.inspection.operations import (
@@ -28,7 +27,6 @@ from dnsserver.inspection.operations import (
     SERVICES,
     TAIL,
     TOPOLOGY,
-    BadParameter,
     Operation,
     description,
     read_parameters,
@@ -133,13 +131,7 @@ def _operation(operation: Operation, respond: Respond) -> Callable[[Request], Aw
             if request.method == "HEAD" and operation.media_type != JSON:
                 return Response(media_type=operation.media_type)
             return await respond(given)
-        except BadParameter as error:
-            return problem(400, f"{error.parameter}: {error}", parameter=error.parameter)
-        except naming.UnknownName as error:
-            return problem(400, f"{error.argument}: {error}", parameter=error.argument)
-        except NotReady:
-            return problem(503, NOT_READY)
-        except Busy:
-            return problem(503, BUSY, headers={"Retry-After": "1"})
+        except REFUSED as error:
+            return refusal(error)
 
     return endpoint

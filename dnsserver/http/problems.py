@@ -11,6 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dnsserver.http.inspected import BUSY, NOT_READY, Busy, NotReady
+from dnsserver.inspection.naming import UnknownName
+from dnsserver.inspection.operations import BadParameter
 from dnsserver.inspection.problem import PROBLEM_JSON, Problem
 from locator.printable import json_text
 
@@ -30,6 +33,20 @@ def problem(
     if parameter is not None:
         said["parameter"] = parameter
     return Response(json_text(said), status, {**SAFE, **(headers or {})}, media_type=PROBLEM_JSON)
+
+
+REFUSED = (BadParameter, UnknownName, NotReady, Busy)  # what reading parameters and computing a response raise
+
+
+def refusal(error: BadParameter | UnknownName | NotReady | Busy) -> Response:
+    """Return the response that says why there is no other."""
+    match error:
+        case NotReady():
+            return problem(503, NOT_READY)
+        case Busy():
+            return problem(503, BUSY, headers={"Retry-After": "1"})
+    parameter = error.parameter if isinstance(error, BadParameter) else error.argument
+    return problem(400, f"{parameter}: {error}", parameter=parameter)
 
 
 async def as_problem(request: Request, error: Exception) -> Response:

@@ -147,7 +147,7 @@ OPERATIONS = (EXPLAIN, TOPOLOGY, SERVICES, TAIL)
 DESCRIPTION = f"{API}/openapi.json"
 PROBLEMS = {
     "400": "A parameter is wrong",
-    "403": "A page of another site asks, or the host in the request is not this machine",
+    "403": "A page of another site asks, or the host in the request could be that of such a page",
     "503": "The server has not read the cluster yet, or has enough such requests already",
 }
 

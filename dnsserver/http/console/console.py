@@ -25,9 +25,9 @@ from dnsserver.http.console.sampling import Sampler
 from dnsserver.http.console.views import Around, Views
 from dnsserver.http.events import EventStream
 from dnsserver.http.guard import guarded
-from dnsserver.http.inspected import BUSY, NOT_READY, Busy, Inspected, NotReady, Turns
-from dnsserver.http.problems import problem
-from dnsserver.inspection.operations import DESCRIPTION, JSON, BadParameter, overview
+from dnsserver.http.inspected import Busy, Inspected, Turns
+from dnsserver.http.problems import REFUSED, problem, refusal
+from dnsserver.inspection.operations import DESCRIPTION, JSON, overview
 from dnsserver.metrics.counters import Counts
 from locator.printable import json_text
 
@@ -137,12 +137,8 @@ class Console:
         try:
             given = parameters.read(parameters.COMPLETE, request)
             proposals = await self._turns.take("/complete", partial(self._views.proposals, given))
-        except BadParameter as error:
-            return problem(400, f"{error.parameter}: {error}", parameter=error.parameter)
-        except NotReady:
-            return problem(503, NOT_READY)
-        except Busy:
-            return problem(503, BUSY, headers={"Retry-After": "1"})
+        except REFUSED as error:
+            return refusal(error)
         return Response(json_text({"proposals": proposals}), media_type=JSON)
 
     async def _live(self, request: Request) -> Response:
