@@ -12,6 +12,7 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.exposition import Metrics
 from dnsserver.programs.cluster_sources import event_poster, other_clusters, own_cluster
 from dnsserver.programs.from_settings import cluster_set_of, store_of
+from dnsserver.programs.loaded import log_loaded
 from dnsserver.settings.fields import Settings
 from locator.cluster.publisher import Publisher, Subscriber, on_new_findings
 from locator.cluster.set_publisher import SetPublisher
@@ -76,6 +77,12 @@ class Clusters:
         for cluster in self.others:
             nursery.start_soon(cluster.publisher.run)
             nursery.start_soon(cluster.source.run)
+
+    def log_loaded(self, nursery: trio.Nursery) -> None:
+        """Log what was loaded from each cluster, once it is, in tasks of *nursery*."""
+        nursery.start_soon(log_loaded, self.publisher, self._settings.trusted_forwarder)
+        for cluster in self.others:
+            nursery.start_soon(log_loaded, cluster.publisher, (), f"cluster {cluster.name}: ")
 
     def read_again(self) -> None:
         """Read everything again that topodns does not follow by itself."""

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable
 
 import trio
@@ -17,7 +16,7 @@ from dnsserver.metrics.exposition import Metrics
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.clusters import Clusters
 from dnsserver.programs.from_settings import authority_of, upstream_of
-from dnsserver.programs.server import SWITCH_SECONDS, first_failure, log_all_loaded, next_ending, start_http
+from dnsserver.programs.run import next_ending, run_program, start_http
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR
 from dnsserver.tools.api.api import Api
@@ -32,11 +31,7 @@ def show(settings: Settings, opened: Callable[[str], None]) -> None:
 
     Raises CannotListen, BadCluster, and BadDump before the first snapshot.
     """
-    sys.setswitchinterval(SWITCH_SECONDS)
-    try:
-        trio.run(_Console(settings, opened).run)
-    except BaseExceptionGroup as group:
-        raise first_failure(group) from None
+    run_program(_Console(settings, opened).run)
 
 
 class _Console:
@@ -69,7 +64,7 @@ class _Console:
         async with trio.open_nursery() as nursery:
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                 self._clusters.start(nursery)
-                log_all_loaded(nursery, self._clusters, self._settings)
+                self._clusters.log_loaded(nursery)
                 nursery.start_soon(self._open, nursery)
                 await next_ending(signals, self._clusters.read_again)
                 nursery.cancel_scope.cancel()

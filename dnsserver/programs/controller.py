@@ -15,7 +15,7 @@ from dnsserver.http import loop_delay
 from dnsserver.metrics.controller import ControllerMetrics, ControllerState, HealthState
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.from_settings import cluster_of, other_clients_of
-from dnsserver.programs.server import election_of, first_failure, start_http
+from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.fields import Settings
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.leader_elector import LeaderElector
@@ -34,10 +34,7 @@ LEASE = "topodns-controller"
 
 def run(settings: Settings) -> None:
     """Keep what the controller writes true until SIGTERM or SIGINT. Raises CannotListen, BadCluster, BadDump."""
-    try:
-        trio.run(_run, settings)
-    except BaseExceptionGroup as group:
-        raise first_failure(group) from None
+    run_program(_run, settings)
 
 
 async def _run(settings: Settings) -> None:

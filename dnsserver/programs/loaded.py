@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What was loaded from a cluster, in numbers, for lines of the log and of ``check``. Pure."""
+"""What was loaded from a cluster, in numbers, for lines of the log and of ``check``."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+import trio
 
 from dnsserver.tools.explain.explanation_text import counted
 from locator.ip import Network
-from locator.model import ZONE, Node, Object, Pod, PodLocator
+from locator.model import ZONE, Finding, Node, Object, Pod, PodLocator
 from locator.places.address_map import PrefixTable
 from locator.state.snapshot import Snapshot, book_of
 
 if TYPE_CHECKING:
     from locator.api.dump import ReadCounts  # a live cluster needs no module that reads dumps
+    from locator.cluster.publisher import Publisher
+
+log = logging.getLogger("topodns")
 
 NOUNS: dict[type[Object], str] = {Node: "node", Pod: "pod", PodLocator: "PodLocator"}  # what locates clients
 LOWER = {"Namespace": "namespace", "Node": "node", "Pod": "pod"}  # the kinds that people write so
@@ -78,3 +84,22 @@ def read_text(read: ReadCounts, about: str = "") -> str:
     if read.large_yaml:
         parts.append(f"{read.large_yaml // 1_000_000} MB are YAML: as JSON (kubectl's -o json) they are read faster")
     return f"{about and f'{about}: '}{'; '.join(parts)}"
+
+
+async def log_loaded(publisher: Publisher, networks: Collection[Network], about: str = "") -> None:
+    """Log what was loaded, once every kind is known from the cluster itself, not from a state file; then return.
+
+    Only once: ``/metrics`` shows what becomes of it. *networks* are the configured ones of trusted forwarders.
+    """
+    listed = trio.Event()
+
+    def subscriber(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+        if not publisher.unlisted:
+            listed.set()
+
+    publisher.subscribe(subscriber)
+    await listed.wait()
+    snapshot = publisher.snapshot
+    assert snapshot is not None
+    found = await trio.to_thread.run_sync(loaded, snapshot, publisher.kinds, networks)  # it looks at every address
+    log.info("%s%s", about, found, extra={"fields": found.fields()})

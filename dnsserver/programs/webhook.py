@@ -17,7 +17,7 @@ from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.listening import default_listen, in_pod
 from dnsserver.net.sockets import announce, bound_stream
 from dnsserver.programs.from_settings import cluster_of
-from dnsserver.programs.server import Shutdown, election_of, first_failure, start_http
+from dnsserver.programs.run import Shutdown, election_of, run_program, start_http
 from dnsserver.settings.fields import Settings
 from locator.cluster.certificates.files import CertificateFiles
 from locator.cluster.certificates.issuing import BadCertificate
@@ -37,10 +37,7 @@ NAME = "topodns-webhook"  # of the Lease, the Secret and the MutatingWebhookConf
 
 def run(settings: Settings) -> None:
     """Answer AdmissionReviews until SIGTERM or SIGINT. Raises CannotListen, BadCluster, BadCertificate."""
-    try:
-        trio.run(_run, settings)
-    except BaseExceptionGroup as group:
-        raise first_failure(group) from None
+    run_program(_run, settings)
 
 
 def install_ca(settings: Settings) -> None:

@@ -35,10 +35,9 @@ from dnsserver.programs.from_settings import authority_of, store_of
 from dnsserver.tools.api.api import Api
 from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import MAX_OUTSIDE, MAX_WAITING, Inspected, Turns
-from dnsserver.tools.console import files, rendering
+from dnsserver.tools.console import console, rendering
 from dnsserver.tools.console.changes import ChangeFeed, Changes
-from dnsserver.tools.console.console import MAX_STREAMS, Console
-from dnsserver.tools.console.headers import HEADERS
+from dnsserver.tools.console.console import HEADERS, MAX_STREAMS, Console
 from dnsserver.tools.console.views import Around
 from dnsserver.tools.pages import completion, services, sites
 from dnsserver.tools.pages.located import ClusterContents, located_in
@@ -858,10 +857,10 @@ def test_a_large_cluster_is_gone_through_in_steps() -> None:
 def test_what_is_installed() -> None:
     """The wheel has each template and each file, and so has the image: nothing ignores them."""
     package = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    folder = files.FOLDER.parent
+    folder = console.STATIC.parent
     installed = {path for pattern in package["dnsserver.tools.console"] for path in folder.glob(pattern)}
     assert installed == {path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
-    assert rendering.FOLDER.is_relative_to(folder) and files.FOLDER.is_relative_to(folder)
+    assert rendering.FOLDER.is_relative_to(folder) and console.STATIC.is_relative_to(folder)
 
 
 def test_files_are_kept_by_browsers(server: Server) -> None:
@@ -874,7 +873,7 @@ def test_files_are_kept_by_browsers(server: Server) -> None:
     for path in paths:
         answered = request(server, path)
         assert answered.status == 200 and "immutable" in answered.headers["cache-control"]
-        assert answered.headers["content-type"].partition(";")[0] in files.MEDIA_TYPES.values()
+        assert answered.headers["content-type"].partition(";")[0] in console.MEDIA_TYPES.values()
         assert not re.search(rb"https?://(?!www\.w3\.org/2000/svg)", answered.body)
 
 

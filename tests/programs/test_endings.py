@@ -19,7 +19,7 @@ import yaml
 from trio.testing import MockClock
 
 from dnsserver.cli.dispatch import COMMANDS
-from dnsserver.programs.server import Shutdown
+from dnsserver.programs.run import Shutdown
 from tests.kit.programs import environment
 from tests.kit.topodns_process import COMMAND, Server
 from tests.kit.waiting import PATIENCE

@@ -16,7 +16,7 @@ import trio.testing
 import yaml
 
 from dnsserver.programs.from_settings import store_of
-from dnsserver.programs.server import DELAY_SECONDS, log_delay
+from dnsserver.programs.server_log import DELAY_SECONDS, log_delay
 from locator.cluster.publisher import Publisher
 from tests.kit.certificates import issued
 from tests.kit.commands_in_process import Run

@@ -8,8 +8,10 @@ made in the thread that also makes explanations.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -23,8 +25,6 @@ from dnsserver.tools.api.inspected import BUSY, NOT_READY, Busy, Inspected, NotR
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, BadParameter, overview
 from dnsserver.tools.console import parameters
 from dnsserver.tools.console.changes import ChangeFeed, Changes
-from dnsserver.tools.console.files import Files
-from dnsserver.tools.console.headers import HEADERS
 from dnsserver.tools.console.page_requests import PAGES, Pages, Shown, failed
 from dnsserver.tools.console.rendering import environment, rendered
 from dnsserver.tools.console.sampling import Sampler
@@ -39,6 +39,30 @@ OTHER_PATHS = (
     ("/livez, /readyz", "Health; /readyz?verbose shows each check"),
 )
 HTML = "text/html"
+STATIC = Path(__file__).parent / "static"
+# The pages ask for them by their version, so that browsers may keep them for ever.
+KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+# What a page may load, and who may show it: the headers of everything that the console sends.
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -55,7 +79,7 @@ class Console:
         self._turns, self._health, self._changes = turns, around.health, changes
         sampler = Sampler(counts, changes, around.health)
         self._views = Views(inspected, turns, around, self._changes, sampler)
-        self._files, self._templates = Files(), environment()
+        self._files, self._templates = StaticFiles(), environment()
         self._paths = {path: name for path, name in PAGES.items() if path != "/tail" or counts is not None}
         self._streams = 0
         self.run = sampler.run
@@ -174,3 +198,24 @@ def _headed(endpoint: Endpoint) -> Endpoint:
         return response
 
     return headed
+
+
+class StaticFiles:
+    """The stylesheet, the scripts and the icon, as they were when the server started."""
+
+    def __init__(self) -> None:
+        self._contents = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir())}
+        self.version = hashlib.sha256(b"".join(self._contents.values())).hexdigest()[:16]
+        """Differs when any of them does."""
+
+    def endpoints(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+        """Return what answers, by path."""
+        return {f"/static/{name}": self._endpoint(name) for name in self._contents}
+
+    def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        response = Response(self._contents[name], media_type=MEDIA_TYPES[Path(name).suffix], headers=KEPT)
+
+        async def endpoint(request: Request) -> Response:
+            return response
+
+        return endpoint

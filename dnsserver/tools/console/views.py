@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from operator import is_
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dnsserver.message.wire import A
 from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.inspected import Inspected, Turns, run
 from dnsserver.tools.console import parameters
 from dnsserver.tools.console.changes import Changes
-from dnsserver.tools.console.kept import Kept
 from dnsserver.tools.console.sampling import Sampler
 from dnsserver.tools.explain import naming
 from dnsserver.tools.explain.explain import Asker, explain
@@ -37,6 +37,8 @@ from locator.model import CLUSTER, Health, Node, Pod, Service, object_key
 from locator.places.address_book import UNKNOWN_PLACE
 from locator.state.snapshot import Snapshot
 
+T = TypeVar("T")
+
 
 class Missing(Exception):
     """What a page is about does not exist. The text says so."""
@@ -55,10 +57,10 @@ class Views:
     def __init__(self, inspected: Inspected, turns: Turns, around: Around, changes: Changes, sampler: Sampler) -> None:
         self._inspected, self._turns, self._around = inspected, turns, around
         self._changes, self._sampler = changes, sampler
-        self._in_use, self._keys = Kept[tuple[str, ...]](), Kept[Keys]()
-        self._located, self._sites = Kept[Located](), Kept[tuple[Site, ...]]()
-        self._counted_pods, self._simulated = Kept[Pods](), Kept[Expected]()
-        self._about = Kept[Mapping[str, int]]()
+        self._in_use, self._keys = Memo[tuple[str, ...]](), Memo[Keys]()
+        self._located, self._sites = Memo[Located](), Memo[tuple[Site, ...]]()
+        self._counted_pods, self._simulated = Memo[Pods](), Memo[Expected]()
+        self._about = Memo[Mapping[str, int]]()
 
     async def overview(self) -> Overview:
         """Return the first page, even if nothing has been read."""
@@ -214,3 +216,21 @@ class Views:
             located = self._located.get(*parts) or self._located.keep(await run(located_in(clusters)), *parts)
             found = self._sites.keep(await run(sites.sites_of(clusters, located, keys)), keys, *snapshots)
         return found, keys
+
+
+class Memo(Generic[T]):
+    """A result, and the very objects that it was made from."""
+
+    def __init__(self) -> None:
+        self._parts: tuple[object, ...] = ()
+        self._result: T | None = None
+
+    def get(self, *parts: object) -> T | None:
+        """Return the result if it was made from these objects, else None."""
+        same = len(parts) == len(self._parts) and all(map(is_, parts, self._parts))
+        return self._result if same else None
+
+    def keep(self, result: T, *parts: object) -> T:
+        """Keep and return a result that was made from *parts*, in place of any other."""
+        self._parts, self._result = parts, result
+        return result
