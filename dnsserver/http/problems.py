@@ -6,23 +6,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import NotRequired, TypedDict
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dnsserver.http.inspected import BUSY, NOT_READY, Busy, NotReady
-from dnsserver.inspection.naming import UnknownName
-from dnsserver.inspection.operations import BadParameter
-from dnsserver.inspection.problem import PROBLEM_JSON, Problem
 from locator.printable import json_text
 
+PROBLEM_JSON = "application/problem+json"
 # A browser may show it, too: of what somebody wrote into a URL, it must make nothing.
 SAFE = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+
+
+class Problem(TypedDict):
+    """What went wrong (RFC 9457). ``parameter`` is the one that is wrong, if it is one."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    parameter: NotRequired[str]
 
 
 def problem(
@@ -33,20 +41,6 @@ def problem(
     if parameter is not None:
         said["parameter"] = parameter
     return Response(json_text(said), status, {**SAFE, **(headers or {})}, media_type=PROBLEM_JSON)
-
-
-REFUSED = (BadParameter, UnknownName, NotReady, Busy)  # what reading parameters and computing a response raise
-
-
-def refusal(error: BadParameter | UnknownName | NotReady | Busy) -> Response:
-    """Return the response that says why there is no other."""
-    match error:
-        case NotReady():
-            return problem(503, NOT_READY)
-        case Busy():
-            return problem(503, BUSY, headers={"Retry-After": "1"})
-    parameter = error.parameter if isinstance(error, BadParameter) else error.argument
-    return problem(400, f"{parameter}: {error}", parameter=parameter)
 
 
 async def as_problem(request: Request, error: Exception) -> Response:
