@@ -18,10 +18,10 @@ from dnsserver.metrics.controller import ControllerMetrics, ControllerState, Hea
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.settings.fields import Settings
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.leader_elector import LeaderElector
+from locator.cluster.leading.elector import LeaderElector
 from locator.cluster.leading.policy_controller import PolicyController
 from locator.model import Health
-from locator.podlocators.objects import CONTROLLER_RESOURCES
+from locator.podlocators.rules import LocatorRules
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("topodns")
 
-LEASE = "topodns-controller"
+LEASE = FIELD_MANAGER = "topodns-controller"
 
 
 def run(settings: Settings) -> None:
@@ -44,9 +44,15 @@ async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
     kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
     elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
-    locators = Controller(client, elector, labels=settings.labels, writes_per_second=settings.writes_per_second)
+    locators = Controller(
+        client,
+        elector,
+        LocatorRules(settings.labels),
+        field_manager=FIELD_MANAGER,
+        writes_per_second=settings.writes_per_second,
+    )
     policies = PolicyController(client, elector, writes_per_second=settings.writes_per_second)
-    watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in locators.reflectors.items()}
+    watches = dict(locators.watches)
     prober = _prober(settings, client, elector) if settings.health else None
     if settings.cluster and prober is None:
         log.warning("--cluster has no effect without --health: the controller probes nothing")

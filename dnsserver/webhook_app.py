@@ -23,8 +23,8 @@ from locator.cluster.certificates.files import CertificateFiles
 from locator.cluster.certificates.issuing import BadCertificate
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
+from locator.cluster.leading.elector import LeaderElector
 from locator.cluster.leading.hint_controller import HintController
-from locator.cluster.leading.leader_elector import LeaderElector
 from locator.hints.admission import reply_to_untrusted
 from locator.hints.objects import WEBHOOK_RESOURCES
 from locator.model import Health

@@ -22,11 +22,12 @@ from msgspec import Struct
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
+from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.cluster.leading.policy_controller import PolicyController
 from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
 from locator.control.lease import LeaderElection
+from locator.podlocators.rules import LocatorRules
 from tests.programs import Daemon
 from tests.this_machine import ROOT
 from tests.waiting import until
@@ -162,7 +163,8 @@ async def control(arguments: Sequence[str]) -> None:
     with Path(file).open("ab", buffering=0) as notes, trio.open_signal_receiver(signal.SIGTERM) as signals:
         cluster = NotingCluster(kubeconfig, notes)
         elector = LeaderElector(cluster, election, writes="PodLocators")
-        controller = Controller(cluster, elector, labels=globs, writes_per_second=WRITES_PER_SECOND)
+        rules = LocatorRules(globs)
+        controller = Controller(cluster, elector, rules, field_manager="tests", writes_per_second=WRITES_PER_SECOND)
         policies = PolicyController(cluster, elector, writes_per_second=WRITES_PER_SECOND)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, controller.run, policies.run)

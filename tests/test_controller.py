@@ -19,11 +19,12 @@ import trio
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
-from locator.cluster.leading.leader_writer import CONFLICT, DONE, REFUSED
+from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.cluster.leading.policy_controller import PolicyController
+from locator.cluster.leading.writer import CONFLICT, DONE, REFUSED
 from locator.cluster.responses import Refused
 from locator.control.lease import LeaderElection
+from locator.podlocators.rules import LocatorRules
 from tests import api_objects
 from tests.api_objects import HOSTNAME, ZONE, namespace, node
 from tests.controller_process import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
@@ -247,7 +248,7 @@ def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
     async def main() -> Controller:
         cluster = Meddling(plane, 3)
         elector = LeaderElector(cluster, election, writes="PodLocators")
-        controller = Controller(cluster, elector)
+        controller = Controller(cluster, elector, LocatorRules(), field_manager="tests")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, controller.run)
             await trio.to_thread.run_sync(lambda: until_told(plane, "contested", right))

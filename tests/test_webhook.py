@@ -26,8 +26,8 @@ from locator.api.deltas import Put
 from locator.cluster.api_client import ApiClient
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
+from locator.cluster.leading.elector import LeaderElector
 from locator.cluster.leading.hint_controller import HintController
-from locator.cluster.leading.leader_elector import LeaderElector
 from locator.cluster.leading.leader_writer import CONFLICT, DONE
 from locator.control.lease import LeaderElection
 from locator.hints.admission import reply_to_untrusted

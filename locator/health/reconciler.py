@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.api.watching.versions import precedes
-from locator.control.workqueue import WorkQueue
+from locator.control.work_queue import WorkQueue
 from locator.health.conditions import Condition, first_seen
 from locator.health.objects import (
     MERGE_PATCH,

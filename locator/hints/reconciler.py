@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from locator.api.deltas import Delta, Drop, Replace
-from locator.control.workqueue import WorkQueue
+from locator.control.work_queue import WorkQueue
 from locator.hints.hint_store import HintStore
 from locator.hints.objects import HintedSlice, hints_patch, slice_path
 from locator.model import Hints

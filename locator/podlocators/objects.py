@@ -26,7 +26,6 @@ GROUP_VERSION = "topodns.io/v1alpha1"
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"
 POD_LOCATORS = f"/apis/{GROUP_VERSION}/podlocators"
-MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced, a field that is null is removed
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -119,16 +118,6 @@ def owner_reference(pod: OwnerPod) -> OwnerReference:
     return OwnerReference("v1", "Pod", pod.name, pod.uid)
 
 
-def matches(actual: ActualLocator, wanted: WantedLocator) -> bool:
-    """Whether a PodLocator is as it should be."""
-    return (actual.ips, actual.node, actual.labels, actual.owners) == (
-        wanted.ips,
-        wanted.node,
-        wanted.labels,
-        wanted.owners,
-    )
-
-
 def pod_path(namespace: str, name: str) -> str:
     """Return the API path of a pod."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -152,11 +141,11 @@ def create_body(namespace: str, name: str, wanted: WantedLocator) -> dict[str, A
     }
 
 
-def patch_body(actual: ActualLocator, wanted: WantedLocator) -> dict[str, Any]:
-    """Return the merge patch that turns *actual* into *wanted*. It applies to that version of *actual* only."""
-    patch: dict[str, Any] = {"metadata": {"resourceVersion": actual.version}}
+def patch_of(actual: ActualLocator, wanted: WantedLocator) -> dict[str, Any]:
+    """Return the merge patch that turns *actual* into *wanted*, empty if it is as it should be."""
+    patch: dict[str, Any] = {}
     if actual.owners != wanted.owners:
-        patch["metadata"]["ownerReferences"] = _references(wanted.owners)
+        patch["metadata"] = {"ownerReferences": _references(wanted.owners)}
     if actual.ips != wanted.ips:
         patch["ips"] = _ips(wanted.ips)
     if actual.node != wanted.node:
@@ -167,15 +156,6 @@ def patch_body(actual: ActualLocator, wanted: WantedLocator) -> dict[str, Any]:
         removed = dict.fromkeys(before.keys() - wanted.labels.keys())
         patch["nodeLabels"] = {**removed, **changed} if wanted.labels else None
     return patch
-
-
-def delete_options(actual: ActualLocator) -> dict[str, Any]:
-    """Return the options that delete this version of *actual* and no other."""
-    return {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": actual.uid, "resourceVersion": actual.version},
-    }
 
 
 def _ips(ips: tuple[str, ...]) -> list[dict[str, str]]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.api.watching.versions import precedes
-from locator.control.workqueue import WorkQueue
+from locator.control.work_queue import WorkQueue
 from locator.index import Index
 from locator.model import Namespaced, Node, Service
 from locator.places.label_keys import LabelKeys

@@ -23,7 +23,7 @@ from locator.cluster import dump_files
 from locator.cluster.api_client import ApiClient
 from locator.cluster.dump_files import DumpFiles
 from locator.cluster.dumps.reading import BadDump
-from locator.cluster.leading.leader_elector import LeaderElector, wall_time
+from locator.cluster.leading.elector import LeaderElector, wall_time
 from locator.cluster.leading.leader_writer import CONFLICT, DONE, LeaderWriter
 from locator.cluster.leading.prober import RESULTS, Prober
 from locator.cluster.reflector import Reflector

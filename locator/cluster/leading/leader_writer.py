@@ -26,10 +26,10 @@ import trio
 from locator.api.watching.listwatch import LONGEST_REQUESTED
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
-from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
+from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.workqueue import RateLimiter, WorkQueue
+from locator.control.work_queue import RateLimiter, WorkQueue
 
 log = logging.getLogger("topodns")
 

@@ -18,7 +18,7 @@ import trio
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import DeltaBatch, Put
 from locator.cluster.api_client import ApiClient
-from locator.cluster.leading.leader_elector import LeaderElector
+from locator.cluster.leading.elector import LeaderElector
 from locator.cluster.leading.leader_writer import CONFLICT, DONE, LeaderWriter
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused

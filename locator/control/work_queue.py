@@ -20,6 +20,11 @@ from locator.backoff import Backoff
 W = TypeVar("W")
 
 
+def namespace_of(key: str) -> str:
+    """Return the namespace in a key ``NAMESPACE/NAME``."""
+    return key.partition("/")[0]
+
+
 class _InTurn:
     """Keys that wait: those of one namespace in order, and one of each namespace in turn."""
 
@@ -66,7 +71,7 @@ class WorkQueue:
     however many keys another one has.
     """
 
-    def __init__(self, namespace_of: Callable[[str], str] = lambda key: key.partition("/")[0]) -> None:
+    def __init__(self, namespace_of: Callable[[str], str] = namespace_of) -> None:
         self._urgent, self._normal = _InTurn(namespace_of), _InTurn(namespace_of)
         self._processing: set[str] = set()
         self._dirty: dict[str, bool] = {}  # keys added while being processed, and whether as urgent
