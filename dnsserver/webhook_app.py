@@ -23,16 +23,17 @@ from locator.cluster.certificates.files import CertificateFiles
 from locator.cluster.certificates.issuing import BadCertificate
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
+from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector
-from locator.cluster.leading.hint_controller import HintController
 from locator.hints.admission import reply_to_untrusted
-from locator.hints.objects import WEBHOOK_RESOURCES
+from locator.hints.rules import HintRules
 from locator.model import Health
 
 log = logging.getLogger("topodns")
 
 HTTPS_PORT = 8443
-NAME = "topodns-webhook"  # of the Lease, the Secret and the MutatingWebhookConfiguration, as in the manifests
+# Of the Lease, the Secret and the MutatingWebhookConfiguration, as in the manifests, and of the writer of hints.
+NAME = "topodns-webhook"
 
 
 def run(settings: Settings) -> None:
@@ -76,28 +77,28 @@ async def _run(settings: Settings) -> None:
     certificate = _certificate_of(settings, serving)
     client = cluster_of(settings)
     elector = LeaderElector(client, election_of(settings, client, NAME), writes="EndpointSlices")
-    controller = HintController(client, elector, writes_per_second=settings.writes_per_second)
-    watches = {WEBHOOK_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
+    rules = HintRules()
+    controller = Controller(client, elector, rules, field_manager=NAME, writes_per_second=settings.writes_per_second)
     counts = WebhookCounts()
 
     def state() -> WebhookState:
-        writer, objects = controller.writer, controller.store.object_counts
+        writer, objects = controller.writer, controller.object_counts
         leading = {elector.lease: writer.leading}
         ca_ends = certificate.ca_ends if isinstance(certificate, CertificateSecret) else None
-        return WebhookState(writer.writes, leading, writer.waiting, objects, watches, serving.ends, ca_ends)
+        return WebhookState(writer.writes, leading, writer.waiting, objects, controller.watches, serving.ends, ca_ends)
 
     shutdown = Shutdown(settings.shutdown_delay)
 
     def health() -> Mapping[str, Health]:
         return {
             **shutdown.health(),
-            **{kind: watch.health() for kind, watch in watches.items()},
+            **controller.health(),
             "certificate": certificate.health(),
         }
 
     metrics = WebhookMetrics(counts, state)
     held = HeldOctets(metrics.failures)
-    app = webhook.application(lambda body: reply_to_untrusted(body, controller.store), counts)
+    app = webhook.application(lambda body: reply_to_untrusted(body, rules), counts)
     listen = settings.webhook_listen or default_listen(HTTPS_PORT)
     sock, ending = bound_stream("--webhook-listen", listen), trio.Event()
     address = sock.getsockname()

@@ -68,7 +68,7 @@ def writes_of(reconciler: Reconciler) -> list[Write]:
 
 def needed(reconciler: Reconciler, key: str = KEY) -> Any:
     """Return the write that a PodLocator needs."""
-    return reconciler.rules.write_for(key, 0.0, None)
+    return reconciler.rules.write_for(key, 0.0)
 
 
 # What is read

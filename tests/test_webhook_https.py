@@ -25,11 +25,11 @@ from locator.cluster.certificates.serving import ServingCertificate
 from locator.hints.admission import Reply, reply_to_untrusted
 from tests.api_objects import ZONE, endpoint, endpoint_slice, node, service
 from tests.certificates import issued
-from tests.hint_worlds import HINTED, review, store_of
+from tests.hint_worlds import HINTED, review, rules_of
 from tests.waiting import PATIENCE, until_in_trio
 
 SLICE = endpoint_slice("web", 0, [endpoint("10.0.0.1", nodeName="a1", zone="a")], labels=HINTED)
-STORE = store_of([node("a1", {ZONE: "a"}), service("web", cluster_ips=("10.96.0.9",))])
+RULES = rules_of([node("a1", {ZONE: "a"}), service("web", cluster_ips=("10.96.0.9",))])
 REVIEW = review(SLICE)
 AUTHORITY, PAIR = issued(["127.0.0.1"], time.time(), 86400.0)
 TIMES = (
@@ -100,7 +100,7 @@ def listening(
     """Run *test* with a listener; return what that has counted."""
     serving, counts, failures = ServingCertificate(), WebhookCounts(), Counter[str]()
     serving.use(PAIR)
-    app = webhook.application(reply or partial(reply_to_untrusted, store=STORE), counts)
+    app = webhook.application(reply or partial(reply_to_untrusted, rules=RULES), counts)
 
     async def main() -> None:
         ending = trio.Event()
@@ -322,7 +322,7 @@ def test_reviews_that_have_begun_are_answered_at_the_end() -> None:
     """Idle connections are closed at once."""
     serving, counts = ServingCertificate(), WebhookCounts()
     serving.use(PAIR)
-    app = webhook.application(partial(reply_to_untrusted, store=STORE), counts)
+    app = webhook.application(partial(reply_to_untrusted, rules=RULES), counts)
 
     async def main() -> None:
         ending, sock = trio.Event(), socket.socket()

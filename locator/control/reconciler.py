@@ -9,7 +9,6 @@ version that the controller saw, so it never overwrites a change that it has not
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -192,8 +191,6 @@ class Rules(Protocol):
     """The kind that it writes."""
     urgent: Collection[type[Any]]
     """The kinds whose single changes are compared before what follows from lists and from other kinds."""
-    pause: float
-    """For how many seconds it matters when an object was last written."""
     objects: KnownObjects
 
     def namespace_of(self, key: str) -> str:
@@ -205,10 +202,13 @@ class Rules(Protocol):
     def exists(self, key: str) -> bool:
         """Whether there is anything to compare."""
 
-    def write_for(self, key: str, now: float, written: float | None) -> Write | Later | None:
-        """Return the write that an object needs *now*, None if it is as it should be.
+    def write_for(self, key: str, now: float) -> Write | Later | None:
+        """Return the write that an object needs *now*, None if it is as it should be."""
 
-        This replica last wrote it at *written*; None if it did not, or longer ago than ``pause``.
+    def written(self, write: Write, found: Any, began: float) -> bool:
+        """Learn of a write that succeeded and *began* then; return whether *found*, what it has left, is right.
+
+        Without *found*, the object was deleted, or what is left cannot be read.
         """
 
 
@@ -218,7 +218,6 @@ class Reconciler:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.queue = WorkQueue(rules.namespace_of)
-        self._written: OrderedDict[str, float] = OrderedDict()  # by key, when; the earliest first
 
     @property
     def has_synced(self) -> bool:
@@ -236,7 +235,7 @@ class Reconciler:
                 else:
                     self.queue.discard(key)  # a follower, which takes no key out, must forget it, too
         if rules.objects.number_unlisted < unlisted:  # this may be all that a write waited for
-            for key in rules.objects.of_kind(rules.writes):
+            for key in filter(rules.exists, rules.objects.of_kind(rules.writes)):
                 self.queue.add(key)
 
     def next_write(self, now: float) -> Write | None:
@@ -246,13 +245,11 @@ class Reconciler:
         """
         if not self.has_synced:
             return None
-        while self._written and next(iter(self._written.values())) + self.rules.pause <= now:
-            self._written.popitem(last=False)
         for _ in range(MAX_KEYS):
             key = self.queue.get(now)
             if key is None:
                 return None
-            needed = self.rules.write_for(key, now, self._written.get(key))
+            needed = self.rules.write_for(key, now)
             if isinstance(needed, Write):
                 return needed
             if needed is None:
@@ -264,20 +261,14 @@ class Reconciler:
     def written(self, write: Write, found: Any, *, began: float) -> bool:
         """Record that a write has succeeded, which *began* when ``next_write`` returned it; return whether it counts.
 
-        *found* is the object as the API server returned it, None if it was deleted, or cannot be read. If its version
-        is still the same, whatever changes objects at admission has undone the write, and no event will come.
+        *found* is the object as the API server returned it, None if it was deleted, or cannot be read. If that is not
+        what was to be written, something at admission has undone it, and perhaps no event will come.
         """
         if write.verb == DELETE:
             self.gone(write)
-            return True
-        if found is not None:
+        elif found is not None:
             self.apply(Put(found))
-            if found.version == write.version:
-                return False
-        if self.rules.pause:
-            self._written[write.key] = began
-            self._written.move_to_end(write.key)
-        return True
+        return self.rules.written(write, found, began)
 
     def gone(self, write: Write) -> None:
         """Record that the object of a write does not exist, unless a newer version is known."""

@@ -24,7 +24,6 @@ from locator.topology.hints import asks_for_hints
 
 SLICES = "endpointslices"
 GROUP, VERSION = "discovery.k8s.io", "v1"
-JSON_PATCH = "application/json-patch+json"  # RFC 6902
 
 
 class HintedEndpoint(Struct, frozen=True):

@@ -56,7 +56,6 @@ class LocatorRules:
     resources: Mapping[type[Any], Resource] = CONTROLLER_RESOURCES
     writes: type[Any] = ActualLocator
     urgent: Collection[type[Any]] = (OwnerPod, ActualLocator)  # before changes of nodes, which concern many pods
-    pause: float = 0.0
     namespace_of = staticmethod(namespace_of)
 
     def __init__(self, globs: Iterable[str] = ()) -> None:
@@ -84,7 +83,7 @@ class LocatorRules:
         """Whether there is a pod, or a PodLocator."""
         return any(self.objects.get(kind, key) is not None for kind in (OwnerPod, ActualLocator))
 
-    def write_for(self, key: str, now: float, written: float | None) -> Write | None:
+    def write_for(self, key: str, now: float) -> Write | None:
         """Return the write that a PodLocator needs, None if it is as it should be."""
         pod: OwnerPod | None = self.objects.get(OwnerPod, key)
         actual: ActualLocator | None = self.objects.get(ActualLocator, key)
@@ -110,6 +109,10 @@ class LocatorRules:
             locator_path(actual.namespace, actual.name), changes,
             key=key, version=actual.version, unless=self._unseen_owner(actual, pod),
         )  # fmt: skip
+
+    def written(self, write: Write, found: Any, began: float) -> bool:
+        """Return True: what is wrong after a write is compared again."""
+        return True
 
     def _unseen_owner(self, actual: ActualLocator, pod: OwnerPod | None) -> Existing | None:
         """Return the pod by that name if it may be an owner that the watch has not shown: it may be new.

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 
 import trio
@@ -76,10 +77,14 @@ class Controller:
 
     async def _take_in(self, cluster: str, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         async for batch in receive:  # without its findings: the server and ``check`` report those
+            had_synced = self.reconciler.has_synced
             for number, delta in enumerate(batch.deltas, start=1):
                 self.reconciler.apply(delta, cluster)
                 if number % DELTAS_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
+            if self.reconciler.has_synced and not had_synced:
+                gc.collect()
+                gc.freeze()  # the objects live long, and collections that visit them would hold up whatever waits
             self.writer.wake()
             for subscriber in self._subscribers:
                 subscriber()
