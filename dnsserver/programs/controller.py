@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,16 @@ from dnsserver.programs.from_settings import cluster_of, other_clients_of
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.fields import Settings
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.elector import LeaderElector
+from locator.cluster.leading.elector import LeaderElector, wall_time
 from locator.cluster.leading.policy_controller import PolicyController
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
-    from locator.cluster.leading.health_controller import HealthController
+    from locator.cluster.leading.prober import LeaderProber
+    from locator.cluster.reflector import Reflector
+    from locator.health.rules import HealthRules
 
 log = logging.getLogger("topodns")
 
@@ -49,28 +52,32 @@ async def _run(settings: Settings) -> None:
         writes_per_second=settings.writes_per_second,
     )
     policies = PolicyController(client, elector, writes_per_second=settings.writes_per_second)
-    watches = dict(locators.watches)
-    prober = _prober(settings, client, elector) if settings.health else None
-    if settings.cluster and prober is None:
+    watches: dict[str, Reflector] = {}
+    probes: Counter[str] = Counter()
+    controllers, prober = [locators], None
+    if settings.health:
+        rules, checks, prober = _health_of(settings, client, elector, probes)
+        controllers.append(checks)
+    elif settings.cluster:
         log.warning("--cluster has no effect without --health: the controller probes nothing")
-    if prober is not None:
-        watches |= {kind.__name__: reflector for kind, reflector in prober.reflectors.items()}
+    for controller in controllers:
+        watches |= controller.watches
 
     def state() -> ControllerState:
-        writer, objects, probes = locators.writer, policies.object_counts | locators.object_counts, None
+        writer, objects, found = locators.writer, policies.object_counts, None
+        for controller in controllers:
+            objects |= controller.object_counts
         if prober is not None:
-            objects |= prober.object_counts
-            probes = HealthState(prober.writer.writes, prober.probes, prober.addresses)
+            healthy = Counter(entry.healthy for entry in rules.entries)
+            found = HealthState(checks.writer.writes, probes, {state: healthy[state] for state in (True, False)})
         leading = {elector.lease: writer.leading}
         # The watches that readiness waits for: an alert is about those, and nothing depends on the others.
-        return ControllerState(writer.writes, policies.writer.writes, leading, writer.waiting, objects, watches, probes)
+        return ControllerState(writer.writes, policies.writer.writes, leading, writer.waiting, objects, watches, found)
 
     def health() -> Mapping[str, Health]:
-        clusters = {} if prober is None else prober.clusters
-        others = {f"cluster {name}": health for name, health in clusters.items()}
-        return policies.health() | {kind: reflector.health() for kind, reflector in watches.items()} | others
+        return policies.health() | {name: found for each in controllers for name, found in each.health().items()}
 
-    works = [locators.run, policies.run, *([] if prober is None else [prober.run])]
+    works = [policies.run, *(controller.run for controller in controllers), *([] if prober is None else [prober.run])]
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             metrics = ControllerMetrics(state)
@@ -83,13 +90,23 @@ async def _run(settings: Settings) -> None:
             nursery.cancel_scope.cancel()
 
 
-def _prober(settings: Settings, client: ApiClient, elector: LeaderElector) -> HealthController:
-    """Return what probes load balancers. Raises BadCluster, BadDump."""
+def _health_of(
+    settings: Settings, client: ApiClient, elector: LeaderElector, probes: Counter[str]
+) -> tuple[HealthRules, Controller, LeaderProber]:
+    """Return what probes load balancers, and what writes the results. Raises BadCluster, BadDump."""
     from locator.cluster.dump_files import DumpFiles
-    from locator.cluster.leading.health_controller import HealthController
+    from locator.cluster.leading.prober import LeaderProber
+    from locator.health.rules import HealthRules
 
     clients = other_clients_of(settings, client)
     others = {cluster.name: clients[cluster.name] or DumpFiles((cluster.path,)) for cluster in settings.cluster}
-    return HealthController(
-        client, elector, name=settings.cluster_name, others=others, writes_per_second=settings.writes_per_second
+    rules = HealthRules(settings.cluster_name, others=others, wall=wall_time)
+    controller = Controller(
+        client,
+        elector,
+        rules,
+        field_manager=FIELD_MANAGER,
+        writes_per_second=settings.writes_per_second,
+        others=others,
     )
+    return rules, controller, LeaderProber(controller, rules, elector, results=probes)

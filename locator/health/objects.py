@@ -16,7 +16,6 @@ from locator.model import ServiceHealth
 GROUP_VERSION = "topodns.io/v1alpha1"
 KIND = "ServiceHealth"
 SERVICE_HEALTHS = RESOURCES[ServiceHealth].path
-MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced
 
 
 def health_name(service: str) -> str:
@@ -25,9 +24,9 @@ def health_name(service: str) -> str:
     return f"{name}.{namespace}"
 
 
-def health_path(name: str = "") -> str:
-    """Return the API path of a ServiceHealth, or without *name* of all."""
-    return f"{SERVICE_HEALTHS}/{name}" if name else SERVICE_HEALTHS
+def health_path(name: str) -> str:
+    """Return the API path of a ServiceHealth."""
+    return f"{SERVICE_HEALTHS}/{name}"
 
 
 def create_body(health: ServiceHealth) -> dict[str, Any]:
@@ -36,21 +35,12 @@ def create_body(health: ServiceHealth) -> dict[str, Any]:
         "apiVersion": GROUP_VERSION,
         "kind": KIND,
         "metadata": {"name": health.name},
-        "status": _status(health),
+        "status": status_of(health),
     }
 
 
-def patch_body(health: ServiceHealth) -> dict[str, Any]:
-    """Return the merge patch that turns the ``version`` of a ServiceHealth, and no other one, into *health*."""
-    return {"metadata": {"resourceVersion": health.version}, "status": _status(health)}
-
-
-def delete_options(health: ServiceHealth) -> dict[str, Any]:
-    """Return the options that delete this version of *health* and no other."""
-    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"resourceVersion": health.version}}
-
-
-def _status(health: ServiceHealth) -> dict[str, Any]:
+def status_of(health: ServiceHealth) -> dict[str, Any]:
+    """Return the status of a ServiceHealth as JSON."""
     namespace, _, name = health.service.partition("/")
     return {
         "cluster": health.cluster,
