@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -20,9 +21,10 @@ from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.fields import Settings
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, wall_time
-from locator.cluster.leading.policy_controller import PolicyController
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
+from locator.policies.rules import PolicyRules
+from locator.times import time_text
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
@@ -51,7 +53,13 @@ async def _run(settings: Settings) -> None:
         field_manager=FIELD_MANAGER,
         writes_per_second=settings.writes_per_second,
     )
-    policies = PolicyController(client, elector, writes_per_second=settings.writes_per_second)
+    policies = Controller(
+        client,
+        elector,
+        PolicyRules(lambda: time_text(time.time(), "seconds")),
+        field_manager=FIELD_MANAGER,
+        writes_per_second=settings.writes_per_second,
+    )
     watches: dict[str, Reflector] = {}
     probes: Counter[str] = Counter()
     controllers, prober = [locators], None
@@ -75,7 +83,8 @@ async def _run(settings: Settings) -> None:
         return ControllerState(writer.writes, policies.writer.writes, leading, writer.waiting, objects, watches, found)
 
     def health() -> Mapping[str, Health]:
-        return policies.health() | {name: found for each in controllers for name, found in each.health().items()}
+        status = {name: Health(True, found.text) for name, found in policies.health().items()}  # nothing depends on it
+        return status | {name: found for each in controllers for name, found in each.health().items()}
 
     works = [policies.run, *(controller.run for controller in controllers), *([] if prober is None else [prober.run])]
     async with trio.open_nursery() as nursery:

@@ -17,7 +17,6 @@ from locator.model import Finding, Namespaced, Node, Service, ServicePolicy
 from locator.policies.conditions import PolicyCondition
 
 GROUP_VERSION = "topodns.io/v1alpha1"
-MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced
 
 
 class ActualPolicy(Namespaced, frozen=True):
@@ -54,11 +53,6 @@ def wanted_status(
         "services": services,
         "conditions": list({**before, **after}.values()),
     }
-
-
-def status_patch(actual: ActualPolicy, status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that gives this version of *actual*, and no other, that *status*."""
-    return {"metadata": {"resourceVersion": actual.version}, "status": status}
 
 
 def _condition(
