@@ -7,14 +7,23 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from dnsserver.http import loop_delay
-from dnsserver.metrics.controller import ControllerMetrics, ControllerState, HealthState
+from dnsserver.metrics.controller import (
+    PODLOCATOR_WRITES,
+    PODLOCATORS_WAITING,
+    PROBED_ADDRESSES,
+    PROBES,
+    SERVICEHEALTH_WRITES,
+    SERVICEPOLICY_WRITES,
+    ControllerMetrics,
+)
+from dnsserver.metrics.families import LEADING, Family, Values, labelled
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.from_settings import cluster_of, other_clients_of
 from dnsserver.programs.run import election_of, run_program, start_http
@@ -29,8 +38,6 @@ from locator.times import time_text
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
     from locator.cluster.leading.prober import LeaderProber
-    from locator.cluster.reflector import Reflector
-    from locator.health.rules import HealthRules
 
 log = logging.getLogger("topodns")
 
@@ -46,50 +53,24 @@ async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
     kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
     elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
-    locators = Controller(
-        client,
-        elector,
-        LocatorRules(settings.labels),
-        field_manager=FIELD_MANAGER,
-        writes_per_second=settings.writes_per_second,
+    make = partial(
+        Controller, client, elector, field_manager=FIELD_MANAGER, writes_per_second=settings.writes_per_second
     )
-    policies = Controller(
-        client,
-        elector,
-        PolicyRules(lambda: time_text(time.time(), "seconds")),
-        field_manager=FIELD_MANAGER,
-        writes_per_second=settings.writes_per_second,
-    )
-    watches: dict[str, Reflector] = {}
-    probes: Counter[str] = Counter()
-    controllers, prober = [locators], None
-    if settings.health:
-        rules, checks, prober = _health_of(settings, client, elector, probes)
-        controllers.append(checks)
-    elif settings.cluster:
+    locators = make(LocatorRules(settings.labels))
+    policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
+    prober = _prober(settings, client, elector, make) if settings.health else None
+    if settings.cluster and prober is None:
         log.warning("--cluster has no effect without --health: the controller probes nothing")
-    for controller in controllers:
-        watches |= controller.watches
-
-    def state() -> ControllerState:
-        writer, objects, found = locators.writer, policies.object_counts, None
-        for controller in controllers:
-            objects |= controller.object_counts
-        if prober is not None:
-            healthy = Counter(entry.healthy for entry in rules.entries)
-            found = HealthState(checks.writer.writes, probes, {state: healthy[state] for state in (True, False)})
-        leading = {elector.lease: writer.leading}
-        # The watches that readiness waits for: an alert is about those, and nothing depends on the others.
-        return ControllerState(writer.writes, policies.writer.writes, leading, writer.waiting, objects, watches, found)
+    needed = [locators, *([] if prober is None else [prober.controller])]
 
     def health() -> Mapping[str, Health]:
         status = {name: Health(True, found.text) for name, found in policies.health().items()}  # nothing depends on it
-        return status | {name: found for each in controllers for name, found in each.health().items()}
+        return status | {name: found for controller in needed for name, found in controller.health().items()}
 
-    works = [policies.run, *(controller.run for controller in controllers), *([] if prober is None else [prober.run])]
+    works = [policies.run, *(controller.run for controller in needed), *([] if prober is None else [prober.run])]
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            metrics = ControllerMetrics(state)
+            metrics = metrics_of(elector, locators, policies, prober)
             await start_http(nursery, settings, metrics, HeldOctets(metrics.failures), health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(elector.lead, *works)
@@ -99,10 +80,10 @@ async def _run(settings: Settings) -> None:
             nursery.cancel_scope.cancel()
 
 
-def _health_of(
-    settings: Settings, client: ApiClient, elector: LeaderElector, probes: Counter[str]
-) -> tuple[HealthRules, Controller, LeaderProber]:
-    """Return what probes load balancers, and what writes the results. Raises BadCluster, BadDump."""
+def _prober(
+    settings: Settings, client: ApiClient, elector: LeaderElector, make: Callable[..., Controller]
+) -> LeaderProber:
+    """Return what probes load balancers, and its controller. Raises BadCluster, BadDump."""
     from locator.cluster.dump_files import DumpFiles
     from locator.cluster.leading.prober import LeaderProber
     from locator.health.rules import HealthRules
@@ -110,12 +91,31 @@ def _health_of(
     clients = other_clients_of(settings, client)
     others = {cluster.name: clients[cluster.name] or DumpFiles((cluster.path,)) for cluster in settings.cluster}
     rules = HealthRules(settings.cluster_name, others=others, wall=wall_time)
-    controller = Controller(
-        client,
-        elector,
-        rules,
-        field_manager=FIELD_MANAGER,
-        writes_per_second=settings.writes_per_second,
-        others=others,
-    )
-    return rules, controller, LeaderProber(controller, rules, elector, results=probes)
+    return LeaderProber(make(rules, others=others), rules, elector)
+
+
+def metrics_of(
+    elector: LeaderElector, locators: Controller, policies: Controller, prober: LeaderProber | None
+) -> ControllerMetrics:
+    """Return the metrics of a controller; *prober* is None without ``--health``."""
+    controllers, watches = [policies, locators], locators.watches
+    shown: dict[Family, Callable[[], Values]] = {
+        LEADING: lambda: {(elector.lease,): elector.is_leader()},
+        PODLOCATOR_WRITES: lambda: locators.writer.writes,
+        PODLOCATORS_WAITING: lambda: {(): locators.writer.waiting},
+        SERVICEPOLICY_WRITES: lambda: policies.writer.writes,
+    }
+    if prober is not None:
+        controllers.append(prober.controller)
+        watches = watches | prober.controller.watches
+        shown |= {
+            SERVICEHEALTH_WRITES: lambda: prober.controller.writer.writes,
+            PROBES: lambda: labelled(prober.results),
+            PROBED_ADDRESSES: lambda: {(str(state).lower(),): number for state, number in prober.addresses.items()},
+        }
+
+    def objects() -> dict[str, int]:
+        return {kind: number for controller in controllers for kind, number in controller.object_counts.items()}
+
+    # The watches that readiness waits for: an alert is about those, and nothing depends on the others.
+    return ControllerMetrics(objects, watches, shown)

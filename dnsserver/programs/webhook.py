@@ -6,13 +6,24 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
 
 from dnsserver.http import loop_delay, webhook
-from dnsserver.metrics.webhook import WebhookCounts, WebhookMetrics, WebhookState
+from dnsserver.metrics.controller import ControllerMetrics
+from dnsserver.metrics.counters import Durations
+from dnsserver.metrics.families import LEADING, Family, Values, labelled
+from dnsserver.metrics.webhook import (
+    CA_EXPIRY,
+    CERTIFICATE_EXPIRY,
+    SLICES_REWRITTEN,
+    SLICES_WAITING,
+    WEBHOOK_REQUEST_DURATION,
+    WEBHOOK_REQUESTS,
+    WebhookCounts,
+)
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.listening import default_listen, in_pod
 from dnsserver.net.sockets import announce, bound_stream
@@ -77,23 +88,12 @@ async def _run(settings: Settings) -> None:
     rules = HintRules()
     controller = Controller(client, elector, rules, field_manager=NAME, writes_per_second=settings.writes_per_second)
     counts = WebhookCounts()
-
-    def state() -> WebhookState:
-        writer, objects = controller.writer, controller.object_counts
-        leading = {elector.lease: writer.leading}
-        ca_ends = certificate.ca_ends if isinstance(certificate, CertificateSecret) else None
-        return WebhookState(writer.writes, leading, writer.waiting, objects, controller.watches, serving.ends, ca_ends)
-
     shutdown = Shutdown(settings.shutdown_delay)
 
     def health() -> Mapping[str, Health]:
-        return {
-            **shutdown.health(),
-            **controller.health(),
-            "certificate": certificate.health(),
-        }
+        return {**shutdown.health(), **controller.health(), "certificate": certificate.health()}
 
-    metrics = WebhookMetrics(counts, state)
+    metrics = metrics_of(elector, controller, counts, serving, certificate)
     held = HeldOctets(metrics.failures)
     app = webhook.application(lambda body: reply_to_untrusted(body, rules), counts)
     listen = settings.webhook_listen or default_listen(HTTPS_PORT)
@@ -113,3 +113,25 @@ async def _run(settings: Settings) -> None:
                 log.info("ending: the webhook answers the reviews that have begun, and releases its Lease if it leads")
                 ending.set()
         nursery.cancel_scope.cancel()
+
+
+def metrics_of(
+    elector: LeaderElector,
+    controller: Controller,
+    counts: WebhookCounts,
+    serving: ServingCertificate,
+    certificate: CertificateFiles | CertificateSecret,
+) -> ControllerMetrics:
+    """Return the metrics of a webhook."""
+    writes = controller.writer.writes
+    shown: dict[Family, Callable[[], Values | Durations]] = {
+        WEBHOOK_REQUESTS: lambda: labelled(counts.requests),
+        WEBHOOK_REQUEST_DURATION: lambda: counts.durations,
+        SLICES_REWRITTEN: lambda: {(result,): number for (_, result), number in writes.items()},  # all are patches
+        SLICES_WAITING: lambda: {(): controller.writer.waiting},
+        LEADING: lambda: {(elector.lease,): elector.is_leader()},
+        CERTIFICATE_EXPIRY: lambda: {(): serving.ends},
+    }
+    if isinstance(certificate, CertificateSecret):
+        shown[CA_EXPIRY] = lambda: {(): certificate.ca_ends}
+    return ControllerMetrics(lambda: controller.object_counts, controller.watches, shown)

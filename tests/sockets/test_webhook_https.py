@@ -12,17 +12,24 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from dnsserver.http import connections, conversation, webhook
-from dnsserver.metrics.webhook import ALL_OUTCOMES, WebhookCounts, WebhookMetrics, WebhookState
+from dnsserver.metrics.webhook import ALL_OUTCOMES, WebhookCounts
 from dnsserver.net import bounds
 from dnsserver.net.bounds import HeldOctets
+from dnsserver.programs.webhook import metrics_of
+from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.elector import LeaderElector, boot_seconds
+from locator.control.lease import LeaderElection, Lease
 from locator.hints.admission import Reply, reply_to_untrusted
+from locator.hints.rules import HintRules
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, node, service
 from tests.kit.certificates import issued
 from tests.kit.hint_worlds import HINTED, review, rules_of
@@ -352,18 +359,20 @@ def test_reviews_that_have_begun_are_answered_at_the_end() -> None:
 
 def test_metrics() -> None:
     """Every outcome and result stands at 0 from the start."""
-    state = WebhookState(
-        writes={("patch", "done"): 2},
-        leading={"ns/lease": True},
-        waiting=3,
-        objects={"Node": 1},
-        watches={},
-        certificate_ends=7.0,
-        ca_ends=8.0,
-    )
+    client: Any = None  # nothing is sent
+    election = LeaderElection("me", "ns", "lease")
+    election.observed(Lease("1", holder="me"), began=boot_seconds(), now=boot_seconds(), written=True)
+    elector = LeaderElector(client, election, writes="")
+    controller = Controller(client, elector, HintRules(), field_manager="tests")
+    controller.writer.writes["patch", "done"] = 2
+    for key in ("ns/a", "ns/b", "ns/c"):
+        controller.reconciler.queue.add(key)
+    serving = ServingCertificate()
+    certificate = CertificateSecret(client, ("ns", "secret"), "configuration", serving)
+    serving.ends, certificate.ca_ends = 7.0, 8.0
     counts = WebhookCounts()
     counts.note("patched", 0.003)
-    registry = WebhookMetrics(counts, lambda: state).registry()
+    registry = metrics_of(elector, controller, counts, serving, certificate).registry()
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, labels)
@@ -377,4 +386,5 @@ def test_metrics() -> None:
     assert value("topodns_webhook_request_duration_seconds_bucket", le="0.005") == 1.0
     assert value("topodns_webhook_certificate_expiry_timestamp_seconds") == 7.0
     assert value("topodns_webhook_ca_expiry_timestamp_seconds") == 8.0
+    assert value("topodns_objects", kind="Node") == 0.0
     assert (value("topodns_leading", lease="ns/lease"), value("topodns_webhook_slices_waiting")) == (1.0, 3.0)

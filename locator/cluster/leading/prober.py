@@ -42,22 +42,28 @@ class LeaderProber:
     """Probes what *rules* name while this replica leads by *elector*; *controller* writes what that changes.
 
     A replica that cannot reach its API server any more goes on probing until it hears of another leader, so that it has
-    results when the API server is back. *results* counts all probes.
+    results when the API server is back.
     """
 
-    def __init__(
-        self, controller: Controller, rules: HealthRules, elector: LeaderElector, *, results: Counter[str]
-    ) -> None:
-        self._controller, self._rules, self._elector, self._results = controller, rules, elector, results
+    def __init__(self, controller: Controller, rules: HealthRules, elector: LeaderElector) -> None:
+        self.controller = controller
+        self.results: Counter[str] = Counter()
+        """The number of probes by result."""
+        self._rules, self._elector = rules, elector
         self._changed = trio.Event()
         elector.on_observed(self._wake)
         controller.on_change(self._wake)
+
+    @property
+    def addresses(self) -> Counter[bool]:
+        """The number of addresses by whether they are healthy; none while this replica does not probe."""
+        return Counter(entry.healthy for entry in self._rules.entries)
 
     async def run(self) -> None:
         """Probe while this replica leads, for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stop_waiting)
-            prober, probing = Prober(nursery, self._record, results=self._results), False
+            prober, probing = Prober(nursery, self._record, results=self.results), False
             while True:
                 self._changed = trio.Event()
                 if probing != (self._elector.led_last and self._rules.objects.has_synced):
@@ -87,8 +93,8 @@ class LeaderProber:
             self._compare(health_name(target.service), urgent=True)
 
     def _compare(self, name: str, *, urgent: bool = False) -> None:
-        self._controller.reconciler.queue.add(name, urgent=urgent)
-        self._controller.writer.wake()
+        self.controller.reconciler.queue.add(name, urgent=urgent)
+        self.controller.writer.wake()
 
 
 class Prober:

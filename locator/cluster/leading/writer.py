@@ -86,11 +86,6 @@ class Writer:
         elector.on_observed(self.wake)
 
     @property
-    def leading(self) -> bool:
-        """Whether this replica may write now."""
-        return self._elector.is_leader()
-
-    @property
     def waiting(self) -> int:
         """The number of objects still to be looked at."""
         return len(self._reconciler.queue)
