@@ -12,71 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from msgspec import Struct
-
 from locator.api.decoding import Resource
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.api.watching.versions import precedes
 from locator.control.work_queue import WorkQueue
+from locator.control.writes import DELETE, Write
 
 OWN = ""  # the name of the cluster that a controller writes to
 
-CREATE, PATCH, DELETE = "create", "patch", "delete"
-METHODS = {CREATE: "POST", PATCH: "PATCH", DELETE: "DELETE"}
-
-JSON = "application/json"
-JSON_PATCH = "application/json-patch+json"  # RFC 6902
-MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced, a field that is null is removed
-
 # Keys compared before other tasks get a turn. One takes 10 ms for a policy in a namespace with 10,000 Services.
 MAX_KEYS = 10
-
-
-class Existing(NamedTuple):
-    """An object at an API path, with that uid unless it is empty."""
-
-    path: str
-    uid: str = ""
-
-    def is_found(self, uid: str) -> bool:
-        """Whether it exists, if the object at its path has that *uid*, empty if there is none."""
-        return uid != "" and self.uid in ("", uid)
-
-
-class Write(Struct, frozen=True):
-    """One write of one object.
-
-    ``key`` is that of the work queue. ``version`` is the resourceVersion of the object that the write replaces, empty
-    for a new one. The write is not sent while the object ``unless`` exists.
-    """
-
-    verb: str
-    path: str
-    body: Any
-    key: str
-    version: str = ""
-    media: str = JSON
-    unless: Existing | None = None
-
-    @property
-    def method(self) -> str:
-        """The HTTP method."""
-        return METHODS[self.verb]
-
-
-def merge_patch(
-    path: str, changes: Mapping[str, Any], *, key: str, version: str, unless: Existing | None = None
-) -> Write:
-    """Return the write that makes *changes* to this version of an object, and no other."""
-    body = {**changes, "metadata": {"resourceVersion": version, **changes.get("metadata", {})}}
-    return Write(PATCH, path, body, key, version, MERGE_PATCH, unless)
-
-
-def deletion(path: str, *, key: str, version: str, unless: Existing | None = None, **preconditions: str) -> Write:
-    """Return the write that deletes this version of an object, and no other."""
-    required = {**preconditions, "resourceVersion": version}
-    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": required}
-    return Write(DELETE, path, body, key, version, unless=unless)
 
 
 class Later(NamedTuple):

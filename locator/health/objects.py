@@ -10,33 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from locator.api.decoding import RESOURCES
 from locator.model import ServiceHealth
-
-GROUP_VERSION = "topodns.io/v1alpha1"
-KIND = "ServiceHealth"
-SERVICE_HEALTHS = RESOURCES[ServiceHealth].path
 
 
 def health_name(service: str) -> str:
     """Return the name of the ServiceHealth of the Service with the key *service*."""
     namespace, _, name = service.partition("/")
     return f"{name}.{namespace}"
-
-
-def health_path(name: str) -> str:
-    """Return the API path of a ServiceHealth."""
-    return f"{SERVICE_HEALTHS}/{name}"
-
-
-def create_body(health: ServiceHealth) -> dict[str, Any]:
-    """Return a new ServiceHealth as JSON."""
-    return {
-        "apiVersion": GROUP_VERSION,
-        "kind": KIND,
-        "metadata": {"name": health.name},
-        "status": status_of(health),
-    }
 
 
 def status_of(health: ServiceHealth) -> dict[str, Any]:

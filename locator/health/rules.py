@@ -18,10 +18,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.api.decoding import RESOURCES, Resource
-from locator.control.reconciler import CREATE, DELETE, KnownObjects, Later, ObjectChange, Write, deletion, merge_patch
-from locator.health.objects import SERVICE_HEALTHS, create_body, health_name, health_path, status_of
+from locator.control.reconciler import KnownObjects, Later, ObjectChange
+from locator.control.writes import DELETE, Write, creation, deletion, merge_patch
+from locator.health.objects import health_name, status_of
 from locator.health.targets import Target, targets_of
 from locator.model import HealthEntry, Service, ServiceHealth
+
+_RESOURCE = RESOURCES[ServiceHealth]
 
 FAILURES = 3  # in a row, until an address is unhealthy: a restart, or one lost packet, is no outage
 SUCCESSES = 2  # in a row, until it is healthy again
@@ -145,18 +148,19 @@ class HealthRules:
             # Without results, it is left to age; and a cluster that was never listed may have the Service.
             if actual is None or not self._probing or self.objects.number_unlisted:
                 return None
-            return deletion(health_path(key), key=key, version=actual.version)
+            return deletion(_RESOURCE, key, actual.version)
         entries = tuple(conditions[address].entry for address in sorted(conditions))
         service = next(iter(self._targets[key].values())).service
         wanted = ServiceHealth(key, service, entries, self._wall(), self._cluster)
+        fields = {"status": status_of(wanted)}
         if actual is None:
-            return Write(CREATE, SERVICE_HEALTHS, create_body(wanted), key)
+            return creation(_RESOURCE, key, fields)
         if key in self._renewed and _votes(actual) == _votes(wanted):
             is_against = not all(entry.healthy for entry in entries)
             due = self._renewed[key] + (RENEW_AGAINST_SECONDS if is_against else RENEW_SECONDS)
             if now < due:
                 return Later(due, urgent=is_against)
-        return merge_patch(health_path(key), {"status": status_of(wanted)}, key=key, version=actual.version)
+        return merge_patch(_RESOURCE, key, actual.version, fields)
 
     def written(self, write: Write, found: Any, began: float) -> bool:
         """Note when a vote was renewed. Return True: what is wrong after a write is compared again."""

@@ -75,11 +75,6 @@ class HintedSlice(Namespaced, frozen=True):
         return f"{self.namespace}/{self.service}"
 
 
-def slice_path(namespace: str, name: str) -> str:
-    """Return the API path of an EndpointSlice."""
-    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{SLICES}/{name}"
-
-
 def hints_patch(actual: HintedSlice, wanted: Sequence[Hints | None]) -> list[dict[str, Any]]:
     """Return the JSON patch that gives each endpoint of *actual* its *wanted* hints; empty if all have them."""
     patch: list[dict[str, Any]] = []

@@ -19,9 +19,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from locator.api.decoding import Resource
-from locator.control.reconciler import JSON_PATCH, PATCH, KnownObjects, Later, ObjectChange, Write
+from locator.control.reconciler import KnownObjects, Later, ObjectChange
 from locator.control.work_queue import namespace_of
-from locator.hints.objects import WEBHOOK_RESOURCES, HintedSlice, hints_patch, slice_path
+from locator.control.writes import Write, json_patch
+from locator.hints.objects import WEBHOOK_RESOURCES, HintedSlice, hints_patch
 from locator.hints.wanted import constraint_of, wanted_hints
 from locator.hints.zones import Zones
 from locator.index import Index
@@ -103,9 +104,7 @@ class HintRules:
             return None
         if key in self._written and now < self._written[key] + REST_SECONDS:
             return Later(self._written[key] + REST_SECONDS)
-        test = {"op": "test", "path": "/metadata/resourceVersion", "value": actual.version}
-        path = slice_path(actual.namespace, actual.name)
-        return Write(PATCH, path, [test, *patch], key, actual.version, JSON_PATCH)
+        return json_patch(WEBHOOK_RESOURCES[HintedSlice], key, actual.version, patch)
 
     def written(self, write: Write, found: HintedSlice | None, began: float) -> bool:
         """Let a slice rest that was written. Return False for one whose hints are not right.

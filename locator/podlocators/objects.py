@@ -19,13 +19,9 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from locator.api import schema
-from locator.api.decoding import Resource
+from locator.api.decoding import RESOURCES, Resource
 from locator.api.finding_collector import FindingCollector
-
-GROUP_VERSION = "topodns.io/v1alpha1"
-PODS = "/api/v1/pods"
-NODES = "/api/v1/nodes"
-POD_LOCATORS = f"/apis/{GROUP_VERSION}/podlocators"
+from locator.model import Node, Pod, PodLocator
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -79,8 +75,8 @@ class ActualLocator(Struct, frozen=True):
 
     namespace: str
     name: str
-    uid: str
-    version: str
+    uid: str = ""
+    version: str = ""
     ips: tuple[str, ...] | None = ()
     node: str | None = ""
     labels: dict[str, Any] | None = {}
@@ -118,31 +114,8 @@ def owner_reference(pod: OwnerPod) -> OwnerReference:
     return OwnerReference("v1", "Pod", pod.name, pod.uid)
 
 
-def pod_path(namespace: str, name: str) -> str:
-    """Return the API path of a pod."""
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
-
-
-def locator_path(namespace: str, name: str = "") -> str:
-    """Return the API path of a PodLocator, or without *name* of all PodLocators in a namespace."""
-    path = f"/apis/{GROUP_VERSION}/namespaces/{namespace}/podlocators"
-    return f"{path}/{name}" if name else path
-
-
-def create_body(namespace: str, name: str, wanted: WantedLocator) -> dict[str, Any]:
-    """Return a new PodLocator."""
-    return {
-        "apiVersion": GROUP_VERSION,
-        "kind": "PodLocator",
-        "metadata": {"namespace": namespace, "name": name, "ownerReferences": _references(wanted.owners)},
-        "ips": _ips(wanted.ips),
-        **({"nodeName": wanted.node} if wanted.node else {}),
-        **({"nodeLabels": wanted.labels} if wanted.labels else {}),
-    }
-
-
-def patch_of(actual: ActualLocator, wanted: WantedLocator) -> dict[str, Any]:
-    """Return the merge patch that turns *actual* into *wanted*, empty if it is as it should be."""
+def differences(actual: ActualLocator, wanted: WantedLocator) -> dict[str, Any]:
+    """Return the fields that turn *actual* into *wanted* by a merge patch, empty if it is as it should be."""
     patch: dict[str, Any] = {}
     if actual.owners != wanted.owners:
         patch["metadata"] = {"ownerReferences": _references(wanted.owners)}
@@ -249,7 +222,7 @@ def _pod_locator(raw: _PodLocator, collector: FindingCollector) -> ActualLocator
 
 
 CONTROLLER_RESOURCES: Mapping[type[ControllerObject], Resource] = {
-    OwnerPod: Resource("Pod", PODS, Decoder(_Pod), _pod),
-    LabelledNode: Resource("Node", NODES, Decoder(_Node), _node),
-    ActualLocator: Resource("PodLocator", POD_LOCATORS, Decoder(_PodLocator), _pod_locator),
+    OwnerPod: RESOURCES[Pod]._replace(decoder=Decoder(_Pod), build=_pod),
+    LabelledNode: RESOURCES[Node]._replace(decoder=Decoder(_Node), build=_node),
+    ActualLocator: RESOURCES[PodLocator]._replace(decoder=Decoder(_PodLocator), build=_pod_locator),
 }

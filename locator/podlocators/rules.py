@@ -26,8 +26,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from locator.api.decoding import Resource
-from locator.control.reconciler import CREATE, Existing, KnownObjects, ObjectChange, Write, deletion, merge_patch
+from locator.control.reconciler import KnownObjects, ObjectChange
 from locator.control.work_queue import namespace_of
+from locator.control.writes import Existing, Write, creation, deletion, merge_patch, object_path
 from locator.index import Index
 from locator.model import SUCCESSORS
 from locator.podlocators.objects import (
@@ -36,12 +37,11 @@ from locator.podlocators.objects import (
     LabelledNode,
     OwnerPod,
     WantedLocator,
-    create_body,
-    locator_path,
+    differences,
     owner_reference,
-    patch_of,
-    pod_path,
 )
+
+_RESOURCE = CONTROLLER_RESOURCES[ActualLocator]
 
 # Kubernetes renamed some labels. A glob that matches one name of such a label selects it under both.
 _OTHER_NAME = {**SUCCESSORS, **{new: old for old, new in SUCCESSORS.items()}}
@@ -90,25 +90,19 @@ class LocatorRules:
         if pod is not None and pod.ips and pod.node:
             wanted = self._wanted(pod)
             if actual is None:
-                body = create_body(pod.namespace, pod.name, wanted)
-                return Write(CREATE, locator_path(pod.namespace), body, key)
+                return creation(_RESOURCE, key, differences(ActualLocator(pod.namespace, pod.name), wanted))
         elif actual is None:
             return None
         elif pod is not None and pod.uid == actual.pod_uid:
             wanted = self._wanted(pod)
         elif not actual.terminating:
-            return deletion(
-                locator_path(actual.namespace, actual.name),
-                key=key, version=actual.version, unless=self._unseen_owner(actual, pod), uid=actual.uid,
-            )  # fmt: skip
+            unless = self._unseen_owner(actual, pod)
+            return deletion(_RESOURCE, key, actual.version, unless=unless, uid=actual.uid)
         else:  # a finalizer delays the deletion; other pods may get the addresses meanwhile
             wanted = WantedLocator((), actual.node or "", actual.labels or {}, actual.owners)
-        if not (changes := patch_of(actual, wanted)):
+        if not (fields := differences(actual, wanted)):
             return None
-        return merge_patch(
-            locator_path(actual.namespace, actual.name), changes,
-            key=key, version=actual.version, unless=self._unseen_owner(actual, pod),
-        )  # fmt: skip
+        return merge_patch(_RESOURCE, key, actual.version, fields, unless=self._unseen_owner(actual, pod))
 
     def written(self, write: Write, found: Any, began: float) -> bool:
         """Return True: what is wrong after a write is compared again."""
@@ -123,7 +117,7 @@ class LocatorRules:
         owner = actual.pod_uid
         if owner == self._deleted_owners.get(actual.key) or (pod is not None and owner in ("", pod.uid)):
             return None
-        return Existing(pod_path(actual.namespace, actual.name), owner)
+        return Existing(object_path(CONTROLLER_RESOURCES[OwnerPod], actual.key), owner)
 
     def _wanted(self, pod: OwnerPod) -> WantedLocator:
         node: LabelledNode | None = self.objects.get(LabelledNode, pod.node)

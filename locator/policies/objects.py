@@ -16,8 +16,6 @@ from locator.api.finding_collector import FindingCollector
 from locator.model import Finding, Namespaced, Node, Service, ServicePolicy
 from locator.policies.conditions import PolicyCondition
 
-GROUP_VERSION = "topodns.io/v1alpha1"
-
 
 class ActualPolicy(Namespaced, frozen=True):
     """A ServicePolicy as it is in the API.
@@ -31,11 +29,6 @@ class ActualPolicy(Namespaced, frozen=True):
     policy: ServicePolicy | None
     findings: tuple[Finding, ...] = ()
     status: dict[str, Any] = {}
-
-
-def policy_path(namespace: str, name: str) -> str:
-    """Return the API path of a ServicePolicy."""
-    return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/servicepolicies/{name}"
 
 
 def wanted_status(

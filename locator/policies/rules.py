@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from locator.api.decoding import Resource
-from locator.control.reconciler import KnownObjects, ObjectChange, Write, merge_patch
+from locator.control.reconciler import KnownObjects, ObjectChange
 from locator.control.work_queue import namespace_of
+from locator.control.writes import Write, merge_patch
 from locator.index import Index
 from locator.model import Namespaced, Node, Service
 from locator.places.label_keys import LabelKeys
 from locator.policies.conditions import conditions_of
-from locator.policies.objects import POLICY_RESOURCES, ActualPolicy, policy_path, wanted_status
+from locator.policies.objects import POLICY_RESOURCES, ActualPolicy, wanted_status
 from locator.topology.key_findings import CarriedKeys
 
 
@@ -75,8 +76,8 @@ class PolicyRules:
         wanted = wanted_status(actual, len(selected), conditions, self._wall())
         if wanted.items() <= actual.status.items():
             return None
-        path = f"{policy_path(actual.namespace, actual.name)}/status"
-        return merge_patch(path, {"status": wanted}, key=key, version=actual.version)
+        resource = POLICY_RESOURCES[ActualPolicy]
+        return merge_patch(resource, key, actual.version, {"status": wanted}, subresource="/status")
 
     def written(self, write: Write, found: Any, began: float) -> bool:
         """Return True: what is wrong after a write is compared again."""

@@ -27,8 +27,9 @@ from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.reconciler import DELETE, JSON_PATCH, Existing, Reconciler, Write
+from locator.control.reconciler import Reconciler
 from locator.control.work_queue import RateLimiter
+from locator.control.writes import DELETE, JSON_PATCH, Existing, Write, object_path
 
 log = logging.getLogger("topodns")
 
@@ -43,7 +44,6 @@ LOG_SECONDS = 60.0  # between two logs of failures with the same verb and cause
 
 # A JSON patch whose test fails is refused like an invalid one, but these patches are always valid.
 CONFLICTS = {JSON_PATCH: (http.HTTPStatus.CONFLICT, http.HTTPStatus.UNPROCESSABLE_ENTITY)}
-STATUS = "/status"  # the end of a path
 WITHOUT_STATUS = "its CRD declares no status: apply the CRD of this version of topodns"
 
 # The results of a write, as the metrics count them.
@@ -152,7 +152,8 @@ class Writer:
                 return CONFLICT  # the watch brings what stands there
             if error.status != http.HTTPStatus.NOT_FOUND or not write.version:
                 raise
-            if write.path.endswith(STATUS) and await self._exists(Existing(write.path.removesuffix(STATUS))):
+            path = object_path(self._resource, write.key)
+            if write.path != path and await self._exists(Existing(path)):
                 raise Refused(error.status, error.reason, WITHOUT_STATUS) from None
             self._reconciler.gone(write)
             return DONE  # nothing is left to write

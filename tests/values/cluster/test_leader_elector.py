@@ -12,14 +12,16 @@ import msgspec
 import pytest
 import trio
 
+from locator.api.decoding import RESOURCES
 from locator.cluster.api_client import Readiness, Returns
 from locator.cluster.leading import controller, writer
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector
 from locator.cluster.responses import Refused
 from locator.control.lease import LeaderElection
-from locator.control.reconciler import Reconciler, Write
-from locator.podlocators.objects import NODES, POD_LOCATORS, PODS
+from locator.control.reconciler import Reconciler
+from locator.control.writes import Write
+from locator.model import Node, Pod, PodLocator
 from locator.podlocators.rules import LocatorRules
 from tests.kit import api_objects
 from tests.kit.api_answers import INITIAL_END, Answer, bookmark, line
@@ -34,7 +36,8 @@ class FakeServer:
     """Holds one Lease, lists Pods and Nodes, and refuses what ``refuse`` lists."""
 
     def __init__(self, *pods: Item) -> None:
-        self.lists = {PODS: list(pods), NODES: [{"metadata": {"name": "n1"}}], POD_LOCATORS: []}
+        listed = {Pod: [*pods], Node: [{"metadata": {"name": "n1"}}], PodLocator: []}
+        self.lists = {RESOURCES[kind].path: items for kind, items in listed.items()}
         self.lease: Item | None = None
         self.asked: list[tuple[str, str]] = []
         self.returns = Returns(self.is_ready)

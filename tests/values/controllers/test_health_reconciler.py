@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
-from locator.control.reconciler import CREATE, DELETE, OWN, PATCH, Reconciler, Write
+from locator.control.reconciler import OWN, Reconciler
+from locator.control.writes import CREATE, DELETE, PATCH, Write
 from locator.health.objects import health_name
 from locator.health.rules import RENEW_AGAINST_SECONDS, RENEW_SECONDS, HealthRules, first_seen
 from locator.health.targets import Target, targets_of

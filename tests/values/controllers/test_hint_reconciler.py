@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.control.reconciler import Reconciler, Write
+from locator.control.reconciler import Reconciler
+from locator.control.writes import Write
 from locator.hints.objects import WEBHOOK_RESOURCES, HintedSlice
 from locator.hints.rules import REST_SECONDS, HintRules
 from locator.model import Node, Service, ServicePolicy

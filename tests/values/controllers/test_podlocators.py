@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
-from locator.control.reconciler import CREATE, DELETE, PATCH, Existing, Reconciler, Write
+from locator.control.reconciler import Reconciler
+from locator.control.writes import CREATE, DELETE, PATCH, Existing, Write
 from locator.podlocators.objects import (
     CONTROLLER_RESOURCES,
     ActualLocator,

@@ -12,7 +12,8 @@ import pytest
 
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.control.reconciler import Reconciler, Write
+from locator.control.reconciler import Reconciler
+from locator.control.writes import Write
 from locator.finding_codes import ClusterCode
 from locator.model import Node, Service
 from locator.policies.objects import POLICY_RESOURCES, ActualPolicy

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Replace
-from locator.control.reconciler import DELETE, Reconciler
+from locator.control.reconciler import Reconciler
+from locator.control.writes import DELETE
 from locator.health.objects import health_name
 from locator.health.rules import HealthRules
 from locator.health.votes import Votes
