@@ -30,10 +30,9 @@ from dnsserver.net.sockets import announce, bound_stream
 from dnsserver.programs.from_settings import cluster_of
 from dnsserver.programs.run import Shutdown, election_of, run_program, start_http
 from dnsserver.settings.fields import Settings
-from locator.cluster.certificates.files import CertificateFiles
 from locator.cluster.certificates.issuing import BadCertificate
 from locator.cluster.certificates.secret import CertificateSecret
-from locator.cluster.certificates.serving import ServingCertificate
+from locator.cluster.certificates.serving import CertificateFiles, ServingCertificate
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector
 from locator.hints.admission import reply_to_untrusted

@@ -2,8 +2,10 @@
 
 """What one prober probes, and which ServiceHealths its cluster should have.
 
-A Service has a ServiceHealth while it has something to probe in any cluster. A change of a vote is written at once, and
-an unchanged one again before it is too old for its readers. The ServiceHealth of a Service that is gone is deleted.
+A Service has a ServiceHealth, called ``NAME.NAMESPACE``, while it has something to probe in any cluster. Only the
+prober writes it, always as a whole; ``topodns serve`` reads those of all clusters. A change of a vote is written at
+once, and an unchanged one again before it is too old for its readers. The ServiceHealth of a Service that is gone is
+deleted.
 
 Only the leader probes. When it begins, it goes on from what stands written, since an address must not be healthy again
 only because the leader changed.
@@ -20,8 +22,7 @@ from msgspec.structs import replace
 from locator.api.decoding import RESOURCES, Resource
 from locator.control.reconciler import KnownObjects, Later, ObjectChange
 from locator.control.writes import DELETE, Write, creation, deletion, merge_patch
-from locator.health.objects import health_name, status_of
-from locator.health.targets import Target, targets_of
+from locator.health.targets import ProbeTarget, targets_of
 from locator.model import HealthEntry, Service, ServiceHealth
 
 _RESOURCE = RESOURCES[ServiceHealth]
@@ -35,26 +36,32 @@ RENEW_SECONDS = 10.0  # so two renewals may fail, or wait for others
 RENEW_AGAINST_SECONDS = 5.0
 
 
-class Condition(Struct, frozen=True):
+def health_name(service: str) -> str:
+    """Return the name of the ServiceHealth of the Service with the key *service*."""
+    namespace, _, name = service.partition("/")
+    return f"{name}.{namespace}"
+
+
+class AddressCondition(Struct, frozen=True):
     """What a prober says of one address, and how many of the latest probes in a row contradict it."""
 
     entry: HealthEntry
     contrary: int = 0
 
-    def after(self, failure: str, wall: str) -> Condition:
+    def after(self, failure: str, wall: str) -> AddressCondition:
         """Return the condition after one more probe; *failure* is empty if it succeeded, *wall* the time."""
         entry, works = self.entry, not failure
         if works == entry.healthy:
-            return Condition(replace(entry, message=failure))
+            return AddressCondition(replace(entry, message=failure))
         contrary = self.contrary + 1
         if contrary < (FAILURES if entry.healthy else SUCCESSES):
-            return Condition(entry, contrary)
-        return Condition(HealthEntry(entry.address, works, wall, failure))
+            return AddressCondition(entry, contrary)
+        return AddressCondition(HealthEntry(entry.address, works, wall, failure))
 
 
-def first_seen(address: str, wall: str) -> Condition:
+def first_seen(address: str, wall: str) -> AddressCondition:
     """Return the condition of an address that nobody has probed: healthy until proven otherwise."""
-    return Condition(HealthEntry(address, True, wall))
+    return AddressCondition(HealthEntry(address, True, wall))
 
 
 class HealthRules:
@@ -75,9 +82,9 @@ class HealthRules:
         self._cluster = cluster
         self._wall = wall
         self._probing = False
-        self._targets: dict[str, dict[str, Target]] = {}  # by name, by address
-        self._all_targets: frozenset[Target] | None = frozenset()  # None: to be collected again
-        self._conditions: dict[str, dict[str, Condition]] = {}  # the same, while this replica probes
+        self._targets: dict[str, dict[str, ProbeTarget]] = {}  # by name, by address
+        self._all_targets: frozenset[ProbeTarget] | None = frozenset()  # None: to be collected again
+        self._conditions: dict[str, dict[str, AddressCondition]] = {}  # the same, while this replica probes
         self._renewed: dict[str, float] = {}  # by name, when this leader last wrote it
 
     def namespace_of(self, key: str) -> str:
@@ -85,7 +92,7 @@ class HealthRules:
         return key.partition(".")[2]
 
     @property
-    def targets(self) -> frozenset[Target]:
+    def targets(self) -> frozenset[ProbeTarget]:
         """What is to be probed; the same object until that changes."""
         if self._all_targets is None:
             self._all_targets = frozenset(target for known in self._targets.values() for target in known.values())
@@ -108,7 +115,7 @@ class HealthRules:
         self._probing = False
         self._conditions.clear()
 
-    def record(self, target: Target, failure: str) -> HealthEntry | None:
+    def record(self, target: ProbeTarget, failure: str) -> HealthEntry | None:
         """Record the result of a probe: *failure* is empty if it succeeded. Return what this changes to, if it does."""
         name = health_name(target.service)
         conditions = self._conditions.get(name, {})
@@ -152,7 +159,7 @@ class HealthRules:
         entries = tuple(conditions[address].entry for address in sorted(conditions))
         service = next(iter(self._targets[key].values())).service
         wanted = ServiceHealth(key, service, entries, self._wall(), self._cluster)
-        fields = {"status": status_of(wanted)}
+        fields = {"status": _status_of(wanted)}
         if actual is None:
             return creation(_RESOURCE, key, fields)
         if key in self._renewed and _votes(actual) == _votes(wanted):
@@ -171,7 +178,7 @@ class HealthRules:
     def _update_conditions(self, name: str) -> None:
         """Begin with the addresses that are new, from what stands written, and forget those that are gone."""
         before, health = self._conditions.pop(name, {}), self.objects.get(ServiceHealth, name)
-        written = {} if health is None else {entry.address: Condition(entry) for entry in health.entries}
+        written = {} if health is None else {entry.address: AddressCondition(entry) for entry in health.entries}
         after = {
             address: before.get(address) or written.get(address) or first_seen(address, self._wall())
             for address in self._targets.get(name, {})
@@ -187,3 +194,22 @@ def _keep(found: Service | ServiceHealth) -> Any:
 
 def _votes(health: ServiceHealth) -> tuple[str, list[tuple[str, bool]]]:
     return health.cluster, [(entry.address, entry.healthy) for entry in health.entries]
+
+
+def _status_of(health: ServiceHealth) -> dict[str, Any]:
+    """Return the status of a ServiceHealth as JSON."""
+    namespace, _, name = health.service.partition("/")
+    return {
+        "cluster": health.cluster,
+        "service": {"namespace": namespace, "name": name},
+        "entries": [
+            {
+                "address": entry.address,
+                "healthy": entry.healthy,
+                **({"since": entry.since} if entry.since else {}),  # the schema takes no empty time
+                **({"message": entry.message} if entry.message else {}),
+            }
+            for entry in health.entries
+        ],
+        "renewTime": health.renewed,
+    }

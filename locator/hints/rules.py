@@ -22,7 +22,7 @@ from locator.api.decoding import Resource
 from locator.control.reconciler import KnownObjects, Later, ObjectChange
 from locator.control.work_queue import namespace_of
 from locator.control.writes import Write, json_patch
-from locator.hints.objects import WEBHOOK_RESOURCES, HintedSlice, hints_patch
+from locator.hints.slices import WEBHOOK_RESOURCES, HintedSlice, hints_patch
 from locator.hints.wanted import constraint_of, wanted_hints
 from locator.hints.zones import Zones
 from locator.index import Index

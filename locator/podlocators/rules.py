@@ -31,7 +31,7 @@ from locator.control.work_queue import namespace_of
 from locator.control.writes import Existing, Write, creation, deletion, merge_patch, object_path
 from locator.index import Index
 from locator.model import SUCCESSORS
-from locator.podlocators.objects import (
+from locator.podlocators.locators import (
     CONTROLLER_RESOURCES,
     ActualLocator,
     LabelledNode,

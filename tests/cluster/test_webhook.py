@@ -32,8 +32,8 @@ from locator.cluster.leading.writer import CONFLICT, DONE
 from locator.control.lease import LeaderElection
 from locator.control.reconciler import Reconciler
 from locator.hints.admission import reply_to_untrusted
-from locator.hints.objects import HintedSlice
 from locator.hints.rules import HintRules
+from locator.hints.slices import HintedSlice
 from locator.model import Service
 from tests.kit import api_objects
 from tests.kit.api_objects import SERVICE_NAME, TOPOLOGY_KEYS, ZONE, namespace, node

@@ -14,8 +14,8 @@ from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Replace
 from locator.control.reconciler import Reconciler
 from locator.hints.admission import reply_to_untrusted
-from locator.hints.objects import WEBHOOK_RESOURCES
 from locator.hints.rules import HintRules
+from locator.hints.slices import WEBHOOK_RESOURCES
 from locator.topology.hints import OPT_IN_LABELS
 
 Item = dict[str, Any]

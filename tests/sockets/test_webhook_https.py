@@ -28,7 +28,7 @@ from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.control.lease import LeaderElection, Lease
-from locator.hints.admission import Reply, reply_to_untrusted
+from locator.hints.admission import ReviewReply, reply_to_untrusted
 from locator.hints.rules import HintRules
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, node, service
 from tests.kit.certificates import issued
@@ -102,7 +102,7 @@ def request(body: bytes, headers: bytes = b"", *, start: bytes = b"POST /mutate/
 def listening(
     test: Callable[[Listener], Awaitable[None]],
     *,
-    reply: Callable[[bytes], Reply] | None = None,
+    reply: Callable[[bytes], ReviewReply] | None = None,
 ) -> WebhookCounts:
     """Run *test* with a listener; return what that has counted."""
     serving, counts, failures = ServingCertificate(), WebhookCounts(), Counter[str]()
@@ -218,7 +218,7 @@ def test_a_client_that_leaves() -> None:
 def test_an_error_of_our_own() -> None:
     """The API server is told, and goes on by its failure policy."""
 
-    def broken(body: bytes) -> Reply:
+    def broken(body: bytes) -> ReviewReply:
         raise ZeroDivisionError
 
     async def test(listener: Listener) -> None:

@@ -20,9 +20,8 @@ from locator.cluster.leading import probe
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector
 from locator.control.fair_shares import FairTurns, Turn
-from locator.health.objects import health_name
-from locator.health.rules import HealthRules
-from locator.health.targets import Target
+from locator.health.rules import HealthRules, health_name
+from locator.health.targets import ProbeTarget
 
 log = logging.getLogger("topodns")
 
@@ -85,7 +84,7 @@ class LeaderProber:
         self._rules.objects.stop_waiting()
         self._wake()
 
-    def _record(self, target: Target, failure: str) -> None:
+    def _record(self, target: ProbeTarget, failure: str) -> None:
         entry = self._rules.record(target, failure)
         if entry is not None:
             state = "healthy again" if entry.healthy else f"unhealthy: {entry.message}"
@@ -104,16 +103,16 @@ class Prober:
     """
 
     def __init__(
-        self, nursery: trio.Nursery, on_result: Callable[[Target, str], None], *, results: Counter[str]
+        self, nursery: trio.Nursery, on_result: Callable[[ProbeTarget, str], None], *, results: Counter[str]
     ) -> None:
         self._nursery = nursery
         self._on_result = on_result
         self._results = results
         self._turns = FairTurns(most=IN_FLIGHT, each=IN_FLIGHT_EACH)
         self._lookups = probe.Lookups()
-        self._tasks: dict[Target, trio.CancelScope] = {}
+        self._tasks: dict[ProbeTarget, trio.CancelScope] = {}
 
-    def follow(self, targets: Collection[Target]) -> None:
+    def follow(self, targets: Collection[ProbeTarget]) -> None:
         """Probe *targets* from now on, and nothing else."""
         for target in self._tasks.keys() - targets:
             self._tasks.pop(target).cancel()
@@ -122,7 +121,7 @@ class Prober:
                 scope = self._tasks[target] = trio.CancelScope()
                 self._nursery.start_soon(self._probe_regularly, target, scope)
 
-    async def _probe_regularly(self, target: Target, scope: trio.CancelScope) -> None:
+    async def _probe_regularly(self, target: ProbeTarget, scope: trio.CancelScope) -> None:
         with scope:
             due = trio.current_time() + random.random() * INTERVAL_SECONDS
             while True:
@@ -146,7 +145,7 @@ class Prober:
         finally:
             self._turns.leave(turn, namespace)
 
-    async def _probe(self, target: Target) -> str | None:
+    async def _probe(self, target: ProbeTarget) -> str | None:
         try:
             return await probe.failure_of(target, self._lookups)
         except Exception:  # boundary: one probe

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from locator.api.deltas import Replace
 from locator.control.reconciler import Reconciler
 from locator.hints.admission import IGNORED, PATCHED, UNCHANGED, UNREADABLE, UNSYNCED, reply_to_untrusted
-from locator.hints.objects import WEBHOOK_RESOURCES
 from locator.hints.rules import HintRules
+from locator.hints.slices import WEBHOOK_RESOURCES
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, node, service
 from tests.kit.hint_worlds import HINTED, admitted, patched, records_of, review, rules_of, zones_of
 

@@ -17,9 +17,8 @@ from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
 from locator.control.reconciler import OWN, Reconciler
 from locator.control.writes import CREATE, DELETE, PATCH, Write
-from locator.health.objects import health_name
-from locator.health.rules import RENEW_AGAINST_SECONDS, RENEW_SECONDS, HealthRules, first_seen
-from locator.health.targets import Target, targets_of
+from locator.health.rules import RENEW_AGAINST_SECONDS, RENEW_SECONDS, HealthRules, first_seen, health_name
+from locator.health.targets import ProbeTarget, targets_of
 from locator.health.votes import VOTE_SECONDS
 from locator.model import HealthEntry, Service, ServiceHealth
 from tests.kit.api_objects import Port
@@ -172,7 +171,7 @@ class World:
             (target,) = (target for target in self.rules.targets if target.address == address)
             self.record(target, failure)
 
-    def record(self, target: Target, failure: str) -> HealthEntry | None:
+    def record(self, target: ProbeTarget, failure: str) -> HealthEntry | None:
         """Record the result of a probe, as the prober does."""
         entry = self.rules.record(target, failure)
         if entry is not None:
@@ -354,10 +353,10 @@ def test_the_services_of_all_clusters_are_probed() -> None:
     world.services(balanced_record("web", ["lb.example"], "http:83/"), balanced_record("own", [TWO]), cluster="north")
     assert verbs(world.write()) == [CREATE, CREATE]
     assert list(world.said()) == [ONE, TWO, "lb.example"]
-    assert Target("shop/web", ONE, 80) in world.rules.targets and len(world.rules.targets) == 4
+    assert ProbeTarget("shop/web", ONE, 80) in world.rules.targets and len(world.rules.targets) == 4
     assert world.rules.objects.counts == {Service: 2, ServiceHealth: 2}
     world.services(balanced_record("web", [ONE], None))  # the annotation is gone here, and so the next one counts
-    assert Target("shop/web", ONE, 82) in world.rules.targets
+    assert ProbeTarget("shop/web", ONE, 82) in world.rules.targets
     assert world.write() == []
     world.services(cluster=WEST)
     assert verbs(world.write()) == [PATCH] and list(world.said()) == ["lb.example"]

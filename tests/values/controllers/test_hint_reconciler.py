@@ -17,8 +17,8 @@ from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.control.reconciler import Reconciler
 from locator.control.writes import Write
-from locator.hints.objects import WEBHOOK_RESOURCES, HintedSlice
 from locator.hints.rules import REST_SECONDS, HintRules
+from locator.hints.slices import WEBHOOK_RESOURCES, HintedSlice
 from locator.model import Node, Service, ServicePolicy
 from tests.kit.api_objects import RACK, REGION, ZONE, endpoint, endpoint_slice, item, node, service
 from tests.kit.hint_worlds import HINTED, admitted, patched, records_of, rules_of, zones_of

@@ -18,7 +18,7 @@ from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
 from locator.control.reconciler import Reconciler
 from locator.control.writes import CREATE, DELETE, PATCH, Existing, Write
-from locator.podlocators.objects import (
+from locator.podlocators.locators import (
     CONTROLLER_RESOURCES,
     ActualLocator,
     ControllerObject,

@@ -16,8 +16,8 @@ from locator.control.reconciler import Reconciler
 from locator.control.writes import Write
 from locator.finding_codes import ClusterCode
 from locator.model import Node, Service
-from locator.policies.objects import POLICY_RESOURCES, ActualPolicy
 from locator.policies.rules import PolicyRules
+from locator.policies.status import POLICY_RESOURCES, ActualPolicy
 from tests.kit.api_objects import RACK, REGION, ZONE, item, node, service
 from tests.kit.in_memory import checked
 from tests.kit.kube import Item

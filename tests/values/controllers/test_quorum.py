@@ -20,8 +20,7 @@ from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Replace
 from locator.control.reconciler import Reconciler
 from locator.control.writes import DELETE
-from locator.health.objects import health_name
-from locator.health.rules import HealthRules
+from locator.health.rules import HealthRules, health_name
 from locator.health.votes import Votes
 from locator.model import Service, ServiceHealth
 from tests.kit.balanced_services import balanced_record
