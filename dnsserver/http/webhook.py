@@ -22,7 +22,7 @@ from dnsserver.http import connections
 from dnsserver.http.conversation import Limits
 from dnsserver.metrics.webhook import BUSY, FAILED, SLOW, TOO_LARGE, WebhookCounts
 from dnsserver.net.bounds import HeldOctets
-from locator.hints.admission import UNREADABLE, Reply
+from locator.hints.admission import UNREADABLE, ReviewReply
 
 log = logging.getLogger("topodns")
 
@@ -35,7 +35,7 @@ BODY_SECONDS = 5.0  # for a body to arrive; API servers wait for 2 s, if the man
 IDLE_SECONDS = 120
 GRACE_SECONDS = 3.0  # for reviews that have begun, when the process ends
 
-Review = Callable[[bytes], Reply]
+Review = Callable[[bytes], ReviewReply]
 
 
 def application(review: Review, counts: WebhookCounts) -> Starlette:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Shows what a controller does as Prometheus metrics."""
+"""The metrics of controllers, and how programs that watch and write show theirs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from msgspec import Struct
 from prometheus_client.metrics_core import Metric
 
+from dnsserver.metrics.counters import Durations
 from dnsserver.metrics.families import (
     COUNTER,
     GAUGE,
@@ -17,12 +17,10 @@ from dnsserver.metrics.families import (
     WRITTEN,
     Family,
     TopodnsCollector,
+    Values,
     Watch,
-    labelled,
     watched,
 )
-
-Writes = Mapping[tuple[str, str], int]  # by verb and result
 
 VERBS = ("create", "patch", "delete")
 
@@ -59,53 +57,26 @@ OF_CONTROLLERS = (
 )  # fmt: skip
 
 
-class HealthState(Struct, frozen=True):
-    """What a controller has found out about load balancers at one moment.
-
-    ``probes`` are by result, ``addresses`` by whether they are healthy.
-    """
-
-    writes: Writes
-    probes: Mapping[str, int]
-    addresses: Mapping[bool, int]
-
-
-class ControllerState(Struct, frozen=True):
-    """A controller at one moment.
-
-    ``writes`` are those of PodLocators, and ``waiting`` is the length of their work queue; ``status_writes`` are those
-    of ServicePolicies. ``leading`` is by the Lease. ``objects`` are numbers by kind. ``health`` is None without
-    ``--health``.
-    """
-
-    writes: Writes
-    status_writes: Writes
-    leading: Mapping[str, bool]
-    waiting: int
-    objects: Mapping[str, int]
-    watches: Mapping[str, Watch]
-    health: HealthState | None = None
-
-
 class ControllerMetrics(TopodnsCollector):
-    """The metrics of a controller; *state* returns its present state."""
+    """The metrics of a program that watches and writes.
 
-    def __init__(self, state: Callable[[], ControllerState]) -> None:
+    *objects* returns the number of objects by kind. *shown* has what returns the values of each other family.
+    """
+
+    def __init__(
+        self,
+        objects: Callable[[], Mapping[str, int]],
+        watches: Mapping[str, Watch],
+        shown: Mapping[Family, Callable[[], Values | Durations]],
+    ) -> None:
         super().__init__(Counter())
-        self._state = state
+        self._objects, self._watches, self._shown = objects, watches, shown
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as it is now."""
-        state = self._state()
-        listed = {kind: watch.listed for kind, watch in state.watches.items()}
-        yield from watched(state.objects, listed, state.watches)
-        yield PODLOCATOR_WRITES.metric(state.writes)
-        yield LEADING.metric(labelled(state.leading))
-        yield PODLOCATORS_WAITING.only(state.waiting)
-        yield SERVICEPOLICY_WRITES.metric(state.status_writes)
-        if state.health is not None:
-            yield SERVICEHEALTH_WRITES.metric(state.health.writes)
-            yield PROBES.metric(labelled(state.health.probes))
-            addresses = {str(healthy).lower(): number for healthy, number in state.health.addresses.items()}
-            yield PROBED_ADDRESSES.metric(labelled(addresses))
+        listed = {kind: watch.listed for kind, watch in self._watches.items()}
+        yield from watched(self._objects(), listed, self._watches)
+        for family, values in self._shown.items():
+            found = values()
+            yield family.histogram(found) if isinstance(found, Durations) else family.metric(found)
         yield from self.of_the_process()

@@ -5,24 +5,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-
-from msgspec import Struct
-from prometheus_client.metrics_core import Metric
 
 from dnsserver.metrics.counters import Durations
-from dnsserver.metrics.families import (
-    COUNTER,
-    GAUGE,
-    HISTOGRAM,
-    LEADING,
-    WRITTEN,
-    Family,
-    TopodnsCollector,
-    Watch,
-    labelled,
-    watched,
-)
+from dnsserver.metrics.families import COUNTER, GAUGE, HISTOGRAM, LEADING, WRITTEN, Family
 from locator.hints.admission import OUTCOMES
 
 # What became of a request that was not reviewed, beside the outcomes of reviews.
@@ -74,47 +59,3 @@ class WebhookCounts:
         """Count a request, which took *seconds* from its headers to its response."""
         self.requests[outcome] += 1
         self.durations.add(seconds, 1)
-
-
-class WebhookState(Struct, frozen=True):
-    """A webhook at one moment.
-
-    ``writes`` are the leader's by verb and result. ``leading`` is by the Lease. ``waiting`` is the length of its work
-    queue. ``objects`` are numbers by kind. ``certificate_ends`` is Unix time, 0 without a certificate.
-    ``ca_ends`` is so, too, 0 while the webhook configuration does not hold the CA, None if it is another's.
-    """
-
-    writes: Mapping[tuple[str, str], int]
-    leading: Mapping[str, bool]
-    waiting: int
-    objects: Mapping[str, int]
-    watches: Mapping[str, Watch]
-    certificate_ends: float
-    ca_ends: float | None
-
-
-class WebhookMetrics(TopodnsCollector):
-    """The metrics of a webhook; *state* returns its present state."""
-
-    def __init__(self, counts: WebhookCounts, state: Callable[[], WebhookState]) -> None:
-        super().__init__(Counter())
-        self._counts = counts
-        self._state = state
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every metric as it is now."""
-        state = self._state()
-        yield WEBHOOK_REQUESTS.metric(labelled(self._counts.requests))
-        yield WEBHOOK_REQUEST_DURATION.histogram(self._counts.durations)
-        rewritten: Counter[str] = Counter()
-        for (_, result), number in state.writes.items():
-            rewritten[result] += number
-        yield SLICES_REWRITTEN.metric(labelled(rewritten))
-        yield SLICES_WAITING.only(state.waiting)
-        yield LEADING.metric(labelled(state.leading))
-        yield CERTIFICATE_EXPIRY.only(state.certificate_ends)
-        if state.ca_ends is not None:
-            yield CA_EXPIRY.only(state.ca_ends)
-        listed = {kind: watch.listed for kind, watch in state.watches.items()}
-        yield from watched(state.objects, listed, state.watches)
-        yield from self.of_the_process()

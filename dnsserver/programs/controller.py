@@ -6,30 +6,42 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from dnsserver.http import loop_delay
-from dnsserver.metrics.controller import ControllerMetrics, ControllerState, HealthState
+from dnsserver.metrics.controller import (
+    PODLOCATOR_WRITES,
+    PODLOCATORS_WAITING,
+    PROBED_ADDRESSES,
+    PROBES,
+    SERVICEHEALTH_WRITES,
+    SERVICEPOLICY_WRITES,
+    ControllerMetrics,
+)
+from dnsserver.metrics.families import LEADING, Family, Values, labelled
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.from_settings import cluster_of, other_clients_of
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.fields import Settings
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.leader_elector import LeaderElector
-from locator.cluster.leading.policy_controller import PolicyController
+from locator.cluster.leading.elector import LeaderElector, wall_time
 from locator.model import Health
-from locator.podlocators.objects import CONTROLLER_RESOURCES
+from locator.podlocators.rules import LocatorRules
+from locator.policies.rules import PolicyRules
+from locator.times import time_text
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
-    from locator.cluster.leading.health_controller import HealthController
+    from locator.cluster.leading.prober import LeaderProber
 
 log = logging.getLogger("topodns")
 
-LEASE = "topodns-controller"
+LEASE = FIELD_MANAGER = "topodns-controller"
 
 
 def run(settings: Settings) -> None:
@@ -41,33 +53,24 @@ async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
     kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
     elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
-    locators = Controller(client, elector, labels=settings.labels, writes_per_second=settings.writes_per_second)
-    policies = PolicyController(client, elector, writes_per_second=settings.writes_per_second)
-    watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in locators.reflectors.items()}
-    prober = _prober(settings, client, elector) if settings.health else None
+    make = partial(
+        Controller, client, elector, field_manager=FIELD_MANAGER, writes_per_second=settings.writes_per_second
+    )
+    locators = make(LocatorRules(settings.labels))
+    policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
+    prober = _prober(settings, client, elector, make) if settings.health else None
     if settings.cluster and prober is None:
         log.warning("--cluster has no effect without --health: the controller probes nothing")
-    if prober is not None:
-        watches |= {kind.__name__: reflector for kind, reflector in prober.reflectors.items()}
-
-    def state() -> ControllerState:
-        writer, objects, probes = locators.writer, policies.object_counts | locators.object_counts, None
-        if prober is not None:
-            objects |= prober.object_counts
-            probes = HealthState(prober.writer.writes, prober.probes, prober.addresses)
-        leading = {elector.lease: writer.leading}
-        # The watches that readiness waits for: an alert is about those, and nothing depends on the others.
-        return ControllerState(writer.writes, policies.writer.writes, leading, writer.waiting, objects, watches, probes)
+    needed = [locators, *([] if prober is None else [prober.controller])]
 
     def health() -> Mapping[str, Health]:
-        clusters = {} if prober is None else prober.clusters
-        others = {f"cluster {name}": health for name, health in clusters.items()}
-        return policies.health() | {kind: reflector.health() for kind, reflector in watches.items()} | others
+        status = {name: Health(True, found.text) for name, found in policies.health().items()}  # nothing depends on it
+        return status | {name: found for controller in needed for name, found in controller.health().items()}
 
-    works = [locators.run, policies.run, *([] if prober is None else [prober.run])]
+    works = [policies.run, *(controller.run for controller in needed), *([] if prober is None else [prober.run])]
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            metrics = ControllerMetrics(state)
+            metrics = metrics_of(elector, locators, policies, prober)
             await start_http(nursery, settings, metrics, HeldOctets(metrics.failures), health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(elector.lead, *works)
@@ -77,13 +80,42 @@ async def _run(settings: Settings) -> None:
             nursery.cancel_scope.cancel()
 
 
-def _prober(settings: Settings, client: ApiClient, elector: LeaderElector) -> HealthController:
-    """Return what probes load balancers. Raises BadCluster, BadDump."""
+def _prober(
+    settings: Settings, client: ApiClient, elector: LeaderElector, make: Callable[..., Controller]
+) -> LeaderProber:
+    """Return what probes load balancers, and its controller. Raises BadCluster, BadDump."""
     from locator.cluster.dump_files import DumpFiles
-    from locator.cluster.leading.health_controller import HealthController
+    from locator.cluster.leading.prober import LeaderProber
+    from locator.health.rules import HealthRules
 
     clients = other_clients_of(settings, client)
     others = {cluster.name: clients[cluster.name] or DumpFiles((cluster.path,)) for cluster in settings.cluster}
-    return HealthController(
-        client, elector, name=settings.cluster_name, others=others, writes_per_second=settings.writes_per_second
-    )
+    rules = HealthRules(settings.cluster_name, others=others, wall=wall_time)
+    return LeaderProber(make(rules, others=others), rules, elector)
+
+
+def metrics_of(
+    elector: LeaderElector, locators: Controller, policies: Controller, prober: LeaderProber | None
+) -> ControllerMetrics:
+    """Return the metrics of a controller; *prober* is None without ``--health``."""
+    controllers, watches = [policies, locators], locators.watches
+    shown: dict[Family, Callable[[], Values]] = {
+        LEADING: lambda: {(elector.lease,): elector.is_leader()},
+        PODLOCATOR_WRITES: lambda: locators.writer.writes,
+        PODLOCATORS_WAITING: lambda: {(): locators.writer.waiting},
+        SERVICEPOLICY_WRITES: lambda: policies.writer.writes,
+    }
+    if prober is not None:
+        controllers.append(prober.controller)
+        watches = watches | prober.controller.watches
+        shown |= {
+            SERVICEHEALTH_WRITES: lambda: prober.controller.writer.writes,
+            PROBES: lambda: labelled(prober.results),
+            PROBED_ADDRESSES: lambda: {(str(state).lower(),): number for state, number in prober.addresses.items()},
+        }
+
+    def objects() -> dict[str, int]:
+        return {kind: number for controller in controllers for kind, number in controller.object_counts.items()}
+
+    # The watches that readiness waits for: an alert is about those, and nothing depends on the others.
+    return ControllerMetrics(objects, watches, shown)

@@ -6,32 +6,43 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
 
 from dnsserver.http import loop_delay, webhook
-from dnsserver.metrics.webhook import WebhookCounts, WebhookMetrics, WebhookState
+from dnsserver.metrics.controller import ControllerMetrics
+from dnsserver.metrics.counters import Durations
+from dnsserver.metrics.families import LEADING, Family, Values, labelled
+from dnsserver.metrics.webhook import (
+    CA_EXPIRY,
+    CERTIFICATE_EXPIRY,
+    SLICES_REWRITTEN,
+    SLICES_WAITING,
+    WEBHOOK_REQUEST_DURATION,
+    WEBHOOK_REQUESTS,
+    WebhookCounts,
+)
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.sockets import announce, bound_stream, default_listen, in_pod
 from dnsserver.programs.from_settings import cluster_of
 from dnsserver.programs.run import Shutdown, election_of, run_program, start_http
 from dnsserver.settings.fields import Settings
-from locator.cluster.certificates.files import CertificateFiles
 from locator.cluster.certificates.issuing import BadCertificate
 from locator.cluster.certificates.secret import CertificateSecret
-from locator.cluster.certificates.serving import ServingCertificate
-from locator.cluster.leading.hint_controller import HintController
-from locator.cluster.leading.leader_elector import LeaderElector
+from locator.cluster.certificates.serving import CertificateFiles, ServingCertificate
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.elector import LeaderElector
 from locator.hints.admission import reply_to_untrusted
-from locator.hints.objects import WEBHOOK_RESOURCES
+from locator.hints.rules import HintRules
 from locator.model import Health
 
 log = logging.getLogger("topodns")
 
 HTTPS_PORT = 8443
-NAME = "topodns-webhook"  # of the Lease, the Secret and the MutatingWebhookConfiguration, as in the manifests
+# Of the Lease, the Secret and the MutatingWebhookConfiguration, as in the manifests, and of the writer of hints.
+NAME = "topodns-webhook"
 
 
 def run(settings: Settings) -> None:
@@ -72,28 +83,17 @@ async def _run(settings: Settings) -> None:
     certificate = _certificate_of(settings, serving)
     client = cluster_of(settings)
     elector = LeaderElector(client, election_of(settings, client, NAME), writes="EndpointSlices")
-    controller = HintController(client, elector, writes_per_second=settings.writes_per_second)
-    watches = {WEBHOOK_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
+    rules = HintRules()
+    controller = Controller(client, elector, rules, field_manager=NAME, writes_per_second=settings.writes_per_second)
     counts = WebhookCounts()
-
-    def state() -> WebhookState:
-        writer, objects = controller.writer, controller.store.object_counts
-        leading = {elector.lease: writer.leading}
-        ca_ends = certificate.ca_ends if isinstance(certificate, CertificateSecret) else None
-        return WebhookState(writer.writes, leading, writer.waiting, objects, watches, serving.ends, ca_ends)
-
     shutdown = Shutdown(settings.shutdown_delay)
 
     def health() -> Mapping[str, Health]:
-        return {
-            **shutdown.health(),
-            **{kind: watch.health() for kind, watch in watches.items()},
-            "certificate": certificate.health(),
-        }
+        return {**shutdown.health(), **controller.health(), "certificate": certificate.health()}
 
-    metrics = WebhookMetrics(counts, state)
+    metrics = metrics_of(elector, controller, counts, serving, certificate)
     held = HeldOctets(metrics.failures)
-    app = webhook.application(lambda body: reply_to_untrusted(body, controller.store), counts)
+    app = webhook.application(lambda body: reply_to_untrusted(body, rules), counts)
     listen = settings.webhook_listen or default_listen(HTTPS_PORT)
     sock, ending = bound_stream("--webhook-listen", listen), trio.Event()
     address = sock.getsockname()
@@ -111,3 +111,25 @@ async def _run(settings: Settings) -> None:
                 log.info("ending: the webhook answers the reviews that have begun, and releases its Lease if it leads")
                 ending.set()
         nursery.cancel_scope.cancel()
+
+
+def metrics_of(
+    elector: LeaderElector,
+    controller: Controller,
+    counts: WebhookCounts,
+    serving: ServingCertificate,
+    certificate: CertificateFiles | CertificateSecret,
+) -> ControllerMetrics:
+    """Return the metrics of a webhook."""
+    writes = controller.writer.writes
+    shown: dict[Family, Callable[[], Values | Durations]] = {
+        WEBHOOK_REQUESTS: lambda: labelled(counts.requests),
+        WEBHOOK_REQUEST_DURATION: lambda: counts.durations,
+        SLICES_REWRITTEN: lambda: {(result,): number for (_, result), number in writes.items()},  # all are patches
+        SLICES_WAITING: lambda: {(): controller.writer.waiting},
+        LEADING: lambda: {(elector.lease,): elector.is_leader()},
+        CERTIFICATE_EXPIRY: lambda: {(): serving.ends},
+    }
+    if isinstance(certificate, CertificateSecret):
+        shown[CA_EXPIRY] = lambda: {(): certificate.ca_ends}
+    return ControllerMetrics(lambda: controller.object_counts, controller.watches, shown)

@@ -3,7 +3,7 @@
 """The JSON of Kubernetes objects as typed structs, which skip every field that topodns does not read.
 
 To read one more field, add it here and convert it in ``conversion``. The controller has its own structs, in
-``locator.podlocators.objects``.
+``locator.podlocators.locators``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from locator.api.events import event_of, events_path, service_path
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.workqueue import RateLimiter
+from locator.control.work_queue import RateLimiter
 from locator.model import Finding
 from locator.times import time_text
 from locator.topology.constraint_findings import is_invalid_constraint

@@ -14,7 +14,7 @@ from locator.topology.annotations import health_check
 from locator.topology.constraints import HEALTH
 
 
-class Target(Struct, frozen=True):
+class ProbeTarget(Struct, frozen=True):
     """One address of a Service, given by its key, and how it is probed: by HTTP if *path* is not None, else by TCP."""
 
     service: str
@@ -28,7 +28,7 @@ class Target(Struct, frozen=True):
         return self.service.partition("/")[0]
 
 
-def targets_of(service: Service) -> Iterator[Target]:
+def targets_of(service: Service) -> Iterator[ProbeTarget]:
     """Yield what is probed of a Service: nothing without a valid annotation, a load balancer, and a port of its own.
 
     Addresses that no load balancer can have are left out.
@@ -38,4 +38,4 @@ def targets_of(service: Service) -> Iterator[Target]:
     if check is not None and port is not None:
         for address in service.ingress:
             if not is_address(address) or may_be_balancer(parse_address(address)):
-                yield Target(service.key, address, port, check.path)
+                yield ProbeTarget(service.key, address, port, check.path)

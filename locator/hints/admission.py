@@ -15,8 +15,8 @@ from msgspec.json import Decoder
 
 from locator.api.decoding import RESOURCES
 from locator.api.finding_collector import FindingCollector
-from locator.hints.hint_store import HintStore
-from locator.hints.objects import GROUP, SLICES, VERSION, HintedSlice, SliceJson, hints_patch, to_hinted_slice
+from locator.hints.rules import HintRules
+from locator.hints.slices import GROUP, SLICES, VERSION, HintedSlice, SliceJson, hints_patch, to_hinted_slice
 from locator.model import EndpointSlice
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
@@ -31,7 +31,7 @@ UNREADABLE = "unreadable"  # no AdmissionReview: there is nothing to reply to
 OUTCOMES = (PATCHED, UNCHANGED, IGNORED, UNSYNCED, UNREADABLE)
 
 
-class Reply(Struct, frozen=True):
+class ReviewReply(Struct, frozen=True):
     """The reply to a review as JSON, and what became of the review. ``body`` is empty if it is ``UNREADABLE``."""
 
     body: bytes
@@ -62,24 +62,24 @@ _REVIEWS, _SLICES = Decoder(_Review), Decoder(SliceJson)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def reply_to_untrusted(raw: bytes, store: HintStore) -> Reply:
+def reply_to_untrusted(raw: bytes, rules: HintRules) -> ReviewReply:
     """Return the reply to an AdmissionReview. Never raises."""
     try:
         review = _REVIEWS.decode(raw)
     except _UNDECODABLE:
-        return Reply(b"", UNREADABLE)
+        return ReviewReply(b"", UNREADABLE)
     request = review.request
     if (review.api_version, review.kind) != (API_VERSION, KIND) or not request.uid:
-        return Reply(b"", UNREADABLE)
-    outcome, patch = _judge_untrusted(request, store)
+        return ReviewReply(b"", UNREADABLE)
+    outcome, patch = _judge_untrusted(request, rules)
     response: dict[str, object] = {"uid": request.uid, "allowed": True}
     if patch:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode()}
     body = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
-    return Reply(body, outcome)
+    return ReviewReply(body, outcome)
 
 
-def _judge_untrusted(request: _Request, store: HintStore) -> tuple[str, bytes]:
+def _judge_untrusted(request: _Request, rules: HintRules) -> tuple[str, bytes]:
     """Return what becomes of a review, and the JSON patch, empty if there is none."""
     resource = request.resource
     if (resource.group, resource.version, resource.resource, request.sub_resource) != (GROUP, VERSION, SLICES, ""):
@@ -87,9 +87,9 @@ def _judge_untrusted(request: _Request, store: HintStore) -> tuple[str, bytes]:
     one = _slice_untrusted(request)
     if one is None or not one.opted_in:
         return IGNORED, b""
-    if store.unlisted:
+    if not rules.objects.has_synced:
         return UNSYNCED, b""
-    wanted = store.wanted(one)
+    wanted = rules.wanted(one)
     if wanted is None:
         return IGNORED, b""
     patch = hints_patch(one, wanted)

@@ -18,7 +18,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from locator.hints.objects import HintedEndpoint, HintedSlice
+from locator.hints.slices import HintedEndpoint, HintedSlice
 from locator.labels import valid_label_value
 from locator.model import ZONE, Endpoint, Hints, Location, Service, ServicePolicy
 from locator.state.joining import EndpointIdentities

@@ -19,11 +19,12 @@ import trio
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
-from locator.cluster.leading.leader_writer import CONFLICT, DONE, REFUSED
-from locator.cluster.leading.policy_controller import PolicyController
+from locator.cluster.leading.elector import LeaderElector, boot_seconds
+from locator.cluster.leading.writer import CONFLICT, DONE, REFUSED
 from locator.cluster.responses import Refused
 from locator.control.lease import LeaderElection
+from locator.podlocators.rules import LocatorRules
+from locator.policies.rules import PolicyRules
 from tests.kit import api_objects
 from tests.kit.api_objects import HOSTNAME, ZONE, namespace, node
 from tests.kit.controller_process import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
@@ -247,7 +248,7 @@ def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
     async def main() -> Controller:
         cluster = Meddling(plane, 3)
         elector = LeaderElector(cluster, election, writes="PodLocators")
-        controller = Controller(cluster, elector)
+        controller = Controller(cluster, elector, LocatorRules(), field_manager="tests")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, controller.run)
             await trio.to_thread.run_sync(lambda: until_told(plane, "contested", right))
@@ -473,10 +474,11 @@ def test_a_crd_without_status(
     plane.api.create(policy("old"), policy("gone"))
     election = LeaderElection("in-process", SPACE, "old-crd")
 
-    async def main() -> PolicyController:
+    async def main() -> Controller:
         cluster = OldCrd(kubeconfig=str(plane.kubeconfig))
         elector = LeaderElector(cluster, election, writes="")
-        controller = PolicyController(cluster, elector, writes_per_second=50.0)
+        rules = PolicyRules(lambda: "2026-01-01T00:00:04Z")
+        controller = Controller(cluster, elector, rules, field_manager="tests")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, controller.run)
             await trio.to_thread.run_sync(lambda: until_true(lambda: len(controller.writer.writes) == 2, "both tried"))

@@ -224,7 +224,7 @@ def test_other_clusters(plane: ControlPlane, probe: Probe, balancer: Callable[[s
     dump.write_text(listed([balanced("web", ["127.0.1.9"], "tcp:1", where=SPACE)]))
     until_said(plane, "web", {"127.0.1.7": "", "127.0.1.9": "Connection refused"})
     dump.write_text(json.dumps({"kind": "Nothing"}))
-    prober.wait_for("cluster west: .*; keeping the Services that are known")
+    prober.wait_for("cluster west: .*; keeping the previous version")
     found = prober.clusters()
     assert (found["again"], found["west"].partition(": ")[0]) == ("ok", "as it was before")
     assert found["gone"].startswith("not listed yet, for ")

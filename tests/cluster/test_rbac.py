@@ -118,7 +118,6 @@ ROWS = (
     Row(CONTROLLER, OURS, "podlocators", ("create",), "a new pod", f"PodLocator {WHERE}/new: 403"),
     Row(CONTROLLER, OURS, "podlocators", ("patch",), "a pod moved, a node relabelled", "PodLocator .*/wrong: 403"),
     Row(CONTROLLER, OURS, "podlocators", ("delete",), "a pod gone", f"PodLocator {WHERE}/orphan: 403"),
-    Row(CONTROLLER, OURS, "podlocators", ("get",), "what stands where a write met a conflict", ""),
     Row(CONTROLLER, "", "services", WATCH, "what policies select; --health: what to probe", "Service: 403"),
     Row(CONTROLLER, OURS, "servicepolicies", WATCH, "which policies there are", "ServicePolicy: 403"),
     Row(CONTROLLER, OURS, "servicepolicies", ("get",), "is one there whose status is not?", ""),

@@ -26,17 +26,19 @@ from locator.api.deltas import Put
 from locator.cluster.api_client import ApiClient
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
-from locator.cluster.leading.hint_controller import HintController
-from locator.cluster.leading.leader_elector import LeaderElector
-from locator.cluster.leading.leader_writer import CONFLICT, DONE
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.elector import LeaderElector
+from locator.cluster.leading.writer import CONFLICT, DONE
 from locator.control.lease import LeaderElection
+from locator.control.reconciler import Reconciler
 from locator.hints.admission import reply_to_untrusted
-from locator.hints.hint_store import HintStore
+from locator.hints.rules import HintRules
+from locator.hints.slices import HintedSlice
 from locator.model import Service
 from tests.kit import api_objects
 from tests.kit.api_objects import SERVICE_NAME, TOPOLOGY_KEYS, ZONE, namespace, node
 from tests.kit.certificates import issued
-from tests.kit.hint_worlds import records_of, store_of, zones_of
+from tests.kit.hint_worlds import records_of, rules_of, zones_of
 from tests.kit.in_memory import ask_in_memory, responder_of
 from tests.kit.kube import ApiError, ControlPlane, Item
 from tests.kit.this_machine import ROOT
@@ -274,8 +276,8 @@ def test_two_replicas_share_a_certificate(plane: ControlPlane, space: str, hook:
 
 def test_a_certificate_is_renewed_under_load(plane: ControlPlane, space: str) -> None:
     """Every write passes the webhook, while its certificate, which lives for seconds, is replaced."""
-    serving, counts, store = ServingCertificate(), WebhookCounts(), store_of([NODES[0], service("web", space)])
-    app = https.application(partial(reply_to_untrusted, store=store), counts)
+    serving, counts, rules = ServingCertificate(), WebhookCounts(), rules_of([NODES[0], service("web", space)])
+    app = https.application(partial(reply_to_untrusted, rules=rules), counts)
     client = ApiClient(kubeconfig=str(plane.kubeconfig))
     secret = CertificateSecret(client, (space, "certificate"), space, serving, lifetime=9.0, look=0.2, settle=1.0)
     one = api_objects.endpoint_slice("web", 0, [], where=space, labels={LABEL: "true"})
@@ -332,10 +334,10 @@ def test_cas_are_not_put_into_a_version_that_was_not_seen(plane: ControlPlane, s
 class Meddling(ApiClient):
     """A client before whose first writes of a slice somebody else is faster: changes it, and then deletes another.
 
-    The write goes on once ``store`` has the change, so that the next one need not fail, too.
+    The write goes on once ``rules`` has the change, so that the next one need not fail, too.
     """
 
-    store: HintStore
+    rules: HintRules
 
     def __init__(self, plane: ControlPlane, *slices: Item) -> None:
         super().__init__(kubeconfig=str(plane.kubeconfig))
@@ -356,7 +358,7 @@ class Meddling(ApiClient):
 
     def _stored_version(self) -> str:
         about = self._changed["metadata"]
-        stored = self.store.slice(f"{about['namespace']}/{about['name']}")
+        stored = self.rules.objects.get(HintedSlice, f"{about['namespace']}/{about['name']}")
         return stored.version if stored else ""
 
 
@@ -368,11 +370,11 @@ def test_a_slice_that_changes_or_goes_meanwhile(plane: ControlPlane, space: str)
     plane.api.create(service("web", space, selector=None), *slices)
     election = LeaderElection("alone", space, "meddling", duration=60.0, deadline=30.0)
 
-    async def main() -> HintController:
+    async def main() -> Controller:
         cluster = Meddling(plane, *slices)
         elector = LeaderElector(cluster, election, writes="EndpointSlices")
-        controller = HintController(cluster, elector, writes_per_second=50.0)
-        cluster.store = controller.store
+        cluster.rules = HintRules()
+        controller = Controller(cluster, elector, cluster.rules, field_manager="tests")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, controller.run)
             await until_in_trio(lambda: controller.writer.writes["patch", DONE] == 2)
@@ -389,14 +391,14 @@ def test_a_slice_that_changes_or_goes_meanwhile(plane: ControlPlane, space: str)
 def test_a_replica_that_has_not_heard_of_a_change(plane: ControlPlane, space: str) -> None:
     """The leader's write passes it, and comes back as it was. The leader tries until that replica knows, too."""
     asked = service("web", space, selector=None, keys=f"{ZONE},*")
-    store, counts, serving = store_of([*NODES, service("web", space)]), WebhookCounts(), ServingCertificate()
+    rules, counts, serving = rules_of([*NODES, service("web", space)]), WebhookCounts(), ServingCertificate()
     authority, pair = issued(["127.0.0.1"], time.time(), 86400.0)
     serving.use(pair)
-    app = https.application(partial(reply_to_untrusted, store=store), counts)
+    app = https.application(partial(reply_to_untrusted, rules=rules), counts)
     election = LeaderElection("alone", space, "behind", duration=60.0, deadline=30.0)
     cluster = ApiClient(kubeconfig=str(plane.kubeconfig))
     elector = LeaderElector(cluster, election, writes="EndpointSlices")
-    controller = HintController(cluster, elector, writes_per_second=50.0)
+    controller = Controller(cluster, elector, HintRules(), field_manager="tests")
     endpoints = [api_objects.endpoint("10.88.3.1", nodeName="hint-a1", zone="a")]
     one = api_objects.endpoint_slice("web", 0, endpoints, where=space, labels={LABEL: "true"})
     plane.api.create(asked, one)
@@ -418,7 +420,7 @@ def test_a_replica_that_has_not_heard_of_a_change(plane: ControlPlane, space: st
                 nursery.start_soon(elector.lead, controller.run)
                 await until_in_trio(lambda: controller.writer.writes["patch", CONFLICT] > 0)
                 (known,) = records_of([asked])[Service]
-                store.apply(Put(known))
+                Reconciler(rules).apply(Put(known))
                 await until_in_trio(lambda: controller.writer.writes["patch", DONE] > 0)
                 nursery.cancel_scope.cancel()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +23,13 @@ from msgspec import Struct
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
-from locator.cluster.leading.policy_controller import PolicyController
+from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
 from locator.control.lease import LeaderElection
+from locator.podlocators.rules import LocatorRules
+from locator.policies.rules import PolicyRules
+from locator.times import time_text
 from tests.kit.programs import Daemon
 from tests.kit.this_machine import ROOT
 from tests.kit.waiting import until
@@ -162,8 +165,10 @@ async def control(arguments: Sequence[str]) -> None:
     with Path(file).open("ab", buffering=0) as notes, trio.open_signal_receiver(signal.SIGTERM) as signals:
         cluster = NotingCluster(kubeconfig, notes)
         elector = LeaderElector(cluster, election, writes="PodLocators")
-        controller = Controller(cluster, elector, labels=globs, writes_per_second=WRITES_PER_SECOND)
-        policies = PolicyController(cluster, elector, writes_per_second=WRITES_PER_SECOND)
+        rules = LocatorRules(globs)
+        controller = Controller(cluster, elector, rules, field_manager="tests", writes_per_second=WRITES_PER_SECOND)
+        status = PolicyRules(lambda: time_text(time.time(), "seconds"))
+        policies = Controller(cluster, elector, status, field_manager="tests", writes_per_second=WRITES_PER_SECOND)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, controller.run, policies.run)
             async for _ in signals:

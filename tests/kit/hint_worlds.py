@@ -12,9 +12,10 @@ from typing import Any
 
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Replace
+from locator.control.reconciler import Reconciler
 from locator.hints.admission import reply_to_untrusted
-from locator.hints.hint_store import HintStore
-from locator.hints.objects import WEBHOOK_RESOURCES
+from locator.hints.rules import HintRules
+from locator.hints.slices import WEBHOOK_RESOURCES
 from locator.topology.hints import OPT_IN_LABELS
 
 Item = dict[str, Any]
@@ -32,12 +33,12 @@ def records_of(items: Iterable[Item]) -> dict[type[Any], list[Any]]:
     return records
 
 
-def store_of(items: Iterable[Item]) -> HintStore:
-    """Return a store that knows a cluster."""
-    store = HintStore()
+def rules_of(items: Iterable[Item]) -> HintRules:
+    """Return rules that know a cluster."""
+    rules = HintRules()
     for kind, records in records_of(items).items():
-        store.apply(Replace(kind, records))
-    return store
+        Reconciler(rules).apply(Replace(kind, records))
+    return rules
 
 
 def review(item: Any, *, uid: str = "u1", resource: Mapping[str, str] | None = None, **more: Any) -> bytes:
@@ -55,9 +56,9 @@ def review(item: Any, *, uid: str = "u1", resource: Mapping[str, str] | None = N
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-def admitted(item: Item, store: HintStore) -> Item:
+def admitted(item: Item, rules: HintRules) -> Item:
     """Return a slice as the webhook leaves it."""
-    reply = json.loads(reply_to_untrusted(review(item), store).body)["response"]
+    reply = json.loads(reply_to_untrusted(review(item), rules).body)["response"]
     assert reply["allowed"] is True
     return patched(item, json.loads(base64.b64decode(reply["patch"]))) if "patch" in reply else item
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from dnsserver.cli.main import main
 from dnsserver.http import application
-from locator.cluster.leading import health_controller, probe, prober
+from locator.cluster.leading import probe, prober
 from locator.control.lease import LeaderElection
 from tests.kit.topodns_process import Process
 from tests.kit.waiting import PATIENCE
@@ -50,7 +50,7 @@ class Probing(Process):
 
 if __name__ == "__main__":
     application.METRICS_SECONDS = 0.0
-    prober.INTERVAL_SECONDS, probe.ANSWER_SECONDS, health_controller.WAIT_SECONDS = INTERVAL, ANSWER, WAIT
+    prober.INTERVAL_SECONDS, probe.ANSWER_SECONDS, prober.WAIT_SECONDS = INTERVAL, ANSWER, WAIT
     defaults = LeaderElection.__init__.__kwdefaults__
     assert defaults is not None and LEASE.keys() <= defaults.keys()
     defaults.update(LEASE)

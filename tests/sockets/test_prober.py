@@ -20,7 +20,7 @@ import trio.testing
 
 from locator.cluster.leading import probe, prober
 from locator.cluster.leading.prober import FAILURE, SUCCESS, UNKNOWN, Prober
-from locator.health.targets import Target
+from locator.health.targets import ProbeTarget
 from tests.kit.waiting import PATIENCE
 
 Handler = Callable[[trio.SocketStream], Awaitable[None]]
@@ -90,7 +90,7 @@ def repeats(part: bytes) -> Handler:
     return handler
 
 
-def probed(target: Target) -> str | None:
+def probed(target: ProbeTarget) -> str | None:
     async def main() -> str | None:
         return await probe.failure_of(target, probe.Lookups())
 
@@ -135,7 +135,7 @@ def test_what_a_probe_finds(monkeypatch: pytest.MonkeyPatch, handler: Handler, p
 
     async def main() -> str | None:
         async with listening(handler) as port:
-            return await probe.failure_of(Target("shop/web", "127.0.0.1", port, path), probe.Lookups())
+            return await probe.failure_of(ProbeTarget("shop/web", "127.0.0.1", port, path), probe.Lookups())
 
     assert trio.run(main) == expected
 
@@ -143,7 +143,7 @@ def test_what_a_probe_finds(monkeypatch: pytest.MonkeyPatch, handler: Handler, p
 def test_nobody_listens() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
-        assert probed(Target("shop/web", "127.0.0.1", bound.getsockname()[1])) == "Connection refused"
+        assert probed(ProbeTarget("shop/web", "127.0.0.1", bound.getsockname()[1])) == "Connection refused"
 
 
 def test_a_connection_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_a_connection_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         for waiting in (first, second):
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
-        assert probed(Target("shop/web", "127.0.0.1", full.getsockname()[1])) == SILENT
+        assert probed(ProbeTarget("shop/web", "127.0.0.1", full.getsockname()[1])) == SILENT
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_what_is_asked(address: str, host: bytes) -> None:
     async def main() -> str | None:
         async with listening(handler, "::1" if address == "::1" else "127.0.0.1") as port:
             ports.append(b"%d" % port)
-            return await probe.failure_of(Target("a/b", address, port, "/healthz?deep=1"), probe.Lookups())
+            return await probe.failure_of(ProbeTarget("a/b", address, port, "/healthz?deep=1"), probe.Lookups())
 
     assert trio.run(main) == ""
     first, *headers = requests[0].split(b"\r\n")
@@ -203,7 +203,7 @@ def test_a_host_name_with_several_addresses(
     async def main() -> str | None:
         async with listening(closes, "127.0.0.2") as port:
             resolves_to(monkeypatch, *addresses)
-            return await probe.failure_of(Target("a/b", "lb.example", port), probe.Lookups())
+            return await probe.failure_of(ProbeTarget("a/b", "lb.example", port), probe.Lookups())
 
     assert trio.run(main) == expected
 
@@ -211,7 +211,7 @@ def test_a_host_name_with_several_addresses(
 def test_a_host_name_that_leads_to_no_load_balancer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever owns the name chooses its addresses: the prober does not ask a metadata service."""
     resolves_to(monkeypatch, "169.254.169.254", "fe80::1")
-    assert probed(Target("a/b", "lb.example", 80, "/")) == "the host name has no address that is probed"
+    assert probed(ProbeTarget("a/b", "lb.example", 80, "/")) == "the host name has no address that is probed"
 
 
 def test_a_host_name_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_a_host_name_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> Non
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    assert probed(Target("a/b", "lb.example", 80)) == "the host name cannot be resolved"
+    assert probed(ProbeTarget("a/b", "lb.example", 80)) == "the host name cannot be resolved"
 
 
 def test_a_look_up_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_a_look_up_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPatch) -
         async with listening(closes) as port:
             monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
             lookups = probe.Lookups()
-            targets = [Target("a/b", host, port) for host in ("hangs.example", "hangs.example", "works.example")]
+            targets = [ProbeTarget("a/b", host, port) for host in ("hangs.example", "hangs.example", "works.example")]
             found = [await probe.failure_of(target, lookups) for target in targets]
             over.set()
             return found
@@ -261,9 +261,9 @@ def test_look_ups_that_hang_leave_threads_to_other_namespaces(monkeypatch: pytes
             lookups = probe.Lookups()
             async with trio.open_nursery() as nursery:
                 for number in range(probe.LOOKUPS_EACH):
-                    nursery.start_soon(probe.failure_of, Target("evil/b", f"hangs{number}.example", port), lookups)
+                    nursery.start_soon(probe.failure_of, ProbeTarget("evil/b", f"hangs{number}.example", port), lookups)
             for service in ("evil/b", "good/b"):
-                found.append(await probe.failure_of(Target(service, "works.example", port), lookups))
+                found.append(await probe.failure_of(ProbeTarget(service, "works.example", port), lookups))
             over.set()
         return found
 
@@ -288,7 +288,7 @@ def test_problems_of_this_machine_say_nothing_of_the_address(
         raise OSError(number, "why")
 
     monkeypatch.setattr(trio.socket, "socket", no_socket)
-    assert probed(Target("a/b", "127.0.0.1", 80)) == expected
+    assert probed(ProbeTarget("a/b", "127.0.0.1", 80)) == expected
 
 
 # -- when, in virtual time
@@ -307,7 +307,7 @@ class Found:
         self.in_flight = self.most_in_flight = 0
         monkeypatch.setattr(probe, "failure_of", self.failure_of)
 
-    async def failure_of(self, target: Target, _: object) -> str | None:
+    async def failure_of(self, target: ProbeTarget, _: object) -> str | None:
         self.times.setdefault(target.address, []).append(trio.current_time())
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -319,8 +319,8 @@ class Found:
         finally:
             self.in_flight -= 1
 
-    def target(self, address: str) -> Target:
-        return Target("evil/web" if address in self.of_evil else "shop/web", address, 80)
+    def target(self, address: str) -> ProbeTarget:
+        return ProbeTarget("evil/web" if address in self.of_evil else "shop/web", address, 80)
 
     def over(self, seconds: float, *steps: Sequence[str]) -> None:
         """Probe the addresses of each step for so long."""

@@ -12,24 +12,31 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from dnsserver.http import connections, conversation, webhook
-from dnsserver.metrics.webhook import ALL_OUTCOMES, WebhookCounts, WebhookMetrics, WebhookState
+from dnsserver.metrics.webhook import ALL_OUTCOMES, WebhookCounts
 from dnsserver.net import bounds
 from dnsserver.net.bounds import HeldOctets
+from dnsserver.programs.webhook import metrics_of
+from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
-from locator.hints.admission import Reply, reply_to_untrusted
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.elector import LeaderElector, boot_seconds
+from locator.control.lease import LeaderElection, Lease
+from locator.hints.admission import ReviewReply, reply_to_untrusted
+from locator.hints.rules import HintRules
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, node, service
 from tests.kit.certificates import issued
-from tests.kit.hint_worlds import HINTED, review, store_of
+from tests.kit.hint_worlds import HINTED, review, rules_of
 from tests.kit.waiting import PATIENCE, until_in_trio
 
 SLICE = endpoint_slice("web", 0, [endpoint("10.0.0.1", nodeName="a1", zone="a")], labels=HINTED)
-STORE = store_of([node("a1", {ZONE: "a"}), service("web", cluster_ips=("10.96.0.9",))])
+RULES = rules_of([node("a1", {ZONE: "a"}), service("web", cluster_ips=("10.96.0.9",))])
 REVIEW = review(SLICE)
 AUTHORITY, PAIR = issued(["127.0.0.1"], time.time(), 86400.0)
 TIMES = (
@@ -95,12 +102,12 @@ def request(body: bytes, headers: bytes = b"", *, start: bytes = b"POST /mutate/
 def listening(
     test: Callable[[Listener], Awaitable[None]],
     *,
-    reply: Callable[[bytes], Reply] | None = None,
+    reply: Callable[[bytes], ReviewReply] | None = None,
 ) -> WebhookCounts:
     """Run *test* with a listener; return what that has counted."""
     serving, counts, failures = ServingCertificate(), WebhookCounts(), Counter[str]()
     serving.use(PAIR)
-    app = webhook.application(reply or partial(reply_to_untrusted, store=STORE), counts)
+    app = webhook.application(reply or partial(reply_to_untrusted, rules=RULES), counts)
 
     async def main() -> None:
         ending = trio.Event()
@@ -211,7 +218,7 @@ def test_a_client_that_leaves() -> None:
 def test_an_error_of_our_own() -> None:
     """The API server is told, and goes on by its failure policy."""
 
-    def broken(body: bytes) -> Reply:
+    def broken(body: bytes) -> ReviewReply:
         raise ZeroDivisionError
 
     async def test(listener: Listener) -> None:
@@ -322,7 +329,7 @@ def test_reviews_that_have_begun_are_answered_at_the_end() -> None:
     """Idle connections are closed at once."""
     serving, counts = ServingCertificate(), WebhookCounts()
     serving.use(PAIR)
-    app = webhook.application(partial(reply_to_untrusted, store=STORE), counts)
+    app = webhook.application(partial(reply_to_untrusted, rules=RULES), counts)
 
     async def main() -> None:
         ending, sock = trio.Event(), socket.socket()
@@ -352,18 +359,20 @@ def test_reviews_that_have_begun_are_answered_at_the_end() -> None:
 
 def test_metrics() -> None:
     """Every outcome and result stands at 0 from the start."""
-    state = WebhookState(
-        writes={("patch", "done"): 2},
-        leading={"ns/lease": True},
-        waiting=3,
-        objects={"Node": 1},
-        watches={},
-        certificate_ends=7.0,
-        ca_ends=8.0,
-    )
+    client: Any = None  # nothing is sent
+    election = LeaderElection("me", "ns", "lease")
+    election.observed(Lease("1", holder="me"), began=boot_seconds(), now=boot_seconds(), written=True)
+    elector = LeaderElector(client, election, writes="")
+    controller = Controller(client, elector, HintRules(), field_manager="tests")
+    controller.writer.writes["patch", "done"] = 2
+    for key in ("ns/a", "ns/b", "ns/c"):
+        controller.reconciler.queue.add(key)
+    serving = ServingCertificate()
+    certificate = CertificateSecret(client, ("ns", "secret"), "configuration", serving)
+    serving.ends, certificate.ca_ends = 7.0, 8.0
     counts = WebhookCounts()
     counts.note("patched", 0.003)
-    registry = WebhookMetrics(counts, lambda: state).registry()
+    registry = metrics_of(elector, controller, counts, serving, certificate).registry()
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, labels)
@@ -377,4 +386,5 @@ def test_metrics() -> None:
     assert value("topodns_webhook_request_duration_seconds_bucket", le="0.005") == 1.0
     assert value("topodns_webhook_certificate_expiry_timestamp_seconds") == 7.0
     assert value("topodns_webhook_ca_expiry_timestamp_seconds") == 8.0
+    assert value("topodns_objects", kind="Node") == 0.0
     assert (value("topodns_leading", lease="ns/lease"), value("topodns_webhook_slices_waiting")) == (1.0, 3.0)

@@ -34,7 +34,7 @@ class Pair(NamedTuple):
     key: bytes
 
 
-class Facts(NamedTuple):
+class CertificateFacts(NamedTuple):
     """What a certificate says: the names and addresses that it is for, and when it is valid (Unix time)."""
 
     names: frozenset[str]
@@ -42,7 +42,7 @@ class Facts(NamedTuple):
     ends: float
 
 
-def facts_of(certificate: bytes) -> Facts:
+def facts_of(certificate: bytes) -> CertificateFacts:
     """Return what the first certificate in a PEM text says. Raises BadCertificate."""
     try:
         first = x509.load_pem_x509_certificates(certificate)[0]
@@ -54,7 +54,9 @@ def facts_of(certificate: bytes) -> Facts:
             names = []
     except _UNREADABLE as error:
         raise BadCertificate(f"no certificate found ({_one_line(error)}), expected PEM") from None
-    return Facts(frozenset(names), first.not_valid_before_utc.timestamp(), first.not_valid_after_utc.timestamp())
+    return CertificateFacts(
+        frozenset(names), first.not_valid_before_utc.timestamp(), first.not_valid_after_utc.timestamp()
+    )
 
 
 def is_issued_by(authority: bytes, certificate: bytes) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import h11
 import trio
 
-from locator.health.targets import Target
+from locator.health.targets import ProbeTarget
 from locator.ip import may_be_balancer, parse_address
 
 ANSWER_SECONDS = 2.0  # for the look-up of a host name, the connection and the answer
@@ -45,9 +45,9 @@ class Lookups:
 
     def __init__(self) -> None:
         self._threads = trio.CapacityLimiter(math.inf)  # ``_busy`` is what bounds them
-        self._busy: set[Target] = set()
+        self._busy: set[ProbeTarget] = set()
 
-    async def addresses(self, target: Target) -> Sequence[SocketAddress]:
+    async def addresses(self, target: ProbeTarget) -> Sequence[SocketAddress]:
         """Return the addresses of a target with a host name. Raises OSError, and UnicodeError for no host name.
 
         The OSError is one of ``OF_THIS_MACHINE`` if there is no thread for it.
@@ -62,7 +62,7 @@ class Lookups:
         found = await trio.to_thread.run_sync(self._look_up, target, limiter=self._threads, abandon_on_cancel=True)
         return [address for address in found if _may_be_probed(address)][:MAX_ADDRESSES]
 
-    def _look_up(self, target: Target) -> Sequence[SocketAddress]:
+    def _look_up(self, target: ProbeTarget) -> Sequence[SocketAddress]:
         try:
             found = socket.getaddrinfo(target.address, target.port, type=socket.SOCK_STREAM)
         except socket.gaierror:
@@ -77,7 +77,7 @@ def _may_be_probed(address: SocketAddress) -> bool:
     return may_be_balancer(parse_address(address[1][0].partition("%")[0]))
 
 
-async def failure_of(target: Target, lookups: Lookups) -> str | None:
+async def failure_of(target: ProbeTarget, lookups: Lookups) -> str | None:
     """Probe *target*; return why it is not healthy, empty if it is. None if this machine could not find out.
 
     A host name is healthy if one of its addresses is.
@@ -91,7 +91,7 @@ async def failure_of(target: Target, lookups: Lookups) -> str | None:
     return f"no answer within {ANSWER_SECONDS:g} s"
 
 
-def _of_ip(target: Target) -> Sequence[SocketAddress]:
+def _of_ip(target: ProbeTarget) -> Sequence[SocketAddress]:
     """Return the only address of a target that is an IP address, nothing for a host name."""
     for family, rest in ((socket.AF_INET, ()), (socket.AF_INET6, (0, 0))):
         try:
@@ -102,7 +102,7 @@ def _of_ip(target: Target) -> Sequence[SocketAddress]:
     return []
 
 
-async def _first_success(target: Target, addresses: Sequence[SocketAddress]) -> str | None:
+async def _first_success(target: ProbeTarget, addresses: Sequence[SocketAddress]) -> str | None:
     """Probe all addresses at once; return as ``failure_of`` what the first success, or else the first failure, says."""
     failures: list[str | None] = []
     async with trio.open_nursery() as nursery:
@@ -118,7 +118,7 @@ async def _first_success(target: Target, addresses: Sequence[SocketAddress]) -> 
     return "" if "" in failures else failures[0] if failures else "the host name has no address that is probed"
 
 
-async def _failure_at(target: Target, address: SocketAddress) -> str | None:
+async def _failure_at(target: ProbeTarget, address: SocketAddress) -> str | None:
     try:
         with trio.socket.socket(address[0], socket.SOCK_STREAM) as connection:
             await connection.connect(address[1])
@@ -131,7 +131,7 @@ async def _failure_at(target: Target, address: SocketAddress) -> str | None:
         return _reason(error.__cause__ or error)
 
 
-def _authority(target: Target) -> str:
+def _authority(target: ProbeTarget) -> str:
     """Return address and port as in a URL, which a request repeats as its Host (RFC 9110, section 7.2)."""
     address = f"[{target.address}]" if ":" in target.address else target.address
     return address if target.port == HTTP_PORT else f"{address}:{target.port}"

@@ -12,14 +12,17 @@ import msgspec
 import pytest
 import trio
 
+from locator.api.decoding import RESOURCES
 from locator.cluster.api_client import Readiness, Returns
-from locator.cluster.leading import controller, leader_writer
+from locator.cluster.leading import controller, writer
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.leader_elector import LeaderElector
+from locator.cluster.leading.elector import LeaderElector
 from locator.cluster.responses import Refused
 from locator.control.lease import LeaderElection
-from locator.podlocators.objects import NODES, POD_LOCATORS, PODS
-from locator.podlocators.reconciler import Reconciler, Write
+from locator.control.reconciler import Reconciler
+from locator.control.writes import Write
+from locator.model import Node, Pod, PodLocator
+from locator.podlocators.rules import LocatorRules
 from tests.kit import api_objects
 from tests.kit.api_answers import INITIAL_END, Answer, bookmark, line
 from tests.kit.api_objects import Item
@@ -33,7 +36,8 @@ class FakeServer:
     """Holds one Lease, lists Pods and Nodes, and refuses what ``refuse`` lists."""
 
     def __init__(self, *pods: Item) -> None:
-        self.lists = {PODS: list(pods), NODES: [{"metadata": {"name": "n1"}}], POD_LOCATORS: []}
+        listed = {Pod: [*pods], Node: [{"metadata": {"name": "n1"}}], PodLocator: []}
+        self.lists = {RESOURCES[kind].path: items for kind, items in listed.items()}
         self.lease: Item | None = None
         self.asked: list[tuple[str, str]] = []
         self.returns = Returns(self.is_ready)
@@ -114,7 +118,7 @@ def test_a_write_that_does_not_fit_is_made_anew(status: int) -> None:
 
 def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a namespace refuses writes, as by a quota, the others get their PodLocators, without a storm."""
-    monkeypatch.setattr(leader_writer, "REFUSED_SECONDS", 0.01)
+    monkeypatch.setattr(writer, "REFUSED_SECONDS", 0.01)
     monkeypatch.setattr("locator.backoff.FLOOR", 0.001)  # what was refused is due again at once
     server: Any = FakeServer(*(pod("full", f"web-{number}") for number in range(100)), pod("shop", "web"))
 
@@ -138,7 +142,7 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
 
     async def main() -> None:
         elector = LeaderElector(server, LeaderElection("me", "ns", "lease", **LONG), writes="PodLocators")
-        one = Controller(server, elector, writes_per_second=1000)
+        one = Controller(server, elector, LocatorRules(), field_manager="tests", writes_per_second=1000)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, one.run)
             await until_in_trio(lambda: written in server.asked)
@@ -172,7 +176,7 @@ def test_the_lease_is_released_after_the_last_write() -> None:
     async def main() -> None:
         election = LeaderElection("me", "ns", "lease", **LONG | {"retry": 20})  # no renewal meanwhile
         elector = LeaderElector(server, election, writes="PodLocators")
-        one = Controller(server, elector)
+        one = Controller(server, elector, LocatorRules(), field_manager="tests")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, one.run)
             await until_in_trio(writing.is_set)

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import trio
 
-from locator.cluster.certificates.files import CertificateFiles
 from locator.cluster.certificates.issuing import BadCertificate, Pair, certificates_in, facts_of, issue, new_authority
 from locator.cluster.certificates.secret import (
     CA_INSTALLED_SECONDS,
@@ -26,7 +25,7 @@ from locator.cluster.certificates.secret import (
     CONFIGURATIONS,
     CertificateSecret,
 )
-from locator.cluster.certificates.serving import ServingCertificate
+from locator.cluster.certificates.serving import CertificateFiles, ServingCertificate
 from locator.cluster.responses import Refused
 from tests.kit.certificates import issued
 from tests.kit.waiting import until_in_trio
@@ -122,7 +121,7 @@ def test_files_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A new pair is served as soon as it is whole; a broken one is logged, and the old one stays."""
-    monkeypatch.setattr("locator.cluster.certificates.files.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("locator.cluster.certificates.serving.LOOK_SECONDS", 0.05)
     caplog.set_level("INFO")
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     (first, pair), (second, later) = issued([NAME], time.time(), LIFE), issued([NAME], time.time(), LIFE)

@@ -15,24 +15,17 @@ from msgspec.structs import replace
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
-from locator.health.conditions import first_seen
-from locator.health.reconciler import (
-    CREATE,
-    DELETE,
-    PATCH,
-    RENEW_AGAINST_SECONDS,
-    RENEW_SECONDS,
-    HealthReconciler,
-    HealthWrite,
-)
-from locator.health.targets import Target, targets_of
+from locator.control.reconciler import OWN, Reconciler
+from locator.control.writes import CREATE, DELETE, PATCH, Write
+from locator.health.rules import RENEW_AGAINST_SECONDS, RENEW_SECONDS, HealthRules, first_seen, health_name
+from locator.health.targets import ProbeTarget, targets_of
 from locator.health.votes import VOTE_SECONDS
-from locator.model import Service, ServiceHealth
+from locator.model import HealthEntry, Service, ServiceHealth
 from tests.kit.api_objects import Port
 from tests.kit.balanced_services import HEALTH, balanced_record
 
 ONE, TWO = "192.0.2.1", "192.0.2.2"
-REFUSED = "connection refused"
+REFUSED, WEST = "connection refused", "west"
 NO_BALANCERS = (
     *("0.0.0.0", "169.254.169.254", "224.0.0.1", "255.255.255.255", "168.63.129.16", "100.100.100.200"),
     *("::", "fe80::1", "ff02::1", "fd00:ec2::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9f0"),
@@ -133,22 +126,29 @@ def test_the_port_for_health_checks_is_the_services_own() -> None:
 class World:
     """A reconciler, and the API server that it writes to."""
 
-    def __init__(self, *, others: int = 0, probing: bool = True, healths: Iterable[ServiceHealth] = ()) -> None:
+    def __init__(
+        self, *, others: Sequence[str] = (), probing: bool = True, healths: Iterable[ServiceHealth] = ()
+    ) -> None:
         self.now = 0.0
         self.stored = {health.name: health for health in healths}
         self.version = 100
-        self.one = HealthReconciler("east", others=others, wall=lambda: f"{self.now:06.1f}")
+        self.rules = HealthRules("east", others=others, wall=lambda: f"{self.now:06.1f}")
+        self.one = Reconciler(self.rules)
         self.one.apply(Replace(ServiceHealth, list(self.stored.values())))
         if probing:
-            for cluster in range(1 + others):
+            for cluster in (OWN, *others):
                 self.services(cluster=cluster)
-            self.one.start_probing()
+            self.start_probing()
 
-    def services(self, *services: Service, cluster: int = 0) -> None:
+    def start_probing(self) -> None:
+        for name in self.rules.start_probing():
+            self.one.queue.add(name)
+
+    def services(self, *services: Service, cluster: str = OWN) -> None:
         """List the Services of a cluster."""
         self.one.apply(Replace(Service, list(services)), cluster)
 
-    def write(self) -> list[HealthWrite]:
+    def write(self) -> list[Write]:
         """Carry out all writes that are due."""
         done = []
         while (write := self.one.next_write(self.now)) is not None:
@@ -159,7 +159,7 @@ class World:
                 del self.stored[write.key]
             else:
                 answer = self.stored[write.key] = decoded(write, self.version)
-            self.one.written(write, answer)
+            self.one.written(write, answer, began=self.now)
             self.one.queue.done(write.key)
         return done
 
@@ -168,11 +168,18 @@ class World:
 
     def probe(self, address: str, failure: str, times: int = 1) -> None:
         for _ in range(times):
-            (target,) = (target for target in self.one.targets if target.address == address)
-            self.one.record(target, failure)
+            (target,) = (target for target in self.rules.targets if target.address == address)
+            self.record(target, failure)
+
+    def record(self, target: ProbeTarget, failure: str) -> HealthEntry | None:
+        """Record the result of a probe, as the prober does."""
+        entry = self.rules.record(target, failure)
+        if entry is not None:
+            self.one.queue.add(health_name(target.service), urgent=True)
+        return entry
 
 
-def decoded(write: HealthWrite, version: int) -> ServiceHealth:
+def decoded(write: Write, version: int) -> ServiceHealth:
     """Return what the API server makes of a write."""
     body = {**write.body, "metadata": {"name": write.key, "resourceVersion": str(version)}}
     built = decode_untrusted(RESOURCES[ServiceHealth], json.dumps(body).encode()).built
@@ -180,7 +187,7 @@ def decoded(write: HealthWrite, version: int) -> ServiceHealth:
     return built
 
 
-def verbs(writes: Iterable[HealthWrite]) -> list[str]:
+def verbs(writes: Iterable[Write]) -> list[str]:
     return [write.verb for write in writes]
 
 
@@ -215,7 +222,7 @@ def test_the_life_of_a_servicehealth() -> None:
     world.one.apply(Drop(Service, "shop/web"))
     (write,) = world.write()
     assert (write.verb, write.body["preconditions"]) == (DELETE, {"resourceVersion": "102"})
-    assert (world.write(), len(world.one.queue), world.one.targets) == ([], 0, frozenset())
+    assert (world.write(), len(world.one.queue), world.rules.targets) == ([], 0, frozenset())
 
 
 def test_a_vote_is_renewed_in_time() -> None:
@@ -228,7 +235,7 @@ def test_a_vote_is_renewed_in_time() -> None:
     for world.now in range(41):
         for write in world.write():
             written[write.key].append(world.now)
-            assert write.health.renewed == f"{world.now:06.1f}"
+            assert write.body["status"]["renewTime"] == f"{world.now:06.1f}"
     assert written["web.shop"] == [10, 20, 30, 40]
     assert written["sick.shop"] == [0, 5, 10, 15, 20, 25, 30, 35, 40]
     assert RENEW_AGAINST_SECONDS + 18 < VOTE_SECONDS and 3 * RENEW_SECONDS <= VOTE_SECONDS
@@ -258,7 +265,7 @@ def test_a_new_leader_goes_on_from_what_stands_written() -> None:
     second.services(balanced_record("web", [ONE, TWO]))
     (write,) = second.write()  # and it renews at once
     assert write.verb == PATCH and second.said() == {ONE: False, TWO: True}
-    assert write.health.entries == first.stored["web.shop"].entries
+    assert second.stored["web.shop"].entries == first.stored["web.shop"].entries
     second.probe(ONE, "")
     assert second.write() == []
     second.probe(ONE, "")
@@ -271,11 +278,11 @@ def test_who_does_not_lead_knows_and_says_nothing() -> None:
     world.services(balanced_record("web", [ONE]))
     world.write()
     world.probe(ONE, REFUSED, 3)
-    world.one.stop_probing()
-    assert world.write() == [] and world.one.unlisted and world.one.entries == []
-    (target,) = world.one.targets
-    assert world.one.record(target, REFUSED) is None
-    world.one.start_probing()
+    world.rules.stop_probing()
+    assert world.write() == [] and world.rules.entries == []
+    (target,) = world.rules.targets
+    assert world.record(target, REFUSED) is None
+    world.start_probing()
     world.write()
     assert world.said() == {ONE: True}
 
@@ -308,12 +315,12 @@ def test_a_result_of_an_earlier_check_counts_for_nothing() -> None:
     """The annotation was changed while the probe was under way."""
     world = World()
     world.services(balanced_record("web", [ONE], "tcp:80"))
-    (before,) = world.one.targets
+    (before,) = world.rules.targets
     world.one.apply(Put(balanced_record("web", [ONE], "tcp:81")))
     for _ in range(5):
-        assert world.one.record(before, REFUSED) is None
-    (after,) = world.one.targets
-    assert [world.one.record(after, REFUSED) is None for _ in range(3)] == [True, True, False]
+        assert world.record(before, REFUSED) is None
+    (after,) = world.rules.targets
+    assert [world.record(after, REFUSED) is None for _ in range(3)] == [True, True, False]
 
 
 def test_what_a_hand_does_is_undone() -> None:
@@ -340,18 +347,18 @@ def test_what_a_hand_does_is_undone() -> None:
 
 def test_the_services_of_all_clusters_are_probed() -> None:
     """One object has the entries of all; an address that two clusters have is probed as the own one says."""
-    world = World(others=2)
+    world = World(others=(WEST, "north"))
     world.services(balanced_record("web", [ONE], "tcp:80"))
-    world.services(balanced_record("web", [TWO, ONE], "tcp:82"), cluster=1)
-    world.services(balanced_record("web", ["lb.example"], "http:83/"), balanced_record("own", [TWO]), cluster=2)
+    world.services(balanced_record("web", [TWO, ONE], "tcp:82"), cluster=WEST)
+    world.services(balanced_record("web", ["lb.example"], "http:83/"), balanced_record("own", [TWO]), cluster="north")
     assert verbs(world.write()) == [CREATE, CREATE]
     assert list(world.said()) == [ONE, TWO, "lb.example"]
-    assert Target("shop/web", ONE, 80) in world.one.targets and len(world.one.targets) == 4
-    assert world.one.object_counts == {"Service": 2, "ServiceHealth": 2}
+    assert ProbeTarget("shop/web", ONE, 80) in world.rules.targets and len(world.rules.targets) == 4
+    assert world.rules.objects.counts == {Service: 2, ServiceHealth: 2}
     world.services(balanced_record("web", [ONE], None))  # the annotation is gone here, and so the next one counts
-    assert Target("shop/web", ONE, 82) in world.one.targets
+    assert ProbeTarget("shop/web", ONE, 82) in world.rules.targets
     assert world.write() == []
-    world.services(cluster=1)
+    world.services(cluster=WEST)
     assert verbs(world.write()) == [PATCH] and list(world.said()) == ["lb.example"]
 
 
@@ -361,38 +368,40 @@ def test_a_cluster_that_was_never_read_deletes_nothing() -> None:
     first.services(balanced_record("theirs", [ONE]))
     first.probe(ONE, REFUSED, 3)
     first.write()
-    world = World(others=1, probing=False, healths=first.stored.values())
+    world = World(others=(WEST,), probing=False, healths=first.stored.values())
     world.services()
-    assert not world.one.ready
-    world.one.stop_waiting()
-    assert world.one.ready
-    world.one.start_probing()
+    assert not world.one.has_synced
+    world.rules.objects.stop_waiting()
+    assert world.one.has_synced
+    world.start_probing()
     assert world.write() == []
-    world.services(balanced_record("theirs", [ONE]), cluster=1)
+    world.services(balanced_record("theirs", [ONE]), cluster=WEST)
     assert verbs(world.write()) == [PATCH] and world.said("theirs.shop") == {ONE: False}
-    world.services(cluster=1)
+    world.services(cluster=WEST)
     assert verbs(world.write()) == [DELETE]
 
 
 def test_nothing_is_written_before_all_is_known() -> None:
     """The own Services and ServiceHealths always, the other clusters unless that takes too long."""
-    one = HealthReconciler("east", others=1, wall=lambda: "t")
-    one.stop_waiting()
+    rules = HealthRules("east", others=(WEST,), wall=lambda: "t")
+    one = Reconciler(rules)
+    rules.objects.stop_waiting()
     for delta in (Replace(Service, [balanced_record("web", [ONE])]), Replace(ServiceHealth, [])):
-        assert not one.ready and one.next_write(0) is None
+        assert not one.has_synced and one.next_write(0) is None
         one.apply(delta)
-    assert one.ready and one.next_write(0) is None, "it does not probe yet"
-    one.start_probing()
+    assert one.has_synced and one.next_write(0) is None, "it does not probe yet"
+    for name in rules.start_probing():
+        one.queue.add(name)
     assert one.next_write(0) is not None
 
 
 # -- any history
 
-NAMES, ADDRESSES = ("web", "api"), (ONE, TWO)
+NAMES, ADDRESSES, CLUSTERS = ("web", "api"), (ONE, TWO), st.sampled_from((OWN, WEST))
 EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("service"), st.integers(0, 1), st.sampled_from(NAMES), st.sets(st.sampled_from(ADDRESSES))),
-        st.tuples(st.just("list"), st.integers(0, 1), st.sampled_from(NAMES), st.sets(st.sampled_from(ADDRESSES))),
+        st.tuples(st.just("service"), CLUSTERS, st.sampled_from(NAMES), st.sets(st.sampled_from(ADDRESSES))),
+        st.tuples(st.just("list"), CLUSTERS, st.sampled_from(NAMES), st.sets(st.sampled_from(ADDRESSES))),
         st.tuples(st.just("probe"), st.integers(0, 9), st.booleans(), st.integers(1, 4)),
         st.tuples(st.just("hand"), st.sampled_from(NAMES)),
         st.tuples(st.just("leader")),
@@ -406,8 +415,8 @@ EVENTS = st.lists(
 @given(EVENTS)
 def test_what_stands_written_is_what_is_known(events: Sequence[tuple[Any, ...]]) -> None:
     """After any history, all due writes lead to one ServiceHealth for each probed Service, and then none is due."""
-    world = World(others=1)
-    stated: dict[tuple[int, str], set[str]] = {}
+    world = World(others=(WEST,))
+    stated: dict[tuple[str, str], set[str]] = {}
     for event in events:
         match event:
             case ("service", cluster, name, addresses):
@@ -418,17 +427,17 @@ def test_what_stands_written_is_what_is_known(events: Sequence[tuple[Any, ...]])
                     (cluster, name): addresses
                 }
                 world.services(balanced_record(name, sorted(addresses)), cluster=cluster)
-            case ("probe", number, works, times) if world.one.targets:
-                targets = sorted(world.one.targets, key=str)
+            case ("probe", number, works, times) if world.rules.targets:
+                targets = sorted(world.rules.targets, key=str)
                 for _ in range(times):
-                    world.one.record(targets[number % len(targets)], "" if works else REFUSED)
+                    world.record(targets[number % len(targets)], "" if works else REFUSED)
             case ("hand", name) if f"{name}.shop" in world.stored:
                 del world.stored[f"{name}.shop"]
                 world.one.apply(Drop(ServiceHealth, f"{name}.shop"))
             case ("leader",):
                 world.write()
-                world.one.stop_probing()
-                world.one.start_probing()
+                world.rules.stop_probing()
+                world.start_probing()
             case ("write",):
                 world.write()
             case ("time", seconds):
@@ -438,6 +447,22 @@ def test_what_stands_written_is_what_is_known(events: Sequence[tuple[Any, ...]])
     for (_, name), addresses in stated.items():
         wanted.setdefault(f"{name}.shop", set()).update(addresses)
     assert {name: set(world.said(name)) for name in world.stored} == {k: v for k, v in wanted.items() if v}
-    now = {entry.address: entry.healthy for entry in world.one.entries}
+    now = {entry.address: entry.healthy for entry in world.rules.entries}
     assert all(world.said(name).keys() <= now.keys() for name in world.stored)
     assert world.write() == []
+
+
+def test_a_service_that_goes_while_a_cluster_was_never_read() -> None:
+    """What was written for it stays, without work, until that cluster has been read, and then goes."""
+    world = World(others=(WEST,), probing=False)
+    world.services(balanced_record("web", [ONE]))
+    world.rules.objects.stop_waiting()
+    world.start_probing()
+    assert verbs(world.write()) == [CREATE]
+    world.one.apply(Drop(Service, "shop/web"))
+    for world.now in (1, 11, 30):
+        due = world.one.queue.due()
+        assert due is None or due >= world.now, "the writer waits for a moment that is over"
+        assert world.write() == []
+    world.services(cluster=WEST)
+    assert verbs(world.write()) == [DELETE]

@@ -30,7 +30,7 @@ from tests.kit.api_objects import (
     pod,
     service,
 )
-from tests.kit.hint_worlds import HINTED, admitted, store_of, zones_of
+from tests.kit.hint_worlds import HINTED, admitted, rules_of, zones_of
 from tests.kit.in_memory import CountedResponder, ask_in_memory, responder_of
 from tests.kit.this_machine import ROOT
 from tests.oracle.kube_proxy import endpoints_on
@@ -68,7 +68,7 @@ def hints_of(
     """Return the zones of each endpoint of a slice after admission; *more* are further objects."""
     one = endpoint_slice("web", 0, endpoints, labels=labels)
     cluster = [*nodes, service("web", cluster_ips=CLUSTER_IP, **asked), one, *more]
-    return zones_of(admitted(one, store_of(cluster)))
+    return zones_of(admitted(one, rules_of(cluster)))
 
 
 def policy(key: str, mode: str, name: str = "p") -> Item:
@@ -110,7 +110,7 @@ def test_policies() -> None:
     one = endpoint_slice("web", 0, WEB, labels=HINTED)
     for more, expected in (({}, [["a", "b"]] * 3), ({"publishNotReadyAddresses": True}, [["a"], ["a"], ["b"]])):
         asking = service("web", cluster_ips=CLUSTER_IP, labels=labels, **more)
-        assert zones_of(admitted(one, store_of([*NODES, asking, one, required]))) == expected
+        assert zones_of(admitted(one, rules_of([*NODES, asking, one, required]))) == expected
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_labels_that_do_not(labels: Mapping[str, str]) -> None:
 def test_whatever_was_there_before(before: object, ready: bool) -> None:
     """Earlier hints, those for nodes among them, make no difference; endpoints that are not ready have none."""
     one = endpoint_slice("web", 0, [on("a1", 1, ready=ready, hints=before)], labels=HINTED)
-    after = admitted(one, store_of([*NODES, service("web", cluster_ips=CLUSTER_IP), one]))["endpoints"][0].get("hints")
+    after = admitted(one, rules_of([*NODES, service("web", cluster_ips=CLUSTER_IP), one]))["endpoints"][0].get("hints")
     assert after == {"forZones": [{"name": "a"}]} if ready else not after
 
 
@@ -195,16 +195,16 @@ def test_an_endpoint_without_zone_is_one_that_no_zone_gets(
     labels = {} if where == "slice-without-label" else HINTED
     other = endpoint_slice("web", 1, [homeless], family=family, labels=labels)
     assert hints_of(zoned, other, keys=keys, nodes=LATE) == [["a"], ["b"], ["c"]]
-    store = store_of([*LATE, service("web", keys=keys), endpoint_slice("web", 0, zoned, labels=HINTED), other])
-    assert zones_of(admitted(other, store)) == [None if where == "slice-without-label" else NOWHERE]
+    rules = rules_of([*LATE, service("web", keys=keys), endpoint_slice("web", 0, zoned, labels=HINTED), other])
+    assert zones_of(admitted(other, rules)) == [None if where == "slice-without-label" else NOWHERE]
 
 
 def test_a_zone_that_gets_every_endpoint_gets_one_without_zone_too() -> None:
     """Zone c has no endpoint, so DNS gives it all. No hint names it then, and kube-proxy there takes all."""
     homeless = endpoint("10.0.0.9", nodeName="bare")
     one = endpoint_slice("web", 0, [*WEB, homeless], labels=HINTED)
-    store = store_of([*LATE, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},*"), one])
-    after = admitted(one, store)
+    rules = rules_of([*LATE, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},*"), one])
+    after = admitted(one, rules)
     assert zones_of(after) == [["a"], ["a"], ["b"], NOWHERE]
     assert endpoints_on(NODES[-1], [after]) == {"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9"}
     assert endpoints_on(NODES[0], [after]) == {"10.0.0.1", "10.0.0.2"}
@@ -242,10 +242,10 @@ def test_each_family_has_its_own_hints() -> None:
     west, east = [on("a1", 1)], [endpoint(f"fd00::{name}", nodeName=name, zone=name[0]) for name in ("b1", "c1")]
     six = endpoint_slice("web", 1, east, family="IPv6", labels=HINTED)
     four = endpoint_slice("web", 0, west, labels=HINTED)
-    store = store_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION},*"), four, six])
-    assert zones_of(admitted(four, store)) == [["a", "b", "c"]], "no zone but a has an IPv4 address"
-    assert zones_of(admitted(six, store)) == [["a", "b"], ["c"]], "zone a has no IPv6 address, but its region has"
-    hard = store_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION}"), four, six])
+    rules = rules_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION},*"), four, six])
+    assert zones_of(admitted(four, rules)) == [["a", "b", "c"]], "no zone but a has an IPv4 address"
+    assert zones_of(admitted(six, rules)) == [["a", "b"], ["c"]], "zone a has no IPv6 address, but its region has"
+    hard = rules_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION}"), four, six])
     assert zones_of(admitted(four, hard)) == [["a"]]
     assert zones_of(admitted(six, hard)) == [["b"], ["c"]]
 
@@ -254,9 +254,9 @@ def test_reported_slices() -> None:
     """kubernetes/kubernetes#123401 and #107927: a slice older than its Node's zone, and a pod that is not ready yet."""
     cluster = list(yaml.safe_load_all((FOLDER / "hints-late-and-starting.yaml").read_text()))[1:]
     late, starting = ([one for one in cluster if one["metadata"]["name"] == name] for name in ("late-1", "starting-1"))
-    store = store_of(cluster)
-    assert zones_of(admitted(late[0], store)) == [["z-a"], ["z-b"], ["z-c"]]
-    assert zones_of(admitted(starting[0], store)) == [["z-a", "z-c"], ["z-b", "z-c"], None]
+    rules = rules_of(cluster)
+    assert zones_of(admitted(late[0], rules)) == [["z-a"], ["z-b"], ["z-c"]]
+    assert zones_of(admitted(starting[0], rules)) == [["z-a", "z-c"], ["z-b", "z-c"], None]
 
 
 @pytest.mark.parametrize(
@@ -274,10 +274,10 @@ def test_an_address_is_where_the_living_endpoint_is(keys: str | None, where: str
     living = [on_pod("b1", 9, "new", ready=True, terminating=False), on_pod("c1", 4, "web-4")]
     rows = [[dying, *living]] if where == "same-slice" else [[dying], living][:: 1 if where == "dying-first" else -1]
     slices = [endpoint_slice("web", number, part, labels=HINTED) for number, part in enumerate(rows)]
-    store = store_of([*NODES, service("web", keys=keys, publishNotReadyAddresses=True), *slices])
-    after = [admitted(one, store) for one in slices]
+    rules = rules_of([*NODES, service("web", keys=keys, publishNotReadyAddresses=True), *slices])
+    after = [admitted(one, rules) for one in slices]
     alone = endpoint_slice("web", 0, living, labels=HINTED)
-    expected = admitted(alone, store_of([*NODES, service("web", keys=keys, publishNotReadyAddresses=True), alone]))
+    expected = admitted(alone, rules_of([*NODES, service("web", keys=keys, publishNotReadyAddresses=True), alone]))
     zones = {one["addresses"][0]: one["hints"] for part in after for one in part["endpoints"]}
     assert zones == {one["addresses"][0]: one["hints"] for one in expected["endpoints"]}
     assert len({str(one["hints"]) for part in after for one in part["endpoints"]}) == 2
@@ -294,7 +294,7 @@ def test_names_for_addresses_do_not_count() -> None:
     """Neither kube-proxy nor DNS reads a slice of domain names."""
     names = endpoint_slice("web", 1, [endpoint("example.org")], family="FQDN", labels=HINTED)
     assert hints_of(WEB, names) == [["a"], ["a"], ["b"]]
-    assert zones_of(admitted(names, store_of([*NODES, service("web"), names]))) == [None]
+    assert zones_of(admitted(names, rules_of([*NODES, service("web"), names]))) == [None]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(8, 8), (9, None)])
@@ -324,14 +324,14 @@ def test_a_pod_in_both_families_counts_once() -> None:
             for number, (family, address) in enumerate((("IPv4", "10.0.0.1"), ("IPv6", "fd00::1")))]  # fmt: skip
     far = endpoint_slice("web", 2, [on("b1", 3)], labels=HINTED)
     cluster = [*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION}", least="2"), *both, far]
-    store = store_of(cluster)
-    assert [zones_of(admitted(one, store)) for one in (*both, far)] == [[["a", "b"]]] * 3
+    rules = rules_of(cluster)
+    assert [zones_of(admitted(one, rules)) for one in (*both, far)] == [[["a", "b"]]] * 3
 
 
 def test_a_slice_without_service_is_left_alone() -> None:
     """Its Service may be gone, or not have been seen yet: nobody knows what it asks for."""
     one = endpoint_slice("web", 0, [on("a1", 1, hints={"forZones": [{"name": "b"}]})], labels=HINTED)
-    assert admitted(one, store_of([*NODES, one])) == one
+    assert admitted(one, rules_of([*NODES, one])) == one
 
 
 def test_large() -> None:
@@ -341,8 +341,8 @@ def test_large() -> None:
         endpoint_slice("web", start, endpoints[start : start + 100], labels=HINTED) for start in range(0, 1000, 100)
     ]
     cluster = [*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},*"), *slices]
-    found = [zones_of(admitted(one, store_of(cluster))) for one in slices]
-    assert found == [zones_of(admitted(one, store_of(cluster[::-1]))) for one in slices]
+    found = [zones_of(admitted(one, rules_of(cluster))) for one in slices]
+    assert found == [zones_of(admitted(one, rules_of(cluster[::-1]))) for one in slices]
     assert {tuple(zones or ()) for row in found for zones in row} == {("a", "c"), ("b", "c")}
 
 
@@ -438,8 +438,8 @@ def test_kube_proxy_does_what_dns_answers(seed: int) -> None:
     Where a soft one leaves a client no address of a family, the choice is made again among those of that family.
     """
     world = RandomCluster(seed)
-    store = store_of([*world.nodes, world.virtual, *world.policies, *world.slices])
-    slices = [admitted(one, store) for one in world.slices]
+    rules = rules_of([*world.nodes, world.virtual, *world.policies, *world.slices])
+    slices = [admitted(one, rules) for one in world.slices]
     hints = [(one["conditions"]["ready"], zones) for part in slices
              for one, zones in zip(part["endpoints"], zones_of(part), strict=True)]  # fmt: skip
     assert not any(zones for ready, zones in hints if not ready)

@@ -12,10 +12,12 @@ import pytest
 
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Delta, Drop, Put, Replace
+from locator.control.reconciler import Reconciler
+from locator.control.writes import Write
 from locator.finding_codes import ClusterCode
 from locator.model import Node, Service
-from locator.policies.objects import POLICY_RESOURCES, ActualPolicy
-from locator.policies.reconciler import PolicyReconciler, StatusWrite
+from locator.policies.rules import PolicyRules
+from locator.policies.status import POLICY_RESOURCES, ActualPolicy
 from tests.kit.api_objects import RACK, REGION, ZONE, item, node, service
 from tests.kit.in_memory import checked
 from tests.kit.kube import Item
@@ -70,10 +72,10 @@ class Cluster:
 
     def restart(self) -> None:
         """Follow the same cluster anew."""
-        self.desk = PolicyReconciler(lambda: self.now)
+        self.reconciler = Reconciler(PolicyRules(lambda: self.now))
         for kind, resource in POLICY_RESOURCES.items():
-            assert self.desk.next_write(0.0) is None
-            self.desk.apply(
+            assert self.reconciler.next_write(0.0) is None
+            self.reconciler.apply(
                 Replace(kind, [record(thing) for thing in self.items.values() if thing["kind"] == resource.name])
             )
 
@@ -83,29 +85,29 @@ class Cluster:
         if thing["kind"] == "ServicePolicy" and known:
             thing["metadata"]["resourceVersion"] = str(int(known["metadata"]["resourceVersion"]) + 1)
         self.items[thing["kind"], thing["metadata"]["name"]] = after = {**thing, "status": known.get("status")}
-        self.desk.apply(Put(record(after)))
+        self.reconciler.apply(Put(record(after)))
 
     def drop(self, kind: type[Any], name: str) -> None:
         thing = self.items.pop((POLICY_RESOURCES[kind].name, name))
-        self.desk.apply(Drop(kind, record(thing).key))
+        self.reconciler.apply(Drop(kind, record(thing).key))
 
     def written(self) -> list[str]:
         """Carry out the writes that are due; return the names of the policies."""
         names = []
-        while write := self.desk.next_write(0.0):
-            names.append(write.name)
-            self._carry_out(write)
-            self.desk.queue.done(write.key)
+        while write := self.reconciler.next_write(0.0):
+            names.append(write.key.partition("/")[2])
+            self._carry_out(write, names[-1])
+            self.reconciler.queue.done(write.key)
             assert len(names) < 100, "it writes for ever"
         return sorted(names)
 
-    def _carry_out(self, write: StatusWrite) -> None:
-        thing = self.items["ServicePolicy", write.name]
+    def _carry_out(self, write: Write, name: str) -> None:
+        thing = self.items["ServicePolicy", name]
         meta = thing["metadata"]
-        assert write.patch["metadata"] == {"resourceVersion": meta["resourceVersion"]}
-        thing["status"] = write.patch["status"]
+        assert write.body["metadata"] == {"resourceVersion": meta["resourceVersion"]}
+        thing["status"] = write.body["status"]
         meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
-        self.desk.apply(Put(record(thing)))
+        self.reconciler.written(write, record(thing), began=0.0)
 
     def status(self, name: str = "near") -> Any:
         return self.items["ServicePolicy", name]["status"]
@@ -292,7 +294,7 @@ def test_an_older_version_changes_nothing() -> None:
     cluster = Cluster([policy(resourceVersion="5"), web(), *NODES])
     cluster.written()
     older: Delta = Put(record(policy(mode="Ignored", resourceVersion="4")))
-    cluster.desk.apply(older)
+    cluster.reconciler.apply(older)
     assert cluster.written() == []
 
 
@@ -301,5 +303,5 @@ def test_a_follower_forgets_what_is_gone() -> None:
     cluster = Cluster([policy(), web(), *NODES])
     cluster.drop(ActualPolicy, "near")
     cluster.drop(Node, "n1")
-    assert len(cluster.desk.queue) == 0
-    assert cluster.desk.object_counts == {"Node": 1, "Service": 1, "ServicePolicy": 0}
+    assert len(cluster.reconciler.queue) == 0
+    assert cluster.reconciler.rules.objects.counts == {Node: 1, Service: 1, ActualPolicy: 0}

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Replace
-from locator.health.reconciler import DELETE, HealthReconciler
+from locator.control.reconciler import Reconciler
+from locator.control.writes import DELETE
+from locator.health.rules import HealthRules, health_name
 from locator.health.votes import Votes
 from locator.model import Service, ServiceHealth
 from tests.kit.balanced_services import balanced_record
@@ -44,10 +46,12 @@ class Cluster:
 
     def lead(self) -> None:
         """Let a new leader begin: all that it knows is what stands written."""
-        self.prober: HealthReconciler | None = HealthReconciler(self.name, others=0, wall=self._wall)
+        self.rules = HealthRules(self.name, wall=self._wall)
+        self.prober: Reconciler | None = Reconciler(self.rules)
         self.prober.apply(Replace(Service, [balanced_record("web", [ONE, TWO])]))
         self.prober.apply(Replace(ServiceHealth, list(self.stored.values())))
-        self.prober.start_probing()
+        for name in self.rules.start_probing():
+            self.prober.queue.add(name)
 
     def kill(self) -> None:
         """Kill the leader."""
@@ -61,14 +65,15 @@ class Cluster:
         if self.prober is None:
             return
         if (self._world.now - self.phase) % INTERVAL == 0:
-            for target in self.prober.targets:
-                self.prober.record(target, "" if self.finds(target.address) else "refused")
+            for target in self.rules.targets:
+                if self.rules.record(target, "" if self.finds(target.address) else "refused") is not None:
+                    self.prober.queue.add(health_name(target.service), urgent=True)
         while (write := self.prober.next_write(self._world.now)) is not None:
             assert write.verb != DELETE
             self._version += 1
             raw = {**write.body, "metadata": {"name": write.key, "resourceVersion": str(self._version)}}
             self.stored[write.key] = decode_untrusted(RESOURCES[ServiceHealth], json.dumps(raw).encode()).built
-            self.prober.written(write, self.stored[write.key])
+            self.prober.written(write, self.stored[write.key], began=self._world.now)
             self.prober.queue.done(write.key)
 
 

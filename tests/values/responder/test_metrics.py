@@ -14,12 +14,25 @@ import pytest
 from dnsserver.message.wire import PROBE, PROBE_TEXT
 from dnsserver.metrics import counters, families
 from dnsserver.metrics import server as server_metrics
-from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics, ControllerState, HealthState
+from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics
 from dnsserver.metrics.counters import MAX_TALLIES, Counts, Tally
 from dnsserver.metrics.families import ANY, COUNTER, HISTOGRAM, Family, TopodnsCollector, labelled
 from dnsserver.metrics.server import ServerMetrics, relation
-from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts, WebhookMetrics, WebhookState
+from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts
+from dnsserver.programs import controller as controller_program
+from dnsserver.programs import webhook as webhook_program
+from locator.cluster.certificates.secret import CertificateSecret
+from locator.cluster.certificates.serving import ServingCertificate
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.elector import LeaderElector
+from locator.cluster.leading.prober import LeaderProber
+from locator.control.lease import LeaderElection
+from locator.control.reconciler import Rules
+from locator.health.rules import HealthRules
+from locator.hints.rules import HintRules
 from locator.ip import host_network, parse_address
+from locator.podlocators.rules import LocatorRules
+from locator.policies.rules import PolicyRules
 from locator.printable import cut
 from tests.kit import api_objects
 from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
@@ -334,16 +347,25 @@ def server() -> ServerMetrics:
     return metrics
 
 
-LEADS = {"topodns/topodns-webhook": False}
+CLIENT: Any = None  # nothing is sent
+ELECTOR = LeaderElector(CLIENT, LeaderElection("me", "ns", "lease"), writes="")
+
+
+def controlled(rules: Rules) -> Controller:
+    return Controller(CLIENT, ELECTOR, rules, field_manager="tests")
 
 
 def controller() -> ControllerMetrics:
-    health = HealthState({}, {}, {})
-    return ControllerMetrics(lambda: ControllerState({}, {}, LEADS, 0, {"Pod": 1}, Other.watches, health))
+    rules = HealthRules("east", wall=str)
+    prober = LeaderProber(controlled(rules), rules, ELECTOR)
+    policies = controlled(PolicyRules(str))
+    return controller_program.metrics_of(ELECTOR, controlled(LocatorRules()), policies, prober)
 
 
-def webhook() -> WebhookMetrics:
-    return WebhookMetrics(WebhookCounts(), lambda: WebhookState({}, LEADS, 0, {"Pod": 1}, Other.watches, 0.0, 0.0))
+def webhook() -> ControllerMetrics:
+    serving = ServingCertificate()
+    certificate = CertificateSecret(CLIENT, ("ns", "secret"), "configuration", serving)
+    return webhook_program.metrics_of(ELECTOR, controlled(HintRules()), WebhookCounts(), serving, certificate)
 
 
 PROGRAMS = [

@@ -16,9 +16,6 @@ from locator.api.finding_collector import FindingCollector
 from locator.model import Finding, Namespaced, Node, Service, ServicePolicy
 from locator.policies.conditions import PolicyCondition
 
-GROUP_VERSION = "topodns.io/v1alpha1"
-MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced
-
 
 class ActualPolicy(Namespaced, frozen=True):
     """A ServicePolicy as it is in the API.
@@ -32,11 +29,6 @@ class ActualPolicy(Namespaced, frozen=True):
     policy: ServicePolicy | None
     findings: tuple[Finding, ...] = ()
     status: dict[str, Any] = {}
-
-
-def policy_path(namespace: str, name: str) -> str:
-    """Return the API path of a ServicePolicy."""
-    return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/servicepolicies/{name}"
 
 
 def wanted_status(
@@ -54,11 +46,6 @@ def wanted_status(
         "services": services,
         "conditions": list({**before, **after}.values()),
     }
-
-
-def status_patch(actual: ActualPolicy, status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that gives this version of *actual*, and no other, that *status*."""
-    return {"metadata": {"resourceVersion": actual.version}, "status": status}
 
 
 def _condition(

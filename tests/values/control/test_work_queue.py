@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locator.backoff import CAP
-from locator.control.workqueue import RateLimiter, WorkQueue
+from locator.control.work_queue import RateLimiter, WorkQueue
 
 
 def taken(queue: WorkQueue, now: float = 0.0) -> list[str]:

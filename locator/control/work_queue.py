@@ -13,11 +13,13 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TypeVar
 
 from locator.backoff import Backoff
 
-W = TypeVar("W")
+
+def namespace_of(key: str) -> str:
+    """Return the namespace in a key ``NAMESPACE/NAME``."""
+    return key.partition("/")[0]
 
 
 class _InTurn:
@@ -66,7 +68,7 @@ class WorkQueue:
     however many keys another one has.
     """
 
-    def __init__(self, namespace_of: Callable[[str], str] = lambda key: key.partition("/")[0]) -> None:
+    def __init__(self, namespace_of: Callable[[str], str] = namespace_of) -> None:
         self._urgent, self._normal = _InTurn(namespace_of), _InTurn(namespace_of)
         self._processing: set[str] = set()
         self._dirty: dict[str, bool] = {}  # keys added while being processed, and whether as urgent
@@ -106,21 +108,6 @@ class WorkQueue:
                 key = waiting.take()
                 self._processing.add(key)
                 return key
-        return None
-
-    def first(self, now: float, most: int, write_for: Callable[[str], W | None]) -> W | None:
-        """Return what *write_for* returns for the first due key that needs a write; None if the next *most* need none.
-
-        The keys before it are done. The caller must call ``done`` or ``retry`` for the key of the write.
-        """
-        for _ in range(most):
-            key = self.get(now)
-            if key is None:
-                return None
-            write = write_for(key)
-            if write is not None:
-                return write
-            self.done(key)
         return None
 
     def done(self, key: str) -> None:

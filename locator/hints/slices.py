@@ -24,7 +24,6 @@ from locator.topology.hints import asks_for_hints
 
 SLICES = "endpointslices"
 GROUP, VERSION = "discovery.k8s.io", "v1"
-JSON_PATCH = "application/json-patch+json"  # RFC 6902
 
 
 class HintedEndpoint(Struct, frozen=True):
@@ -74,11 +73,6 @@ class HintedSlice(Namespaced, frozen=True):
     def service_key(self) -> str:
         """The key of the Service that the slice belongs to."""
         return f"{self.namespace}/{self.service}"
-
-
-def slice_path(namespace: str, name: str) -> str:
-    """Return the API path of an EndpointSlice."""
-    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{SLICES}/{name}"
 
 
 def hints_patch(actual: HintedSlice, wanted: Sequence[Hints | None]) -> list[dict[str, Any]]:

@@ -19,14 +19,9 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from locator.api import schema
-from locator.api.decoding import Resource
+from locator.api.decoding import RESOURCES, Resource
 from locator.api.finding_collector import FindingCollector
-
-GROUP_VERSION = "topodns.io/v1alpha1"
-PODS = "/api/v1/pods"
-NODES = "/api/v1/nodes"
-POD_LOCATORS = f"/apis/{GROUP_VERSION}/podlocators"
-MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced, a field that is null is removed
+from locator.model import Node, Pod, PodLocator
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -80,8 +75,8 @@ class ActualLocator(Struct, frozen=True):
 
     namespace: str
     name: str
-    uid: str
-    version: str
+    uid: str = ""
+    version: str = ""
     ips: tuple[str, ...] | None = ()
     node: str | None = ""
     labels: dict[str, Any] | None = {}
@@ -119,44 +114,11 @@ def owner_reference(pod: OwnerPod) -> OwnerReference:
     return OwnerReference("v1", "Pod", pod.name, pod.uid)
 
 
-def matches(actual: ActualLocator, wanted: WantedLocator) -> bool:
-    """Whether a PodLocator is as it should be."""
-    return (actual.ips, actual.node, actual.labels, actual.owners) == (
-        wanted.ips,
-        wanted.node,
-        wanted.labels,
-        wanted.owners,
-    )
-
-
-def pod_path(namespace: str, name: str) -> str:
-    """Return the API path of a pod."""
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
-
-
-def locator_path(namespace: str, name: str = "") -> str:
-    """Return the API path of a PodLocator, or without *name* of all PodLocators in a namespace."""
-    path = f"/apis/{GROUP_VERSION}/namespaces/{namespace}/podlocators"
-    return f"{path}/{name}" if name else path
-
-
-def create_body(namespace: str, name: str, wanted: WantedLocator) -> dict[str, Any]:
-    """Return a new PodLocator."""
-    return {
-        "apiVersion": GROUP_VERSION,
-        "kind": "PodLocator",
-        "metadata": {"namespace": namespace, "name": name, "ownerReferences": _references(wanted.owners)},
-        "ips": _ips(wanted.ips),
-        **({"nodeName": wanted.node} if wanted.node else {}),
-        **({"nodeLabels": wanted.labels} if wanted.labels else {}),
-    }
-
-
-def patch_body(actual: ActualLocator, wanted: WantedLocator) -> dict[str, Any]:
-    """Return the merge patch that turns *actual* into *wanted*. It applies to that version of *actual* only."""
-    patch: dict[str, Any] = {"metadata": {"resourceVersion": actual.version}}
+def differences(actual: ActualLocator, wanted: WantedLocator) -> dict[str, Any]:
+    """Return the fields that turn *actual* into *wanted* by a merge patch, empty if it is as it should be."""
+    patch: dict[str, Any] = {}
     if actual.owners != wanted.owners:
-        patch["metadata"]["ownerReferences"] = _references(wanted.owners)
+        patch["metadata"] = {"ownerReferences": _references(wanted.owners)}
     if actual.ips != wanted.ips:
         patch["ips"] = _ips(wanted.ips)
     if actual.node != wanted.node:
@@ -167,15 +129,6 @@ def patch_body(actual: ActualLocator, wanted: WantedLocator) -> dict[str, Any]:
         removed = dict.fromkeys(before.keys() - wanted.labels.keys())
         patch["nodeLabels"] = {**removed, **changed} if wanted.labels else None
     return patch
-
-
-def delete_options(actual: ActualLocator) -> dict[str, Any]:
-    """Return the options that delete this version of *actual* and no other."""
-    return {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": actual.uid, "resourceVersion": actual.version},
-    }
 
 
 def _ips(ips: tuple[str, ...]) -> list[dict[str, str]]:
@@ -269,7 +222,7 @@ def _pod_locator(raw: _PodLocator, collector: FindingCollector) -> ActualLocator
 
 
 CONTROLLER_RESOURCES: Mapping[type[ControllerObject], Resource] = {
-    OwnerPod: Resource("Pod", PODS, Decoder(_Pod), _pod),
-    LabelledNode: Resource("Node", NODES, Decoder(_Node), _node),
-    ActualLocator: Resource("PodLocator", POD_LOCATORS, Decoder(_PodLocator), _pod_locator),
+    OwnerPod: RESOURCES[Pod]._replace(decoder=Decoder(_Pod), build=_pod),
+    LabelledNode: RESOURCES[Node]._replace(decoder=Decoder(_Node), build=_node),
+    ActualLocator: RESOURCES[PodLocator]._replace(decoder=Decoder(_PodLocator), build=_pod_locator),
 }

@@ -17,19 +17,19 @@ import logging
 import math
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
+from locator.api.decoding import decode_untrusted, uid_untrusted
 from locator.api.watching.listwatch import LONGEST_REQUESTED
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
-from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
-from locator.cluster.reflector import Reflector
+from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.workqueue import RateLimiter, WorkQueue
+from locator.control.reconciler import Reconciler
+from locator.control.work_queue import RateLimiter
+from locator.control.writes import DELETE, JSON_PATCH, Existing, Write, object_path
 
 log = logging.getLogger("topodns")
 
@@ -42,69 +42,40 @@ REFUSED_SECONDS = 1.0  # between writes while all are refused: little load, and 
 BUSY = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.REQUEST_TIMEOUT)
 LOG_SECONDS = 60.0  # between two logs of failures with the same verb and cause
 
+# A JSON patch whose test fails is refused like an invalid one, but these patches are always valid.
+CONFLICTS = {JSON_PATCH: (http.HTTPStatus.CONFLICT, http.HTTPStatus.UNPROCESSABLE_ENTITY)}
+WITHOUT_STATUS = "its CRD declares no status: apply the CRD of this version of topodns"
+
 # The results of a write, as the metrics count them.
 DONE, CONFLICT, REFUSED, UNREACHABLE, FAILED = "done", "conflict", "refused", "unreachable", "failed"
 LATE = "late"  # not sent: this replica does not lead any more
+BEHIND = "behind"  # not sent: an object exists whose watch event is on the way
 
 
 class NotLeading(Exception):
     """A request was not sent, because this replica does not lead."""
 
 
-class Write(Protocol):
-    """A write of one object; ``key`` is that of the work queue."""
-
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-
-    @property
-    def verb(self) -> str:
-        """What it does, for the log and the metrics."""
-
-
-W = TypeVar("W", bound=Write)
-W_co = TypeVar("W_co", bound=Write, covariant=True)
-
-
-class Desk(Protocol[W_co]):
-    """What decides on the writes: a reconciler."""
-
-    queue: WorkQueue
-
-    @property
-    def unlisted(self) -> Collection[object]:
-        """The kinds that have not been listed yet. Until it is empty, no write is due."""
-
-    def next_write(self, now: float) -> W_co | None:
-        """Return the next write; None if no key is due, or if many keys in a row needed none."""
-
-
-class LeaderWriter(Generic[W]):
-    """Sends the writes of *desk* while this replica leads by *elector*.
-
-    *attempt* sends one write by ``request`` and returns its result; it may raise NotLeading, Refused, Unreachable. A
-    result other than ``DONE`` means that the write is tried again. *kind* is the kind of the objects, for the log.
-    """
+class Writer:
+    """Sends the writes of *reconciler* while this replica leads by *elector*, as *field_manager*."""
 
     def __init__(
         self,
         client: ApiClient,
         elector: LeaderElector,
+        reconciler: Reconciler,
         *,
-        kind: str,
-        desk: Desk[W],
-        attempt: Callable[[W], Awaitable[str]],
+        field_manager: str,
         writes_per_second: float,
     ) -> None:
         self.writes: Counter[tuple[str, str]] = Counter()
         """The number of writes by verb and result."""
         self._client = client
-        self._kind = kind
-        self._desk = desk
-        self._attempt = attempt
         self._elector = elector
-        self._timeout = self._elector.margin / 2  # applies twice: to the connection and to the response
+        self._reconciler = reconciler
+        self._resource = reconciler.rules.resources[reconciler.rules.writes]
+        self._field_manager = field_manager
+        self._timeout = elector.margin / 2  # applies twice: to the connection and to the response
         self._slots = trio.Semaphore(IN_FLIGHT)
         self._threads = trio.CapacityLimiter(IN_FLIGHT)
         self._rate = RateLimiter(writes_per_second)
@@ -115,54 +86,24 @@ class LeaderWriter(Generic[W]):
         elector.on_observed(self.wake)
 
     @property
-    def leading(self) -> bool:
-        """Whether this replica may write now."""
-        return self._elector.is_leader()
-
-    @property
     def waiting(self) -> int:
         """The number of objects still to be looked at."""
-        return len(self._desk.queue)
+        return len(self._reconciler.queue)
 
     async def run(self) -> None:
         """Write for ever, while this replica leads."""
         async with trio.open_nursery() as writes:
             while True:
                 await self._slots.acquire()
-                writes.start_soon(self._carry_out, await self._next_due_write())
-
-    async def run_with(self, reflectors: Iterable[Reflector], apply_deltas: Callable[[], Awaitable[None]]) -> None:
-        """Write for ever, while *reflectors* watch, and while *apply_deltas* hands to the desk what they bring."""
-        async with trio.open_nursery() as nursery:
-            for reflector in reflectors:
-                nursery.start_soon(reflector.run)
-            nursery.start_soon(apply_deltas)
-            nursery.start_soon(self.run)
+                writes.start_soon(self._carry_out, *await self._next_due_write())
 
     def wake(self) -> None:
-        """Look at the desk again: a key may be due."""
+        """Look at the queue again: a key may be due."""
         self._wake.set()
 
-    async def request(self, method: str, path: str, **more: Any) -> bytes:
-        """Send a write if this replica leads; *more* is as for ``ApiClient.request``.
-
-        Raises NotLeading, Refused, Unreachable.
-        """
-        return await trio.to_thread.run_sync(partial(self._request, method, path, **more), limiter=self._threads)
-
-    def _request(self, method: str, path: str, **more: Any) -> bytes:
-        """Do as ``request``, in a thread: nothing comes between the check and the sending."""
-        if not self._elector.is_leader():
-            raise NotLeading
-        return self._client.request(method, path, timeout=self._timeout, **more)
-
-    async def get(self, path: str) -> bytes:
-        """Read an object. Raises Refused, Unreachable."""
-        request = partial(self._client.request, "GET", path, timeout=self._timeout)
-        return await trio.to_thread.run_sync(request, limiter=self._threads)
-
-    async def _next_due_write(self) -> W:
-        """Wait until a write is due and may be sent; return it."""
+    async def _next_due_write(self) -> tuple[Write, float]:
+        """Wait until a write is due and may be sent; return it, and the present moment."""
+        queue = self._reconciler.queue
         while True:
             self._wake = trio.Event()
             moment = boot_seconds()
@@ -171,20 +112,20 @@ class LeaderWriter(Generic[W]):
                 await self._wake.wait()
             elif wait > 0:
                 await trio.sleep(wait)
-            elif write := self._desk.next_write(moment):
+            elif write := self._reconciler.next_write(moment):
                 self._rate.spend(moment)
-                return write
-            elif self._desk.queue.ready and not self._desk.unlisted:  # many keys that need no write
+                return write, moment
+            elif queue.ready and self._reconciler.has_synced:  # many keys that need no write
                 await trio.lowlevel.checkpoint()
             else:
-                due = self._desk.queue.due()
-                with trio.move_on_after(math.inf if due is None else due - moment):
+                due = queue.due()
+                with trio.move_on_after(math.inf if due is None else max(0.0, due - moment)):
                     await self._wake.wait()
 
-    async def _carry_out(self, write: W) -> None:
+    async def _carry_out(self, write: Write, began: float) -> None:
         """Try a write and count its result. A failed write is tried again later."""
         try:
-            result = await self._attempt(write)
+            result = await self._send(write, began)
         except NotLeading:
             result = LATE
         except Exception as error:  # boundary: one try of a write
@@ -194,13 +135,52 @@ class LeaderWriter(Generic[W]):
         self.writes[write.verb, result] += 1
         if result == DONE:
             self._backoff = Backoff()
-            self._desk.queue.done(write.key)
+            self._reconciler.queue.done(write.key)
         else:
             # Refused writes come after all others: one namespace's quota must not delay other namespaces.
-            self._desk.queue.retry(write.key, boot_seconds(), random.random(), urgent=result != REFUSED)
+            self._reconciler.queue.retry(write.key, boot_seconds(), random.random(), urgent=result != REFUSED)
         self.wake()
 
-    def _fail(self, write: W, error: Exception) -> str:
+    async def _send(self, write: Write, began: float) -> str:
+        """Send a write; return the result. Raises NotLeading, Refused, Unreachable."""
+        if write.unless is not None and await self._exists(write.unless):
+            return BEHIND
+        try:
+            raw = await trio.to_thread.run_sync(self._request, write, limiter=self._threads)
+        except Refused as error:
+            if error.status in CONFLICTS.get(write.media, (http.HTTPStatus.CONFLICT,)):
+                return CONFLICT  # the watch brings what stands there
+            if error.status != http.HTTPStatus.NOT_FOUND or not write.version:
+                raise
+            path = object_path(self._resource, write.key)
+            if write.path != path and await self._exists(Existing(path)):
+                raise Refused(error.status, error.reason, WITHOUT_STATUS) from None
+            self._reconciler.gone(write)
+            return DONE  # nothing is left to write
+        found = None if write.verb == DELETE else decode_untrusted(self._resource, raw).built
+        return DONE if self._reconciler.written(write, found, began=began) else CONFLICT
+
+    def _request(self, write: Write) -> bytes:
+        """Send a write if this replica leads, in a thread: nothing comes between the check and the sending."""
+        if not self._elector.is_leader():
+            raise NotLeading
+        query = {} if write.verb == DELETE else {"fieldManager": self._field_manager}
+        return self._client.request(
+            write.method, write.path, query=query, body=write.body, media=write.media, timeout=self._timeout
+        )
+
+    async def _exists(self, asked: Existing) -> bool:
+        """Ask the API server for an object. Raises Refused, Unreachable."""
+        request = partial(self._client.request, "GET", asked.path, timeout=self._timeout)
+        try:
+            raw = await trio.to_thread.run_sync(request, limiter=self._threads)
+        except Refused as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise
+            return False
+        return asked.is_found(uid_untrusted(raw))
+
+    def _fail(self, write: Write, error: Exception) -> str:
         """Log a failure, and slow down if other writes would fail too; return the result to count."""
         moment = boot_seconds()
         status = error.status if isinstance(error, Refused) else 0
@@ -215,5 +195,7 @@ class LeaderWriter(Generic[W]):
         cause = (write.verb, str(status or result))
         if moment - self._logged_at.get(cause, -math.inf) >= LOG_SECONDS:
             self._logged_at[cause] = moment
-            log.warning("%s %s: %s", self._kind, write.key, error, exc_info=error if result == FAILED else None)
+            log.warning(
+                "%s %s: %s", self._resource.name, write.key, error, exc_info=error if result == FAILED else None
+            )
         return result

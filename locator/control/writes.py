@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The writes that controllers send: each is one record, and requires the version of the object that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from locator.api.decoding import Resource
+
+CREATE, PATCH, DELETE = "create", "patch", "delete"
+METHODS = {CREATE: "POST", PATCH: "PATCH", DELETE: "DELETE"}
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"  # RFC 6902
+MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced, a field that is null is removed
+
+
+class Existing(NamedTuple):
+    """An object at an API path, with that uid unless it is empty."""
+
+    path: str
+    uid: str = ""
+
+    def is_found(self, uid: str) -> bool:
+        """Whether it exists, if the object at its path has that *uid*, empty if there is none."""
+        return uid != "" and self.uid in ("", uid)
+
+
+class Write(Struct, frozen=True):
+    """One write of one object.
+
+    ``key`` is that of the work queue. ``version`` is the resourceVersion of the object that the write replaces, empty
+    for a new one. The write is not sent while the object ``unless`` exists.
+    """
+
+    verb: str
+    path: str
+    body: Any
+    key: str
+    version: str = ""
+    media: str = JSON
+    unless: Existing | None = None
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        return METHODS[self.verb]
+
+
+def object_path(resource: Resource, key: str) -> str:
+    """Return the API path of an object; *key* is ``NAMESPACE/NAME``, or the name of one without a namespace."""
+    group, _, plural = resource.path.rpartition("/")
+    namespace, _, name = key.rpartition("/")
+    return f"{group}/namespaces/{namespace}/{plural}/{name}" if namespace else f"{resource.path}/{name}"
+
+
+def creation(resource: Resource, key: str, fields: Mapping[str, Any]) -> Write:
+    """Return the write that creates an object with these *fields*."""
+    namespace, _, name = key.rpartition("/")
+    meta = {**({"namespace": namespace} if namespace else {}), "name": name, **fields.get("metadata", {})}
+    api_version = resource.path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+    body = {"apiVersion": api_version, "kind": resource.name, **fields, "metadata": meta}
+    return Write(CREATE, object_path(resource, key).rpartition("/")[0], body, key)
+
+
+def merge_patch(
+    resource: Resource,
+    key: str,
+    version: str,
+    fields: Mapping[str, Any],
+    *,
+    subresource: str = "",
+    unless: Existing | None = None,
+) -> Write:
+    """Return the write that gives *fields* to this version of an object, and no other."""
+    body = {**fields, "metadata": {"resourceVersion": version, **fields.get("metadata", {})}}
+    return Write(PATCH, object_path(resource, key) + subresource, body, key, version, MERGE_PATCH, unless)
+
+
+def json_patch(resource: Resource, key: str, version: str, operations: Sequence[Mapping[str, Any]]) -> Write:
+    """Return the write that applies *operations* to this version of an object, and no other."""
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    return Write(PATCH, object_path(resource, key), [test, *operations], key, version, JSON_PATCH)
+
+
+def deletion(
+    resource: Resource, key: str, version: str, *, unless: Existing | None = None, **preconditions: str
+) -> Write:
+    """Return the write that deletes this version of an object, and no other."""
+    required = {**preconditions, "resourceVersion": version}
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": required}
+    return Write(DELETE, object_path(resource, key), body, key, version, unless=unless)
