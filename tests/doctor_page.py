@@ -65,7 +65,7 @@ Codes are stable; the words of a message are not. `subject` is empty if there is
 
 """
 FOOT = """
-<!-- Printed by "make docs"; the table is in dnsserver/inspection/doctor/steps.py. -->
+<!-- Printed by "make docs"; the table is dnsserver/inspection/doctor/steps.toml. -->
 """
 
 
@@ -76,7 +76,7 @@ def document() -> str:
 
 def _step(code: StepCode) -> str:
     title = f"{code.title[0].upper()}{code.title[1:]}"
-    texts = (f"{title}. {code.why}", f"**What to do:** {code.cure}")
+    texts = (f"{title}. {code.why}", f"**What to do:** {code.fix}")
     paragraphs = ("\n".join(textwrap.wrap(text, WIDTH, break_on_hyphens=False)) for text in texts)
     return "\n\n".join((f"### {code.name}", *paragraphs)) + "\n"
 

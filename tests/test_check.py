@@ -13,7 +13,7 @@ import yaml
 
 from dnsserver.from_settings import store_of
 from locator.api.deltas import Drop, Put
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import network_text
 from locator.model import ERROR, INFO, WARNING, Finding, object_key
 from locator.places.subnet_proposals import proposed_subnets

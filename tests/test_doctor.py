@@ -694,7 +694,7 @@ def test_json() -> None:
     code = StepCode.ImageVersion
     assert as_json(step) == {
         "code": "ImageVersion", "title": "its image", "subject": "", "status": "failed", "message": "topodns:0.0.9",
-        "why": code.why, "cure": code.cure, "difference": "", "commands": ["kubectl set image"],
+        "why": code.why, "cure": code.fix, "difference": "", "commands": ["kubectl set image"],
     }  # fmt: skip
     assert as_json(replace(step, status="passed")) == {**as_json(step), "status": "passed", "cure": "", "commands": []}
 

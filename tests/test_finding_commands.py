@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from tests import kustomize
 from tests.api_objects import endpoint_slice, item, namespace, node, service
 from tests.kube import ControlPlane

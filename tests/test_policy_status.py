@@ -12,7 +12,7 @@ import pytest
 
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import Node, Service
 from locator.policies.objects import POLICY_RESOURCES, ActualPolicy
 from locator.policies.reconciler import PolicyReconciler, StatusWrite

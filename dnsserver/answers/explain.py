@@ -27,7 +27,7 @@ from dnsserver.answers.sources import Source, sources_of
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED, SERVFAIL
 from dnsserver.names import meaning_of, name_text
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
 from locator.places.address_book import Place

@@ -20,7 +20,7 @@ from dnsserver.message.edns import MAX_TCP_REPLY
 from dnsserver.message.packing import Packer
 from dnsserver.names import MAX_LABEL, MULTICLUSTER, SERVICES, Zone, labels_of, meaning_of
 from locator.endpoints import EndpointRows
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import MAX_NAME, SUCCESSORS, UNKNOWN, EndpointSlice, Finding, Location
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import in_effect

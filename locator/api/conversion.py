@@ -18,7 +18,7 @@ from locator.api import schema
 from locator.api.finding_collector import FindingCollector
 from locator.api.health import canonical_address
 from locator.endpoints import in_rows
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import Network, address_text, is_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from locator.federation.federating import Joining, is_host_name
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import Finding, Port, Service, ServiceImport
 from locator.places.address_book import POD, AddressBook

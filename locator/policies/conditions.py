@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import ERROR, Finding, Service, ServicePolicy
 from locator.topology.constraint_findings import counts, policy_decides, policy_findings
 from locator.topology.constraints import IGNORED, OF_PEERS, POLICY, REQUIRED, Declaration, declarations_of, heard

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from locator.api.dump_text import COMMAND
 from locator.endpoints import clusters_of
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import address_text
 from locator.model import (
     CLUSTER,

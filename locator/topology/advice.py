@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import CLUSTER, Finding, Service
 from locator.topology.constraint_findings import counts, decides
 from locator.topology.constraints import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import is_address, may_be_balancer, parse_address
 from locator.model import Finding, Service, ServicePolicy, and_more, listed
 from locator.printable import quoted

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import address_text
 from locator.model import HOSTNAME, ZONE, Finding, Service, listed
 from locator.topology.constraints import HINTS, SOURCE_FIELDS, TOPOLOGY_KEYS, TOPOLOGY_MODE, Declaration

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from locator.bounded_map import BoundedMap
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.labels import nearest_label_key
 from locator.model import CLUSTER, ERROR, SUCCESSORS, WARNING, Finding, Location, Service, ServicePolicy
 from locator.topology.constraints import POLICY, REQUIRED, SOURCE_FIELDS, Declaration

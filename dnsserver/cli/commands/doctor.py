@@ -130,7 +130,7 @@ def _mending(step: Step, paint: Callable[[str, str], str]) -> Iterator[str]:
         return
     if step.status == "failed":
         yield f"    why: {step.code.why} [{step.code.name}]"
-        yield f"    mend: {printable(step.advice or step.code.cure)}"
+        yield f"    mend: {printable(step.advice or step.code.fix)}"
     elif step.advice:
         yield f"    {printable(step.advice)}"
     yield from (f"    {as_line(line)}" for line in step.difference.splitlines())

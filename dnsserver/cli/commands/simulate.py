@@ -125,7 +125,7 @@ def run(arguments: Namespace) -> int:
     from dnsserver.simulation.selecting import BadSelection, subjects
     from dnsserver.simulation.service import Groupings
     from dnsserver.simulation.text import proposal_key
-    from locator.finding_codes import ClusterCode
+    from locator.findings import ClusterCode
     from locator.model import SEVERITIES, Node
 
     changes, wanted, price = _changes(arguments, settings), list(_asking(arguments.clients)), _price(arguments)

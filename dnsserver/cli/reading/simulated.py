@@ -23,7 +23,7 @@ from dnsserver.simulation.results import Simulation
 from dnsserver.simulation.selecting import Asking, BadSelection, asking, check_annotations, check_domains, running_pods
 from dnsserver.simulation.service import World
 from locator.api.dump_text import COMMAND
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import ZONE, ClientPod, EndpointSlice, Finding
 from locator.state.findings import LACKING, nearness_findings
 from locator.state.snapshot import Snapshot

@@ -355,4 +355,4 @@ def _remarks(found: Judged) -> str:
 
 
 def _cures(found: Judged) -> str:
-    return " ".join(dict.fromkeys(CorefileCode[finding.code].cure for finding in found.faults))
+    return " ".join(dict.fromkeys(CorefileCode[finding.code].fix for finding in found.faults))
