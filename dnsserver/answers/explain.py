@@ -20,10 +20,10 @@ from dnsserver.answers.explanation import (
     StepExplained,
     VoteExplained,
 )
-from dnsserver.answers.federated_reasons import federated_candidates, federated_sources, kind_of
+from dnsserver.answers.federated_reasons import federated_candidates, federated_declarations_explained, kind_of
 from dnsserver.answers.reasons import Case, reason
 from dnsserver.answers.resolution import nothing_outside, resolve
-from dnsserver.answers.sources import Source, sources_of
+from dnsserver.answers.sources import ExplainedDeclaration, declarations_explained
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED, SERVFAIL
 from dnsserver.names import meaning_of, name_text
@@ -80,12 +80,13 @@ def explain(
     decision = resolve(meaning, qtype, snapshot, location, authority, outside=outside)
     case = Case(decision, location, snapshot, authority, suggests)
     declaration, found = decision.declaration, decision.federated
+    declared = declarations_explained(case) if found is None else federated_declarations_explained(case, found)
     return {
         "question": {"name": f"{name_text(name)}.", "type": type_name(qtype)},
         "client": _client(asker, tells_clusters=authority.tells_clusters),
         "service": _service(decision),
         "constraint": None if declaration is None else constraint_explained(declaration),
-        "sources": list(map(_source, sources_of(case) if found is None else federated_sources(case, found))),
+        "sources": list(map(_source, declared)),
         "steps": [_step(step) for step in (decision.selection.steps if decision.selection else ())],
         "candidates": _candidates(case) if candidates else [],
         "outcome": decision.outcome,
@@ -152,16 +153,16 @@ def constraint_explained(declaration: Declaration) -> ConstraintExplained:
     }
 
 
-def _source(source: Source) -> SourceExplained:
+def _source(declared: ExplainedDeclaration) -> SourceExplained:
     explained: SourceExplained = {
-        "source": source.declaration.source,
-        "keys": list(source.declaration.constraint.keys),
-        "policies": list(source.declaration.policies),
-        "heard": source.heard,
-        "why": source.why,
+        "source": declared.declaration.source,
+        "keys": list(declared.declaration.constraint.keys),
+        "policies": list(declared.declaration.policies),
+        "heard": declared.decides,
+        "why": declared.why,
     }
-    if source.cluster:
-        explained["cluster"] = source.cluster
+    if declared.cluster:
+        explained["cluster"] = declared.cluster
     return explained
 
 

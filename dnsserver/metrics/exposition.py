@@ -17,7 +17,7 @@ from dnsserver.metrics.families import labelled
 from dnsserver.metrics.server_families import RCODES, RELATIONS, UNKNOWN, relation
 from locator.model import Finding
 from locator.state.snapshot import Snapshot
-from locator.topology.constraint_findings import is_invalid_constraint
+from locator.topology.checks import is_invalid_constraint
 
 Sums = Counter[tuple[str, ...]]
 

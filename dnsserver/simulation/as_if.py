@@ -17,14 +17,8 @@ from msgspec.structs import replace
 from locator.model import EndpointSlice, Location, Service
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
-from locator.topology.constraints import (
-    POLICY,
-    Declaration,
-    declarations_of,
-    federated_constraint,
-    in_order,
-    min_endpoints,
-)
+from locator.topology.annotations import min_endpoints
+from locator.topology.constraints import POLICY, Declaration, declarations_of, federated_constraint, in_order
 from locator.topology.hints import hinted
 from locator.topology.selection import FirstMatch, LocatedEndpoint, Narrowing
 

@@ -17,7 +17,8 @@ from dnsserver.simulation.results import Proposed
 from dnsserver.simulation.service import SLACK, Groupings, Simulated, World, exceeds, simulate
 from locator.model import REGION
 from locator.state.snapshot import CompiledService
-from locator.topology.constraints import MIN_ENDPOINTS, POLICY, TOPOLOGY_KEYS, in_effect
+from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
+from locator.topology.constraints import POLICY, in_effect
 from locator.topology.hints import Hinted
 from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Narrowing
 
@@ -94,7 +95,7 @@ def _candidates(
     sizes = list(islice(_sizes(simulated, constraint), MAX_SIZES))
     yield from ({MIN_ENDPOINTS: str(size)} for size in sizes)
     if simulated.declaration is not None and simulated.declaration.source == POLICY:
-        return  # it is heard before any annotation with keys
+        return  # it overrides any annotation with keys
     lists = [",".join(keys) for keys in islice(_wider(constraint, compiled), MAX_LISTS)]
     yield from ({TOPOLOGY_KEYS: keys} for keys in lists)
     yield from ({TOPOLOGY_KEYS: keys, MIN_ENDPOINTS: str(size)} for keys in lists for size in sizes)

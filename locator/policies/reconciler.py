@@ -21,7 +21,7 @@ from locator.model import Namespaced, Node, Service
 from locator.places.label_keys import LabelKeys
 from locator.policies.conditions import conditions_of
 from locator.policies.objects import POLICY_RESOURCES, ActualPolicy, policy_path, status_patch, wanted_status
-from locator.topology.key_findings import CarriedKeys
+from locator.topology.checks import CarriedKeys
 
 # Compared before other tasks get a turn. One takes 10 ms if its namespace has 10,000 Services.
 MAX_KEYS = 10

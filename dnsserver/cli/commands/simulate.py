@@ -168,7 +168,7 @@ def _changes(arguments: Namespace, settings: Settings) -> Changes:
     from dnsserver.settings.values import HONOR
     from dnsserver.simulation.as_if import Changes
     from locator.model import SUCCESSORS
-    from locator.topology.constraints import TOPOLOGY_KEYS
+    from locator.topology.annotations import TOPOLOGY_KEYS
 
     annotations: dict[str, dict[str, str | None]] = {}
     for text in arguments.tried:

@@ -18,7 +18,7 @@ from dnsserver.inspection.operations import TAIL, BadParameter, read_parameters
 from dnsserver.inspection.pages.flows import MAX_OVERLOAD
 from dnsserver.simulation.selecting import BadSelection
 from locator.model import Health
-from locator.topology.constraints import MIN_ENDPOINTS
+from locator.topology.annotations import MIN_ENDPOINTS
 from locator.topology.selection import OUTCOMES
 
 MAX_COLUMNS = 6  # of values of keys

@@ -28,7 +28,7 @@ from locator.ip import address_text
 from locator.model import CLUSTER, HOSTNAME, REGION, ZONE, EndpointSlice, Finding, Service
 from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.constraint_findings import is_invalid_constraint
+from locator.topology.checks import is_invalid_constraint
 from locator.topology.selection import ANY, LocatedEndpoint
 
 ROWS, MAX_COLUMNS = 50, 4
