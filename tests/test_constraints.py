@@ -16,6 +16,8 @@ from locator.topology.constraints import (
     ANNOTATION,
     FIELD,
     HINTS,
+    SERVICE_ANNOTATIONS,
+    SOURCES,
     TRAFFIC_DISTRIBUTION,
     Declaration,
     deciding,
@@ -107,7 +109,7 @@ NEAR = {"traffic_distribution": "PreferClose"}
          "auto-alone", "auto-with-hints", "hints-first", "all"],
 )  # fmt: skip
 def test_sources(asked: Service, hints: list[Hints | None], declared: list[tuple[str, tuple[str, ...] | None]]) -> None:
-    """All sources that speak, in order; hints count only as far as every ready endpoint has them, else (None) never."""
+    """What all declare, in order; hints count only as far as every ready endpoint has them, else (None) never."""
     endpoints = [Endpoint((bytes(4),), hints=hint) for hint in hints]
     endpoints.append(Endpoint((bytes(4),), ready=False, hints=None if any(hints) else TO_A))
     found = declarations_of(asked, (), hinted(endpoints))
@@ -119,6 +121,14 @@ def test_sources(asked: Service, hints: list[Hints | None], declared: list[tuple
     assert [declaration.ignored is None for declaration in switched_off] == [
         source in (ANNOTATION, FIELD) for source, _ in declared
     ]
+
+
+def test_the_table_of_sources() -> None:
+    """Names are stable, and in order of precedence. Findings can name the field of all that are read from objects."""
+    names = ["zonal-name", "policy", "annotation", "field", "hints", "traffic-distribution", "zone-default"]
+    assert [row.name for row in SOURCES] == names
+    assert all(bool(row.field) == (row.read is not None) for row in SOURCES)
+    assert {TOPOLOGY_KEYS, TOPOLOGY_MODE} <= SERVICE_ANNOTATIONS
 
 
 def test_external_traffic_policy() -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``explain`` says which source of constraints was heard and why the others were not, and the same of each endpoint."""
+"""``explain`` says which source of constraints decides and why the others do not, and the same of each endpoint."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ALL_SPEAK = service("web", keys=f"{ZONE},*", field=[HOSTNAME], trafficDistributi
 
 SOURCES = {
     # case: items, name, flags, [(source, heard, why)]
-    "everybody-speaks": (
+    "every-source": (
         cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED], ONE_FOR_ZONES), "", ZONE_DEFAULT,
         [("policy", True, "the first source that declares one"), ("policy", False, "its mode is Ignored"),
          ("annotation", False, "overridden by policy"), ("field", False, "overridden by policy"),
@@ -106,7 +106,7 @@ SOURCES = {
         [("annotation", True,
           "invalid, so that nothing is narrowed: '*' is key 1 of 2, but only the last key may be '*'"),
          ("field", False, "overridden by annotation")]),
-    "invalid-and-outranked": (
+    "invalid-and-overridden": (
         cluster(service("web", keys=f"*,{ZONE}", **WEB), [PREFERS]), "", {},
         [("policy", True, "the first source that declares one"), ("annotation", False, "overridden by policy")]),
     "own-keys-of-peers": (
@@ -156,7 +156,7 @@ SOURCES = {
 
 @pytest.mark.parametrize(("items", "prefix", "flags", "expected"), SOURCES.values(), ids=SOURCES)
 def test_sources(items: list[Item], prefix: str, flags: dict[str, Any], expected: list[tuple[str, bool, str]]) -> None:
-    """All sources that speak are listed in order of precedence, with the reason why each was heard or not."""
+    """All sources that declare a constraint are listed in order of precedence, with why each decides or not."""
     name = "none.shop.svc.cluster.local" if prefix == "no." else f"{prefix}web.shop.svc.cluster.local"
     said = explained(items, name, flags=flags)
     assert [(row["source"], row["heard"], row["why"]) for row in said["sources"]] == expected
@@ -166,7 +166,7 @@ def test_sources(items: list[Item], prefix: str, flags: dict[str, Any], expected
 
 
 def test_sources_show_their_keys_and_policies() -> None:
-    """The policies that are heard stand together; an ignored one stands by itself."""
+    """The policies that decide stand together; an ignored one stands by itself."""
     rows = explained(cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED]))["sources"]
     assert [(row["keys"], row["policies"]) for row in rows] == [
         ([ZONE, RACK], ["in-zone", "near"]), ([HOSTNAME], ["off"]), ([ZONE, "*"], []), ([HOSTNAME], []),
@@ -419,7 +419,7 @@ def text_of(said: dict[str, Any]) -> str:
     return text
 
 
-def test_unheard_sources_as_text() -> None:
+def test_overridden_sources_as_text() -> None:
     """One row for each source that does not count, with the reason; lists of keys are wrapped."""
     text = text_of(explained(cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED], ONE_FOR_ZONES), candidates=False))
     assert (
@@ -443,7 +443,7 @@ step        {ZONE}=a  2 endpoints  required by in-zone
 
 
 def test_nothing_is_heard_as_text() -> None:
-    """An endpoint's own name has no constraint; what the Service asks for is shown as unheard."""
+    """An endpoint's own name has no constraint; what the Service asks for is shown as declared."""
     text = text_of(explained(cluster(service("web", keys=ZONE)), "10-0-0-3.web.shop.svc.cluster.local"))
     assert f"constraint  none\ndeclared    annotation (an endpoint's own name is never narrowed): {ZONE}\n" in text
 

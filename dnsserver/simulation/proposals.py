@@ -18,7 +18,7 @@ from dnsserver.simulation.service import SLACK, Groupings, Simulated, World, exc
 from locator.model import REGION
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
-from locator.topology.constraints import POLICY, in_effect
+from locator.topology.constraints import ANNOTATION, in_effect, precedes
 from locator.topology.hints import Hinted
 from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Narrowing
 
@@ -94,8 +94,9 @@ def _candidates(
         return
     sizes = list(islice(_sizes(simulated, constraint), MAX_SIZES))
     yield from ({MIN_ENDPOINTS: str(size)} for size in sizes)
-    if simulated.declaration is not None and simulated.declaration.source == POLICY:
-        return  # it overrides any annotation with keys
+    declaration = simulated.declaration
+    if declaration is not None and precedes(declaration.source, ANNOTATION, compiled.service):
+        return  # no annotation with keys would decide
     lists = [",".join(keys) for keys in islice(_wider(constraint, compiled), MAX_LISTS)]
     yield from ({TOPOLOGY_KEYS: keys} for keys in lists)
     yield from ({TOPOLOGY_KEYS: keys, MIN_ENDPOINTS: str(size)} for keys in lists for size in sizes)

@@ -79,7 +79,7 @@ def _obstacles(
     for finding in policy_findings(policy, selected):
         yield REASONS[finding.code], _text(finding)
     if not any(policy_chooses(service, deciding(declared)) for service, declared in _declared(selected, policies)):
-        yield from _unheard(selected, policies)
+        yield from _why_overridden(selected, policies)
     for finding in policy_key_findings(policy, (), carried):
         message = _text(finding)
         yield KEY_ON_NO_NODE, f"{message}; clients get no endpoint" if policy.mode == REQUIRED else message
@@ -94,8 +94,8 @@ def _declared(
             yield service, declarations_of(service, policies, honor_kubernetes=False)
 
 
-def _unheard(selected: Sequence[Service], policies: Sequence[ServicePolicy]) -> Iterator[tuple[str, str]]:
-    """Yield why no Service hears what policies declare together: an error first, since somebody can mend it."""
+def _why_overridden(selected: Sequence[Service], policies: Sequence[ServicePolicy]) -> Iterator[tuple[str, str]]:
+    """Yield why what policies declare together decides about no Service: first an error, which somebody can fix."""
     errors = {
         declaration.error
         for _, declared in _declared(selected, policies)

@@ -84,8 +84,10 @@ def is_federated(service: Service) -> bool:
 
 def has_mode_auto(service: Service) -> bool:
     """Whether Kubernetes' controller decides about hints, which turns ``trafficDistribution`` off, too."""
-    mode = next((service.annotations[name] for name in TOPOLOGY_MODES if name in service.annotations), "")
-    return mode in ("Auto", "auto")
+    for name in TOPOLOGY_MODES:
+        if name in service.annotations:
+            return service.annotations[name] in ("Auto", "auto")
+    return False
 
 
 def health_check(text: str) -> HealthCheck | None:

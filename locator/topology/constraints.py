@@ -142,17 +142,22 @@ def declarations_of(
     each other, so only its own annotation or field constrains it, and goes before policies. Never raises.
     """
     declared = Declared(service, policies, hinted, honor_kubernetes)
-    return in_order(service, (one for row in SOURCES if row.read is not None for one in row.read(declared)))
+    found = [one for read in _READERS for one in read(declared)]
+    return in_order(service, found) if service.publishes_unready else tuple(found)
 
 
 def in_order(service: Service, declarations: Iterable[Declaration]) -> tuple[Declaration, ...]:
     """Return what sources declare for *service* in their order of precedence."""
-    peers = service.publishes_unready
+    return tuple(sorted(declarations, key=lambda declaration: _rank(declaration.source, service)))
 
-    def rank(declaration: Declaration) -> tuple[bool, int]:
-        return peers and not SOURCE[declaration.source].own, _RANKS[declaration.source]
 
-    return tuple(sorted(declarations, key=rank))
+def precedes(source: str, other: str, service: Service) -> bool:
+    """Whether what *source* declares for *service* overrides what *other* declares."""
+    return _rank(source, service) < _rank(other, service)
+
+
+def _rank(source: str, service: Service) -> tuple[bool, int]:
+    return service.publishes_unready and not SOURCE[source].own, _RANKS[source]
 
 
 def deciding(declarations: Iterable[Declaration]) -> Declaration | None:
@@ -267,6 +272,7 @@ SOURCES = (
     Source(ZONE_DEFAULT, None, decides="no other source declares one"),
 )  # fmt: skip
 SOURCE = {row.name: row for row in SOURCES}
+_READERS = tuple(row.read for row in SOURCES if row.read is not None)
 _RANKS = {row.name: position for position, row in enumerate(SOURCES)}
 SERVICE_ANNOTATIONS = frozenset(name for row in SOURCES for name in row.annotations)
 
@@ -296,16 +302,9 @@ def _declaration(
         without_effect = OF_PEERS
     if row.of_kubernetes and not declared.honor_kubernetes:
         ignored = SWITCHED_OFF
-    return Declaration(
-        source,
-        constraint,
-        error=error,
-        without_effect=without_effect,
-        ignored=ignored,
-        unmatched=unmatched and ignored != SWITCHED_OFF and without_effect is None,
-        policies=tuple([policy.name for policy in policies]),
-        policy_keys=tuple([policy.topology_key for policy in policies]),
-    )
+    unmatched = unmatched and ignored != SWITCHED_OFF and without_effect is None
+    names, keys = [policy.name for policy in policies], [policy.topology_key for policy in policies]
+    return Declaration(source, constraint, error, without_effect, ignored, unmatched, tuple(names), tuple(keys))
 
 
 def _as_shown(keys: tuple[str, ...]) -> tuple[str, ...]:

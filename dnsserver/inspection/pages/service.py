@@ -80,7 +80,7 @@ class EndpointRow(Struct, frozen=True, gc=False):
 
 
 class ServicePage(Struct, frozen=True, gc=False):
-    """A Service. ``constraint`` counts; ``sources`` are all that speak, heard or not.
+    """A Service. ``constraint`` decides; ``sources`` are all that declare one.
 
     ``events`` are what the Events about it say: Kubernetes' warnings of an invalid constraint. ``columns`` are empty
     unless a client was named; ``client`` says who that is. ``flows`` are simulations: as things are, and by another
