@@ -15,7 +15,7 @@ HEAD = """\
 
 `topodns doctor` examines a running installation: what pods ask, whether that asks topodns, what topodns needs, what
 it says of itself, and whether its answers are right. Each step is a check mark, a cross, or a dash if it could not be
-looked at. Under a cross stand the reason, and the commands that mend it, with the names of your objects.
+looked at. Under a cross stand the reason, and the commands that fix it, with the names of your objects.
 
 ```console
 $ topodns doctor --context production

@@ -22,7 +22,6 @@ from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, ImportedService, Snapshot
 from locator.topology.annotations import has_mode_auto
 from locator.topology.constraints import NOT_HEADLESS, TRAFFIC_DISTRIBUTION
-from locator.topology.hints import Hinted
 from locator.topology.selection import (
     ALL,
     NEAREST,
@@ -30,6 +29,7 @@ from locator.topology.selection import (
     UNMET,
     Constraint,
     FirstMatch,
+    Hinted,
     NamedDomain,
     Narrowing,
     Selection,

@@ -19,8 +19,7 @@ from locator.model import REGION
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
 from locator.topology.constraints import ANNOTATION, in_effect, precedes
-from locator.topology.hints import Hinted
-from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Narrowing
+from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Hinted, Narrowing
 
 MAX_TRIED = 24  # constraints: each is a simulation, which takes up to a twentieth of a second
 MAX_SIZES, MAX_LISTS = 8, 8  # of them values of min-endpoints alone, and lists of keys alone

@@ -58,7 +58,6 @@ from locator.topology.checks import (
     advice,
     chooses,
     default_key_findings,
-    incomplete_hints,
     policy_chooses,
     policy_findings,
     policy_key_findings,
@@ -66,6 +65,7 @@ from locator.topology.checks import (
     service_key_findings,
 )
 from locator.topology.constraints import IGNORED, has_unmatched
+from locator.topology.hints import incomplete_hints
 
 Services = Mapping[str, CompiledService]  # the served ones, by key
 

@@ -37,8 +37,9 @@ from locator.model import (
 )
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.annotations import TOPOLOGY_KEYS
-from locator.topology.checks import CarriedKeys, advice, incomplete_hints, service_findings
+from locator.topology.checks import CarriedKeys, advice, service_findings
 from locator.topology.constraints import Declaration, declarations_of, has_unmatched, in_effect
+from locator.topology.hints import incomplete_hints
 from locator.topology.selection import ANY
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"

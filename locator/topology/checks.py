@@ -13,15 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from locator.bounded_map import BoundedMap
 from locator.findings import ClusterCode
-from locator.ip import address_text, is_address, may_be_balancer, parse_address
+from locator.ip import is_address, may_be_balancer, parse_address
 from locator.labels import nearest_label_key
 from locator.model import (
     CLUSTER,
     ERROR,
-    HOSTNAME,
     SUCCESSORS,
     WARNING,
-    ZONE,
     Finding,
     Location,
     Service,
@@ -60,13 +58,12 @@ from locator.topology.constraints import (
     keys_error,
     title_of,
 )
-from locator.topology.hints import OPT_IN_LABELS, asks_for_hints, names_for
+from locator.topology.hints import OPT_IN_LABELS, asks_for_hints, hint_advice
 from locator.topology.selection import ANY, Constraint, LocatedEndpoint, Narrowing
 
 MAX_UNKNOWN = 8  # annotations and labels of one Service that findings name: it may have ten thousand
 MAX_PORTS = 8  # named in a finding
 MAX_REMEMBERED = 1024  # keys with their nearest one, which difflib takes a millisecond to find
-NAMED = 5  # endpoints that a message names
 
 _INVALID = {row.code.name for row in SOURCE.values()}
 
@@ -304,7 +301,7 @@ def advice(
 
     *carried* are the keys that nodes carry; other keys have findings of their own.
     """
-    yield from _hint_advice(service, declarations, endpoints)
+    yield from hint_advice(service, declarations, endpoints)
     declaration = deciding(declarations)
     if declaration is None or not may_choose(service):
         return
@@ -356,70 +353,3 @@ def _nothing_to_choose(
     if value is not None and all(located.location.value(key) == value for located in endpoints):
         message = f"nothing to choose: all {len(endpoints)} ready endpoints have {key}={value}"
         yield ClusterCode.EndpointsInOneDomain.about(service, field, message, "endpoints in several domains")
-
-
-def incomplete_hints(
-    service: Service, declarations: Sequence[Declaration], endpoints: Sequence[LocatedEndpoint]
-) -> Iterator[Finding]:
-    """Yield a finding if hints count for nobody because some of the ready *endpoints* have none."""
-    hints = _hints_in_turn(declarations)
-    if hints is None or not hints.unmatched or not _any_hints(endpoints):
-        return
-    key = ZONE if any(names_for(ZONE, located) for located in endpoints) else HOSTNAME
-    lacking = [located for located in endpoints if not names_for(key, located)]
-    message = (
-        f"hints count for nobody: {len(lacking)} of {len(endpoints)} ready endpoints have none "
-        f"for a {'zone' if key == ZONE else 'node'}: {listed([_described(located) for located in lacking], NAMED)}"
-    )
-    is_zoneless = key == ZONE and any(located.location.value(ZONE) is None for located in lacking)
-    why = "which needs a node with a zone" if is_zoneless else "not at some alone"
-    expected = f"hints at each ready endpoint, {why}"
-    yield ClusterCode.HintsIncomplete.about(service, SOURCE[HINTS].field, message, expected)
-
-
-def _hint_advice(
-    service: Service, declarations: Sequence[Declaration], endpoints: Sequence[LocatedEndpoint]
-) -> Iterator[Finding]:
-    """Yield a finding if Kubernetes was asked for hints and gave none, or gave hints that lead to other zones."""
-    hints = _hints_in_turn(declarations)
-    if hints is None or not endpoints:
-        return
-    if hints.unmatched and not _any_hints(endpoints):
-        message = "topology mode Auto without effect: Kubernetes has given no ready endpoint a hint"
-        expected = f"spec.trafficDistribution, or the annotation {TOPOLOGY_KEYS}"
-        yield ClusterCode.AutoWithoutHints.about(service, field_of(TOPOLOGY_MODE), message, expected)
-    elif hints.effective and hints.ignored is None:
-        yield from _hints_elsewhere(service, endpoints)
-
-
-def _hints_elsewhere(service: Service, endpoints: Sequence[LocatedEndpoint]) -> Iterator[Finding]:
-    zones = [(located, located.location.value(ZONE), names_for(ZONE, located)) for located in endpoints]
-    elsewhere = [
-        f"{_described(located)} in {zone} is for {', '.join(named)}"
-        for located, zone, named in zones
-        if zone is not None and named and zone not in named
-    ]
-    if elsewhere:
-        message = f"hints of {len(elsewhere)} of {len(endpoints)} ready endpoints name other zones"
-        message, expected = f"{message}: {listed(elsewhere, NAMED)}", "hints for the zones of their nodes"
-        yield ClusterCode.HintsElsewhere.about(service, SOURCE[HINTS].field, message, expected)
-
-
-def _hints_in_turn(declarations: Sequence[Declaration]) -> Declaration | None:
-    """Return what hints declare, None if another source overrides them."""
-    for declaration in declarations:
-        if declaration.source == HINTS:
-            return declaration
-        if declaration.ignored is None:
-            return None
-    return None
-
-
-def _any_hints(endpoints: Sequence[LocatedEndpoint]) -> bool:
-    return any(located.endpoint.hints is not None for located in endpoints)
-
-
-def _described(located: LocatedEndpoint) -> str:
-    endpoint = located.endpoint
-    name = endpoint.pod or address_text(endpoint.addresses[0])
-    return f"{name} on node {endpoint.node}" if endpoint.node else name

@@ -27,8 +27,7 @@ from locator.topology.annotations import (
     min_endpoints,
     trimmed,
 )
-from locator.topology.hints import Hinted
-from locator.topology.selection import ANY, Constraint, FirstMatch, Narrowing, Unconstrained
+from locator.topology.selection import ANY, Constraint, FirstMatch, Hinted, Narrowing, Unconstrained
 
 MAX_KEYS = 16  # KEP-536
 MAX_KEY = 317  # characters: a domain of 253, a slash, and a name of 63

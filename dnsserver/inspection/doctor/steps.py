@@ -62,8 +62,8 @@ class StepCode(Enum):
 class Step(Struct, frozen=True):
     """What was found at one step. ``subject`` is the object that it is about, where a step has several.
 
-    ``status`` is PASSED, FAILED, or UNKNOWN if it could not be looked at; ``message`` then says why. ``commands`` mend
-    a step that failed, in this order; ``advice`` says more than the cure of its code, if it is not empty.
+    ``status`` is PASSED, FAILED, or UNKNOWN if it could not be looked at; ``message`` then says why. ``commands`` fix
+    a step that failed, in this order; ``advice`` says more than the fix of its code, if it is not empty.
     ``difference`` is what the commands change in a text, as ``diff -u`` shows it.
     """
 
@@ -89,8 +89,8 @@ def unknown(code: StepCode, unread: Unread, subject: str = "") -> Step:
 
 
 def as_json(step: Step) -> dict[str, object]:
-    """Return a step as ``doctor -o json`` prints it; what mends it is left out of a step that passed."""
-    mended = step.status == PASSED
+    """Return a step as ``doctor -o json`` prints it; what fixes it is left out of a step that passed."""
+    passed = step.status == PASSED
     return {
         "code": step.code.name,
         "title": step.code.title,
@@ -98,7 +98,7 @@ def as_json(step: Step) -> dict[str, object]:
         "status": step.status,
         "message": step.message,
         "why": step.code.why,
-        "cure": "" if mended else step.advice or step.code.fix,
-        "difference": "" if mended else step.difference,
-        "commands": [] if mended else list(step.commands),
+        "cure": "" if passed else step.advice or step.code.fix,
+        "difference": "" if passed else step.difference,
+        "commands": [] if passed else list(step.commands),
     }
