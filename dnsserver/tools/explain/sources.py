@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Says which sources declare a constraint for an answer's Service, which of them decides, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from dnsserver import names
+from dnsserver.tools.explain.reasons import AUTO_MODE, OWN_NAME, Case, left_to_kubernetes
+from locator.topology.constraints import SOURCE, Declaration, in_order
+
+
+class ExplainedDeclaration(Struct, frozen=True):
+    """A declaration, whether it decides for the name that was asked, and why or why not.
+
+    ``cluster`` is that of the Service that declares it, for federated names; empty for others.
+    """
+
+    declaration: Declaration
+    decides: bool
+    why: str
+    cluster: str = ""
+
+
+def declarations_explained(case: Case) -> list[ExplainedDeclaration]:
+    """Return what all sources declare, in their order of precedence."""
+    explained, own_name = [], case.meaning is not None and case.meaning.shape == names.ENDPOINT
+    for declaration in _declarations(case):
+        decides = declaration is case.decision.declaration and not own_name
+        why = _why(case, declaration) if decides else _why_not(case, declaration, own_name=own_name)
+        explained.append(ExplainedDeclaration(declaration, decides, why))
+    return explained
+
+
+def _declarations(case: Case) -> Sequence[Declaration]:
+    """Return what the Service's sources declare, and the name that was asked, and its DNS zone."""
+    service, meaning = case.decision.service, case.meaning
+    if service is None:
+        return ()
+    default = None if meaning is None else case.authority.zone_default(meaning.zone, service)
+    of_name = {one.source: one for one in (default, case.decision.declaration) if one is not None}
+    return in_order(
+        service.service,
+        (*service.declarations, *(one for source, one in of_name.items() if SOURCE[source].read is None)),
+    )
+
+
+def _why(case: Case, declaration: Declaration) -> str:
+    if declaration.error is not None:
+        return f"invalid, so that nothing is narrowed: {declaration.error}"
+    if declaration.without_effect is not None:
+        return f"without effect: {declaration.without_effect}"
+    return AUTO_MODE if left_to_kubernetes(case) else SOURCE[declaration.source].decides
+
+
+def _why_not(case: Case, declaration: Declaration, *, own_name: bool) -> str:
+    first = case.decision.declaration
+    if declaration.ignored is not None:
+        return declaration.ignored
+    if own_name:
+        return OWN_NAME
+    if first is None:
+        return declaration.without_effect or "the Service is an alias"
+    return SOURCE[first.source].overrides or f"overridden by {first.source}"

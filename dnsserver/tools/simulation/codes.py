@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The findings of a simulation: one code for each cause, with its severity.
+
+What a code means and how to fix it stands in ``codes.toml``, of which ``make docs`` makes ``docs/findings.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dnsserver.names import FEDERATION
+from dnsserver.tools.simulation.service import SLACK, Simulated, exceeds
+from locator.findings import FindingCode
+from locator.ip import address_text
+from locator.model import INFO, WARNING, ZONE, Finding, listed
+from locator.topology.selection import LocatedEndpoint
+
+OVERLOAD, IDLE, UNMET = "overload", "idle", "unmet"  # what ``--fail-on`` takes
+NAMED = 3  # endpoints that a message names
+
+
+class SimulationCode(FindingCode):
+    """The codes of ``topodns simulate``."""
+
+    OverloadedEndpoint = WARNING
+    IdleEndpoint = WARNING
+    UnmetClient = WARNING
+    ChoosesNothing = INFO
+    SavesNothing = INFO
+    UnlocatedClient = INFO
+    UncountedService = INFO
+
+
+FAILS = {
+    SimulationCode.OverloadedEndpoint: OVERLOAD,
+    SimulationCode.IdleEndpoint: IDLE,
+    SimulationCode.UnmetClient: UNMET,
+}
+# What is found only because a dump has no Nodes: then all clients are alike.
+WITHOUT_NODES = frozenset(
+    code.name
+    for code in (*FAILS, SimulationCode.ChoosesNothing, SimulationCode.SavesNothing, SimulationCode.UnlocatedClient)
+)
+BY_CODE = {code.name: word for code, word in FAILS.items()}
+
+
+def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
+    """Yield what is worth a warning in what became of a Service."""
+    if exceeds(simulated, max_overload):
+        load, located = max(zip(simulated.shares, simulated.endpoints, strict=True), key=lambda pair: pair[0])
+        message = f"{described(located)} gets {load * len(simulated.endpoints):.1f} times an even share of the load"
+        expected = f"at most {max_overload:g} times (--max-overload)"
+        yield _finding(SimulationCode.OverloadedEndpoint, simulated, message, expected)
+    if simulated.starved:
+        idle = simulated.idle
+        named = listed(list(map(described, idle)), NAMED)
+        message = f"{len(idle)} of {len(simulated.endpoints)} ready endpoints get no load: {named}"
+        yield _finding(SimulationCode.IdleEndpoint, simulated, message, "clients in their domain")
+    if simulated.unmet:
+        message = f"{simulated.unmet:,} of {simulated.clients:,} clients get no address"
+        yield _finding(SimulationCode.UnmetClient, simulated, message, "an endpoint for each")
+    yield from _without_gain(simulated)
+    if simulated.counted_nothing:
+        message = "the server has counted no answers for it, so nobody asks here"
+        yield _finding(SimulationCode.UncountedService, simulated, message, "some answers with endpoints")
+    if simulated.unknown:
+        message = f"{simulated.unknown:,} of {simulated.clients:,} clients carry no label"
+        yield _finding(SimulationCode.UnlocatedClient, simulated, message, "a node with labels")
+
+
+def _without_gain(simulated: Simulated) -> Iterator[Finding]:
+    """Yield a finding if the constraint changes nothing, or nothing of what crosses zones."""
+    declaration, before, after = simulated.declaration, simulated.crossing_before, simulated.crossing
+    if declaration is None or not declaration.effective or simulated.subject.zone.about == FEDERATION:
+        return
+    if not simulated.load or len(simulated.endpoints) < 2:
+        return
+    if not simulated.narrowed:
+        message = "the constraint chooses nothing: every client gets what it would get without"
+        yield _finding(SimulationCode.ChoosesNothing, simulated, message, "clients with an endpoint that is nearer")
+    elif ZONE in declaration.constraint.terms and before and after >= before - SLACK:
+        message = f"the constraint saves nothing: {100 * after:.1f} % of the load crosses zones, "
+        message += f"{100 * before:.1f} % without it"
+        yield _finding(SimulationCode.SavesNothing, simulated, message, "endpoints in the zones of the clients")
+
+
+def described(located: LocatedEndpoint) -> str:
+    """Return an endpoint as a message names it: its pod, or else its address."""
+    endpoint = located.endpoint
+    return endpoint.pod or (address_text(endpoint.addresses[0]) if endpoint.addresses else "an endpoint")
+
+
+def _finding(code: SimulationCode, simulated: Simulated, message: str, expected: str) -> Finding:
+    namespace, _, name = simulated.subject.key.partition("/")
+    return code.finding("Service", namespace, name, message=message, expected=expected)
