@@ -24,9 +24,9 @@ from dnsserver.tools.explain.explanation import (
     StepExplained,
     VoteExplained,
 )
-from dnsserver.tools.explain.federated_reasons import federated_candidates, federated_declarations_explained, kind_of
+from dnsserver.tools.explain.federated_reasons import federated_candidates, federated_sources, kind_of
 from dnsserver.tools.explain.reasons import Case, reason
-from dnsserver.tools.explain.sources import ExplainedDeclaration, declarations_explained
+from dnsserver.tools.explain.sources import ExplainedDeclaration, sources_of
 from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
@@ -80,7 +80,7 @@ def explain(
     decision = resolve(meaning, qtype, snapshot, location, authority, outside=outside)
     case = Case(decision, location, snapshot, authority, suggests)
     declaration, found = decision.declaration, decision.federated
-    declared = declarations_explained(case) if found is None else federated_declarations_explained(case, found)
+    declared = sources_of(case) if found is None else federated_sources(case, found)
     return {
         "question": {"name": f"{name_text(name)}.", "type": type_name(qtype)},
         "client": _client(asker, tells_clusters=authority.tells_clusters),

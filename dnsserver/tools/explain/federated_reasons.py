@@ -29,7 +29,7 @@ def kind_of(located: LocatedEndpoint) -> str:
     return BALANCER if located.balancer else CLUSTER_IP
 
 
-def federated_declarations_explained(case: Case, found: FederatedService) -> list[ExplainedDeclaration]:
+def federated_sources(case: Case, found: FederatedService) -> list[ExplainedDeclaration]:
     """Return what the Service of each cluster declares, and the default, and which of them decides."""
     viewer, explained = found.viewer(case.location), list[ExplainedDeclaration]()
     if case.decision.declaration is None:

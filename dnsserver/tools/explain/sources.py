@@ -25,7 +25,7 @@ class ExplainedDeclaration(Struct, frozen=True):
     cluster: str = ""
 
 
-def declarations_explained(case: Case) -> list[ExplainedDeclaration]:
+def sources_of(case: Case) -> list[ExplainedDeclaration]:
     """Return what all sources declare, in their order of precedence."""
     explained, own_name = [], case.meaning is not None and case.meaning.shape == names.ENDPOINT
     for declaration in _declarations(case):
