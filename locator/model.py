@@ -193,9 +193,8 @@ class Service(Namespaced, frozen=True, gc=False):
     ``alias`` is the target of an ExternalName Service, in lower case without a final dot: empty if the target is not
     a domain name, None for every other type of Service.
     ``publishes_unready`` is ``spec.publishNotReadyAddresses``: peers find each other before they are ready.
-    ``topology_keys`` is None if ``spec.topologyKeys`` is absent. ``annotations`` holds only ``topodns.io/...``.
-    ``topology_mode`` is the value of Kubernetes' own annotation ``service.kubernetes.io/topology-aware-hints``, or,
-    where that is absent, of ``service.kubernetes.io/topology-mode``.
+    ``topology_keys`` is None if ``spec.topologyKeys`` is absent. ``annotations`` holds only
+    ``topodns.io/...`` and those of Kubernetes that a constraint is read from.
     ``selects_pods``: Kubernetes' own controller keeps its EndpointSlices, by the Service's selector.
     ``created`` is RFC 3339 text. ``ingress`` has the addresses and host names (in lower case) of its load balancer.
     ``health_check_port`` is ``spec.healthCheckNodePort``, 0 if there is none.
@@ -207,7 +206,6 @@ class Service(Namespaced, frozen=True, gc=False):
     external_traffic_policy: str = ""
     topology_keys: tuple[str, ...] | None = None
     traffic_distribution: str = ""
-    topology_mode: str = ""
     created: str = ""
     ingress: tuple[str, ...] = ()
     health_check_port: int = 0

@@ -66,6 +66,13 @@ class Authority(Struct, frozen=True, gc=False):
         keys = self.default_keys.get(zone.name)
         return zone_default(service.service, keys) if keys is not None and service.service.headless else None
 
+    def declaration(self, zone: Zone, service: CompiledService) -> Declaration | None:
+        """Return what decides for a Service's names in a DNS zone: what the Service declares, else the zone's default.
+
+        None if neither declares a constraint.
+        """
+        return service.declaration or self.zone_default(zone, service)
+
 
 class UpstreamAnswer(Struct, frozen=True, eq=False, gc=False):
     """What an upstream says about a name outside the zones and one type.
@@ -186,7 +193,7 @@ class Request(Struct, frozen=True, gc=False):
             authority_records=() if answers else (self.soa(),),
             additional_records=tuple(additional_records),
             service=service,
-            declaration=self.declaration(service) if service is not None else None,
+            declaration=self.authority.declaration(self.meaning.zone, service) if service is not None else None,
             selection=selection,
             terms=terms,
             basis=basis,
@@ -203,10 +210,6 @@ class Request(Struct, frozen=True, gc=False):
         """Return a decision about a name under a federated Service; without *answers* it carries the zone's SOA."""
         decision = self.decision(rcode, answers, additional_records=additional_records)
         return replace(decision, federated=federated, basis=None if rcode == wire.NXDOMAIN else federated)
-
-    def declaration(self, service: CompiledService) -> Declaration | None:
-        """Return the constraint that counts for this name: the Service's, else the default of the DNS zone."""
-        return service.declaration or self.authority.zone_default(self.meaning.zone, service)
 
     def alias_decision(self, target: str, service: CompiledService) -> Decision:
         """Return the decision that the name is an alias of *target* (RFC 1034, section 3.6.2)."""

@@ -186,12 +186,13 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
         return request.decision(wire.NXDOMAIN, service=compiled)  # schema 1.1.0: no ready endpoint, no name
     if request.qtype != wire.SRV and request.qtype not in ADDRESS_SIZES:
         return request.decision(service=compiled)  # no endpoint has records of this type, for any client
-    constraint, unknown_gets_all = in_effect(request.declaration(compiled)), request.authority.unknown_gets_all
+    authority = request.authority
+    constraint = in_effect(authority.declaration(request.meaning.zone, compiled))
     selection = select(
         constraint,
         request.location,
         compiled.endpoints,
-        unknown_gets_all=unknown_gets_all,
+        unknown_gets_all=authority.unknown_gets_all,
         octets=ADDRESS_SIZES.get(request.qtype),
     )
     terms = constraint.terms

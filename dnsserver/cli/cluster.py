@@ -36,7 +36,7 @@ from dnsserver.settings.values import ClusterSource
 from locator.api.decoding import RESOURCES, Resources, by_group_kind, with_client_pods
 from locator.api.deltas import DeltaBatch, Replace
 from locator.federation.clusterset import ClusterSet
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.labels import Selector
 from locator.model import Finding, Node, Object, Pod, in_cluster
 from locator.state.cluster_view import ClusterView, Publication

@@ -36,7 +36,7 @@ from locator.api.watching.listwatch import REASONS
 from locator.model import Finding
 from locator.places.address_book import LOCATED_BY
 from locator.state.snapshot import Snapshot
-from locator.topology.constraint_findings import is_invalid_constraint
+from locator.topology.checks import is_invalid_constraint
 from locator.topology.selection import OUTCOMES
 
 # Whether the endpoints in an answer are in the client's zone: all, some, none; or it is not known.

@@ -72,7 +72,7 @@ def warn_about_lookups(counts: Counts, now: float) -> None:
         if namespace:  # explanations tell whoever asks for them
             log.warning(
                 "queries about ExternalName Services of namespace %s were refused: its look-ups at the upstream use up "
-                "the share of a namespace; other namespaces are answered. Mend or delete those of its Services whose "
+                "the share of a namespace; other namespaces are answered. Fix or delete those of its Services whose "
                 "externalName is never answered, or only slowly",
                 namespace,
                 extra={"fields": {"namespace": namespace}},

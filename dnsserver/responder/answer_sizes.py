@@ -20,7 +20,7 @@ from dnsserver.message.edns import MAX_TCP_REPLY
 from dnsserver.message.packing import Packer
 from dnsserver.names import MAX_LABEL, MULTICLUSTER, SERVICES, Zone, labels_of, meaning_of
 from locator.endpoints import EndpointRows
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import MAX_NAME, SUCCESSORS, UNKNOWN, EndpointSlice, Finding, Location
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import in_effect
@@ -77,9 +77,8 @@ def _answers(compiled: CompiledService, zone: Zone, snapshot: Snapshot, authorit
     ports = named_ports(compiled.endpoints)
     if len(ports) == 1:  # the answer of one of several has fewer records than that of the Service's own name
         asked += [(f"_{name}._{protocol}.{base}", "SRV") for name, protocol in ports]
-    declaration = compiled.declaration or authority.zone_default(zone, compiled)
     found: dict[str, TooLarge] = {}
-    for client in _clients(in_effect(declaration), compiled.endpoints, always_fit):
+    for client in _clients(in_effect(authority.declaration(zone, compiled)), compiled.endpoints, always_fit):
         for name, rtype in asked:
             answer = _measured(name, ASKED_TYPES[rtype], client, snapshot, authority)
             if answer is not None:

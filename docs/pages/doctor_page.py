@@ -15,7 +15,7 @@ HEAD = """\
 
 `topodns doctor` examines a running installation: what pods ask, whether that asks topodns, what topodns needs, what
 it says of itself, and whether its answers are right. Each step is a check mark, a cross, or a dash if it could not be
-looked at. Under a cross stand the reason, and the commands that mend it, with the names of your objects.
+looked at. Under a cross stand the reason, and the commands that fix it, with the names of your objects.
 
 ```console
 $ topodns doctor --context production
@@ -65,7 +65,7 @@ Codes are stable; the words of a message are not. `subject` is empty if there is
 
 """
 FOOT = """
-<!-- Printed by "make docs"; the table is in dnsserver/tools/doctor/steps.py. -->
+<!-- Printed by "make docs"; the table is dnsserver/tools/doctor/steps.toml. -->
 """
 
 
@@ -76,7 +76,7 @@ def document() -> str:
 
 def _step(code: StepCode) -> str:
     title = f"{code.title[0].upper()}{code.title[1:]}"
-    texts = (f"{title}. {code.why}", f"**What to do:** {code.cure}")
+    texts = (f"{title}. {code.why}", f"**What to do:** {code.fix}")
     paragraphs = ("\n".join(textwrap.wrap(text, WIDTH, break_on_hyphens=False)) for text in texts)
     return "\n\n".join((f"### {code.name}", *paragraphs)) + "\n"
 

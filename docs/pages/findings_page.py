@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from dnsserver.tools.corefile.corefile_codes import CorefileCode
 from dnsserver.tools.simulation.codes import SimulationCode
-from locator.finding_codes import ClusterCode, FindingCode
+from locator.findings import ClusterCode, FindingCode
 
 HEAD = """\
 # Findings
@@ -41,8 +41,8 @@ read the code. With `-o json` a finding has the fields `code`, `severity`, `kind
 | info | worth knowing; nothing has to be done. Only `check` reports it |
 """
 FOOT = """
-<!-- Printed by "make docs"; the tables are locator/finding_codes.py, dnsserver/tools/corefile/corefile_codes.py and
-dnsserver/tools/simulation/codes.py. -->
+<!-- Printed by "make docs"; the tables are locator/findings.toml, dnsserver/tools/corefile/corefile_codes.toml and
+dnsserver/tools/simulation/codes.toml. -->
 """
 
 
@@ -63,7 +63,7 @@ def _section(title: str, codes: Iterable[FindingCode]) -> str:
 
 def _entry(code: FindingCode) -> str:
     command = f"\n```console\n$ {code.command}\n```\n" if code.command else ""
-    return f"\n### {code.name}\n\n{code.severity.capitalize()}. {code.cause}\n\n**What to do:** {code.cure}\n{command}"
+    return f"\n### {code.name}\n\n{code.severity.capitalize()}. {code.cause}\n\n**What to do:** {code.fix}\n{command}"
 
 
 if __name__ == "__main__":

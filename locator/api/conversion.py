@@ -9,7 +9,7 @@ never raise. They return None for an object that is not usable at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec.structs import asdict, replace
@@ -18,7 +18,7 @@ from locator.api import schema
 from locator.api.finding_collector import FindingCollector
 from locator.api.health import canonical_address
 from locator.endpoints import in_rows
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import Network, address_text, is_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (
@@ -48,11 +48,10 @@ from locator.model import (
 )
 from locator.printable import quoted
 from locator.sharing import shared_labels, shared_ports, shared_text
-from locator.topology.constraints import IGNORED, MODE_ALIASES, MODES, PREFIX, TOPOLOGY_MODE, policy_error
+from locator.topology.annotations import PREFIX
+from locator.topology.constraints import IGNORED, MODE_ALIASES, MODES, SERVICE_ANNOTATIONS, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
-# Kubernetes reads the second only where the first, its older name, is absent.
-TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", TOPOLOGY_MODE)
 _DOMAIN_LABEL = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # unlike a host name's, it may hold underscores
 
 # Network plugins annotate a Node with its other addresses, such as those of tunnels and health checks.
@@ -181,14 +180,14 @@ def to_service_import(raw: schema.ServiceImport, collector: FindingCollector) ->
         cluster_ips=() if headless else tuple(addresses),
         ports=_ports(spec.ports, "spec.ports", collector),
         traffic_distribution=spec.traffic_distribution or "",
-        annotations=_own(raw.metadata.annotations or {}),
+        annotations=_read(raw.metadata.annotations or {}),
         clusters=tuple(entry.cluster.lower() for entry in (raw.status and raw.status.clusters) or () if entry.cluster),
     )
 
 
-def _own(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return those of some annotations that are topodns' own."""
-    return {key: text for key, text in annotations.items() if key.startswith(PREFIX)}
+def _read(annotations: Mapping[str, str], others: Collection[str] = ()) -> dict[str, str]:
+    """Return those of some annotations that are topodns' own, and *others*."""
+    return {key: text for key, text in annotations.items() if key.startswith(PREFIX) or key in others}
 
 
 def _ports(ports: list[schema.Port] | None, field: str, collector: FindingCollector) -> tuple[Port, ...]:
@@ -212,7 +211,7 @@ def to_service(raw: schema.Service, collector: FindingCollector) -> Service | No
     """Convert a Service; None if its name or namespace is not a DNS label."""
     if not collector.has_dns_names(raw.metadata):
         return None
-    spec, annotations = raw.spec or schema.ServiceSpec(), raw.metadata.annotations or {}
+    spec = raw.spec or schema.ServiceSpec()
     texts = spec.cluster_ips or ([spec.cluster_ip] if spec.cluster_ip else [])
     external = spec.type == "ExternalName"  # has no cluster IPs and no ports, whatever the fields say
     addresses: list[bytes] = []
@@ -232,12 +231,11 @@ def to_service(raw: schema.Service, collector: FindingCollector) -> Service | No
         created=raw.metadata.created or "",
         ingress=_ingress(raw.status, collector),
         health_check_port=spec.health_check_node_port or 0,
-        topology_mode=next((annotations[name] for name in TOPOLOGY_MODES if name in annotations), ""),
         alias=_alias(spec.external_name or "", collector) if external else None,
         publishes_unready=bool(spec.publish_not_ready_addresses),
         selects_pods=bool(spec.selector) and not external,
         labels=raw.metadata.labels or {},
-        annotations=_own(annotations),
+        annotations=_read(raw.metadata.annotations or {}, SERVICE_ANNOTATIONS),
     )
 
 

@@ -19,7 +19,7 @@ from msgspec.json import Decoder
 
 from locator.api import conversion, health, schema
 from locator.api.finding_collector import FindingCollector
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.labels import Selector
 from locator.model import (
     ENDPOINTS,

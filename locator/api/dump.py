@@ -20,7 +20,7 @@ from locator.api import dump_text, yaml_text
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind, decode_untrusted, error_words
 from locator.api.dump_text import COMMAND, NotADump
 from locator.api.yaml_text import NotYAML
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import WARNING, Finding, Object
 
 OBJECT = "a Kubernetes object or list, as 'kubectl get ... -o yaml' or '-o json' prints it"

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TypeVar
 
 from locator.api import schema
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import parse_address
 from locator.model import Finding, is_dns_label
 from locator.printable import quoted

@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from locator.federation.federating import Joining, is_host_name
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import Finding, Port, Service, ServiceImport
 from locator.places.address_book import POD, AddressBook
 from locator.places.address_map import PrefixTable
 from locator.state.snapshot import ExportedService, ImportedObjects
-from locator.topology.constraints import FEDERATED, SOURCE_FIELDS
+from locator.topology.annotations import FEDERATED
+from locator.topology.constraints import SOURCE
 
 Exported = Mapping[str, ExportedService]  # the Service of one name in each cluster that exports it
 
@@ -61,7 +62,7 @@ def _disagreeing(exported: Exported, own: str) -> Iterator[Finding]:
         if constraint.constraint == counting.constraint.constraint:
             continue
         here, elsewhere = (", ".join(found.constraint.keys) for found in (constraint, counting.constraint))
-        field, code = SOURCE_FIELDS[constraint.source], ClusterCode.FederatedConstraintsDiffer
+        field, code = SOURCE[constraint.source].field, ClusterCode.FederatedConstraintsDiffer
         message = (
             f"clusters disagree: {here} counts for clients in {cluster}, but for clients where no Service asks for "
             f"anything {elsewhere}, as in {first}"

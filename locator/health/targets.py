@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from locator.ip import is_address, may_be_balancer, parse_address
 from locator.model import Service
-from locator.topology.annotations import health_check
-from locator.topology.constraints import HEALTH
+from locator.topology.annotations import HEALTH, health_check
 
 
 class ProbeTarget(Struct, frozen=True):

@@ -22,7 +22,7 @@ from locator.hints.slices import HintedEndpoint, HintedSlice
 from locator.labels import valid_label_value
 from locator.model import ZONE, Endpoint, Hints, Location, Service, ServicePolicy
 from locator.state.joining import EndpointIdentities
-from locator.topology.constraints import declarations_of, heard
+from locator.topology.constraints import deciding, declarations_of
 from locator.topology.selection import Constraint, LocatedEndpoint, select
 
 NOWHERE = "none.topodns.io"  # no node has this zone; an endpoint without a hint would make kube-proxy ignore all others
@@ -38,7 +38,7 @@ def constraint_of(service: Service, policies: Sequence[ServicePolicy]) -> Constr
     What Kubernetes makes hints from, such as ``trafficDistribution``, does not count: these hints replace its own.
     """
     sources = declarations_of(service, () if service.publishes_unready else policies, honor_kubernetes=False)
-    declaration = heard(sources)
+    declaration = deciding(sources)
     return declaration.constraint if declaration is not None and declaration.valid else None
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.index import Index
 from locator.ip import Network, address_text, network_text
 from locator.model import Finding, Location, Node

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import ERROR, Finding, Service, ServicePolicy
-from locator.topology.constraint_findings import counts, policy_decides, policy_findings
-from locator.topology.constraints import IGNORED, OF_PEERS, POLICY, REQUIRED, Declaration, declarations_of, heard
-from locator.topology.key_findings import CarriedKeys, policy_key_findings
+from locator.topology.checks import CarriedKeys, may_choose, policy_chooses, policy_findings, policy_key_findings
+from locator.topology.constraints import IGNORED, OF_PEERS, POLICY, REQUIRED, Declaration, deciding, declarations_of
 
 ACCEPTED, EFFECTIVE = "Accepted", "Effective"
 
@@ -79,8 +78,8 @@ def _obstacles(
     """Yield reason and message of what keeps a valid policy from changing an answer."""
     for finding in policy_findings(policy, selected):
         yield REASONS[finding.code], _text(finding)
-    if not any(policy_decides(service, heard(declared)) for service, declared in _declared(selected, policies)):
-        yield from _unheard(selected, policies)
+    if not any(policy_chooses(service, deciding(declared)) for service, declared in _declared(selected, policies)):
+        yield from _why_overridden(selected, policies)
     for finding in policy_key_findings(policy, (), carried):
         message = _text(finding)
         yield KEY_ON_NO_NODE, f"{message}; clients get no endpoint" if policy.mode == REQUIRED else message
@@ -91,12 +90,12 @@ def _declared(
 ) -> Iterator[tuple[Service, tuple[Declaration, ...]]]:
     """Yield the Services on which a constraint counts, each with what is declared for it."""
     for service in selected:
-        if counts(service):
+        if may_choose(service):
             yield service, declarations_of(service, policies, honor_kubernetes=False)
 
 
-def _unheard(selected: Sequence[Service], policies: Sequence[ServicePolicy]) -> Iterator[tuple[str, str]]:
-    """Yield why no Service hears what policies declare together: an error first, since somebody can mend it."""
+def _why_overridden(selected: Sequence[Service], policies: Sequence[ServicePolicy]) -> Iterator[tuple[str, str]]:
+    """Yield why what policies declare together decides about no Service: first an error, which somebody can fix."""
     errors = {
         declaration.error
         for _, declared in _declared(selected, policies)

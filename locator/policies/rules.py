@@ -20,7 +20,7 @@ from locator.model import Namespaced, Node, Service
 from locator.places.label_keys import LabelKeys
 from locator.policies.conditions import conditions_of
 from locator.policies.status import POLICY_RESOURCES, ActualPolicy, wanted_status
-from locator.topology.key_findings import CarriedKeys
+from locator.topology.checks import CarriedKeys
 
 
 class PolicyRules:

@@ -10,7 +10,8 @@ from locator.model import Location, Service, ServiceExport, ServiceHealth, Servi
 from locator.places.locations import Locations
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService, ExportedService, ImportedObjects, mapping_after
-from locator.topology.constraints import federated_constraint, is_federated
+from locator.topology.annotations import is_federated
+from locator.topology.constraints import federated_constraint
 
 
 class AmongClusters:

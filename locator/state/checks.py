@@ -52,16 +52,20 @@ from locator.state.findings import (
 from locator.state.joining import less, living_addresses
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
-from locator.topology.advice import advice
-from locator.topology.constraint_findings import decides, policy_decides, policy_findings, service_findings
-from locator.topology.constraints import FEDERATED, IGNORED, asks_in_vain
-from locator.topology.hint_findings import incomplete_hints
-from locator.topology.key_findings import (
+from locator.topology.annotations import FEDERATED
+from locator.topology.checks import (
     CarriedKeys,
+    advice,
+    chooses,
     default_key_findings,
+    policy_chooses,
+    policy_findings,
     policy_key_findings,
+    service_findings,
     service_key_findings,
 )
+from locator.topology.constraints import IGNORED, has_unmatched
+from locator.topology.hints import incomplete_hints
 
 Services = Mapping[str, CompiledService]  # the served ones, by key
 
@@ -230,9 +234,9 @@ class Checks:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
-            if asks_in_vain(compiled.declarations):
+            if has_unmatched(compiled.declarations):
                 found += incomplete_hints(service, compiled.declarations, compiled.endpoints)
-            if declaration is not None and decides(service, declaration):
+            if declaration is not None and chooses(service, declaration):
                 found += service_key_findings(service, declaration, compiled.locations, self._carried)
                 asked, constrained = declaration.constraint.keys, service.headless
         export = self._objects.of(ServiceExport).get(key)
@@ -278,7 +282,7 @@ class Checks:
         decided = [
             compiled
             for service in selected
-            if (compiled := services.get(service.key)) is not None and policy_decides(service, compiled.declaration)
+            if (compiled := services.get(service.key)) is not None and policy_chooses(service, compiled.declaration)
         ]
         if decided:
             locations = (location for compiled in decided for location in compiled.locations)

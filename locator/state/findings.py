@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from locator.api.dump_text import COMMAND
 from locator.endpoints import clusters_of
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import address_text
 from locator.model import (
     CLUSTER,
@@ -36,11 +36,10 @@ from locator.model import (
     listed,
 )
 from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.advice import advice
-from locator.topology.constraint_findings import service_findings
-from locator.topology.constraints import TOPOLOGY_KEYS, Declaration, asks_in_vain, declarations_of, in_effect
-from locator.topology.hint_findings import incomplete_hints
-from locator.topology.key_findings import CarriedKeys
+from locator.topology.annotations import TOPOLOGY_KEYS
+from locator.topology.checks import CarriedKeys, advice, service_findings
+from locator.topology.constraints import Declaration, declarations_of, has_unmatched, in_effect
+from locator.topology.hints import incomplete_hints
 from locator.topology.selection import ANY
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
@@ -191,7 +190,7 @@ def _asks(compiled: CompiledService) -> bool:
     """Whether a Service asks for near endpoints, by whatever source, whether it gets them or not."""
     declaration = compiled.declaration
     keys = () if declaration is None or not declaration.valid else declaration.constraint.keys
-    return any(key != ANY for key in keys) or asks_in_vain(compiled.declarations)
+    return any(key != ANY for key in keys) or has_unmatched(compiled.declarations)
 
 
 def pods_of(compiled: CompiledService) -> Pods:
@@ -259,8 +258,8 @@ def import_findings(service_import: ServiceImport, *, has_slices: bool) -> Itera
     """Yield the findings about a ServiceImport: about its constraint, and that it is headless without slices."""
     service = service_import.as_service()
     for finding in service_findings(service, declarations_of(service)):
-        in_vain = finding.code == ClusterCode.ConstraintWithoutEffect.name
-        yield replace(finding, kind="ServiceImport", expected="type: Headless" if in_vain else finding.expected)
+        without_effect = finding.code == ClusterCode.ConstraintWithoutEffect.name
+        yield replace(finding, kind="ServiceImport", expected="type: Headless" if without_effect else finding.expected)
     if service_import.headless and not has_slices:
         message, expected = "headless, but no slice was imported with it", f"slices with the label {IMPORTED}"
         yield ClusterCode.ServiceImportWithoutSlices.about(service_import, "spec.type", message, expected)

@@ -42,8 +42,7 @@ from locator.places.address_map import AddressMap, InOrder, PrefixTable, Row
 from locator.sharing import share_parts
 from locator.state.snapshot import CompiledService, ExportedService, ImportedObjects, Snapshot
 from locator.topology.constraints import Declaration
-from locator.topology.hints import Hinted
-from locator.topology.selection import FirstMatch, LocatedEndpoint, Narrowing, Unconstrained
+from locator.topology.selection import FirstMatch, Hinted, LocatedEndpoint, Narrowing, Unconstrained
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from locator.places.address_book import AddressBook, Addresses
 from locator.places.address_keys import AddressKeys, Move
 from locator.places.address_map import AddressMap
 from locator.state.joining import joined_endpoints, living_endpoints
-from locator.topology.constraints import Declaration, heard
+from locator.topology.constraints import Declaration, deciding
 from locator.topology.selection import LocatedEndpoint
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     @property
     def declaration(self) -> Declaration | None:
         """The declaration that counts, None if no source declares a constraint."""
-        return heard(self.declarations)
+        return deciding(self.declarations)
 
     @property
     def addresses(self) -> set[bytes]:

@@ -56,7 +56,7 @@ from locator.state.snapshot import (
     mapping_after,
     service_addresses_after,
 )
-from locator.topology.constraint_findings import counts, own_labels
+from locator.topology.checks import may_choose, own_labels
 from locator.topology.constraints import Declaration, declarations_of
 from locator.topology.hints import hinted
 from locator.topology.scope import Scope
@@ -318,7 +318,7 @@ class Store:
             return True
         if trust_changed or policies or replace(before, labels={}) != replace(after, labels={}):
             return True
-        if counts(before) != counts(after) or own_labels(before) != own_labels(after):
+        if may_choose(before) != may_choose(after) or own_labels(before) != own_labels(after):
             return True
         return self._scope.relevant_labels(before) != self._scope.relevant_labels(after)
 

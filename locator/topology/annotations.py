@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How the values of topodns' annotations are written.
+"""The annotations that topodns reads in a Service: their names, and how their values are written.
 
 The ValidatingAdmissionPolicy in ``manifests/chart/files/admission`` has the same rules in CEL.
 """
@@ -12,6 +12,16 @@ import re
 from msgspec import Struct
 
 from locator.model import Service
+
+PREFIX = "topodns.io/"
+TOPOLOGY_KEYS = "topodns.io/topology-keys"
+MIN_ENDPOINTS = "topodns.io/min-endpoints"
+HEALTH = "topodns.io/health"
+FEDERATED = "topodns.io/federated"
+ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH, FEDERATED)
+TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
+# Kubernetes reads the second only where the first, its older name, is absent.
+TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", TOPOLOGY_MODE)
 
 # Unicode's White_Space, which CEL trims, too. str.strip() alone would also strip the separators U+001C to U+001F.
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -50,9 +60,34 @@ def probed_ports(service: Service) -> list[int]:
     return tcp_ports(service) + [service.health_check_port] * bool(service.health_check_port)
 
 
+def field_of(annotation: str) -> str:
+    """Return the field of an object in which an annotation is, as findings name it."""
+    return f"metadata.annotations[{annotation}]"
+
+
 def trimmed(text: str) -> str:
     """Return *text* without the white space around it, which never counts."""
     return text.strip(_WHITE_SPACE)
+
+
+def min_endpoints(service: Service) -> int | None:
+    """Return the value of the annotation ``topodns.io/min-endpoints``, 1 if it is absent, None if it is invalid."""
+    text = trimmed(service.annotations.get(MIN_ENDPOINTS, "1"))
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return number or None
+
+
+def is_federated(service: Service) -> bool:
+    """Whether a Service's own annotation exports it to all clusters."""
+    return service.annotations.get(FEDERATED) == "true"
+
+
+def has_mode_auto(service: Service) -> bool:
+    """Whether Kubernetes' controller decides about hints, which turns ``trafficDistribution`` off, too."""
+    for name in TOPOLOGY_MODES:
+        if name in service.annotations:
+            return service.annotations[name] in ("Auto", "auto")
+    return False
 
 
 def health_check(text: str) -> HealthCheck | None:

@@ -1,96 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Chooses endpoints by the hints of their EndpointSlices, by kube-proxy's rule (KEP-2433, KEP-3015).
+"""The hints of EndpointSlices: who asks for them, what they say together, and what is wrong with them.
 
-kube-proxy heeds hints for virtual IPs, where it knows the node that it runs on. topodns heeds them for the names of
-headless Services, where it knows the node of the client.
+kube-proxy heeds hints for virtual IPs, where it knows the node that it runs on (KEP-2433, KEP-3015). topodns heeds them
+for the names of headless Services, where it knows the node of the client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
-from locator.model import CLUSTER, HOSTNAME, NODE_NAME, ZONE, Endpoint, Hints, Location, in_two_clusters
-from locator.topology.selection import ALL, ANY, NEAREST, LocatedEndpoint, Selection, Step
+from locator.findings import ClusterCode
+from locator.ip import address_text
+from locator.model import HOSTNAME, ZONE, Endpoint, Finding, Hints, Service, listed
+from locator.topology.annotations import TOPOLOGY_KEYS, TOPOLOGY_MODE, field_of
+from locator.topology.constraints import HINTS, SOURCE, Declaration
+from locator.topology.selection import Hinted, LocatedEndpoint, names_for
 
 # With one of these labels and the value "true", a Service, or a slice, asks the webhook for hints by its constraint.
 # The EndpointSlice controller copies the labels of a Service to its slices. The second label is of Gardener's webhook.
 OPT_IN_LABELS = ("topodns.io/hints", "endpoint-slice-hints.resources.gardener.cloud/consider")
 OPTED_IN = "true"
+NAMED = 5  # endpoints that a message names
 
 _NO_HINTS = Hints()
-
-
-class Hinted(Struct, frozen=True, gc=False):
-    """The endpoints that are for the client's node; if there are none, those for its zone; if there are none, all.
-
-    Hints for nodes count only in the address families of which every ready endpoint has some: *for_nodes* are the
-    octets in their addresses. Hints for zones count likewise (*for_zones*): ``topologyModeFromHints`` of kube-proxy
-    1.36. Hints that only some endpoints have say nothing.
-    """
-
-    for_nodes: tuple[int, ...] = ()
-    for_zones: tuple[int, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether the hints say anything."""
-        return bool(self.for_nodes or self.for_zones)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """See ``Constraint``: the labels that the hints stand for."""
-        return (*([HOSTNAME] if self.for_nodes else []), *([ZONE] if self.for_zones else []), ANY)
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """See ``Constraint``. Hints name nodes by their names, not by their hostname labels."""
-        return (*((NODE_NAME, CLUSTER) if self.for_nodes else ()), *((ZONE,) if self.for_zones else ()))
-
-    @property
-    def soft(self) -> bool:
-        """See ``Constraint``."""
-        return True
-
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
-        """See ``Constraint``."""
-        nodes, zones = (
-            frozenset(name for located in endpoints for name in names_for(key, located)) for key in (HOSTNAME, ZONE)
-        )
-        clusters = frozenset(located.location.labels.get(CLUSTER) for located in endpoints)
-        return (*((nodes, clusters) if self.for_nodes else ()), *((zones,) if self.for_zones else ()))
-
-    def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
-        """See ``Constraint``."""
-        steps: list[Step] = []
-        for key in self.keys[:-1]:
-            value, sizes = (client.node, self.for_nodes) if key == HOSTNAME else (client.value(ZONE), self.for_zones)
-            chosen = tuple(
-                located
-                for located in endpoints
-                if value is not None
-                and value in names_for(key, located)
-                and any(len(address) in sizes for address in located.endpoint.addresses)
-                and (key != HOSTNAME or not in_two_clusters(client, located.location))
-            )
-            steps.append(Step(key, value, len(chosen)))
-            if chosen:
-                return Selection(chosen, NEAREST, tuple(steps), key, (key,))
-        steps.append(Step(ANY, None, len(endpoints)))
-        return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
 
 
 def asks_for_hints(labels: Mapping[str, str]) -> bool:
     """Whether a Service or an EndpointSlice with these labels asks for hints by its constraint."""
     return any(labels.get(label) == OPTED_IN for label in OPT_IN_LABELS)
-
-
-def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
-    """Return the nodes (*key* is ``kubernetes.io/hostname``) or the zones that the endpoint is for by its hints."""
-    hints = located.endpoint.hints or _NO_HINTS
-    return hints.nodes if key == HOSTNAME else hints.zones
 
 
 def hinted(endpoints: Iterable[Endpoint]) -> Hinted | None:
@@ -110,3 +48,70 @@ def hinted(endpoints: Iterable[Endpoint]) -> Hinted | None:
         for_nodes=tuple(sorted(octets for octets, hints in families.items() if all(hint.nodes for hint in hints))),
         for_zones=tuple(sorted(octets for octets, hints in families.items() if all(hint.zones for hint in hints))),
     )
+
+
+def incomplete_hints(
+    service: Service, declarations: Sequence[Declaration], endpoints: Sequence[LocatedEndpoint]
+) -> Iterator[Finding]:
+    """Yield a finding if hints count for nobody because some of the ready *endpoints* have none."""
+    hints = _hints_in_turn(declarations)
+    if hints is None or not hints.unmatched or not _any_hints(endpoints):
+        return
+    key = ZONE if any(names_for(ZONE, located) for located in endpoints) else HOSTNAME
+    lacking = [located for located in endpoints if not names_for(key, located)]
+    message = (
+        f"hints count for nobody: {len(lacking)} of {len(endpoints)} ready endpoints have none "
+        f"for a {'zone' if key == ZONE else 'node'}: {listed([_described(located) for located in lacking], NAMED)}"
+    )
+    is_zoneless = key == ZONE and any(located.location.value(ZONE) is None for located in lacking)
+    why = "which needs a node with a zone" if is_zoneless else "not at some alone"
+    expected = f"hints at each ready endpoint, {why}"
+    yield ClusterCode.HintsIncomplete.about(service, SOURCE[HINTS].field, message, expected)
+
+
+def hint_advice(
+    service: Service, declarations: Sequence[Declaration], endpoints: Sequence[LocatedEndpoint]
+) -> Iterator[Finding]:
+    """Yield a finding if Kubernetes was asked for hints and gave none, or gave hints that lead to other zones."""
+    hints = _hints_in_turn(declarations)
+    if hints is None or not endpoints:
+        return
+    if hints.unmatched and not _any_hints(endpoints):
+        message = "topology mode Auto without effect: Kubernetes has given no ready endpoint a hint"
+        expected = f"spec.trafficDistribution, or the annotation {TOPOLOGY_KEYS}"
+        yield ClusterCode.AutoWithoutHints.about(service, field_of(TOPOLOGY_MODE), message, expected)
+    elif hints.effective and hints.ignored is None:
+        yield from _hints_elsewhere(service, endpoints)
+
+
+def _hints_elsewhere(service: Service, endpoints: Sequence[LocatedEndpoint]) -> Iterator[Finding]:
+    zones = [(located, located.location.value(ZONE), names_for(ZONE, located)) for located in endpoints]
+    elsewhere = [
+        f"{_described(located)} in {zone} is for {', '.join(named)}"
+        for located, zone, named in zones
+        if zone is not None and named and zone not in named
+    ]
+    if elsewhere:
+        message = f"hints of {len(elsewhere)} of {len(endpoints)} ready endpoints name other zones"
+        message, expected = f"{message}: {listed(elsewhere, NAMED)}", "hints for the zones of their nodes"
+        yield ClusterCode.HintsElsewhere.about(service, SOURCE[HINTS].field, message, expected)
+
+
+def _hints_in_turn(declarations: Sequence[Declaration]) -> Declaration | None:
+    """Return what hints declare, None if another source overrides them."""
+    for declaration in declarations:
+        if declaration.source == HINTS:
+            return declaration
+        if declaration.ignored is None:
+            return None
+    return None
+
+
+def _any_hints(endpoints: Sequence[LocatedEndpoint]) -> bool:
+    return any(located.endpoint.hints is not None for located in endpoints)
+
+
+def _described(located: LocatedEndpoint) -> str:
+    endpoint = located.endpoint
+    name = endpoint.pod or address_text(endpoint.addresses[0])
+    return f"{name} on node {endpoint.node}" if endpoint.node else name

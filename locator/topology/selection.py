@@ -3,7 +3,8 @@
 """Chooses the endpoints that a client gets, and says why.
 
 Each type of constraint chooses in its own way: ``FirstMatch`` by KEP-536's list of keys, ``Narrowing`` by
-ServicePolicies, ``NamedDomain`` by a zonal name, ``Unconstrained`` takes all. A new way to choose is a new type.
+ServicePolicies, ``Hinted`` by the hints of EndpointSlices, ``NamedDomain`` by a zonal name, ``Unconstrained`` takes
+all. A new way to choose is a new type.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.model import CLUSTER, HOSTNAME, SUCCESSORS, Endpoint, Location, in_two_clusters
+from locator.model import CLUSTER, HOSTNAME, NODE_NAME, SUCCESSORS, ZONE, Endpoint, Hints, Location, in_two_clusters
 
 ANY = "*"
 
@@ -23,6 +24,8 @@ ALL = "all"
 UNCONSTRAINED = "unconstrained"
 UNMET = "unmet"
 OUTCOMES = (NEAREST, ALL, UNCONSTRAINED, UNMET)
+
+_NO_HINTS = Hints()
 
 
 class LocatedEndpoint(Struct, frozen=True, eq=False, gc=False):
@@ -134,7 +137,7 @@ class Unconstrained(Struct, frozen=True, gc=False):
     soft: bool = True
 
     def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
-        """See ``Constraint``."""
+        """Return (): nothing decides about the client."""
         return ()
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
@@ -154,7 +157,7 @@ class FirstMatch(Struct, frozen=True, gc=False):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """See ``Constraint``."""
+        """The keys by their current names, and the cluster beside the hostname, which is unique in one only."""
         return _terms(self.keys)
 
     @property
@@ -163,11 +166,11 @@ class FirstMatch(Struct, frozen=True, gc=False):
         return self.keys[-1:] == (ANY,)
 
     def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
-        """See ``Constraint``."""
+        """Return, for each key, the values that *endpoints* have."""
         return _values_of(self.terms, endpoints)
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
-        """See ``Constraint``."""
+        """Choose the endpoints that the first key matches which matches enough."""
         steps: list[Step] = []
         too_few: tuple[str, tuple[LocatedEndpoint, ...]] | None = None
         for key in self.keys:
@@ -204,7 +207,7 @@ class Narrowing(Struct, frozen=True, gc=False):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """See ``Constraint``."""
+        """The keys by their current names, and the cluster beside the hostname, which is unique in one only."""
         return _terms(self.keys)
 
     @property
@@ -213,11 +216,11 @@ class Narrowing(Struct, frozen=True, gc=False):
         return not self.required
 
     def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
-        """See ``Constraint``."""
+        """Return, for each key, the values that *endpoints* have."""
         return _values_of(self.terms, endpoints)
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
-        """See ``Constraint``. The last key that narrowed is the one that decided."""
+        """Choose the endpoints that all keys left. The last key that narrowed is the one that decided."""
         steps: list[Step] = []
         narrowed: list[str] = []
         left = tuple(endpoints)
@@ -243,6 +246,65 @@ class Narrowing(Struct, frozen=True, gc=False):
             yield left
 
 
+class Hinted(Struct, frozen=True, gc=False):
+    """The endpoints whose hints are for the client's node, else those for its zone, else all (kube-proxy's rule).
+
+    Hints for nodes count only in the address families of which every ready endpoint has some: *for_nodes* are the
+    octets in their addresses. Hints for zones count likewise (*for_zones*): ``topologyModeFromHints`` of kube-proxy
+    1.36. Hints that only some endpoints have say nothing.
+    """
+
+    for_nodes: tuple[int, ...] = ()
+    for_zones: tuple[int, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the hints say anything."""
+        return bool(self.for_nodes or self.for_zones)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The labels that the hints stand for, and ``*``: a client for whom no endpoint is gets all."""
+        return (*([HOSTNAME] if self.for_nodes else []), *([ZONE] if self.for_zones else []), ANY)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The client's node by its name, which need not be its hostname label, its cluster, and its zone."""
+        return (*((NODE_NAME, CLUSTER) if self.for_nodes else ()), *((ZONE,) if self.for_zones else ()))
+
+    @property
+    def soft(self) -> bool:
+        """Always: hints never leave a client without an endpoint."""
+        return True
+
+    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """Return the nodes and the clusters, and the zones, that the endpoints are for."""
+        nodes, zones = (
+            frozenset(name for located in endpoints for name in names_for(key, located)) for key in (HOSTNAME, ZONE)
+        )
+        clusters = frozenset(located.location.labels.get(CLUSTER) for located in endpoints)
+        return (*((nodes, clusters) if self.for_nodes else ()), *((zones,) if self.for_zones else ()))
+
+    def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
+        """Choose the endpoints for the client's node, else those for its zone, else all."""
+        steps: list[Step] = []
+        for key in self.keys[:-1]:
+            value, sizes = (client.node, self.for_nodes) if key == HOSTNAME else (client.value(ZONE), self.for_zones)
+            chosen = tuple(
+                located
+                for located in endpoints
+                if value is not None
+                and value in names_for(key, located)
+                and any(len(address) in sizes for address in located.endpoint.addresses)
+                and (key != HOSTNAME or not in_two_clusters(client, located.location))
+            )
+            steps.append(Step(key, value, len(chosen)))
+            if chosen:
+                return Selection(chosen, NEAREST, tuple(steps), key, (key,))
+        steps.append(Step(ANY, None, len(endpoints)))
+        return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
+
+
 class NamedDomain(Struct, frozen=True, gc=False):
     """Chooses the endpoints in the topology domain that the queried name states, wherever the client is.
 
@@ -256,20 +318,20 @@ class NamedDomain(Struct, frozen=True, gc=False):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """See ``Constraint``."""
+        """The key of the domain, and ``*`` if all endpoints will do."""
         return (self.key, ANY) if self.or_all else (self.key,)
 
     @property
     def soft(self) -> bool:
-        """See ``Constraint``."""
+        """Whether all endpoints will do."""
         return self.or_all
 
     def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
-        """See ``Constraint``."""
+        """Return (): nothing decides about the client."""
         return ()
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
-        """See ``Constraint``."""
+        """Choose the endpoints in the domain."""
         inside = tuple(
             located for located in endpoints if (located.location.value(self.key) or "").lower() == self.value
         )
@@ -279,6 +341,12 @@ class NamedDomain(Struct, frozen=True, gc=False):
         if self.or_all:
             return Selection(tuple(endpoints), ALL, (step, Step(ANY, None, len(endpoints))), ANY)
         return Selection((), UNMET, (step,), None, (self.key,))
+
+
+def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
+    """Return the nodes (*key* is ``kubernetes.io/hostname``) or the zones that the endpoint is for by its hints."""
+    hints = located.endpoint.hints or _NO_HINTS
+    return hints.nodes if key == HOSTNAME else hints.zones
 
 
 def _terms(keys: Sequence[str]) -> tuple[str, ...]:

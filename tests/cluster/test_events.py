@@ -20,9 +20,9 @@ from locator.api.events import MAX_MESSAGE, event_of
 from locator.cluster.api_client import ApiClient
 from locator.cluster.event_poster import post
 from locator.cluster.responses import Refused
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import Finding
-from locator.topology.constraint_findings import is_invalid_constraint
+from locator.topology.checks import is_invalid_constraint
 from tests.kit.api_objects import TOPOLOGY_KEYS, namespace, service
 from tests.kit.in_memory import snapshot_of
 from tests.kit.kube import ControlPlane, Item

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from tests.kit import kustomize
 from tests.kit.api_objects import endpoint_slice, item, namespace, node, service
 from tests.kit.kube import ControlPlane

@@ -206,7 +206,7 @@ def test_hints_of_anybody(cluster: ControlPlane, server: Server) -> None:
 def test_ignored(cluster: ControlPlane, server: Server, tmp_path: Path) -> None:
     """With ``--traffic-distribution ignore``, neither the field nor the hints choose."""
     distribute(cluster, "PreferSameNode")
-    until(lambda: answered(server, f"web.{WHERE}", CLIENTS["a1"]) == at("a1"), "the field is heard by the other server")
+    until(lambda: answered(server, f"web.{WHERE}", CLIENTS["a1"]) == at("a1"), "the field decides at the other server")
     with serving_live(tmp_path, cluster.kubeconfig, flags={"traffic-distribution": "ignore"}) as ignoring:
         for client in CLIENTS.values():
             assert answered(ignoring, f"web.{WHERE}", client) == at(*FIRST)

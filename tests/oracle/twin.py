@@ -158,7 +158,7 @@ class Twin:
     # What a Service asks for
 
     def asked(self, key: tuple[str, str], zone: str = "cluster.local") -> Asked:
-        """Return what the first source that speaks asks for."""
+        """Return what the first source that declares a constraint asks for."""
         service = self.services[key]
         policies, own = self.by_policies(service), (by_annotation(service), by_field(service))
         others = self.by_hints(self.ready(key)), self.by_distribution(service), self.by_zone(service, zone)

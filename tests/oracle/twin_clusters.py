@@ -174,7 +174,7 @@ class TwinClusters:
         return Asked("settings", [label.strip() for label in self.world.keys.split(",")])
 
     def asked(self, cluster: str, service: Item) -> Asked | None:
-        """Return what the first source that speaks asks for, without keys if that is invalid."""
+        """Return what the first source that declares a constraint asks for, without keys if that is invalid."""
         spec = {name: value for name, value in service["spec"].items() if name != "externalTrafficPolicy"}
         free = {**service, "spec": spec}
         policies = None if spec.get("publishNotReadyAddresses") else self.twins[cluster].by_policies(free)

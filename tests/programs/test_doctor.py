@@ -373,7 +373,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("words", "command", "part"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_what_refuses_its_pods(words: str, command: str, part: str) -> None:
-    """With its own words, and the command that mends it."""
+    """With its own words, and the command that fixes it."""
     deployment = deployed(args=["serve"])
     deployment.spec.selector.match_labels["app.kubernetes.io/component"] = "dns"
     deployment.status.conditions = [
@@ -689,12 +689,12 @@ def test_the_fields_are_those_of_the_manifest(name: str) -> None:
 
 
 def test_json() -> None:
-    """The fields of a step; what mends it is only in one that did not pass."""
+    """The fields of a step; what fixes it is only in one that did not pass."""
     step = Step(StepCode.ImageVersion, "failed", "topodns:0.0.9", commands=("kubectl set image",))
     code = StepCode.ImageVersion
     assert as_json(step) == {
         "code": "ImageVersion", "title": "its image", "subject": "", "status": "failed", "message": "topodns:0.0.9",
-        "why": code.why, "cure": code.cure, "difference": "", "commands": ["kubectl set image"],
+        "why": code.why, "cure": code.fix, "difference": "", "commands": ["kubectl set image"],
     }  # fmt: skip
     assert as_json(replace(step, status="passed")) == {**as_json(step), "status": "passed", "cure": "", "commands": []}
 

@@ -18,7 +18,7 @@ from locator.api.deltas import DeltaBatch
 from locator.cluster import api_client
 from locator.cluster.responses import Unreachable
 from locator.federation.federating import ResolvedHost
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import parse_address
 from locator.model import INFO, WARNING, Finding
 from locator.state import kept_view

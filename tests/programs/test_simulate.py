@@ -88,7 +88,7 @@ def test_a_constraint_is_tried(simulate: Simulate) -> None:
     ]
 
 
-def test_a_policy_is_heard_before_what_is_tried(simulate: Simulate) -> None:
+def test_a_policy_overrides_what_is_tried(simulate: Simulate) -> None:
     policy = {
         "apiVersion": "topodns.io/v1alpha1", "kind": "ServicePolicy",
         "metadata": {"namespace": "shop", "name": "near", "creationTimestamp": "2024-01-01T00:00:00Z"},
@@ -97,7 +97,8 @@ def test_a_policy_is_heard_before_what_is_tried(simulate: Simulate) -> None:
     items = [*skewed(labels={"app": "web"}), policy]
     ran = simulate(*WEB, "--with", "shop/web=*", "-o", "json", items=items)
     assert only(ran)["constraint"] == {"source": "policy", "keys": [ZONE]}
-    assert "SourceNotHeard" in [finding["code"] for finding in ran.json["findings"]]
+    (overridden,) = [finding for finding in ran.json["findings"] if finding["code"] == "SourceNotHeard"]
+    assert overridden["message"] == "overridden: ServicePolicy near comes first"
     text = simulate(*WEB, items=items).out
     assert "  no proposal: none that was tried keeps every endpoint at 1.5 times an even share\n" in text
 

@@ -19,7 +19,7 @@ are the cluster as kubectl prints it. So the file is also a snapshot:
 - ``ttl`` of the answers, if it is not the scenario's;
 - ``outcome``, and if given ``located_by``, ``source`` of the constraint, ``steps`` (endpoints left by each key), in the
   words of ``explain``;
-- ``sources``: the sources that are not heard, and ``candidates``: the endpoints that are not chosen, by their first
+- ``sources``: the sources that do not decide, and ``candidates``: the endpoints that are not chosen, by their first
   addresses, each with a part of the reason that ``explain`` gives;
 - ``scope`` of the client subnet, and ``soa_ttl``, if they do not follow from the outcome.
 

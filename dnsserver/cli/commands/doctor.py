@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``topodns doctor``: examines a running installation, step by step, and says what mends it."""
+"""``topodns doctor``: examines a running installation, step by step, and says what fixes it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _counts(steps: Sequence[Step]) -> dict[str, int]:
 
 
 def text_of(steps: Sequence[Step], encoding: str, *, colour: bool) -> str:
-    """Return the steps for people, in an encoding: what mends a step follows it, and commands begin their line.
+    """Return the steps for people, in an encoding: what fixes a step follows it, and commands begin their line.
 
     Commands are whole, however long they are: some hold a Corefile.
     """
@@ -118,19 +118,19 @@ def text_of(steps: Sequence[Step], encoding: str, *, colour: bool) -> str:
             subject = f" ({cut(step.subject)})" if step.subject else ""
             mark, title = paint(MARKS[step.status][column], code), paint(step.code.title + subject, BOLD)
             yield f"{mark} {title}: {as_line(step.message)}"
-            yield from _mending(step, paint)
+            yield from _fixing(step, paint)
         counts = _counts(steps)
         yield f"{counts['failed']} failed, {counts['unknown']} could not be looked at, {counts['passed']} passed"
 
     return "".join(f"{line.encode(encoding, 'replace').decode(encoding)}\n" for line in lines())
 
 
-def _mending(step: Step, paint: Callable[[str, str], str]) -> Iterator[str]:
+def _fixing(step: Step, paint: Callable[[str, str], str]) -> Iterator[str]:
     if step.status == "passed":
         return
     if step.status == "failed":
         yield f"    why: {step.code.why} [{step.code.name}]"
-        yield f"    mend: {printable(step.advice or step.code.cure)}"
+        yield f"    fix: {printable(step.advice or step.code.fix)}"
     elif step.advice:
         yield f"    {printable(step.advice)}"
     yield from (f"    {as_line(line)}" for line in step.difference.splitlines())

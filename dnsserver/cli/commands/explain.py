@@ -17,7 +17,7 @@ from dnsserver.cli.settings_flags import add_settings, given_flags, settings_of
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import ANSWERS, CLIENTS, CLUSTER, CLUSTERS
 from dnsserver.settings.reading import option
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import Node, Object
 
 if TYPE_CHECKING:

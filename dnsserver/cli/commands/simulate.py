@@ -125,7 +125,7 @@ def run(arguments: Namespace) -> int:
     from dnsserver.tools.simulation.selecting import BadSelection, subjects
     from dnsserver.tools.simulation.service import Groupings
     from dnsserver.tools.simulation.text import proposal_key
-    from locator.finding_codes import ClusterCode
+    from locator.findings import ClusterCode
     from locator.model import SEVERITIES, Node
 
     changes, wanted, price = _changes(arguments, settings), list(_asking(arguments.clients)), _price(arguments)
@@ -168,7 +168,7 @@ def _changes(arguments: Namespace, settings: Settings) -> Changes:
     from dnsserver.settings.values import HONOR
     from dnsserver.tools.simulation.as_if import Changes
     from locator.model import SUCCESSORS
-    from locator.topology.constraints import TOPOLOGY_KEYS
+    from locator.topology.annotations import TOPOLOGY_KEYS
 
     annotations: dict[str, dict[str, str | None]] = {}
     for text in arguments.tried:

@@ -29,7 +29,7 @@ from locator.api.deltas import Replace
 from locator.cluster import api_client, dump_files
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import object_key
 
 T = TypeVar("T", bound=Workload | dumped.Pod | dumped.Event)

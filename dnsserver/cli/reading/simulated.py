@@ -30,12 +30,12 @@ from dnsserver.tools.simulation.selecting import (
 )
 from dnsserver.tools.simulation.service import World
 from locator.api.dump_text import COMMAND
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import ZONE, ClientPod, EndpointSlice, Finding
 from locator.state.findings import LACKING, nearness_findings
 from locator.state.snapshot import Snapshot
-from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS, in_effect
-from locator.topology.key_findings import CarriedKeys, service_key_findings
+from locator.topology.checks import CarriedKeys, overridden_findings, service_key_findings
+from locator.topology.constraints import in_effect
 
 METRICS_SECONDS = 30.0
 AS_SIMULATED = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as it is simulated, not as it was read
@@ -92,10 +92,8 @@ def constraint_findings(simulation: Simulation, reading: Reading, world: World, 
         compiled = world.snapshot.services[key]
         if (declaration := compiled.declaration) is not None and declaration.valid:
             yield from service_key_findings(compiled.service, declaration, compiled.locations, carried)
-            if declaration.source != ANNOTATION and changes.annotations[key].get(TOPOLOGY_KEYS) is not None:
-                message = f"--with is not heard: {declaration.source} is heard before an annotation"
-                field = f"metadata.annotations[{TOPOLOGY_KEYS}]"
-                yield ClusterCode.SourceNotHeard.about(compiled.service, field, message)
+            if not compiled.service.headless:  # about headless ones, that has been said
+                yield from overridden_findings(compiled.service, compiled.declarations)
 
 
 def _nearness_findings(simulation: Simulation, reading: Reading, world: World) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from dnsserver.tools.explain.naming import UnknownName
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.selecting import BadSelection
 from locator.model import Health
-from locator.topology.constraints import MIN_ENDPOINTS
+from locator.topology.annotations import MIN_ENDPOINTS
 from locator.topology.selection import OUTCOMES
 
 MAX_COLUMNS = 6  # of values of keys

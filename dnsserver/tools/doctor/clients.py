@@ -2,7 +2,7 @@
 
 """Who asks: forwarders that nobody trusts or that name nobody, clients that nothing locates, and how near answers are.
 
-Counters start with a replica, so an old number may tell of something that has long been mended. ``doctor`` reads them
+Counters start with a replica, so an old number may tell of something that has long been fixed. ``doctor`` reads them
 before and after it asks by itself: what has grown meanwhile, is so now.
 """
 
@@ -119,7 +119,7 @@ def _naming_steps(facts: Facts) -> Iterator[Step]:
     code, (total, grown) = StepCode.ForwardersNameClients, _sum(facts, UNNAMED)
     names = {address_text(forwarder.address): forwarder.name for forwarder in facts.forwarders}
     answers = () if isinstance(facts.forwarder_answers, Unread) else facts.forwarder_answers
-    mended = {asked.server for asked in answers if asked.right}
+    right = {asked.server for asked in answers if asked.right}
     found = False
     for (source,) in sorted(total | grown):
         if source != OTHER and parse_address(source) in facts.own_addresses:
@@ -132,7 +132,7 @@ def _naming_steps(facts: Facts) -> Iterator[Step]:
                 yield Step(code, FAILED, message, subject, commands, RESTART)
             else:
                 yield Step(code, FAILED, message, subject, (_printing(facts),))
-        elif name not in mended:
+        elif name not in right:
             found, message = True, f"{total[source,]} queries without a client since the replicas started; none now"
             yield Step(code, UNKNOWN, message, subject)
     if not found:

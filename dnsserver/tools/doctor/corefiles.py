@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whether what pods ask forwards to topodns: judged by ``corefile_check``, and mended where the owner allows it."""
+"""Whether what pods ask forwards to topodns: judged by ``corefile_check``, and fixed where the owner allows it."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def _stub_domains(text: str) -> dict[str, list[str]]:
     return decoded(STUB_DOMAINS, text.strip().encode() or b"{}")
 
 
-# --- What mends it ----------------------------------------------------------------------------------------------------
+# --- What fixes it ----------------------------------------------------------------------------------------------------
 
 
 def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None:
@@ -355,4 +355,4 @@ def _remarks(found: Judged) -> str:
 
 
 def _cures(found: Judged) -> str:
-    return " ".join(dict.fromkeys(CorefileCode[finding.code].cure for finding in found.faults))
+    return " ".join(dict.fromkeys(CorefileCode[finding.code].fix for finding in found.faults))

@@ -16,7 +16,7 @@ from dnsserver.tools.doctor.facts import Facts
 from dnsserver.tools.doctor.installation import installation_steps
 from dnsserver.tools.doctor.replicas import replica_steps
 from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import ERROR, ZONE, listed
 from locator.printable import cut, shell_words
 
@@ -111,7 +111,7 @@ def _finding_steps(facts: Facts) -> Iterator[Step]:
         more = f"; {number - 1} more" if number > 1 else ""
         cause = ClusterCode[name]
         yield Step(
-            code, FAILED, f"{first}{more}", name, (_on_cluster(cause.command_for(first), facts.flags),), cause.cure
+            code, FAILED, f"{first}{more}", name, (_on_cluster(cause.command_for(first), facts.flags),), cause.fix
         )
     if not errors:
         codes = Counter(finding.code for finding in view.findings)

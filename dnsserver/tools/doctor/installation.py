@@ -20,7 +20,7 @@ from locator.printable import shell_words
 
 MANIFESTS = "manifests/overlays/coredns-stub"
 RESTART = (
-    "If its Corefile has a cross, mend that first. If it has none, the forwarder has not read it again: it does with"
+    "If its Corefile has a cross, fix that first. If it has none, the forwarder has not read it again: it does with"
     " the plugin `reload`, or when its pod starts again."
 )
 NOT_INSTALLED = Unread("topodns is not installed")
@@ -151,7 +151,7 @@ def _image_step(facts: Facts, deployment: Deployment) -> Step:
 
 
 def _created_step(facts: Facts, deployment: Deployment, subject: str) -> Step:
-    """Return what keeps a Deployment from creating pods, with its words, and the command that mends it."""
+    """Return what keeps a Deployment from creating pods, with its words, and the command that fixes it."""
     code, failure = StepCode.PodsCreated, deployment.failure
     if not failure:
         return Step(code, PASSED, "nothing refuses them", subject)
@@ -194,7 +194,7 @@ def _account(facts: Facts, deployment: Deployment, _: re.Match[str]) -> str:
     return _in_namespace(facts, "create", "serviceaccount", account_of(deployment))
 
 
-# What refuses pods, by its words -> the command that mends it, and what else to say.
+# What refuses pods, by its words -> the command that fixes it, and what else to say.
 _REFUSALS: tuple[tuple[str, Callable[[Facts, Deployment, re.Match[str]], str], str], ...] = (
     (
         "security context constraint",

@@ -24,12 +24,13 @@ from dnsserver.tools.doctor.objects import Items
 from dnsserver.tools.doctor.steps import Step
 from dnsserver.tools.dump.hashed_names import HashedNames
 from locator.api import schema
-from locator.api.conversion import ADDRESS_ANNOTATIONS, CIDR_ANNOTATIONS, TOPOLOGY_MODES
+from locator.api.conversion import ADDRESS_ANNOTATIONS, CIDR_ANNOTATIONS
 from locator.api.decoding import Resource
-from locator.topology.constraints import PREFIX
+from locator.topology.annotations import PREFIX
+from locator.topology.constraints import SERVICE_ANNOTATIONS
 
 READ_ANNOTATIONS = frozenset((*ADDRESS_ANNOTATIONS, *(key for keys in CIDR_ANNOTATIONS.values() for key in keys)))
-READ_ANNOTATIONS |= frozenset(TOPOLOGY_MODES)
+READ_ANNOTATIONS |= SERVICE_ANNOTATIONS
 # Directives of a Corefile that may hold a password: of the plugins route53, etcd, azure, clouddns, tsig, nomad and
 # others. They begin a line, also one of a difference, or of a text in JSON, where a backslash and an n end it.
 _DIRECTIVE = (

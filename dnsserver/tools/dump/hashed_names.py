@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from locator.ip import Network, address_text, host_network, is_within, network_text, parse_address, parse_network
 from locator.places.forwarders import DNS_LABEL, DNS_LABEL_VALUE, DNS_SERVICES
-from locator.topology.constraints import MIN_ENDPOINTS
+from locator.topology.annotations import MIN_ENDPOINTS
 
 MAX_LABEL = 63  # octets of a DNS label, and of the value of a Kubernetes label
 DIGITS = 10  # of a word, in base 32: two of 300,000 names get one word in one of 25,000 clusters

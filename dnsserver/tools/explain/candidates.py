@@ -18,19 +18,20 @@ from dnsserver.message.records import type_name
 from dnsserver.tools.explain.reasons import HINTED, Case, reason, unnarrowed, why_all
 from locator.model import HOSTNAME, in_two_clusters
 from locator.state.snapshot import CompiledService, Vote
-from locator.topology.hints import Hinted, names_for
 from locator.topology.selection import (
     ALL,
     ANY,
     NEAREST,
     UNMET,
     FirstMatch,
+    Hinted,
     LocatedEndpoint,
     NamedDomain,
     Narrowing,
     Selection,
     Step,
     has_address,
+    names_for,
 )
 
 

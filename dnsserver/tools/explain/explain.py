@@ -26,8 +26,8 @@ from dnsserver.tools.explain.explanation import (
 )
 from dnsserver.tools.explain.federated_reasons import federated_candidates, federated_sources, kind_of
 from dnsserver.tools.explain.reasons import Case, reason
-from dnsserver.tools.explain.sources import Source, sources_of
-from locator.finding_codes import ClusterCode
+from dnsserver.tools.explain.sources import ExplainedDeclaration, sources_of
+from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
 from locator.places.address_book import Place
@@ -78,12 +78,13 @@ def explain(
     decision = resolve(meaning, qtype, snapshot, location, authority, outside=outside)
     case = Case(decision, location, snapshot, authority, suggests)
     declaration, found = decision.declaration, decision.federated
+    declared = sources_of(case) if found is None else federated_sources(case, found)
     return {
         "question": {"name": f"{name_text(name)}.", "type": type_name(qtype)},
         "client": _client(asker, tells_clusters=authority.tells_clusters),
         "service": _service(decision),
         "constraint": None if declaration is None else constraint_explained(declaration),
-        "sources": list(map(_source, sources_of(case) if found is None else federated_sources(case, found))),
+        "sources": list(map(_source, declared)),
         "steps": [_step(step) for step in (decision.selection.steps if decision.selection else ())],
         "candidates": _candidates(case) if candidates else [],
         "outcome": decision.outcome,
@@ -150,16 +151,16 @@ def constraint_explained(declaration: Declaration) -> ConstraintExplained:
     }
 
 
-def _source(source: Source) -> SourceExplained:
+def _source(declared: ExplainedDeclaration) -> SourceExplained:
     explained: SourceExplained = {
-        "source": source.declaration.source,
-        "keys": list(source.declaration.constraint.keys),
-        "policies": list(source.declaration.policies),
-        "heard": source.heard,
-        "why": source.why,
+        "source": declared.declaration.source,
+        "keys": list(declared.declaration.constraint.keys),
+        "policies": list(declared.declaration.policies),
+        "heard": declared.decides,
+        "why": declared.why,
     }
-    if source.cluster:
-        explained["cluster"] = source.cluster
+    if declared.cluster:
+        explained["cluster"] = declared.cluster
     return explained
 
 

@@ -55,7 +55,7 @@ class ConstraintExplained(TypedDict):
 
 
 class SourceExplained(TypedDict):
-    """A source that declares a constraint, and why it is heard or not; ``cluster`` for federated names alone."""
+    """A source that declares a constraint, and why it decides (``heard``) or not; ``cluster`` for federated names."""
 
     source: str
     keys: list[str]

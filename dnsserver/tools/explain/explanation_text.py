@@ -107,7 +107,7 @@ def _constraint_rows(constraint: ConstraintExplained | None, sources: Sequence[S
             of_cluster = [f"of {source['cluster']}"] if "cluster" in source else []
             name = " ".join([source["source"], *source["policies"], *of_cluster])
             text = f"{name} ({source['why']}): {', '.join(source['keys'])}"
-            yield from (("unheard", line) for line in _wrapped(text))
+            yield from (("declared", line) for line in _wrapped(text))
 
 
 def _wrapped(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dnsserver.message.records import Address
 from dnsserver.tools.explain.candidates import Candidate, order, why_chosen, why_not, without_record
 from dnsserver.tools.explain.reasons import Case
-from dnsserver.tools.explain.sources import Source
+from dnsserver.tools.explain.sources import ExplainedDeclaration
 from locator.health.votes import UNHEALTHY
 from locator.model import CLUSTER, Endpoint, Location
 from locator.state.snapshot import Entry, FederatedMember, FederatedService
@@ -29,29 +29,29 @@ def kind_of(located: LocatedEndpoint) -> str:
     return BALANCER if located.balancer else CLUSTER_IP
 
 
-def federated_sources(case: Case, found: FederatedService) -> list[Source]:
-    """Return what the Service of each cluster declares, and the default, and which of them counts."""
-    viewer, sources = found.viewer(case.location), list[Source]()
+def federated_sources(case: Case, found: FederatedService) -> list[ExplainedDeclaration]:
+    """Return what the Service of each cluster declares, and the default, and which of them decides."""
+    viewer, explained = found.viewer(case.location), list[ExplainedDeclaration]()
     if case.decision.declaration is None:
         declared = [(member.exported.constraint, member.cluster) for member in found.by_precedence(viewer)]
-        return [Source(declaration, False, SAME_FOR_ALL, cluster) for declaration, cluster in declared if declaration]
-    counting = False
+        return [ExplainedDeclaration(one, False, SAME_FOR_ALL, cluster) for one, cluster in declared if one]
+    decided = False
     for member in found.by_precedence(viewer):
         declaration = member.exported.constraint
         if declaration is None:
             continue
-        heard = declaration.valid and not counting
+        decides = declaration.valid and not decided
         why = (
             "the Service in the client's cluster"
             if member.cluster == viewer
             else "the oldest that declares a valid one"
         )
-        if not heard:
+        if not decides:
             why = "that of another cluster counts" if declaration.valid else f"invalid: {declaration.error}"
-        counting |= heard
-        sources.append(Source(declaration, heard, why, member.cluster))
-    why = "a Service declares one" if counting else "no Service declares a valid one"
-    return [*sources, Source(found.default, not counting, why)]
+        decided |= decides
+        explained.append(ExplainedDeclaration(declaration, decides, why, member.cluster))
+    why = "a Service declares one" if decided else "no Service declares a valid one"
+    return [*explained, ExplainedDeclaration(found.default, not decided, why)]
 
 
 def federated_candidates(case: Case, found: FederatedService) -> list[Candidate]:

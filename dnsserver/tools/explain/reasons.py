@@ -20,8 +20,8 @@ from locator.ip import Network
 from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Object, Service
 from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, ImportedService, Snapshot
-from locator.topology.constraints import AUTO, NOT_HEADLESS, TRAFFIC_DISTRIBUTION
-from locator.topology.hints import Hinted
+from locator.topology.annotations import has_mode_auto
+from locator.topology.constraints import NOT_HEADLESS, TRAFFIC_DISTRIBUTION
 from locator.topology.selection import (
     ALL,
     NEAREST,
@@ -29,6 +29,7 @@ from locator.topology.selection import (
     UNMET,
     Constraint,
     FirstMatch,
+    Hinted,
     NamedDomain,
     Narrowing,
     Selection,
@@ -148,8 +149,8 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
     if not compiled.service.headless:
         return NOT_HEADLESS
     if decision.declaration is None:
-        in_vain = [one.unheard for one in compiled.declarations if one.in_vain]
-        return f"no constraint is in effect: {in_vain[0]}" if in_vain else "the Service has no constraint"
+        unmatched = [one.ignored for one in compiled.declarations if one.unmatched]
+        return f"no constraint is in effect: {unmatched[0]}" if unmatched else "the Service has no constraint"
     if not decision.declaration.valid:
         return "the constraint is invalid"
     return decision.declaration.without_effect or f"none {ANY_WILL_DO}"
@@ -409,4 +410,4 @@ def left_to_kubernetes(case: Case) -> bool:
     declaration, service = case.decision.declaration, case.decision.service
     if declaration is None or service is None or declaration.source != TRAFFIC_DISTRIBUTION:
         return False
-    return service.service.topology_mode in AUTO
+    return has_mode_auto(service.service)

@@ -1,79 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Says which sources declare a constraint for an answer's Service, which of them counts, and why the others do not."""
+"""Says which sources declare a constraint for an answer's Service, which of them decides, and why the others do not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from dnsserver import names
 from dnsserver.tools.explain.reasons import AUTO_MODE, OWN_NAME, Case, left_to_kubernetes
-from locator.topology.constraints import ZONAL_NAME, ZONE_DEFAULT, Declaration
+from locator.topology.constraints import SOURCE, Declaration, in_order
 
 
-class Source(Struct, frozen=True):
-    """A declaration, whether it counts for the name that was asked, and why or why not.
+class ExplainedDeclaration(Struct, frozen=True):
+    """A declaration, whether it decides for the name that was asked, and why or why not.
 
     ``cluster`` is that of the Service that declares it, for federated names; empty for others.
     """
 
     declaration: Declaration
-    heard: bool
+    decides: bool
     why: str
     cluster: str = ""
 
 
-def sources_of(case: Case) -> list[Source]:
-    """Return all sources that speak, in their order of precedence."""
-    return [
-        Source(declaration, heard, _why_heard(case, declaration) if heard else _why_not(case, declaration))
-        for declaration in _speaking(case)
-        for heard in [_is_heard(case, declaration)]
-    ]
+def sources_of(case: Case) -> list[ExplainedDeclaration]:
+    """Return what all sources declare, in their order of precedence."""
+    explained, own_name = [], case.meaning is not None and case.meaning.shape == names.ENDPOINT
+    for declaration in _declarations(case):
+        decides = declaration is case.decision.declaration and not own_name
+        why = _why(case, declaration) if decides else _why_not(case, declaration, own_name=own_name)
+        explained.append(ExplainedDeclaration(declaration, decides, why))
+    return explained
 
 
-def _speaking(case: Case) -> Iterator[Declaration]:
-    counts, service, meaning = case.decision.declaration, case.decision.service, case.meaning
-    if counts is not None and counts.source == ZONAL_NAME:
-        yield counts
+def _declarations(case: Case) -> Sequence[Declaration]:
+    """Return what the Service's sources declare, and the name that was asked, and its DNS zone."""
+    service, meaning = case.decision.service, case.meaning
     if service is None:
-        return
-    yield from service.declarations
+        return ()
     default = None if meaning is None else case.authority.zone_default(meaning.zone, service)
-    if default is not None:
-        yield counts if counts is not None and counts.source == ZONE_DEFAULT else default
+    of_name = {one.source: one for one in (default, case.decision.declaration) if one is not None}
+    return in_order(
+        service.service,
+        (*service.declarations, *(one for source, one in of_name.items() if SOURCE[source].read is None)),
+    )
 
 
-def _is_heard(case: Case, declaration: Declaration) -> bool:
-    return declaration is case.decision.declaration and not _is_own_name(case)
-
-
-def _is_own_name(case: Case) -> bool:
-    return case.meaning is not None and case.meaning.shape == names.ENDPOINT
-
-
-def _why_heard(case: Case, declaration: Declaration) -> str:
+def _why(case: Case, declaration: Declaration) -> str:
     if declaration.error is not None:
         return f"invalid, so that nothing is narrowed: {declaration.error}"
     if declaration.without_effect is not None:
         return f"without effect: {declaration.without_effect}"
-    if left_to_kubernetes(case):
-        return AUTO_MODE
-    if declaration.source == ZONAL_NAME:
-        return "the name states it"
-    return "no other source speaks" if declaration.source == ZONE_DEFAULT else "the first source that speaks"
+    return AUTO_MODE if left_to_kubernetes(case) else SOURCE[declaration.source].decides
 
 
-def _why_not(case: Case, declaration: Declaration) -> str:
-    counts = case.decision.declaration
-    if declaration.unheard is not None:
-        return declaration.unheard
-    if _is_own_name(case):
+def _why_not(case: Case, declaration: Declaration, *, own_name: bool) -> str:
+    first = case.decision.declaration
+    if declaration.ignored is not None:
+        return declaration.ignored
+    if own_name:
         return OWN_NAME
-    if counts is None:
+    if first is None:
         return declaration.without_effect or "the Service is an alias"
-    if counts.source == ZONAL_NAME:
-        return "the name states a constraint of its own"
-    return f"outranked by {counts.source}"
+    return SOURCE[first.source].overrides or f"overridden by {first.source}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is wrong in the clusters, by its cause, with the commands that mend it."""
+"""What is wrong in the clusters, by its cause, with the commands that fix it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from dnsserver.tools.pages.paging import Part, part_of
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import SEVERITIES, Finding, object_key
 
 SHOWN = 5  # findings of one cause on the first page
@@ -19,7 +19,7 @@ KEY_DIGITS = 16
 
 
 class FindingRow(Struct, frozen=True, gc=False):
-    """A finding: ``about`` is the kind and the key of its object, ``command`` mends it, if any command does.
+    """A finding: ``about`` is the kind and the key of its object, ``command`` fixes it, if any command does.
 
     ``service`` is the namespace and name of the Service that it is about, None if it is about something else.
     """
@@ -34,12 +34,12 @@ class FindingRow(Struct, frozen=True, gc=False):
 
 
 class Cause(Struct, frozen=True, gc=False):
-    """All findings with one code. ``cause`` and ``cure`` are what ``ClusterCode`` says, in Markdown."""
+    """All findings with one code. ``cause`` and ``fix`` are what ``ClusterCode`` says, in Markdown."""
 
     code: str
     severity: str
     cause: str
-    cure: str
+    fix: str
     findings: Part[FindingRow]
 
 
@@ -59,8 +59,8 @@ def rows_of(findings: Sequence[Finding]) -> tuple[FindingRow, ...]:
     return tuple(map(_row, findings))
 
 
-def mending(finding: Finding) -> str:
-    """Return the command that mends a finding, for a shell, with its object's names; "" if no command does."""
+def command_of(finding: Finding) -> str:
+    """Return the command that fixes a finding, for a shell, with its object's names; "" if no command does."""
     cause = _code(finding.code)
     return "" if cause is None else cause.command_for(finding)
 
@@ -76,7 +76,7 @@ def _rank(findings: Sequence[Finding]) -> int:
 def _cause(name: str, findings: Sequence[Finding], number: int, size: int) -> Cause:
     known, part = _code(name), part_of(findings, number, size)
     severity = SEVERITIES[_rank(findings)]
-    return Cause(name, severity, known.cause if known else "", known.cure if known else "", part.of(rows_of(part.rows)))
+    return Cause(name, severity, known.cause if known else "", known.fix if known else "", part.of(rows_of(part.rows)))
 
 
 def _row(finding: Finding) -> FindingRow:
@@ -92,5 +92,5 @@ def _row(finding: Finding) -> FindingRow:
         where=", ".join(part for part in (cluster, finding.file, line) if part),
         text=text,
         expected=finding.expected,
-        command=mending(finding),
+        command=command_of(finding),
     )

@@ -36,8 +36,8 @@ from locator.model import EndpointSlice, Pod
 from locator.places.address_book import Addresses
 from locator.state.findings import lacking
 from locator.state.snapshot import Snapshot
-from locator.topology.constraints import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
-from locator.topology.key_findings import CarriedKeys, service_key_findings
+from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
+from locator.topology.checks import CarriedKeys, service_key_findings
 from locator.topology.selection import LocatedEndpoint
 
 ROWS = 20

@@ -28,7 +28,7 @@ from locator.ip import address_text
 from locator.model import CLUSTER, HOSTNAME, REGION, ZONE, EndpointSlice, Finding, Service
 from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.constraint_findings import is_invalid_constraint
+from locator.topology.checks import is_invalid_constraint
 from locator.topology.selection import ANY, LocatedEndpoint
 
 ROWS, MAX_COLUMNS = 50, 4
@@ -80,7 +80,7 @@ class EndpointRow(Struct, frozen=True, gc=False):
 
 
 class ServicePage(Struct, frozen=True, gc=False):
-    """A Service. ``constraint`` counts; ``sources`` are all that speak, heard or not.
+    """A Service. ``constraint`` decides; ``sources`` are all that declare one.
 
     ``events`` are what the Events about it say: Kubernetes' warnings of an invalid constraint. ``columns`` are empty
     unless a client was named; ``client`` says who that is. ``flows`` are simulations: as things are, and by another

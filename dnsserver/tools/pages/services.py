@@ -17,7 +17,7 @@ from dnsserver.tools.pages.steps import STEP, Steps
 from locator.model import EndpointSlice, Finding, Service
 from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.constraints import asks_in_vain
+from locator.topology.constraints import has_unmatched
 
 ROWS = 50
 
@@ -32,14 +32,14 @@ class Keys(Struct, frozen=True, gc=False):
 class ServiceRow(Struct, frozen=True, gc=False):
     """A Service: its sort, what it asks for, how many ready endpoints it has, and how many findings are about it.
 
-    ``in_vain``: it asks Kubernetes for near endpoints, which does not count.
+    ``unmatched``: it asks Kubernetes for near endpoints, and gets no hints that count.
     """
 
     namespace: str
     name: str
     sort: str
     constraint: ConstraintExplained | None
-    in_vain: bool
+    unmatched: bool
     ready: int
     findings: int
 
@@ -60,7 +60,7 @@ def keys_of(snapshot: Snapshot) -> Steps[Keys]:
     """Return the keys of all Services."""
     constrained, others, services = list[str](), list[str](), iter(snapshot.services.items())
     while part := list(islice(services, STEP)):
-        asking = {key for key, service in part if service.declaration is not None or asks_in_vain(service.declarations)}
+        asking = {key for key, one in part if one.declaration is not None or has_unmatched(one.declarations)}
         constrained += sorted(asking)
         others += sorted(key for key, _ in part if key not in asking)
         yield
@@ -116,7 +116,7 @@ def _row(compiled: CompiledService, findings: int) -> ServiceRow:
         name=service.name,
         sort=sort_of(service),
         constraint=None if declaration is None else constraint_explained(declaration),
-        in_vain=asks_in_vain(compiled.declarations),
+        unmatched=has_unmatched(compiled.declarations),
         ready=len(compiled.locations),
         findings=findings,
     )

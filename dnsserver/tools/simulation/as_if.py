@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from locator.model import EndpointSlice, Location, Service
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
+from locator.topology.annotations import min_endpoints
 from locator.topology.constraints import (
     POLICY,
     Declaration,
+    deciding,
     declarations_of,
     federated_constraint,
     in_order,
-    min_endpoints,
 )
 from locator.topology.hints import hinted
 from locator.topology.selection import FirstMatch, LocatedEndpoint, Narrowing
@@ -135,7 +136,8 @@ def _at_least(declaration: Declaration, number: int) -> Declaration:
 
 def _exported_as_if(exported: ExportedService, changes: Changes, annotations: Annotations | None) -> ExportedService:
     compiled = service_as_if(exported.compiled, changes, annotations)
-    constraint = exported.constraint
-    if annotations is not None and (constraint is None or constraint.source != POLICY):
-        constraint = federated_constraint(compiled.service, ())
-    return exported if compiled is exported.compiled else ExportedService(compiled, constraint)
+    if compiled is exported.compiled:
+        return exported
+    declared = [one for one in (exported.constraint,) if one is not None and one.source == POLICY]
+    declared += [one for one in (federated_constraint(compiled.service, ()),) if one is not None]
+    return ExportedService(compiled, deciding(in_order(compiled.service, declared)))

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The findings of a simulation: one code for each cause, with its severity and its cure.
+"""The findings of a simulation: one code for each cause, with its severity.
 
-``docs/findings.md`` is made from this table by ``make docs``.
+What a code means and how to fix it stands in ``codes.toml``, of which ``make docs`` makes ``docs/findings.md``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import unique
 
 from dnsserver.names import FEDERATION
 from dnsserver.tools.simulation.service import SLACK, Simulated, exceeds
-from locator.finding_codes import FindingCode
+from locator.findings import FindingCode
 from locator.ip import address_text
 from locator.model import INFO, WARNING, ZONE, Finding, listed
 from locator.topology.selection import LocatedEndpoint
@@ -21,58 +20,16 @@ OVERLOAD, IDLE, UNMET = "overload", "idle", "unmet"  # what ``--fail-on`` takes
 NAMED = 3  # endpoints that a message names
 
 
-@unique
 class SimulationCode(FindingCode):
     """The codes of ``topodns simulate``."""
 
-    OverloadedEndpoint = (
-        WARNING,
-        "The constraint sends much more load to one endpoint than it would get if all endpoints got the same, by more"
-        " than the factor of `--max-overload`. Its topology domain has few endpoints and many clients.",
-        "Run more endpoints in that domain, or let its clients use others, too: by `topodns.io/min-endpoints`, or by a"
-        " wider key. `topodns simulate` proposes what stays under the threshold, and `--with` tries a constraint:",
-        "topodns simulate --service NAMESPACE/NAME --with 'NAMESPACE/NAME=topology.kubernetes.io/region,*'",
-    )
-    IdleEndpoint = (
-        WARNING,
-        "Endpoints are ready, and the constraint sends no client to them: their topology domain has no clients.",
-        "Run them where clients are, or use a wider key.",
-        "topodns explain svc/NAME -n NAMESPACE --client pod/POD --candidates",
-    )
-    UnmetClient = (
-        WARNING,
-        "Clients get no address, because no ready endpoint shares their topology domain and the keys do not end with"
-        " `*`, or because no endpoint is ready at all.",
-        "Run an endpoint in each domain that has clients, or write `*` as the last key:",
-        "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/topology-keys='kubernetes.io/hostname,*'",
-    )
-    ChoosesNothing = (
-        INFO,
-        "A constraint is in effect, and yet every client gets every endpoint that it would get without: no client"
-        " shares a topology domain with some endpoints and not with others.",
-        "Compare the keys of the constraint with the labels of the nodes of clients and endpoints:",
-        "topodns explain svc/NAME -n NAMESPACE --client pod/POD --candidates",
-    )
-    SavesNothing = (
-        INFO,
-        "A constraint by zone is in effect, and no less of the load crosses zones than without it. Mostly, hints send"
-        " clients to other zones, or clients and endpoints are in different zones.",
-        "Run endpoints where clients are. In the place of hints, ask for the zone with `topodns.io/topology-keys`:",
-        "topodns simulate --service NAMESPACE/NAME --with 'NAMESPACE/NAME=topology.kubernetes.io/zone,*'",
-    )
-    UnlocatedClient = (
-        INFO,
-        "Clients carry no label: nothing says on which node they are, or the node has no labels of topology. They get"
-        " every endpoint, or none if the constraint is hard.",
-        "Label the nodes. For clients outside of the cluster, say where they are with `--subnet`.",
-        "kubectl get nodes --show-labels",
-    )
-    UncountedService = (
-        INFO,
-        "The server of `--clients-from` counts each Service by itself, and has counted no answers with endpoints for"
-        " this one. The simulation has no clients for it.",
-        "Simulate it without `--clients-from`, or wait until clients have asked.",
-    )
+    OverloadedEndpoint = WARNING
+    IdleEndpoint = WARNING
+    UnmetClient = WARNING
+    ChoosesNothing = INFO
+    SavesNothing = INFO
+    UnlocatedClient = INFO
+    UncountedService = INFO
 
 
 FAILS = {

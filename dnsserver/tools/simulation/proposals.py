@@ -17,9 +17,9 @@ from dnsserver.tools.simulation.results import Proposed
 from dnsserver.tools.simulation.service import SLACK, Groupings, Simulated, World, exceeds, simulate
 from locator.model import REGION
 from locator.state.snapshot import CompiledService
-from locator.topology.constraints import MIN_ENDPOINTS, POLICY, TOPOLOGY_KEYS, in_effect
-from locator.topology.hints import Hinted
-from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Narrowing
+from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
+from locator.topology.constraints import ANNOTATION, in_effect, precedes
+from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Hinted, Narrowing
 
 MAX_TRIED = 24  # constraints: each is a simulation, which takes up to a twentieth of a second
 MAX_SIZES, MAX_LISTS = 8, 8  # of them values of min-endpoints alone, and lists of keys alone
@@ -93,8 +93,9 @@ def _candidates(
         return
     sizes = list(islice(_sizes(simulated, constraint), MAX_SIZES))
     yield from ({MIN_ENDPOINTS: str(size)} for size in sizes)
-    if simulated.declaration is not None and simulated.declaration.source == POLICY:
-        return  # it is heard before any annotation with keys
+    declaration = simulated.declaration
+    if declaration is not None and precedes(declaration.source, ANNOTATION, compiled.service):
+        return  # no annotation with keys would decide
     lists = [",".join(keys) for keys in islice(_wider(constraint, compiled), MAX_LISTS)]
     yield from ({TOPOLOGY_KEYS: keys} for keys in lists)
     yield from ({TOPOLOGY_KEYS: keys, MIN_ENDPOINTS: str(size)} for keys in lists for size in sizes)

@@ -19,7 +19,8 @@ from locator.labels import Selector
 from locator.model import ClientPod, Node, Service
 from locator.state.findings import lacking
 from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS, asks_in_vain
+from locator.topology.annotations import TOPOLOGY_KEYS
+from locator.topology.constraints import ANNOTATION, has_unmatched
 
 FEW = 12  # names that a message lists
 
@@ -92,8 +93,7 @@ def _constrained(subject: Subject, snapshot: Snapshot, authority: Authority) -> 
     basis = subject.basis(snapshot)
     if not isinstance(basis, CompiledService):
         return basis is not None  # a federated name has a constraint in any case
-    asks = basis.declaration is not None or asks_in_vain(basis.declarations)
-    return asks or authority.zone_default(subject.zone, basis) is not None
+    return authority.declaration(subject.zone, basis) is not None or has_unmatched(basis.declarations)
 
 
 def _subjects_of(key: str, snapshot: Snapshot, authority: Authority) -> list[Subject]:

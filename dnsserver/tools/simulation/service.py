@@ -107,8 +107,8 @@ class Simulated(Struct, frozen=True, eq=False):
     simulated, and without any constraint. ``flows`` between zones are fractions of the load, too. ``origins`` has all
     clients by their zone. ``relations`` are the units of load that arrive, by the client's zone, ""
     for an unknown one, and by whether what they get is there (``metrics.server.relation``).
-    ``narrowed``: some clients get fewer endpoints than without the constraint. ``in_vain`` says why the Service has no
-    constraint although it asks for near endpoints, "" otherwise.
+    ``narrowed``: some clients get fewer endpoints than without the constraint. ``unmatched`` says why the Service
+    has no constraint although it asks for near endpoints, "" otherwise.
     ``left_out`` are the pods that are endpoints and do not ask. ``comparable``: without any constraint, all clients
     would get all endpoints, so that an uneven load says something; of a federated name, what a client could get may
     depend on its cluster. ``counted_nothing``: by what a server has counted, nobody asks.
@@ -129,7 +129,7 @@ class Simulated(Struct, frozen=True, eq=False):
     origins: Mapping[str | None, Origin]
     relations: Mapping[tuple[str, str], float]
     narrowed: bool
-    in_vain: str
+    unmatched: str
     left_out: frozenset[PodKey]
     comparable: bool
     counted_nothing: bool
@@ -229,16 +229,16 @@ class _Deciding:
         self._choices: dict[object, Choice] = {}
         self._entries: dict[tuple[str, int | None], tuple[LocatedEndpoint, ...]] = {}
         self.declaration: Declaration | None = None
-        self.in_vain = ""
+        self.unmatched = ""
         self._federated = basis if isinstance(basis, FederatedService) else None
         self.endpoints = tuple(basis.endpoints)
         if isinstance(basis, FederatedService):
             self.terms, self.useful = basis.terms, basis.useful_values()
             self.declaration = basis.declaration(world.cluster)
         else:
-            self.declaration = basis.declaration or world.authority.zone_default(subject.zone, basis)
+            self.declaration = world.authority.declaration(subject.zone, basis)
             if self.declaration is None:
-                self.in_vain = next((one.unheard or "" for one in basis.declarations if one.in_vain), "")
+                self.unmatched = next((one.ignored or "" for one in basis.declarations if one.unmatched), "")
             constraint = in_effect(self.declaration)
             self.terms, self.useful = constraint.terms, constraint.useful_values(self.endpoints)
         self._keys = tuple(key for key in in_effect(self.declaration).keys if key != ANY)
@@ -396,7 +396,7 @@ class _Spread:
             origins=self._origins,
             relations=self._relations,
             narrowed=self._narrowed,
-            in_vain=deciding.in_vain,
+            unmatched=deciding.unmatched,
             left_out=left_out,
             comparable=self._comparable,
             counted_nothing=counted_nothing,

@@ -99,7 +99,7 @@ def constraint_text(simulated: Simulated) -> str:
     """Return what a Service asks for, and which source says so."""
     declaration = simulated.declaration
     if declaration is None:
-        return f"no constraint in effect: {simulated.in_vain}" if simulated.in_vain else "no constraint"
+        return f"no constraint in effect: {simulated.unmatched}" if simulated.unmatched else "no constraint"
     flaw = declaration.error or declaration.without_effect
     reason = f" (not in effect: {flaw})" if flaw else ""
     return f"{declaration.source}: {','.join(declaration.constraint.keys)}{reason}"

@@ -22,7 +22,7 @@ from locator.api import dump, dump_text, packing
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
 from locator.api.deltas import DeltaBatch, Origin, Replace, object_reference
 from locator.api.dump import ReadCounts, Skipped
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import (
     ENDPOINTS,
     ERROR,

@@ -32,6 +32,7 @@ from locator.model import (
     Port,
     Service,
 )
+from locator.topology.annotations import has_mode_auto
 
 API = k8s.ApiClient()
 
@@ -206,22 +207,23 @@ def test_service_of_kubernetes_1_17_to_1_21() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "mode"),
+    ("annotations", "auto"),
     [
-        ({}, ""),
-        ({"topology-mode": "Auto"}, "Auto"),
-        ({"topology-aware-hints": "auto"}, "auto"),
-        ({"topology-mode": "Auto", "topology-aware-hints": "disabled"}, "disabled"),
-        ({"topology-mode": "Auto", "topology-aware-hints": ""}, ""),
+        ({}, False),
+        ({"topology-mode": "Auto"}, True),
+        ({"topology-aware-hints": "auto"}, True),
+        ({"topology-mode": "Auto", "topology-aware-hints": "disabled"}, False),
+        ({"topology-mode": "Auto", "topology-aware-hints": ""}, False),
     ],
     ids=["none", "newer", "older", "older-first", "older-though-empty"],
 )
-def test_traffic_distribution(annotations: dict[str, str], mode: str) -> None:
+def test_traffic_distribution(annotations: dict[str, str], auto: bool) -> None:
     """topodns reads ``trafficDistribution``, and the topology annotation that Kubernetes reads beside it."""
     raw = API.sanitize_for_serialization(service(cluster_ip="None", traffic_distribution="PreferSameNode"))
     raw["metadata"]["annotations"] = {f"service.kubernetes.io/{name}": value for name, value in annotations.items()}
     (found,) = decoded(json.dumps(raw).encode())
-    assert (found.traffic_distribution, found.topology_mode) == ("PreferSameNode", mode)
+    assert found.annotations == raw["metadata"]["annotations"]
+    assert (found.traffic_distribution, has_mode_auto(found)) == ("PreferSameNode", auto)
 
 
 def slice_of(endpoints: Iterable[k8s.V1Endpoint], **fields: Any) -> k8s.V1EndpointSlice:

@@ -17,7 +17,7 @@ import trio.testing
 
 from locator.api.deltas import Delta, DeltaBatch, Drop, Origin, Put, Replace, replacements
 from locator.cluster.publisher import AT_ONCE, LOG_SECONDS, FindingLog, Publisher, on_new_findings
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import EndpointSlice, Finding, Namespace, Object
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store

@@ -24,16 +24,9 @@ from locator.ip import parse_network
 from locator.labels import IN, Requirement, Selector
 from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
 from locator.state.store import Store
-from locator.topology.constraint_findings import policy_findings, service_findings
-from locator.topology.constraints import (
-    MAX_KEYS,
-    MIN_ENDPOINTS,
-    POLICY,
-    TOPOLOGY_KEYS,
-    Declaration,
-    declarations_of,
-    heard,
-)
+from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
+from locator.topology.checks import policy_findings, service_findings
+from locator.topology.constraints import MAX_KEYS, POLICY, Declaration, deciding, declarations_of
 from locator.topology.selection import LocatedEndpoint, Narrowing, select
 from tests.kit.api_objects import item
 from tests.kit.in_memory import dump_of, settings_of, snapshot_of
@@ -56,7 +49,7 @@ def service(**fields: Any) -> Service:
 
 def declaration_of(asked: Service, policies: Sequence[ServicePolicy] = ()) -> Declaration | None:
     """Return the declaration that counts."""
-    return heard(declarations_of(asked, policies))
+    return deciding(declarations_of(asked, policies))
 
 
 def read(selector: object, topology: object = None) -> tuple[ServicePolicy | None, list[Finding]]:

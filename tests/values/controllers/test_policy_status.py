@@ -14,7 +14,7 @@ from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.control.reconciler import Reconciler
 from locator.control.writes import Write
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.model import Node, Service
 from locator.policies.rules import PolicyRules
 from locator.policies.status import POLICY_RESOURCES, ActualPolicy

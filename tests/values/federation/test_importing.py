@@ -158,7 +158,7 @@ POLICY = item("ServicePolicy", "p", "shop", spec={"serviceSelector": {"matchLabe
 def test_the_constraint_is_the_imports_then_that_of_the_service_of_its_name(
     own: list[Item], flags: dict[str, Any], source: str | None, keys: list[str] | None
 ) -> None:
-    """The Service of its name speaks where the ServiceImport is silent; hints are about the slices they are in."""
+    """The Service of its name decides where the ServiceImport declares nothing; hints are about their own slices."""
     declaration = imported_of([*own, imported_slice("db", "east", [endpoint(ADDRESS)])], flags).declaration
     assert (declaration and declaration.source) == source
     if declaration is not None:

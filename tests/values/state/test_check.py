@@ -13,7 +13,7 @@ import yaml
 
 from dnsserver.programs.from_settings import store_of
 from locator.api.deltas import Drop, Put
-from locator.finding_codes import ClusterCode
+from locator.findings import ClusterCode
 from locator.ip import network_text
 from locator.model import ERROR, INFO, WARNING, Finding, object_key
 from locator.places.subnet_proposals import proposed_subnets
@@ -163,12 +163,12 @@ KEYS = [
     Row("old-name", [*HEALTHY, *web([], keys="failure-domain.beta.kubernetes.io/zone")]),
     Row("policy-on-peers", [*HEALTHY, *web(publishNotReadyAddresses=True), policy(TYPO)],
         [("ConstraintWithoutEffect", WARNING, WEB, LABELS, TOPOLOGY_KEYS)]),
-    Row("policy-not-heard", [*HEALTHY, *web(keys=ZONE, publishNotReadyAddresses=True), policy(TYPO)],
+    Row("policy-overridden", [*HEALTHY, *web(keys=ZONE, publishNotReadyAddresses=True), policy(TYPO)],
         [("SourceNotHeard", INFO, WEB, LABELS, "comes first")]),
     Row("hostname-is-never-missing", [*BARE, *DNS, *web(keys=HOSTNAME)]),
     Row("cluster", [*HEALTHY, *web(keys=f"topodns.io/cluster,{ZONE},*")]),
     Row("invalid", [*HEALTHY, *web(keys=f"*,{TYPO}")], [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "last key")]),
-    Row("not-heard", [*HEALTHY, *web(keys=ZONE, field=[TYPO])],
+    Row("overridden", [*HEALTHY, *web(keys=ZONE, field=[TYPO])],
         [("SourceNotHeard", INFO, WEB, FIELD, "the annotation")]),
     Row("without-effect", [*HEALTHY, *virtual(keys=TYPO)],
         [("ConstraintWithoutEffect", WARNING, WEB, ANNOTATION, "not headless")]),
@@ -239,7 +239,7 @@ HEARD = [
     Row("invalid-one", [*HEALTHY, *web(keys="*,a"), policy(ZONE)],
         [("SourceNotHeard", INFO, WEB, ANNOTATION, "invalid, too: ")]),
     Row("beside-an-ignored-policy", [*HEALTHY, *web(keys=ZONE), policy(ZONE, "ignored")]),
-    Row("distribution-outranked", [*HEALTHY, *web(keys=ZONE, trafficDistribution="PreferClose")]),
+    Row("distribution-overridden", [*HEALTHY, *web(keys=ZONE, trafficDistribution="PreferClose")]),
 ]  # fmt: skip
 
 NO_RACK = node("c1", {ZONE: "c"})
@@ -339,7 +339,7 @@ NEARNESS = [
         [("HintsElsewhere", INFO, WEB, HINTS, "1 of 3 ready endpoints name other zones: 10.0.1.2 on node")]),
     Row("hints-here-and-elsewhere",
         [*HEALTHY, *web([ON_A, {**ON_B, "hints": {"forZones": [{"name": "a"}, {"name": "b"}]}}])]),
-    Row("hints-elsewhere-not-heard", [*HEALTHY, *web([ON_A, ON_B, FOR_B], keys=ZONE)]),
+    Row("hints-elsewhere-overridden", [*HEALTHY, *web([ON_A, ON_B, FOR_B], keys=ZONE)]),
     Row("hints-elsewhere-behind-a-cluster-ip", [*HEALTHY, *virtual([ON_A, ON_B, FOR_B])]),
     Row("peers-and-the-field", [*HEALTHY, *web(trafficDistribution="PreferSameZone", **PEERS)],
         [("ConstraintWithoutEffect", WARNING, WEB, DISTRIBUTION, TOPOLOGY_KEYS)]),

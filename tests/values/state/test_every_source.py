@@ -295,7 +295,7 @@ def test_hints_come_and_go_and_nobody_is_left_without_an_endpoint(
 ) -> None:
     """Hints change one slice at a time, as controllers write them; before, between and after, every client gets some.
 
-    Meanwhile the source that decides changes, too: ``trafficDistribution`` speaks while no endpoint has a hint.
+    Meanwhile the source that decides changes, too: ``trafficDistribution`` decides while no endpoint has a hint.
     """
     rng = random.Random(seed)
     nodes = of_kind(clusters.world(seed).items, "Node")

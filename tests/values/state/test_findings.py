@@ -7,16 +7,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from enum import Enum
 
 import pytest
 
 from dnsserver.cli.errors import DONE, FAILED
 from dnsserver.cli.report import as_lines, report
 from dnsserver.tools.corefile.corefile_codes import CorefileCode
+from dnsserver.tools.corefile.stub_blocks import ECS_RULE, FALLBACK_PORT, MAX_UPSTREAMS, NODELOCAL_TTL
+from dnsserver.tools.doctor.steps import StepCode
 from dnsserver.tools.explain.explanation_text import RED
 from dnsserver.tools.simulation.codes import SimulationCode
-from locator.finding_codes import ClusterCode, FindingCode
+from locator.findings import ClusterCode, FindingCode, prose_of
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
+from tests.kit.this_machine import ROOT
 
 CODES: list[FindingCode] = [*ClusterCode, *CorefileCode, *SimulationCode]
 
@@ -84,17 +88,60 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_code(code: FindingCode) -> None:
     """A code is in CamelCase as Kubernetes' reasons, has a severity, and tells in whole sentences what to do."""
     assert re.fullmatch(r"([A-Z][a-z0-9]+)+", code.name) and code.severity in SEVERITIES
-    assert code.cause.endswith(".") and code.cure[-1] in ".:"
-    assert "  " not in code.cause + code.cure and code.cause.count("`") % 2 == code.cure.count("`") % 2 == 0
-    assert bool(code.command) or not code.cure.endswith(":"), "a colon announces a command"
+    assert code.cause.endswith(".") and code.fix[-1] in ".:"
+    assert "  " not in code.cause + code.fix and code.cause.count("`") % 2 == code.fix.count("`") % 2 == 0
+    assert bool(code.command) or not code.fix.endswith(":"), "a colon announces a command"
     made = code.finding("Service", "shop", "web", field="spec.x", message="'y' found")
     assert (made.code, made.severity) == (code.name, code.severity)
 
 
 @pytest.mark.parametrize("code", ClusterCode, ids=lambda code: code.name)
-def test_a_command_mends(code: ClusterCode) -> None:
-    """For each code of a cluster the page has a command that mends the cause, or shows what has to be mended."""
+def test_a_command_fixes(code: ClusterCode) -> None:
+    """For each code of a cluster the page has a command that fixes the cause, or shows what has to be fixed."""
     assert code.command.startswith("kubectl ")
+
+
+@pytest.mark.parametrize(
+    "codes", [ClusterCode, CorefileCode, SimulationCode, StepCode], ids=lambda codes: codes.__name__
+)
+def test_what_is_raised_has_prose(codes: type[Enum]) -> None:
+    """The file beside the codes explains each of them and no other, and each is raised somewhere."""
+    assert list(prose_of(codes)) == list(codes.__members__)
+    sources = [path.read_text() for folder in ("locator", "dnsserver") for path in (ROOT / folder).rglob("*.py")]
+    named = {name for source in sources for name in re.findall(rf"\b{codes.__name__}\.(\w+)", source)}
+    assert set(codes.__members__) <= named
+
+
+def test_prose_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A code without prose, or prose of no code, is an error when the file is read."""
+
+    class ImportCode(FindingCode):
+        """A code that no file explains."""
+
+        NoSuchCode = ERROR
+
+    monkeypatch.setattr(ImportCode, "__module__", ClusterCode.__module__)
+    with pytest.raises(LookupError, match="expected the codes of ImportCode"):
+        prose_of(ImportCode)
+
+
+@pytest.mark.parametrize(
+    ("code", "fact"),
+    [
+        *((code, f"`{ECS_RULE}`") for code in (
+            CorefileCode.ClientNotNamed, CorefileCode.ClientNamesItself, CorefileCode.ClientSubnetTrusted,
+            CorefileCode.ClientNamedInPart, CorefileCode.SubnetNotReverted,
+        )),
+        (CorefileCode.AnswersKeptTooLong, f"above {NODELOCAL_TTL} s"),
+        (CorefileCode.AnswersKeptTooLong, f"at most {NODELOCAL_TTL} as"),
+        (CorefileCode.UpstreamCount, f"more than {MAX_UPSTREAMS}."),
+        (CorefileCode.UpstreamCount, f"1 to {MAX_UPSTREAMS} servers"),
+        (CorefileCode.FallbackUnused, f"port {FALLBACK_PORT} "),
+    ],
+)  # fmt: skip
+def test_prose_agrees_with_the_code(code: CorefileCode, fact: str) -> None:
+    """What the prose states is what ``corefile`` prints and checks."""
+    assert fact in f"{code.cause} {code.fix}"
 
 
 def test_no_code_stands_for_two_causes() -> None:

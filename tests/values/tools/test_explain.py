@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``explain`` says which source of constraints was heard and why the others were not, and the same of each endpoint."""
+"""``explain`` says which source of constraints decides and why the others do not, and the same of each endpoint."""
 
 from __future__ import annotations
 
@@ -90,28 +90,28 @@ ALL_SPEAK = service("web", keys=f"{ZONE},*", field=[HOSTNAME], trafficDistributi
 
 SOURCES = {
     # case: items, name, flags, [(source, heard, why)]
-    "everybody-speaks": (
+    "every-source": (
         cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED], ONE_FOR_ZONES), "", ZONE_DEFAULT,
-        [("policy", True, "the first source that speaks"), ("policy", False, "its mode is Ignored"),
-         ("annotation", False, "outranked by policy"), ("field", False, "outranked by policy"),
-         ("hints", False, "outranked by policy"), ("traffic-distribution", False, "outranked by policy"),
-         ("zone-default", False, "outranked by policy")]),
+        [("policy", True, "the first source that declares one"), ("policy", False, "its mode is Ignored"),
+         ("annotation", False, "overridden by policy"), ("field", False, "overridden by policy"),
+         ("hints", False, "overridden by policy"), ("traffic-distribution", False, "overridden by policy"),
+         ("zone-default", False, "overridden by policy")]),
     "annotation": (
         cluster(ALL_SPEAK, [IGNORED], ONE_FOR_ZONES), "", {},
-        [("policy", False, "its mode is Ignored"), ("annotation", True, "the first source that speaks"),
-         ("field", False, "outranked by annotation"), ("hints", False, "outranked by annotation"),
-         ("traffic-distribution", False, "outranked by annotation")]),
+        [("policy", False, "its mode is Ignored"), ("annotation", True, "the first source that declares one"),
+         ("field", False, "overridden by annotation"), ("hints", False, "overridden by annotation"),
+         ("traffic-distribution", False, "overridden by annotation")]),
     "invalid": (
         cluster(service("web", keys=f"*,{ZONE}", field=[ZONE])), "", {},
         [("annotation", True,
           "invalid, so that nothing is narrowed: '*' is key 1 of 2, but only the last key may be '*'"),
-         ("field", False, "outranked by annotation")]),
-    "invalid-and-outranked": (
+         ("field", False, "overridden by annotation")]),
+    "invalid-and-overridden": (
         cluster(service("web", keys=f"*,{ZONE}", **WEB), [PREFERS]), "", {},
-        [("policy", True, "the first source that speaks"), ("annotation", False, "outranked by policy")]),
+        [("policy", True, "the first source that declares one"), ("annotation", False, "overridden by policy")]),
     "own-keys-of-peers": (
         cluster(service("web", field=[ZONE], publishNotReadyAddresses=True, **WEB), [REQUIRES]), "", {},
-        [("field", True, "the first source that speaks"), ("policy", False, "outranked by field")]),
+        [("field", True, "the first source that declares one"), ("policy", False, "overridden by field")]),
     "policy-of-peers": (
         cluster(service("web", publishNotReadyAddresses=True, **WEB), [REQUIRES]), "", {},
         [("policy", True, "without effect: the Service publishes addresses that are not ready, "
@@ -120,13 +120,13 @@ SOURCES = {
         cluster(service("web", keys=ZONE, cluster_ips=["10.96.0.1"], trafficDistribution="PreferClose")),
         "", ZONE_DEFAULT,
         [("annotation", True, "without effect: the Service is not headless"),
-         ("traffic-distribution", False, "outranked by annotation")]),
+         ("traffic-distribution", False, "overridden by annotation")]),
     "switched-off": (
         cluster(service("web", trafficDistribution="PreferClose"), hints=ONE_FOR_ZONES), "",
         {"traffic-distribution": "ignore", **ZONE_DEFAULT},
         [("hints", False, "switched off by --traffic-distribution ignore"),
          ("traffic-distribution", False, "switched off by --traffic-distribution ignore"),
-         ("zone-default", True, "no other source speaks")]),
+         ("zone-default", True, "no other source declares one")]),
     "topology-mode-auto": (
         cluster(service("web", trafficDistribution="PreferClose",
                         annotations={"service.kubernetes.io/topology-mode": "Auto"})), "", {},
@@ -136,11 +136,11 @@ SOURCES = {
     "some-hints": (
         cluster(service("web", trafficDistribution="PreferClose"), hints=[*ONE_FOR_ZONES[:2], None]), "", {},
         [("hints", False, "some ready endpoints have no hint, so none counts"),
-         ("traffic-distribution", True, "the first source that speaks")]),
+         ("traffic-distribution", True, "the first source that declares one")]),
     "some-hints-and-nothing-else": (
         cluster(service("web"), hints=[*ONE_FOR_ZONES[:2], None]), "", ZONE_DEFAULT,
         [("hints", False, "some ready endpoints have no hint, so none counts"),
-         ("zone-default", True, "no other source speaks")]),
+         ("zone-default", True, "no other source declares one")]),
     "zonal-name": (
         cluster(service("web", keys=HOSTNAME)), "b.pin._zone.", ZONE_DEFAULT,
         [("zonal-name", True, "the name states it"), ("annotation", False, "the name states a constraint of its own"),
@@ -156,7 +156,7 @@ SOURCES = {
 
 @pytest.mark.parametrize(("items", "prefix", "flags", "expected"), SOURCES.values(), ids=SOURCES)
 def test_sources(items: list[Item], prefix: str, flags: dict[str, Any], expected: list[tuple[str, bool, str]]) -> None:
-    """All sources that speak are listed in order of precedence, with the reason why each was heard or not."""
+    """All sources that declare a constraint are listed in order of precedence, with why each decides or not."""
     name = "none.shop.svc.cluster.local" if prefix == "no." else f"{prefix}web.shop.svc.cluster.local"
     said = explained(items, name, flags=flags)
     assert [(row["source"], row["heard"], row["why"]) for row in said["sources"]] == expected
@@ -166,7 +166,7 @@ def test_sources(items: list[Item], prefix: str, flags: dict[str, Any], expected
 
 
 def test_sources_show_their_keys_and_policies() -> None:
-    """The policies that are heard stand together; an ignored one stands by itself."""
+    """The policies that decide stand together; an ignored one stands by itself."""
     rows = explained(cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED]))["sources"]
     assert [(row["keys"], row["policies"]) for row in rows] == [
         ([ZONE, RACK], ["in-zone", "near"]), ([HOSTNAME], ["off"]), ([ZONE, "*"], []), ([HOSTNAME], []),
@@ -419,7 +419,7 @@ def text_of(said: dict[str, Any]) -> str:
     return text
 
 
-def test_unheard_sources_as_text() -> None:
+def test_overridden_sources_as_text() -> None:
     """One row for each source that does not count, with the reason; lists of keys are wrapped."""
     text = text_of(explained(cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED], ONE_FOR_ZONES), candidates=False))
     assert (
@@ -427,11 +427,11 @@ def test_unheard_sources_as_text() -> None:
 constraint  {ZONE}, {RACK}  (by policy)
             required: {ZONE}
             policies: in-zone, near
-unheard     policy off (its mode is Ignored): {HOSTNAME}
-            annotation (outranked by policy): {ZONE}, *
-            field (outranked by policy): {HOSTNAME}
-            hints (outranked by policy): {ZONE}, *
-            traffic-distribution (outranked by policy): {ZONE}, *
+declared    policy off (its mode is Ignored): {HOSTNAME}
+            annotation (overridden by policy): {ZONE}, *
+            field (overridden by policy): {HOSTNAME}
+            hints (overridden by policy): {ZONE}, *
+            traffic-distribution (overridden by policy): {ZONE}, *
 step        {ZONE}=a  2 endpoints  required by in-zone
             {f"{RACK}=r1":{len(ZONE) + 2}}  1 endpoint   preferred by near
 """
@@ -443,9 +443,9 @@ step        {ZONE}=a  2 endpoints  required by in-zone
 
 
 def test_nothing_is_heard_as_text() -> None:
-    """An endpoint's own name has no constraint; what the Service asks for is shown as unheard."""
+    """An endpoint's own name has no constraint; what the Service asks for is shown as declared."""
     text = text_of(explained(cluster(service("web", keys=ZONE)), "10-0-0-3.web.shop.svc.cluster.local"))
-    assert f"constraint  none\nunheard     annotation (an endpoint's own name is never narrowed): {ZONE}\n" in text
+    assert f"constraint  none\ndeclared    annotation (an endpoint's own name is never narrowed): {ZONE}\n" in text
 
 
 def test_the_node_of_a_candidate() -> None:

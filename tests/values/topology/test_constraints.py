@@ -10,19 +10,18 @@ import pytest
 
 from locator.endpoints import Port
 from locator.model import Endpoint, Hints, Service
-from locator.topology.constraint_findings import service_findings
+from locator.topology.annotations import FEDERATED, HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, TOPOLOGY_MODE
+from locator.topology.checks import service_findings
 from locator.topology.constraints import (
     ANNOTATION,
-    FEDERATED,
     FIELD,
-    HEALTH,
     HINTS,
-    MIN_ENDPOINTS,
-    TOPOLOGY_KEYS,
+    SERVICE_ANNOTATIONS,
+    SOURCES,
     TRAFFIC_DISTRIBUTION,
     Declaration,
+    deciding,
     declarations_of,
-    heard,
 )
 from locator.topology.hints import hinted
 from locator.topology.selection import FirstMatch
@@ -40,7 +39,7 @@ def service(keys: str | None = None, field: tuple[str, ...] | None = None, **mor
 
 def declaration_of(asked: Service) -> Declaration | None:
     """Return the declaration that counts."""
-    return heard(declarations_of(asked))
+    return deciding(declarations_of(asked))
 
 
 @pytest.mark.parametrize(("keys", "words"), annotation_values.KEYS)
@@ -96,11 +95,11 @@ NEAR = {"traffic_distribution": "PreferClose"}
         (service(traffic_distribution="PreferSameZone"), [], [(TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
         (service(traffic_distribution="PreferSameNode"), [], [(TRAFFIC_DISTRIBUTION, (HOST, ZONE, "*"))]),
         (service(traffic_distribution="PreferFar"), [], []),
-        (service(topology_mode="Auto", **NEAR), [], [(HINTS, None), (TRAFFIC_DISTRIBUTION, ("*",))]),
-        (service(topology_mode="auto", **NEAR), [], [(HINTS, None), (TRAFFIC_DISTRIBUTION, ("*",))]),
-        (service(topology_mode="Disabled", **NEAR), [], [(TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
-        (service(topology_mode="Auto"), [], [(HINTS, None)]),
-        (service(topology_mode="Auto"), [TO_A], [(HINTS, (ZONE, "*"))]),
+        (service(annotations={TOPOLOGY_MODE: "Auto"}, **NEAR), [], [(HINTS, None), (TRAFFIC_DISTRIBUTION, ("*",))]),
+        (service(annotations={TOPOLOGY_MODE: "auto"}, **NEAR), [], [(HINTS, None), (TRAFFIC_DISTRIBUTION, ("*",))]),
+        (service(annotations={TOPOLOGY_MODE: "Disabled"}, **NEAR), [], [(TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
+        (service(annotations={TOPOLOGY_MODE: "Auto"}), [], [(HINTS, None)]),
+        (service(annotations={TOPOLOGY_MODE: "Auto"}), [TO_A], [(HINTS, (ZONE, "*"))]),
         (service(**NEAR), [TO_A], [(HINTS, (ZONE, "*")), (TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
         (service(HOST, field=(ZONE,), **NEAR), [TO_A], [(ANNOTATION, (HOST,)), (FIELD, (ZONE,)), (HINTS, (ZONE, "*")),
                                                         (TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
@@ -110,18 +109,26 @@ NEAR = {"traffic_distribution": "PreferClose"}
          "auto-alone", "auto-with-hints", "hints-first", "all"],
 )  # fmt: skip
 def test_sources(asked: Service, hints: list[Hints | None], declared: list[tuple[str, tuple[str, ...] | None]]) -> None:
-    """All sources that speak, in order; hints count only as far as every ready endpoint has them, else (None) never."""
+    """What all declare, in order; hints count only as far as every ready endpoint has them, else (None) never."""
     endpoints = [Endpoint((bytes(4),), hints=hint) for hint in hints]
     endpoints.append(Endpoint((bytes(4),), ready=False, hints=None if any(hints) else TO_A))
     found = declarations_of(asked, (), hinted(endpoints))
     assert [
-        (declaration.source, None if declaration.in_vain else declaration.constraint.keys) for declaration in found
+        (declaration.source, None if declaration.unmatched else declaration.constraint.keys) for declaration in found
     ] == declared
-    assert all((declaration.unheard is None) != declaration.in_vain for declaration in found)
+    assert all((declaration.ignored is None) != declaration.unmatched for declaration in found)
     switched_off = declarations_of(asked, (), hinted(endpoints), honor_kubernetes=False)
-    assert [declaration.unheard is None for declaration in switched_off] == [
+    assert [declaration.ignored is None for declaration in switched_off] == [
         source in (ANNOTATION, FIELD) for source, _ in declared
     ]
+
+
+def test_the_table_of_sources() -> None:
+    """Names are stable, and in order of precedence. Findings can name the field of all that are read from objects."""
+    names = ["zonal-name", "policy", "annotation", "field", "hints", "traffic-distribution", "zone-default"]
+    assert [row.name for row in SOURCES] == names
+    assert all(bool(row.field) == (row.read is not None) for row in SOURCES)
+    assert {TOPOLOGY_KEYS, TOPOLOGY_MODE} <= SERVICE_ANNOTATIONS
 
 
 def test_external_traffic_policy() -> None:

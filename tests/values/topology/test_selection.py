@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from locator.model import HOSTNAME, NODE_NAME, REGION, UNKNOWN, ZONE, Endpoint, Hints, Location
-from locator.topology.hints import Hinted
 from locator.topology.selection import (
     ALL,
     ANY,
@@ -19,6 +18,7 @@ from locator.topology.selection import (
     UNMET,
     Constraint,
     FirstMatch,
+    Hinted,
     LocatedEndpoint,
     NamedDomain,
     Narrowing,

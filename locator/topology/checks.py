@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The findings about what Services and ServicePolicies ask for.
+
+Those that depend on endpoints come and go with them, so they are computed when somebody asks, not at each change; most
+of them are of severity info.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from locator.bounded_map import BoundedMap
+from locator.findings import ClusterCode
+from locator.ip import is_address, may_be_balancer, parse_address
+from locator.labels import nearest_label_key
+from locator.model import (
+    CLUSTER,
+    ERROR,
+    SUCCESSORS,
+    WARNING,
+    Finding,
+    Location,
+    Service,
+    ServicePolicy,
+    and_more,
+    listed,
+)
+from locator.printable import quoted
+from locator.topology.annotations import (
+    ANNOTATIONS,
+    FEDERATED,
+    HEALTH,
+    MIN_ENDPOINTS,
+    PREFIX,
+    TOPOLOGY_KEYS,
+    TOPOLOGY_MODE,
+    field_of,
+    has_mode_auto,
+    health_check,
+    is_federated,
+    min_endpoints,
+    probed_ports,
+    trimmed,
+)
+from locator.topology.constraints import (
+    HINTS,
+    LOCAL_TRAFFIC,
+    NOT_HEADLESS,
+    POLICY,
+    REQUIRED,
+    SOURCE,
+    SWITCHED_OFF,
+    TRAFFIC_DISTRIBUTION,
+    Declaration,
+    deciding,
+    keys_error,
+    title_of,
+)
+from locator.topology.hints import OPT_IN_LABELS, asks_for_hints, hint_advice
+from locator.topology.selection import ANY, Constraint, LocatedEndpoint, Narrowing
+
+MAX_UNKNOWN = 8  # annotations and labels of one Service that findings name: it may have ten thousand
+MAX_PORTS = 8  # named in a finding
+MAX_REMEMBERED = 1024  # keys with their nearest one, which difflib takes a millisecond to find
+
+_INVALID = {row.code.name for row in SOURCE.values()}
+
+
+def may_choose(service: Service) -> bool:
+    """Whether a constraint on *service* can choose anything: endpoints in DNS, in hints, or between clusters."""
+    return service.headless or asks_for_hints(service.labels) or is_federated(service)
+
+
+def chooses(service: Service, declaration: Declaration | None) -> bool:
+    """Whether *declaration*, the one that decides, chooses endpoints of *service*."""
+    if declaration is None or not declaration.valid:
+        return False
+    if declaration.effective:
+        return True
+    return not service.headless and not SOURCE[declaration.source].of_kubernetes and may_choose(service)
+
+
+def policy_chooses(service: Service, declaration: Declaration | None) -> bool:
+    """Whether ServicePolicies choose endpoints of *service*: they made *declaration*, the one that decides."""
+    return declaration is not None and declaration.source == POLICY and chooses(service, declaration)
+
+
+def own_labels(service: Service) -> list[str]:
+    """Return the keys of the labels that begin as those of topodns do."""
+    return [key for key in service.labels if key.startswith(PREFIX)]
+
+
+def is_invalid_constraint(finding: Finding) -> bool:
+    """Whether a finding says that the constraint of a Service is invalid."""
+    return finding.kind == "Service" and finding.code in _INVALID
+
+
+# --- What a Service says ----------------------------------------------------------------------------------------------
+
+
+def service_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
+    """Yield the findings about the constraint and the annotations of *service*."""
+    yield from _constraint_findings(service, declarations)
+    if service.headless and service.publishes_unready:
+        yield from _asked_of_peers(service, declarations)
+    if TOPOLOGY_KEYS in service.annotations and not trimmed(service.annotations[TOPOLOGY_KEYS]):
+        expected = "label keys, or no annotation"
+        yield ClusterCode.EmptyTopologyKeys.about(service, field_of(TOPOLOGY_KEYS), "empty annotation", expected)
+    if min_endpoints(service) is None:
+        message = f"{quoted(service.annotations[MIN_ENDPOINTS])} counts as 1"
+        expected = "a whole number from 1"
+        yield ClusterCode.InvalidMinEndpoints.about(service, field_of(MIN_ENDPOINTS), message, expected)
+    if HEALTH in service.annotations:
+        yield from _health_findings(service, service.annotations[HEALTH])
+    yield from _unknown_names(service)
+    yield from _unknown_values(service)
+
+
+def _constraint_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
+    """Yield a finding if the constraint is invalid, or if it chooses nothing although somebody meant it to."""
+    declaration, choosing = deciding(declarations), may_choose(service)
+    if declaration is not None and declaration.source == POLICY and not choosing:
+        # A policy may mean other Services; its own findings say so if there are none.
+        declaration = next((one for one in declarations if SOURCE[one.source].own), None)
+    if declaration is None or SOURCE[declaration.source].of_kubernetes:
+        if MIN_ENDPOINTS in service.annotations and not choosing:
+            yield _without_effect(service, field_of(MIN_ENDPOINTS), NOT_HEADLESS, "clusterIP: None", what="")
+        return
+    source = SOURCE[declaration.source]
+    if service.headless and declaration.without_effect is not None:
+        yield _without_effect(service, source.field, declaration.without_effect, f"the annotation {TOPOLOGY_KEYS}")
+        return
+    error = declaration.error
+    if error == LOCAL_TRAFFIC and is_federated(service) and not service.headless:
+        error = keys_error(declaration.constraint.keys)  # for the federated name, it is no obstacle
+    if error is not None:
+        yield source.code.about(service, source.field, f"invalid constraint: {error}", source.expected)
+    elif not choosing:
+        yield _without_effect(service, source.field, declaration.without_effect, "clusterIP: None")
+
+
+def _without_effect(
+    about: Service | ServicePolicy, field: str, why: str | None, expected: str, *, what: str = "constraint "
+) -> Finding:
+    return ClusterCode.ConstraintWithoutEffect.about(about, field, f"{what}without effect: {why}", expected)
+
+
+def _asked_of_peers(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
+    """Yield a finding for each field in which a Service of peers asks Kubernetes for near endpoints."""
+    first = deciding(declarations)
+    if first is not None and SOURCE[first.source].own:
+        return  # which gives what was asked for
+    asked = {one.source: one for one in declarations if one.ignored != SWITCHED_OFF}
+    fields = {TRAFFIC_DISTRIBUTION: SOURCE[TRAFFIC_DISTRIBUTION].field}
+    if has_mode_auto(service):
+        fields[HINTS] = field_of(TOPOLOGY_MODE)
+    for source, field in fields.items():
+        if source in asked:
+            yield _without_effect(service, field, asked[source].without_effect, f"the annotation {TOPOLOGY_KEYS}")
+
+
+def _health_findings(service: Service, text: str) -> Iterator[Finding]:
+    """Yield a finding if the annotation counts as none, and for each address that is not probed."""
+    check, field = health_check(text), field_of(HEALTH)
+    if check is None:
+        expected = "tcp, tcp:PORT or http:PORT/PATH"
+        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none", expected)
+        return
+    if check.port_of(service) is None:
+        ports = listed(list(map(str, probed_ports(service))), MAX_PORTS)
+        why = "the Service has no TCP port" if not ports else f"{check.port} is none of the Service's own TCP ports"
+        expected = f"PORT to be one of {ports}" if ports else "a TCP port in spec.ports"
+        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none: {why}", expected)
+    for position, address in enumerate(service.ingress):
+        if is_address(address) and not may_be_balancer(parse_address(address)):
+            field, message = f"status.loadBalancer.ingress[{position}]", f"{address} is not probed"
+            yield ClusterCode.InvalidHealth.about(service, field, message, "an address of a load balancer")
+
+
+def _unknown_names(service: Service) -> Iterator[Finding]:
+    """Yield a finding for each annotation and label that begins as those of topodns do, and is none of them.
+
+    The last one of MAX_UNKNOWN counts those that are left out.
+    """
+    own = [name for name in service.annotations if name.startswith(PREFIX)]
+    unknown = [(name, "annotation") for name in own if name not in ANNOTATIONS]
+    unknown += [(name, "label") for name in own_labels(service) if name not in OPT_IN_LABELS]
+    for number, (name, kind) in enumerate(unknown[:MAX_UNKNOWN], 1):
+        (nearest,) = difflib.get_close_matches(name, (*ANNOTATIONS, OPT_IN_LABELS[0]), 1, 0.0)
+        meant = "label" if nearest in OPT_IN_LABELS else "annotation"
+        expected = nearest if meant == kind else f"the {meant} {nearest}"
+        more = and_more(len(unknown) - number + 1) if number == MAX_UNKNOWN else ""
+        field, message = f"metadata.{kind}s[{name}]", f"unknown {kind}{more}"
+        yield ClusterCode.UnknownAnnotation.about(service, field, message, expected)
+
+
+def _unknown_values(service: Service) -> Iterator[Finding]:
+    """Yield a finding for each annotation and label that is a switch, and is neither on nor off."""
+    switches = [("annotations", FEDERATED, service.annotations.get(FEDERATED))]
+    switches += [("labels", label, service.labels.get(label)) for label in OPT_IN_LABELS]
+    for where, name, value in switches:
+        if value not in (None, "true", "false"):
+            message = f"{quoted(value)} counts as false"
+            yield ClusterCode.UnknownAnnotation.about(service, f"metadata.{where}[{name}]", message, "true or false")
+
+
+# --- ServicePolicies --------------------------------------------------------------------------------------------------
+
+
+def policy_findings(policy: ServicePolicy, selected: Sequence[Service]) -> Iterator[Finding]:
+    """Yield a finding if *policy* chooses nothing; *selected* are the Services that it selects."""
+    field = "spec.serviceSelector"
+    if not selected:
+        message = "policy without effect: it selects no Service"
+        yield ClusterCode.PolicySelectsNothing.about(policy, field, message)
+    elif not any(map(may_choose, selected)):
+        why, expected = "it selects no headless Service", "a Service with clusterIP: None"
+        yield _without_effect(policy, field, why, expected, what="policy ")
+
+
+# --- Topology keys that no node carries: misspelled ones, mostly ------------------------------------------------------
+
+
+class CarriedKeys:
+    """The label *keys* that nodes carry. If they are empty, no node is known, and any key may be carried.
+
+    The labels of ``--subnet`` are not among them. They say where clients are, and a key needs endpoints that carry it,
+    too.
+    """
+
+    def __init__(self, keys: frozenset[str] = frozenset()) -> None:
+        self.keys = keys
+        self._nearest: BoundedMap[str, str] = BoundedMap(MAX_REMEMBERED)
+
+    def nearest(self, key: str) -> str | None:
+        """Return the key that nodes carry and that is most like a topology key; None if they may carry that itself."""
+        if not self.keys or key in (ANY, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
+            return None
+        nearest = self._nearest.get(key)
+        if nearest is None:
+            nearest = self._nearest[key] = nearest_label_key(key, self.keys)
+        return nearest
+
+    def missing(self, keys: Iterable[str], locations: Iterable[Location] = ()) -> Iterator[tuple[str, str]]:
+        """Yield those of some topology keys that neither a node nor one of *locations* carries, with the nearest."""
+        for key in keys:
+            nearest = self.nearest(key)
+            if nearest is not None and all(location.value(key) is None for location in locations):
+                yield key, nearest
+
+
+def service_key_findings(
+    service: Service, declaration: Declaration, locations: Sequence[Location], carried: CarriedKeys
+) -> Iterator[Finding]:
+    """Yield a finding for each key of *declaration*, which decides about *service*, that no node carries.
+
+    *locations* are those of its endpoints. ServicePolicies have findings of their own.
+    """
+    if declaration.source == POLICY:
+        return
+    severity = WARNING if declaration.constraint.soft else ERROR
+    for key, nearest in carried.missing(declaration.constraint.keys, locations):
+        field = SOURCE[declaration.source].field
+        yield ClusterCode.KeyOnNoNode.about(service, field, _on_no_node(key), nearest, severity=severity)
+
+
+def policy_key_findings(
+    policy: ServicePolicy, locations: Iterable[Location], carried: CarriedKeys
+) -> Iterator[Finding]:
+    """Yield a finding if no node carries the key of a valid policy; *locations* are those of its endpoints."""
+    severity = ERROR if policy.mode == REQUIRED else WARNING
+    for key, nearest in carried.missing([policy.topology_key], locations):
+        yield ClusterCode.KeyOnNoNode.about(policy, "spec.topology.key", _on_no_node(key), nearest, severity=severity)
+
+
+def default_key_findings(defaults: Mapping[str, Sequence[str]], carried: CarriedKeys) -> Iterator[Finding]:
+    """Yield a finding for each default key of a DNS zone that no node carries; *defaults* has the keys by zone."""
+    for zone, keys in defaults.items():
+        field, severity = "--default-topology-keys", WARNING if keys[-1:] == (ANY,) else ERROR
+        for key, nearest in carried.missing(keys):
+            message = f"{zone}: {_on_no_node(key)}"
+            yield ClusterCode.KeyOnNoNode.finding(field=field, message=message, expected=nearest, severity=severity)
+
+
+def _on_no_node(key: str) -> str:
+    return f"no node has the label {key}"
+
+
+# --- What a Service gets for what it says, given its endpoints --------------------------------------------------------
+
+
+def advice(
+    service: Service,
+    declarations: Sequence[Declaration],
+    endpoints: Sequence[LocatedEndpoint],
+    carried: CarriedKeys,
+) -> Iterator[Finding]:
+    """Yield what is worth knowing about the constraint of *service*, which has these ready *endpoints*.
+
+    *carried* are the keys that nodes carry; other keys have findings of their own.
+    """
+    yield from hint_advice(service, declarations, endpoints)
+    declaration = deciding(declarations)
+    if declaration is None or not may_choose(service):
+        return
+    yield from overridden_findings(service, declarations)
+    if not chooses(service, declaration):
+        return
+    field, expected = SOURCE[declaration.source].field, "endpoints on nodes with this label"
+    demanded = _demanded_of_all(declaration.constraint, endpoints)
+    keys = [key for key in demanded if carried.keys and carried.nearest(key) is None]
+    for key in keys:
+        message = f"no ready endpoint has the label {key}: nobody gets any"
+        yield ClusterCode.KeyOnNoEndpoint.about(service, field, message, expected)
+    if not keys and not is_federated(service):  # else there are endpoints in other clusters, too
+        yield from _nothing_to_choose(service, declaration, endpoints)
+
+
+def overridden_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
+    """Yield a finding for each source that somebody wrote although another one decides."""
+    first = deciding(declarations)
+    for later in declarations:
+        source = SOURCE[later.source]
+        if first is None or later is first or source.of_kubernetes or later.ignored is not None:
+            continue
+        invalid = "" if later.error is None else f" (it is invalid, too: {later.error})"
+        message = f"overridden: {title_of(first)} comes first{invalid}"
+        yield ClusterCode.SourceNotHeard.about(service, source.field, message, "one source")
+
+
+def _demanded_of_all(constraint: Constraint, endpoints: Sequence[LocatedEndpoint]) -> list[str]:
+    """Return the keys for which no client gets any of *endpoints*; none if a client somewhere does."""
+    if constraint.soft or not endpoints:
+        return []
+    demanded = constraint.required if isinstance(constraint, Narrowing) else constraint.keys
+    absent = [key for key in demanded if all(located.location.value(key) is None for located in endpoints)]
+    return absent if isinstance(constraint, Narrowing) or len(absent) == len(demanded) else []
+
+
+def _nothing_to_choose(
+    service: Service, declaration: Declaration, endpoints: Sequence[LocatedEndpoint]
+) -> Iterator[Finding]:
+    key, field = next(iter(declaration.constraint.keys), ANY), SOURCE[declaration.source].field
+    if key in (ANY, CLUSTER) or not endpoints:  # a plain name has the endpoints of one cluster anyway
+        return
+    if len(endpoints) == 1:
+        message = "nothing to choose: only one endpoint is ready"
+        yield ClusterCode.SingleEndpoint.about(service, field, message, "several endpoints")
+        return
+    value = endpoints[0].location.value(key)
+    if value is not None and all(located.location.value(key) == value for located in endpoints):
+        message = f"nothing to choose: all {len(endpoints)} ready endpoints have {key}={value}"
+        yield ClusterCode.EndpointsInOneDomain.about(service, field, message, "endpoints in several domains")
