@@ -101,7 +101,7 @@ class ControllerMetrics(TopodnsCollector):
         yield from watched(state.objects, listed, state.watches)
         yield PODLOCATOR_WRITES.metric(state.writes)
         yield LEADING.metric(labelled(state.leading))
-        yield PODLOCATORS_WAITING.only(state.waiting)
+        yield PODLOCATORS_WAITING.metric(state.waiting)
         yield SERVICEPOLICY_WRITES.metric(state.status_writes)
         if state.health is not None:
             yield SERVICEHEALTH_WRITES.metric(state.health.writes)

@@ -105,16 +105,16 @@ class WebhookMetrics(TopodnsCollector):
         """Yield every metric as it is now."""
         state = self._state()
         yield WEBHOOK_REQUESTS.metric(labelled(self._counts.requests))
-        yield WEBHOOK_REQUEST_DURATION.histogram(self._counts.durations)
+        yield WEBHOOK_REQUEST_DURATION.metric(self._counts.durations)
         rewritten: Counter[str] = Counter()
         for (_, result), number in state.writes.items():
             rewritten[result] += number
         yield SLICES_REWRITTEN.metric(labelled(rewritten))
-        yield SLICES_WAITING.only(state.waiting)
+        yield SLICES_WAITING.metric(state.waiting)
         yield LEADING.metric(labelled(state.leading))
-        yield CERTIFICATE_EXPIRY.only(state.certificate_ends)
+        yield CERTIFICATE_EXPIRY.metric(state.certificate_ends)
         if state.ca_ends is not None:
-            yield CA_EXPIRY.only(state.ca_ends)
+            yield CA_EXPIRY.metric(state.ca_ends)
         listed = {kind: watch.listed for kind, watch in state.watches.items()}
         yield from watched(state.objects, listed, state.watches)
         yield from self.of_the_process()
