@@ -77,6 +77,5 @@ class ControllerMetrics(TopodnsCollector):
         listed = {kind: watch.listed for kind, watch in self._watches.items()}
         yield from watched(self._objects(), listed, self._watches)
         for family, values in self._shown.items():
-            found = values()
-            yield family.histogram(found) if isinstance(found, Durations) else family.metric(found)
+            yield family.metric(values())
         yield from self.of_the_process()

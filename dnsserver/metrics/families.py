@@ -53,26 +53,23 @@ class Family(Struct, frozen=True, eq=False):
         """The name in queries; a histogram also has those with ``_bucket``, ``_sum`` and ``_count``."""
         return f"{self.name}_total" if self.kind == COUNTER else self.name
 
-    def metric(self, values: Values, *, more_labels: tuple[str, ...] = ()) -> Metric:
-        """Return a counter or gauge with *values* by the values of its labels, and 0 for those known beforehand.
+    def metric(self, values: Values | Durations | float) -> Metric:
+        """Return the metric with *values*: by the values of its labels, durations of a histogram, or a single number.
 
-        *more_labels* are labels of this process alone, which stand first. What others wrote into a label is printable,
+        Label values that are known beforehand are there in any case, at 0. What others wrote into a label is printable,
         and cut; what looks the same then counts together.
         """
+        if isinstance(values, Durations):
+            return self.histogram(values)
         make = CounterMetricFamily if self.kind == COUNTER else GaugeMetricFamily
-        family = make(self.name, self.text, labels=(*more_labels, *self.labels))
-        known = product(*self.labels.values()) if not more_labels else ()
-        shown: dict[tuple[str, ...], float] = dict.fromkeys(known, 0)
-        for key, number in values.items():
+        family = make(self.name, self.text, labels=tuple(self.labels))
+        shown: dict[tuple[str, ...], float] = dict.fromkeys(product(*self.labels.values()), 0)
+        for key, number in (values if isinstance(values, Mapping) else {(): values}).items():
             label = tuple(map(cut, key))
             shown[label] = shown.get(label, 0) + number
         for label, number in sorted(shown.items()):
             family.add_metric(label, number)
         return family
-
-    def only(self, value: float) -> Metric:
-        """Return a counter or gauge without labels."""
-        return self.metric({(): value})
 
     def histogram(self, durations: Durations) -> Metric:
         """Return a histogram of durations in seconds."""
@@ -130,7 +127,7 @@ class TopodnsCollector(Collector):
     def of_the_process(self) -> Iterator[Metric]:
         """Yield what each program of topodns shows: errors caught, delays of its event loop, and versions."""
         yield FAILURES.metric(labelled(self.failures))
-        yield LOOP_DELAY.histogram(self.loop_delays)
+        yield LOOP_DELAY.metric(self.loop_delays)
         yield BUILD_INFO.metric({(__version__, platform.python_version()): 1})
 
     def registry(self) -> CollectorRegistry:

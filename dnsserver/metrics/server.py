@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
 from prometheus_client.metrics_core import Metric
 
 from dnsserver.message.wire import RCODES
@@ -19,6 +20,7 @@ from dnsserver.metrics.counters import (
     OTHER,
     SUSPICIOUS_CLIENTS,
     Counts,
+    Durations,
 )
 from dnsserver.metrics.families import (
     ANY,
@@ -27,6 +29,7 @@ from dnsserver.metrics.families import (
     HISTOGRAM,
     Family,
     TopodnsCollector,
+    Values,
     Watch,
     labelled,
     restarts,
@@ -42,17 +45,6 @@ from locator.topology.selection import OUTCOMES
 # Whether the endpoints in an answer are in the client's zone: all, some, none; or it is not known.
 SAME, SOME, ELSEWHERE, UNKNOWN = RELATIONS = "same", "some", "other", "unknown"
 
-REQUESTS = Family(
-    "topodns_dns_requests", COUNTER, "Queries received.",
-    {"proto": ("udp", "tcp"), "family": ("1", "2"), "type": (*COUNTED_TYPES, OTHER)},
-)  # fmt: skip
-RESPONSES = Family("topodns_dns_responses", COUNTER, "Replies sent.", {"rcode": tuple(RCODES.values())})
-REQUEST_DURATION = Family(
-    "topodns_dns_request_duration_seconds", HISTOGRAM, "Time from receiving a query to sending its reply."
-)
-TRUNCATED = Family("topodns_dns_response_truncated", COUNTER, "Replies sent with the TC bit.")
-ANSWERS = Family("topodns_answers", COUNTER, "Answers by how their endpoints were chosen.", {"outcome": OUTCOMES})
-ANSWER_TIER = Family("topodns_answer_tier", COUNTER, "Answers by the topology key that decided.", {"key": ANY})
 ANSWER_ZONES = Family(
     "topodns_answer_zones",
     COUNTER,
@@ -61,202 +53,18 @@ ANSWER_ZONES = Family(
     f"after the first {MAX_SERVICES}.",
     {"client_zone": ANY, "answer": RELATIONS},
 )
-CLIENTS = Family("topodns_clients", COUNTER, "Queries by how topodns located the client.", {"located_by": LOCATED_BY})
-FORWARDED_WITHOUT_CLIENT = Family(
-    "topodns_forwarded_without_client",
-    COUNTER,
-    "Queries from trusted forwarders that named no client.",
-    {"forwarder": ANY},
+ANSWER_ZONES_BY_SERVICE = replace(
+    ANSWER_ZONES, labels={"service_namespace": ANY, "service_name": ANY, **ANSWER_ZONES.labels}
 )
-SUBNETS_IGNORED = Family(
-    "topodns_client_subnets_ignored",
-    COUNTER,
-    "Queries that named a client but did not come from a trusted forwarder.",
-    {"source": ANY},
-)
-UNTRUSTED_FORWARDERS = Family(
-    "topodns_untrusted_forwarders",
-    GAUGE,
-    f"Sources that are no trusted forwarder and have named {SUSPICIOUS_CLIENTS} clients, each with the value 1.",
-    {"source": ANY},
-)
-UNLOCATED_CLIENTS = Family(
-    "topodns_unlocated_clients",
-    COUNTER,
-    "Queries of clients that nothing locates, by what was looked up and the /24 or /64 around it.",
-    {"reason": (ADDRESS, BLOCK), "range": ANY},
-)
-PROBES = Family(
-    "topodns_probes",
-    COUNTER,
-    "Queries of topodns doctor, which say so by an EDNS option: requests as all others, but of no client.",
-)
-MALFORMED_PROXY_HEADERS = Family(
-    "topodns_malformed_proxy_headers",
-    COUNTER,
-    "Queries dropped (UDP) and connections closed (TCP) for a malformed PROXY header.",
-    {"proto": ("udp", "tcp")},
-)
-REMEMBERED = Family(
-    "topodns_remembered", COUNTER, "Replies, remembered (hit) or computed (miss).", {"result": ("hit", "miss")}
-)
-UPSTREAM_REQUESTS = Family(
-    "topodns_upstream_requests",
-    COUNTER,
-    "Queries that needed a name outside the zones, by result; refused: their namespace had used up its share.",
-    {"result": ("remembered", "answered", "failed", "refused")},
-)
-SILENT = Family("topodns_silent", COUNTER, "Packets that got no reply.")
-TCP_CONNECTIONS = Family("topodns_tcp_connections", GAUGE, "Open TCP connections.")
-
-# Of the cluster.
-PROGRAMMING_DURATION = Family(
-    "topodns_kubernetes_dns_programming_duration_seconds",
-    HISTOGRAM,
-    "Time from the change of an EndpointSlice to answers that show it.",
-)
-INVALID_CONSTRAINTS = Family("topodns_invalid_constraints", GAUGE, "Services whose constraint is invalid.")
-DISTRUSTED_POD_CIDRS = Family(
-    "topodns_distrusted_pod_cidrs",
-    GAUGE,
-    "Pod CIDRs that topodns does not trust, because an endpoint in them is on another node.",
-)
-SNAPSHOT_RELOADS = Family(
-    "topodns_snapshot_reloads", COUNTER, "Reloads of the --snapshot files.", {"result": ("success", "failure")}
-)
-CLUSTER_OBJECTS = Family(
-    "topodns_cluster_objects", GAUGE, "Objects read from another cluster, by kind.",
-    {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
-)  # fmt: skip
-CLUSTER_VIEW_AGE = Family(
-    "topodns_cluster_view_age_seconds", GAUGE,
-    "For how long a cluster is out of reach, 0 while there is contact; the own one is called --cluster-name.",
-    {"source_cluster": ANY},
-)  # fmt: skip
-CLUSTER_SYNCED = Family(
-    "topodns_cluster_synced", GAUGE, "Whether all objects of a kind in another cluster have been read.",
-    {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
-)  # fmt: skip
-CLUSTER_WATCH_RESTARTS = Family(
-    "topodns_cluster_watch_restarts", COUNTER, "Watches of another cluster restarted, by kind and reason.",
-    {"source_cluster": ANY, "kind": ANY, "reason": REASONS}, "`--cluster`",
-)  # fmt: skip
-HEALTH_VOTES = Family(
-    "topodns_health_votes", GAUGE, "Load balancer addresses on which a cluster has a vote.",
-    {"source_cluster": ANY}, "several clusters",
-)  # fmt: skip
-
-OF_QUERIES = (
-    REQUESTS, RESPONSES, REQUEST_DURATION, TRUNCATED, ANSWERS, ANSWER_TIER, ANSWER_ZONES, CLIENTS,
-    FORWARDED_WITHOUT_CLIENT, SUBNETS_IGNORED, UNTRUSTED_FORWARDERS, UNLOCATED_CLIENTS, PROBES,
-    MALFORMED_PROXY_HEADERS,
-    REMEMBERED, UPSTREAM_REQUESTS, SILENT, TCP_CONNECTIONS,
-)  # fmt: skip
-OF_THE_CLUSTER = (
-    PROGRAMMING_DURATION, INVALID_CONSTRAINTS, DISTRUSTED_POD_CIDRS, SNAPSHOT_RELOADS, CLUSTER_OBJECTS,
-    CLUSTER_VIEW_AGE, CLUSTER_SYNCED, CLUSTER_WATCH_RESTARTS, HEALTH_VOTES,
-)  # fmt: skip
 
 Sums = Counter[tuple[str, ...]]
 
 
-class OtherView(Protocol):
-    """What topodns knows of another cluster."""
-
-    name: str
-
-    @property
-    def watches(self) -> Mapping[str, Watch]:
-        """The watches of a live cluster, by kind."""
-
-    def object_counts(self) -> Mapping[str, int]:
-        """Return the number of objects by kind."""
-
-
-class ServerMetrics(TopodnsCollector):
-    """The metrics of a server that reads these *kinds* of objects."""
-
-    def __init__(self, counts: Counts, kinds: Iterable[str] = ()) -> None:
-        super().__init__(counts.failures)
-        self._counts = counts
-        self._kinds = tuple(kinds)
-        self._snapshot: Snapshot | None = None
-        self.watches: Mapping[str, Watch] = {}
-        self.others: Sequence[OtherView] = ()
-        """The other clusters."""
-        self.ages: Callable[[], Mapping[str, float]] = dict
-        """Returns for how many seconds each cluster, the own one too, is out of reach; 0 while there is contact."""
-        self.votes: Callable[[], Mapping[str, int]] | None = None
-        """Returns the number of addresses on which each cluster has a vote that counts; None if nobody votes."""
-
-    def show(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
-        """Show the objects and findings of *snapshot* from now on."""
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every metric as it is now."""
-        for add_counted in self._counts.before_reading:
-            add_counted()
-        yield from self._queries()
-        yield from self._cluster()
-        yield from self.of_the_process()
-
-    def _queries(self) -> Iterator[Metric]:
-        counts = self._counts
-        sums = Summed(counts)
-        yield REQUESTS.metric(sums.requests)
-        yield RESPONSES.metric(sums.rcodes)
-        yield ANSWERS.metric(sums.outcomes)
-        yield ANSWER_TIER.metric(sums.keys)
-        of_service = ("service_namespace", "service_name") if counts.per_service else ()
-        yield ANSWER_ZONES.metric(sums.zones, more_labels=of_service)
-        yield CLIENTS.metric(sums.located)
-        yield FORWARDED_WITHOUT_CLIENT.metric(labelled(counts.unnamed_clients.numbers))
-        yield SUBNETS_IGNORED.metric(labelled(counts.ignored_clients.numbers))
-        yield UNTRUSTED_FORWARDERS.metric({(source,): 1 for source in counts.ignored_clients.suspects()})
-        yield UNLOCATED_CLIENTS.metric(counts.unlocated_clients.numbers())
-        yield PROBES.only(counts.probes)
-        yield MALFORMED_PROXY_HEADERS.metric(labelled(counts.malformed_headers))
-        hits = max(0, sum(sums.rcodes.values()) - counts.computed)
-        yield REMEMBERED.metric(labelled({"hit": hits, "miss": counts.computed}))
-        yield TRUNCATED.only(sum(channel.truncated for channel in counts.channels.values()))
-        yield UPSTREAM_REQUESTS.metric(labelled(counts.upstream))
-        yield SILENT.only(counts.silent)
-        yield TCP_CONNECTIONS.only(counts.connections)
-        yield REQUEST_DURATION.histogram(counts.durations)
-
-    def _cluster(self) -> Iterator[Metric]:
-        snapshot = self._snapshot
-        objects = snapshot.object_counts if snapshot else dict.fromkeys(self._kinds, 0)
-        listed = dict.fromkeys(self._kinds, snapshot is not None)
-        listed.update({kind: watch.listed for kind, watch in self.watches.items()})
-        yield from watched(objects, listed, self.watches)
-        yield PROGRAMMING_DURATION.histogram(self._counts.programming)
-        invalid = sum(map(is_invalid_constraint, snapshot.findings)) if snapshot else 0
-        yield INVALID_CONSTRAINTS.only(invalid)
-        yield DISTRUSTED_POD_CIDRS.only(snapshot.addresses.distrusted_cidrs if snapshot else 0)
-        yield CLUSTER_VIEW_AGE.metric(labelled(self.ages()))
-        if self.others:
-            yield from self._other_clusters()
-        if self.votes is not None:
-            yield HEALTH_VOTES.metric(labelled(self.votes()))
-        yield SNAPSHOT_RELOADS.metric(labelled(self._counts.reloads))
-
-    def _other_clusters(self) -> Iterator[Metric]:
-        def of_each(values: Callable[[OtherView], Mapping[tuple[str, ...], float]]) -> Mapping[tuple[str, ...], float]:
-            return {(cluster.name, *key): number for cluster in self.others for key, number in values(cluster).items()}
-
-        yield CLUSTER_OBJECTS.metric(of_each(lambda cluster: labelled(cluster.object_counts())))
-        yield CLUSTER_SYNCED.metric(
-            of_each(lambda cluster: {(kind,): watch.listed for kind, watch in cluster.watches.items()})
-        )
-        yield CLUSTER_WATCH_RESTARTS.metric(of_each(lambda cluster: restarts(cluster.watches)))
-
-
 class Summed:
-    """The replies of a server, summed up by what each metric tells of them."""
+    """What a server has counted; its replies are summed up by what each metric tells of them."""
 
     def __init__(self, counts: Counts) -> None:
+        self.counts = counts
         self.requests: Sums = Counter()
         self.rcodes: Sums = Counter()
         self.outcomes: Sums = Counter()
@@ -277,6 +85,174 @@ class Summed:
             if tally.zones and origin.located_by:  # probes have no client
                 service = (tally.service or ("", "")) if counts.per_service else ()
                 self.zones[*service, origin.zone or UNKNOWN, relation(origin.zone, tally.zones)] += number
+
+    @property
+    def remembered(self) -> Values:
+        """The replies that were remembered, and those that were computed."""
+        computed = self.counts.computed
+        return labelled({"hit": max(0, sum(self.rcodes.values()) - computed), "miss": computed})
+
+
+# What a server shows of its queries, each family with the function that returns its values.
+OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float]] = {
+    Family(
+        "topodns_dns_requests", COUNTER, "Queries received.",
+        {"proto": ("udp", "tcp"), "family": ("1", "2"), "type": (*COUNTED_TYPES, OTHER)},
+    ): lambda of: of.requests,
+    Family(
+        "topodns_dns_responses", COUNTER, "Replies sent.", {"rcode": tuple(RCODES.values())}
+    ): lambda of: of.rcodes,
+    Family(
+        "topodns_dns_request_duration_seconds", HISTOGRAM, "Time from receiving a query to sending its reply."
+    ): lambda of: of.counts.durations,
+    Family(
+        "topodns_dns_response_truncated", COUNTER, "Replies sent with the TC bit."
+    ): lambda of: sum(channel.truncated for channel in of.counts.channels.values()),
+    Family(
+        "topodns_answers", COUNTER, "Answers by how their endpoints were chosen.", {"outcome": OUTCOMES}
+    ): lambda of: of.outcomes,
+    Family(
+        "topodns_answer_tier", COUNTER, "Answers by the topology key that decided.", {"key": ANY}
+    ): lambda of: of.keys,
+    ANSWER_ZONES: lambda of: of.zones,
+    Family(
+        "topodns_clients", COUNTER, "Queries by how topodns located the client.", {"located_by": LOCATED_BY}
+    ): lambda of: of.located,
+    Family(
+        "topodns_forwarded_without_client", COUNTER, "Queries from trusted forwarders that named no client.",
+        {"forwarder": ANY},
+    ): lambda of: labelled(of.counts.unnamed_clients.numbers),
+    Family(
+        "topodns_client_subnets_ignored", COUNTER,
+        "Queries that named a client but did not come from a trusted forwarder.", {"source": ANY},
+    ): lambda of: labelled(of.counts.ignored_clients.numbers),
+    Family(
+        "topodns_untrusted_forwarders", GAUGE,
+        f"Sources that are no trusted forwarder and have named {SUSPICIOUS_CLIENTS} clients, each with the value 1.",
+        {"source": ANY},
+    ): lambda of: labelled(dict.fromkeys(of.counts.ignored_clients.suspects(), 1)),
+    Family(
+        "topodns_unlocated_clients", COUNTER,
+        "Queries of clients that nothing locates, by what was looked up and the /24 or /64 around it.",
+        {"reason": (ADDRESS, BLOCK), "range": ANY},
+    ): lambda of: of.counts.unlocated_clients.numbers(),
+    Family(
+        "topodns_probes", COUNTER,
+        "Queries of topodns doctor, which say so by an EDNS option: requests as all others, but of no client.",
+    ): lambda of: of.counts.probes,
+    Family(
+        "topodns_malformed_proxy_headers", COUNTER,
+        "Queries dropped (UDP) and connections closed (TCP) for a malformed PROXY header.", {"proto": ("udp", "tcp")},
+    ): lambda of: labelled(of.counts.malformed_headers),
+    Family(
+        "topodns_remembered", COUNTER, "Replies, remembered (hit) or computed (miss).", {"result": ("hit", "miss")}
+    ): lambda of: of.remembered,
+    Family(
+        "topodns_upstream_requests", COUNTER,
+        "Queries that needed a name outside the zones, by result; refused: their namespace had used up its share.",
+        {"result": ("remembered", "answered", "failed", "refused")},
+    ): lambda of: labelled(of.counts.upstream),
+    Family("topodns_silent", COUNTER, "Packets that got no reply."): lambda of: of.counts.silent,
+    Family("topodns_tcp_connections", GAUGE, "Open TCP connections."): lambda of: of.counts.connections,
+}  # fmt: skip
+
+
+class OtherView(Protocol):
+    """What topodns knows of another cluster."""
+
+    name: str
+
+    @property
+    def watches(self) -> Mapping[str, Watch]:
+        """The watches of a live cluster, by kind."""
+
+    def object_counts(self) -> Mapping[str, int]:
+        """Return the number of objects by kind."""
+
+
+class ServerMetrics(TopodnsCollector):
+    """The metrics of a server that reads these *kinds* of objects."""
+
+    def __init__(self, counts: Counts, kinds: Iterable[str] = ()) -> None:
+        super().__init__(counts.failures)
+        self.counts = counts
+        self._kinds = tuple(kinds)
+        self.snapshot: Snapshot | None = None
+        self.watches: Mapping[str, Watch] = {}
+        self.others: Sequence[OtherView] = ()
+        """The other clusters."""
+        self.ages: Callable[[], Mapping[str, float]] = dict
+        """Returns for how many seconds each cluster, the own one too, is out of reach; 0 while there is contact."""
+        self.votes: Callable[[], Mapping[str, int]] | None = None
+        """Returns the number of addresses on which each cluster has a vote that counts; None if nobody votes."""
+
+    def show(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+        """Show the objects and findings of *snapshot* from now on."""
+        self.snapshot = snapshot
+
+    def of_each_other(self, values: Callable[[OtherView], Values]) -> Values | None:
+        """Return *values* of each other cluster, its name before the other labels; None without other clusters."""
+        found = {(other.name, *key): number for other in self.others for key, number in values(other).items()}
+        return found if self.others else None
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric as it is now."""
+        for add_counted in self.counts.before_reading:
+            add_counted()
+        summed = Summed(self.counts)
+        for family, values_of in OF_QUERIES.items():
+            by_service = family is ANSWER_ZONES and self.counts.per_service
+            yield (ANSWER_ZONES_BY_SERVICE if by_service else family).metric(values_of(summed))
+        objects = self.snapshot.object_counts if self.snapshot else dict.fromkeys(self._kinds, 0)
+        listed = dict.fromkeys(self._kinds, self.snapshot is not None)
+        listed.update({kind: watch.listed for kind, watch in self.watches.items()})
+        yield from watched(objects, listed, self.watches)
+        for family, values_now in OF_THE_CLUSTER.items():
+            if (values := values_now(self)) is not None:
+                yield family.metric(values)
+        yield from self.of_the_process()
+
+
+# What a server shows of clusters; a family whose function returns None is not shown.
+OF_THE_CLUSTER: Mapping[Family, Callable[[ServerMetrics], Values | Durations | float | None]] = {
+    Family(
+        "topodns_kubernetes_dns_programming_duration_seconds", HISTOGRAM,
+        "Time from the change of an EndpointSlice to answers that show it.",
+    ): lambda of: of.counts.programming,
+    Family(
+        "topodns_invalid_constraints", GAUGE, "Services whose constraint is invalid."
+    ): lambda of: sum(map(is_invalid_constraint, of.snapshot.findings)) if of.snapshot else 0,
+    Family(
+        "topodns_distrusted_pod_cidrs", GAUGE,
+        "Pod CIDRs that topodns does not trust, because an endpoint in them is on another node.",
+    ): lambda of: of.snapshot.addresses.distrusted_cidrs if of.snapshot else 0,
+    Family(
+        "topodns_snapshot_reloads", COUNTER, "Reloads of the --snapshot files.", {"result": ("success", "failure")}
+    ): lambda of: labelled(of.counts.reloads),
+    Family(
+        "topodns_cluster_objects", GAUGE, "Objects read from another cluster, by kind.",
+        {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
+    ): lambda of: of.of_each_other(lambda other: labelled(other.object_counts())),
+    Family(
+        "topodns_cluster_view_age_seconds", GAUGE,
+        "For how long a cluster is out of reach, 0 while there is contact; the own one is called --cluster-name.",
+        {"source_cluster": ANY},
+    ): lambda of: labelled(of.ages()),
+    Family(
+        "topodns_cluster_synced", GAUGE, "Whether all objects of a kind in another cluster have been read.",
+        {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
+    ): lambda of: of.of_each_other(
+        lambda other: labelled({kind: watch.listed for kind, watch in other.watches.items()})
+    ),
+    Family(
+        "topodns_cluster_watch_restarts", COUNTER, "Watches of another cluster restarted, by kind and reason.",
+        {"source_cluster": ANY, "kind": ANY, "reason": REASONS}, "`--cluster`",
+    ): lambda of: of.of_each_other(lambda other: restarts(other.watches)),
+    Family(
+        "topodns_health_votes", GAUGE, "Load balancer addresses on which a cluster has a vote.",
+        {"source_cluster": ANY}, "several clusters",
+    ): lambda of: None if of.votes is None else labelled(of.votes()),
+}  # fmt: skip
 
 
 def relation(zone: str, answered: frozenset[str]) -> str:

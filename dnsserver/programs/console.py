@@ -21,7 +21,7 @@ from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR
 from dnsserver.tools.api.api import Api
 from dnsserver.tools.api.inspected import Inspected, Turns
-from dnsserver.tools.console.changes import Changes
+from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import Console
 from dnsserver.tools.console.views import Around
 
@@ -43,7 +43,7 @@ class _Console:
         self._clusters = Clusters(settings, counts)
         self._metrics = ServerMetrics(counts, self._clusters.kinds)
         self._clusters.show_in(self._metrics)
-        self._changes, turns = Changes(), Turns()
+        self._changes, turns = PageChanges(), Turns()
         self._clusters.subscribe(self._changes.published)
         authority = authority_of(settings)
         honors = settings.traffic_distribution == HONOR

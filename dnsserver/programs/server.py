@@ -164,11 +164,11 @@ class _Server:
         """Return the routes of the API and of the console, which learns of the cluster from now on."""
         from dnsserver.tools.api.api import Api
         from dnsserver.tools.api.inspected import Inspected, Turns
-        from dnsserver.tools.console.changes import Changes
+        from dnsserver.tools.console.changes import PageChanges
         from dnsserver.tools.console.console import Console
         from dnsserver.tools.console.views import Around
 
-        clusters, turns, changes = self._clusters, Turns(), Changes()
+        clusters, turns, changes = self._clusters, Turns(), PageChanges()
         clusters.subscribe(changes.published)
         honors = self._settings.traffic_distribution == HONOR
         find_all = None if self._upstream is None else self._upstream.find_all

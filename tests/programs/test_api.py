@@ -307,6 +307,17 @@ def test_console(
         assert served or "start it with --console" in asked.err
 
 
+def test_the_command_asks_by_any_name(
+    tmp_path: Path, dump: Path, topodns: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No page of a site is behind it, and operators have names of their own for a server."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *rest, **more: resolve("127.0.0.1", *rest, **more))
+    with serving(tmp_path, dump, flags={"http": "0.0.0.0:0", "console": True}) as running:
+        url = f"http://topodns.example.com:{running.http.rpartition(':')[2]}"
+        assert topodns("explain", "near.shop", "--client", "10.0.0.1", "--server", url).status == 0
+
+
 # What there is
 
 

@@ -36,7 +36,7 @@ from dnsserver.tools.api.api import Api
 from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import MAX_OUTSIDE, MAX_WAITING, Inspected, Turns
 from dnsserver.tools.console import console, rendering
-from dnsserver.tools.console.changes import CHANGE_SECONDS, Changes
+from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
 from dnsserver.tools.console.console import HEADERS, MAX_STREAMS, Console
 from dnsserver.tools.console.views import Around
 from dnsserver.tools.pages import completion, services, sites
@@ -602,12 +602,12 @@ def test_pages_hear_of_changes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [Changes.counted, lambda changes: changes.published(snapshot_of(CLUSTER), ())],
+    [PageChanges.counted, lambda changes: changes.published(snapshot_of(CLUSTER), ())],
     ids=["counted", "published"],
 )
-def test_a_page_that_misses_a_change_notices(change: Callable[[Changes], None]) -> None:
+def test_a_page_that_misses_a_change_notices(change: Callable[[PageChanges], None]) -> None:
     """What changes after a page was made, and before it begins to follow, changes the version that it is told first."""
-    changes = Changes()
+    changes = PageChanges()
     made = changes.version
     change(changes)
     with changes.feed(lambda: None) as take:
@@ -638,7 +638,7 @@ def _opens(server: Server) -> bool:
 
 def test_changes_come_at_most_once_a_second() -> None:
     """Several together are one event; who has gone hears nothing more. In virtual time."""
-    changes, got = Changes(), list[tuple[float, str]]()
+    changes, got = PageChanges(), list[tuple[float, str]]()
 
     async def main() -> None:
         async def receive() -> dict[str, Any]:
@@ -738,7 +738,7 @@ def test_before_the_first_snapshot(tmp_path: Path) -> None:
 
 def test_requests_that_wait_are_bounded() -> None:
     """One page of each sort is computed, some wait; whoever comes then is told to come again, on a page."""
-    changes = Changes()
+    changes = PageChanges()
     changes.published(SNAPSHOT, ())
 
     class SlowPublisher:
@@ -799,7 +799,7 @@ def test_who_waits_for_the_upstream_holds_up_nobody(path: str) -> None:
     async def main() -> None:
         upstream, turns = SilentUpstream(MAX_OUTSIDE), Turns()
         inspected = Inspected(lambda: snapshot, {}, authority, "default", find_all=upstream.find_all)
-        console = Console(inspected, turns, Around(dict, dict), Changes(), None)
+        console = Console(inspected, turns, Around(dict, dict), PageChanges(), None)
         routes = [*Api(inspected, turns, None).routes(loopback=False), *console.routes(loopback=False)]
         (endpoint,) = (route.endpoint for route in routes if route.path == path)
         with trio.fail_after(PATIENCE):

@@ -17,7 +17,7 @@ SNAPSHOT, COUNTS = "snapshot", "counts"  # what can change: what is known of the
 CHANGE_SECONDS = 1.0  # between two events for a page
 
 
-class Changes:
+class PageChanges:
     """What was published last, and the open pages, which are told of changes."""
 
     def __init__(self) -> None:

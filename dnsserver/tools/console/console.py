@@ -24,7 +24,7 @@ from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import REFUSED, Busy, Inspected, Turns, refusal
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
 from dnsserver.tools.console import parameters
-from dnsserver.tools.console.changes import CHANGE_SECONDS, Changes
+from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
 from dnsserver.tools.console.page_requests import PAGES, Pages, Shown, failed
 from dnsserver.tools.console.rendering import environment, rendered
 from dnsserver.tools.console.sampling import Sampler
@@ -74,7 +74,7 @@ class Console:
     """
 
     def __init__(
-        self, inspected: Inspected, turns: Turns, around: Around, changes: Changes, counts: Counts | None
+        self, inspected: Inspected, turns: Turns, around: Around, changes: PageChanges, counts: Counts | None
     ) -> None:
         self._turns, self._health, self._changes = turns, around.health, changes
         self._zones = inspected.authority.zones

@@ -10,7 +10,7 @@ import trio
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.tools.api.inspected import run
-from dnsserver.tools.console.changes import Changes
+from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.pages.overview import Asked, asked_in
 from dnsserver.tools.pages.window import Window, sums_of
 from locator.model import Health
@@ -22,7 +22,7 @@ PAUSE_SECONDS = 5.0  # between two looks; one takes less than a millisecond
 class Sampler:
     """The window of what was counted; *counts* is None where nothing is. *health* tells of the clusters."""
 
-    def __init__(self, counts: Counts | None, changes: Changes, health: Callable[[], Mapping[str, Health]]) -> None:
+    def __init__(self, counts: Counts | None, changes: PageChanges, health: Callable[[], Mapping[str, Health]]) -> None:
         self._counts, self._changes, self._health = counts, changes, health
         self._window: Window | None = None
 

@@ -16,7 +16,7 @@ from dnsserver.message.wire import A
 from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.inspected import Inspected, Turns, run
 from dnsserver.tools.console import parameters
-from dnsserver.tools.console.changes import Changes
+from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.sampling import Sampler
 from dnsserver.tools.explain import naming
 from dnsserver.tools.explain.explain import Asker, explain
@@ -54,7 +54,9 @@ class Around(NamedTuple):
 class Views:
     """The pages, as records. Each may raise NotReady."""
 
-    def __init__(self, inspected: Inspected, turns: Turns, around: Around, changes: Changes, sampler: Sampler) -> None:
+    def __init__(
+        self, inspected: Inspected, turns: Turns, around: Around, changes: PageChanges, sampler: Sampler
+    ) -> None:
         self._inspected, self._turns, self._around = inspected, turns, around
         self._changes, self._sampler = changes, sampler
         self._in_use, self._keys = Memo[tuple[str, ...]](), Memo[Keys]()
