@@ -81,7 +81,7 @@ class LocatorRules:
 
     def exists(self, key: str) -> bool:
         """Whether there is a pod, or a PodLocator."""
-        return any(self.objects.get(kind, key) is not None for kind in (OwnerPod, ActualLocator))
+        return key in self.objects.of_kind(OwnerPod) or key in self.objects.of_kind(ActualLocator)
 
     def write_for(self, key: str, now: float) -> Write | None:
         """Return the write that a PodLocator needs, None if it is as it should be."""
@@ -133,7 +133,7 @@ class LocatorRules:
 
     def _keep(self, found: Any) -> Any:
         """Return an object with those labels alone that matter, shared where 150,000 PodLocators have 5,000 nodes'."""
-        if isinstance(found, LabelledNode):
+        if isinstance(found, LabelledNode) and self._pattern is not None:
             selected = {key: value for key, value in found.labels.items() if self._is_selected(key)}
             return replace(found, labels=selected)
         if isinstance(found, ActualLocator) and found.node and found.labels:
