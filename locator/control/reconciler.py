@@ -72,17 +72,17 @@ class KnownObjects:
         return not self._awaited
 
     @property
-    def number_unlisted(self) -> int:
-        """How many kinds have never been listed, of all clusters; those that are not waited for count, too."""
-        return len(self._unlisted)
+    def is_complete(self) -> bool:
+        """Whether everything has been listed, also what is not waited for."""
+        return not self._unlisted
 
     @property
     def counts(self) -> dict[type[Any], int]:
         """The number of objects of each kind; one that several clusters have counts once."""
-        keys: dict[type[Any], set[str]] = {}
+        known: dict[type[Any], list[dict[str, Any]]] = {}
         for (_, kind), objects in self._objects.items():
-            keys.setdefault(kind, set()).update(objects)
-        return {kind: len(known) for kind, known in keys.items()}
+            known.setdefault(kind, []).append(objects)
+        return {kind: len(found[0] if len(found) == 1 else set().union(*found)) for kind, found in known.items()}
 
     def of_kind(self, kind: type[Any], cluster: str = OWN) -> Mapping[str, Any]:
         """Return the objects of a kind by their keys."""
@@ -173,8 +173,8 @@ class Reconciler:
 
     def apply(self, delta: Delta, cluster: str = OWN) -> None:
         """Take in a delta from a list, a watch or the response to a write."""
-        rules, unlisted = self.rules, self.rules.objects.number_unlisted if self.has_synced else 0
-        is_list = isinstance(delta, Replace)
+        rules, is_list = self.rules, isinstance(delta, Replace)
+        lacked_a_list = rules.objects.has_synced and not rules.objects.is_complete
         for change in rules.objects.apply(delta, cluster):
             urgent = not is_list and change.kind in rules.urgent
             for key in rules.changed(change):
@@ -182,7 +182,7 @@ class Reconciler:
                     self.queue.add(key, urgent=urgent)
                 else:
                     self.queue.discard(key)  # a follower, which takes no key out, must forget it, too
-        if rules.objects.number_unlisted < unlisted:  # what was not waited for may be all that a write lacked
+        if lacked_a_list and rules.objects.is_complete:  # this may be all that a write lacked
             for key in filter(rules.exists, rules.objects.of_kind(rules.writes)):
                 self.queue.add(key)
 

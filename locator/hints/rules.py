@@ -82,7 +82,7 @@ class HintRules:
             self._slices.move(key, before, after)
             if before is not None and after is not None and replace(before, version=after.version) == after:
                 return ()
-            return {key, *self._slices_of({one.service_key for one in (before, after) if one is not None})}
+            return [key, *self._slices_of({one.service_key for one in (before, after) if one is not None})]
         if kind is ServicePolicy:
             self._policies.move(key, before, after)
             return self._asking(self._slices.keys("namespace", (before or after).namespace))
