@@ -61,7 +61,6 @@ docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m docs.pages.crds_page > docs/crds.md
 	$(VENV)/bin/python -m docs.pages.providers_page > docs/providers.md
 	$(VENV)/bin/topodns simulate --snapshot examples/cluster.yaml --picture docs/simulate.svg > /dev/null
-	$(VENV)/bin/python -m docs.pages.grafana_dashboard > manifests/chart/files/monitoring/dashboard.json
 
 # Makes the pictures of the console again; needs Chromium.
 screenshots: $(VENV)/.installed-tests

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from dnsserver.metrics import server_families
-from docs.pages import grafana_dashboard
 from docs.pages.metrics_page import RULES, SECTIONS, names_in, rules, series_of
 from docs.pages.site_pages import pages
 from tests.kit import kustomize
@@ -30,7 +29,7 @@ ADDED = OF_TARGETS | {"le", "service_namespace", "service_name"}  # the last two
 
 OTHERS = {"topodns_dns_requests"}  # what prometheus-adapter makes of a metric
 
-DASHBOARD = json.loads(grafana_dashboard.document())
+DASHBOARD = json.loads((ROOT / "manifests/chart/files/monitoring/dashboard.json").read_text())
 PANELS = DASHBOARD["panels"]
 FAMILIES = {name: family for _, table in SECTIONS for family in table for name in series_of(family)}
 
