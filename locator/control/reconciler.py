@@ -72,17 +72,17 @@ class KnownObjects:
         return not self._awaited
 
     @property
-    def number_unlisted(self) -> int:
-        """How many kinds have never been listed, of all clusters; those that are not waited for count, too."""
-        return len(self._unlisted)
+    def is_complete(self) -> bool:
+        """Whether everything has been listed, also what is not waited for."""
+        return not self._unlisted
 
     @property
     def counts(self) -> dict[type[Any], int]:
         """The number of objects of each kind; one that several clusters have counts once."""
-        keys: dict[type[Any], set[str]] = {}
+        known: dict[type[Any], list[dict[str, Any]]] = {}
         for (_, kind), objects in self._objects.items():
-            keys.setdefault(kind, set()).update(objects)
-        return {kind: len(known) for kind, known in keys.items()}
+            known.setdefault(kind, []).append(objects)
+        return {kind: len(found[0] if len(found) == 1 else set().union(*found)) for kind, found in known.items()}
 
     def of_kind(self, kind: type[Any], cluster: str = OWN) -> Mapping[str, Any]:
         """Return the objects of a kind by their keys."""
@@ -98,33 +98,35 @@ class KnownObjects:
 
     def apply(self, delta: Delta, cluster: str) -> Iterator[ObjectChange]:
         """Take in a delta; yield each change right after it was made. Deltas may come late, twice or not at all."""
+        for kind, key, found in self._found(delta, cluster):
+            objects = self._objects[cluster, kind]
+            before, after = objects.get(key), None if found is None else self._keep(found)
+            if before != after:
+                if after is None:
+                    del objects[key]
+                else:
+                    objects[key] = after
+                yield ObjectChange(kind, key, before, after, cluster)
+        if isinstance(delta, Replace):
+            self._unlisted.discard((cluster, delta.kind))
+            self._awaited.discard((cluster, delta.kind))
+
+    def _found(self, delta: Delta, cluster: str) -> Iterator[tuple[type[Any], str, Any]]:
+        """Yield kind and key of what a delta is about, with what it brings, None for an object that is gone."""
         match delta:
             case Replace(kind=kind, objects=objects):
                 gone = dict.fromkeys(self._objects[cluster, kind])
                 for listed in objects:
                     gone.pop(listed.key, None)
-                    yield from self._update(cluster, kind, listed.key, listed)
+                    yield kind, listed.key, listed
                 for key in gone:
-                    yield from self._update(cluster, kind, key, None)
-                self._unlisted.discard((cluster, kind))
-                self._awaited.discard((cluster, kind))
+                    yield kind, key, None
             case Put(object=put):
                 known = self.get(type(put), put.key, cluster)
                 if not precedes(getattr(put, "version", ""), getattr(known, "version", "")):
-                    yield from self._update(cluster, type(put), put.key, put)
+                    yield type(put), put.key, put
             case Drop(kind=kind, key=key):
-                yield from self._update(cluster, kind, key, None)
-
-    def _update(self, cluster: str, kind: type[Any], key: str, found: Any) -> Iterator[ObjectChange]:
-        objects = self._objects[cluster, kind]
-        before, after = objects.get(key), None if found is None else self._keep(found)
-        if before == after:
-            return
-        if after is None:
-            del objects[key]
-        else:
-            objects[key] = after
-        yield ObjectChange(kind, key, before, after, cluster)
+                yield kind, key, None
 
 
 class Rules(Protocol):
@@ -171,15 +173,16 @@ class Reconciler:
 
     def apply(self, delta: Delta, cluster: str = OWN) -> None:
         """Take in a delta from a list, a watch or the response to a write."""
-        rules, unlisted = self.rules, self.rules.objects.number_unlisted
+        rules, is_list = self.rules, isinstance(delta, Replace)
+        lacked_a_list = rules.objects.has_synced and not rules.objects.is_complete
         for change in rules.objects.apply(delta, cluster):
-            urgent = change.kind in rules.urgent and not isinstance(delta, Replace)
+            urgent = not is_list and change.kind in rules.urgent
             for key in rules.changed(change):
                 if rules.exists(key):
                     self.queue.add(key, urgent=urgent)
                 else:
                     self.queue.discard(key)  # a follower, which takes no key out, must forget it, too
-        if rules.objects.number_unlisted < unlisted:  # this may be all that a write waited for
+        if lacked_a_list and rules.objects.is_complete:  # this may be all that a write lacked
             for key in filter(rules.exists, rules.objects.of_kind(rules.writes)):
                 self.queue.add(key)
 

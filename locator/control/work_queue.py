@@ -121,10 +121,7 @@ class WorkQueue:
         Unless *urgent*, it then comes after all other keys. *chance*, from 0 to below 1, spreads the delay.
         """
         backoff = self._backoffs[key] = self._backoffs.get(key, Backoff()).failed()
-        self._end_processing(key)
-        if key not in self._urgent and key not in self._normal:
-            due = self._due[key] = now + backoff.delay(chance)
-            heapq.heappush(self._heap, (due, key, urgent))
+        self.defer(key, now + backoff.delay(chance), urgent=urgent)
 
     def defer(self, key: str, due: float, *, urgent: bool = False) -> None:
         """End the processing of a key that is not to be processed yet: it is due at *due*, or when it is added."""

@@ -153,7 +153,7 @@ class HealthRules:
         conditions = self._conditions.get(key)
         if not conditions:
             # Without results, it is left to age; and a cluster that was never listed may have the Service.
-            if actual is None or not self._probing or self.objects.number_unlisted:
+            if actual is None or not self._probing or not self.objects.is_complete:
                 return None
             return deletion(_RESOURCE, key, actual.version)
         entries = tuple(conditions[address].entry for address in sorted(conditions))

@@ -22,7 +22,7 @@ from locator.api.decoding import Resource
 from locator.control.reconciler import KnownObjects, Later, ObjectChange
 from locator.control.work_queue import namespace_of
 from locator.control.writes import Write, json_patch
-from locator.hints.slices import WEBHOOK_RESOURCES, HintedSlice, hints_patch
+from locator.hints.slices import HINT_RESOURCES, HintedSlice, hints_patch
 from locator.hints.wanted import constraint_of, wanted_hints
 from locator.hints.zones import Zones
 from locator.index import Index
@@ -40,13 +40,13 @@ def _nodes(one: HintedSlice) -> Iterable[str]:
 class HintRules:
     """Compares the hints of slices with what nodes, Services and ServicePolicies ask for."""
 
-    resources: Mapping[type[Any], Resource] = WEBHOOK_RESOURCES
+    resources: Mapping[type[Any], Resource] = HINT_RESOURCES
     writes: type[Any] = HintedSlice
     urgent: Collection[type[Any]] = ()
     namespace_of = staticmethod(namespace_of)
 
     def __init__(self) -> None:
-        self.objects = KnownObjects(WEBHOOK_RESOURCES, keep=self._keep)
+        self.objects = KnownObjects(HINT_RESOURCES, keep=self._keep)
         self._policies: Index[str, ServicePolicy] = Index(namespace=lambda policy: (policy.namespace,))
         self._slices: Index[str, HintedSlice] = Index(
             service=lambda one: (one.service_key,) if one.service else (),
@@ -82,7 +82,7 @@ class HintRules:
             self._slices.move(key, before, after)
             if before is not None and after is not None and replace(before, version=after.version) == after:
                 return ()
-            return {key, *self._slices_of({one.service_key for one in (before, after) if one is not None})}
+            return [key, *self._slices_of({one.service_key for one in (before, after) if one is not None})]
         if kind is ServicePolicy:
             self._policies.move(key, before, after)
             return self._asking(self._slices.keys("namespace", (before or after).namespace))
@@ -104,7 +104,7 @@ class HintRules:
             return None
         if key in self._written and now < self._written[key] + REST_SECONDS:
             return Later(self._written[key] + REST_SECONDS)
-        return json_patch(WEBHOOK_RESOURCES[HintedSlice], key, actual.version, patch)
+        return json_patch(HINT_RESOURCES[HintedSlice], key, actual.version, patch)
 
     def written(self, write: Write, found: HintedSlice | None, began: float) -> bool:
         """Let a slice rest that was written. Return False for one whose hints are not right.

@@ -119,7 +119,7 @@ def to_hinted_slice(raw: SliceJson, collector: FindingCollector) -> HintedSlice:
     )
 
 
-WEBHOOK_RESOURCES: Mapping[type[Any], Resource] = {
+HINT_RESOURCES: Mapping[type[Any], Resource] = {
     **{kind: RESOURCES[kind] for kind in (Node, Service, ServicePolicy)},
     HintedSlice: RESOURCES[EndpointSlice]._replace(decoder=Decoder(SliceJson), build=to_hinted_slice),
 }

@@ -221,7 +221,7 @@ def _pod_locator(raw: _PodLocator, collector: FindingCollector) -> ActualLocator
     )
 
 
-CONTROLLER_RESOURCES: Mapping[type[ControllerObject], Resource] = {
+LOCATOR_RESOURCES: Mapping[type[ControllerObject], Resource] = {
     OwnerPod: RESOURCES[Pod]._replace(decoder=Decoder(_Pod), build=_pod),
     LabelledNode: RESOURCES[Node]._replace(decoder=Decoder(_Node), build=_node),
     ActualLocator: RESOURCES[PodLocator]._replace(decoder=Decoder(_PodLocator), build=_pod_locator),

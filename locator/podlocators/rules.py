@@ -32,7 +32,7 @@ from locator.control.writes import Existing, Write, creation, deletion, merge_pa
 from locator.index import Index
 from locator.model import SUCCESSORS
 from locator.podlocators.locators import (
-    CONTROLLER_RESOURCES,
+    LOCATOR_RESOURCES,
     ActualLocator,
     LabelledNode,
     OwnerPod,
@@ -41,7 +41,7 @@ from locator.podlocators.locators import (
     owner_reference,
 )
 
-_RESOURCE = CONTROLLER_RESOURCES[ActualLocator]
+_RESOURCE = LOCATOR_RESOURCES[ActualLocator]
 
 # Kubernetes renamed some labels. A glob that matches one name of such a label selects it under both.
 _OTHER_NAME = {**SUCCESSORS, **{new: old for old, new in SUCCESSORS.items()}}
@@ -53,13 +53,13 @@ class LocatorRules:
     A PodLocator gets the labels of its node whose keys match one of *globs*, all of them if there are no globs.
     """
 
-    resources: Mapping[type[Any], Resource] = CONTROLLER_RESOURCES
+    resources: Mapping[type[Any], Resource] = LOCATOR_RESOURCES
     writes: type[Any] = ActualLocator
     urgent: Collection[type[Any]] = (OwnerPod, ActualLocator)  # before changes of nodes, which concern many pods
     namespace_of = staticmethod(namespace_of)
 
     def __init__(self, globs: Iterable[str] = ()) -> None:
-        self.objects = KnownObjects(CONTROLLER_RESOURCES, keep=self._keep)
+        self.objects = KnownObjects(LOCATOR_RESOURCES, keep=self._keep)
         patterns = [translate(glob) for glob in globs]
         self._pattern = re.compile("|".join(patterns)) if patterns else None
         self._pods: Index[str, OwnerPod] = Index(node=lambda pod: (pod.node,) if pod.node else ())
@@ -81,7 +81,7 @@ class LocatorRules:
 
     def exists(self, key: str) -> bool:
         """Whether there is a pod, or a PodLocator."""
-        return any(self.objects.get(kind, key) is not None for kind in (OwnerPod, ActualLocator))
+        return key in self.objects.of_kind(OwnerPod) or key in self.objects.of_kind(ActualLocator)
 
     def write_for(self, key: str, now: float) -> Write | None:
         """Return the write that a PodLocator needs, None if it is as it should be."""
@@ -117,7 +117,7 @@ class LocatorRules:
         owner = actual.pod_uid
         if owner == self._deleted_owners.get(actual.key) or (pod is not None and owner in ("", pod.uid)):
             return None
-        return Existing(object_path(CONTROLLER_RESOURCES[OwnerPod], actual.key), owner)
+        return Existing(object_path(LOCATOR_RESOURCES[OwnerPod], actual.key), owner)
 
     def _wanted(self, pod: OwnerPod) -> WantedLocator:
         node: LabelledNode | None = self.objects.get(LabelledNode, pod.node)
@@ -133,7 +133,7 @@ class LocatorRules:
 
     def _keep(self, found: Any) -> Any:
         """Return an object with those labels alone that matter, shared where 150,000 PodLocators have 5,000 nodes'."""
-        if isinstance(found, LabelledNode):
+        if isinstance(found, LabelledNode) and self._pattern is not None:
             selected = {key: value for key, value in found.labels.items() if self._is_selected(key)}
             return replace(found, labels=selected)
         if isinstance(found, ActualLocator) and found.node and found.labels:

@@ -15,7 +15,7 @@ from locator.api.deltas import Replace
 from locator.control.reconciler import Reconciler
 from locator.hints.admission import reply_to_untrusted
 from locator.hints.rules import HintRules
-from locator.hints.slices import WEBHOOK_RESOURCES
+from locator.hints.slices import HINT_RESOURCES
 from locator.topology.hints import OPT_IN_LABELS
 
 Item = dict[str, Any]
@@ -24,12 +24,12 @@ HINTED = {OPT_IN_LABELS[0]: "true"}
 
 def records_of(items: Iterable[Item]) -> dict[type[Any], list[Any]]:
     """Return objects of the API as the webhook's records, by kind."""
-    kinds = {resource.name: kind for kind, resource in WEBHOOK_RESOURCES.items()}
-    records: dict[type[Any], list[Any]] = {kind: [] for kind in WEBHOOK_RESOURCES}
+    kinds = {resource.name: kind for kind, resource in HINT_RESOURCES.items()}
+    records: dict[type[Any], list[Any]] = {kind: [] for kind in HINT_RESOURCES}
     for item in items:
         if item["kind"] in kinds:
             kind = kinds[item["kind"]]
-            records[kind].append(decode_untrusted(WEBHOOK_RESOURCES[kind], json.dumps(item).encode()).built)
+            records[kind].append(decode_untrusted(HINT_RESOURCES[kind], json.dumps(item).encode()).built)
     return records
 
 

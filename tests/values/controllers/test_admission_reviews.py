@@ -16,7 +16,7 @@ from locator.api.deltas import Replace
 from locator.control.reconciler import Reconciler
 from locator.hints.admission import IGNORED, PATCHED, UNCHANGED, UNREADABLE, UNSYNCED, reply_to_untrusted
 from locator.hints.rules import HintRules
-from locator.hints.slices import WEBHOOK_RESOURCES
+from locator.hints.slices import HINT_RESOURCES
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, node, service
 from tests.kit.hint_worlds import HINTED, admitted, patched, records_of, review, rules_of, zones_of
 
@@ -62,7 +62,7 @@ def test_what_needs_no_patch_is_allowed(raw: bytes, outcome: str) -> None:
     assert response["allowed"] is True and ("patch" in response) == (outcome == PATCHED)
 
 
-@pytest.mark.parametrize("missing", WEBHOOK_RESOURCES, ids=lambda kind: str(kind.__name__))
+@pytest.mark.parametrize("missing", HINT_RESOURCES, ids=lambda kind: str(kind.__name__))
 def test_while_a_kind_is_not_listed_everything_is_allowed(missing: type[Any]) -> None:
     """Half a cluster would give wrong hints."""
     rules = HintRules()

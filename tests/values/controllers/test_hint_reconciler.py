@@ -18,17 +18,17 @@ from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.control.reconciler import Reconciler
 from locator.control.writes import Write
 from locator.hints.rules import REST_SECONDS, HintRules
-from locator.hints.slices import WEBHOOK_RESOURCES, HintedSlice
+from locator.hints.slices import HINT_RESOURCES, HintedSlice
 from locator.model import Node, Service, ServicePolicy
 from tests.kit.api_objects import RACK, REGION, ZONE, endpoint, endpoint_slice, item, node, service
 from tests.kit.hint_worlds import HINTED, admitted, patched, records_of, rules_of, zones_of
 
 Item = dict[str, Any]
-KEYS = {resource.name: kind for kind, resource in WEBHOOK_RESOURCES.items()}
+KEYS = {resource.name: kind for kind, resource in HINT_RESOURCES.items()}
 
 
 def record(thing: Item) -> Any:
-    return decode_untrusted(WEBHOOK_RESOURCES[KEYS[thing["kind"]]], json.dumps(thing).encode()).built
+    return decode_untrusted(HINT_RESOURCES[KEYS[thing["kind"]]], json.dumps(thing).encode()).built
 
 
 def versioned(thing: Item, version: int) -> Item:

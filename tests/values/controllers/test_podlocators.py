@@ -19,7 +19,7 @@ from locator.api.deltas import Drop, Put, Replace
 from locator.control.reconciler import Reconciler
 from locator.control.writes import CREATE, DELETE, PATCH, Existing, Write
 from locator.podlocators.locators import (
-    CONTROLLER_RESOURCES,
+    LOCATOR_RESOURCES,
     ActualLocator,
     ControllerObject,
     LabelledNode,
@@ -41,7 +41,7 @@ KEY, POD_PATH = POD.key, "/api/v1/namespaces/shop/pods/web-0"
 
 
 def decoded(kind: type[ControllerObject], item: Mapping[str, Any]) -> Any:
-    found = decode_untrusted(CONTROLLER_RESOURCES[kind], json.dumps(item).encode())
+    found = decode_untrusted(LOCATOR_RESOURCES[kind], json.dumps(item).encode())
     assert not found.findings
     return found.built
 
@@ -416,7 +416,7 @@ class Controlling:
     def __init__(self) -> None:
         self.api, self.reconciler = ModelApi(), Reconciler(LocatorRules())
         self.told: dict[type[ControllerObject], int] = dict.fromkeys(
-            CONTROLLER_RESOURCES, 0
+            LOCATOR_RESOURCES, 0
         )  # events of the log that were delivered
         self.listed: set[type[ControllerObject]] = set()
         self.clock = 0.0
@@ -498,7 +498,7 @@ class Controlling:
 
     def a_quiet_while(self, kind: type[ControllerObject]) -> None:
         """Everything arrives, but one watch lags."""
-        for each in CONTROLLER_RESOURCES:
+        for each in LOCATOR_RESOURCES:
             if each is not kind:
                 self.deliver(each, len(self.api.log[each]), twice=False)
         self.settle()
@@ -537,13 +537,13 @@ class Controlling:
             self.settle()
         self.assert_true()
         before = self.api.now
-        for kind in CONTROLLER_RESOURCES:
+        for kind in LOCATOR_RESOURCES:
             self.list_again(kind)
         assert self.reconciler.next_write(self.clock + 60.0) is None, "a resync of an unchanged cluster writes"
         assert (self.api.now, len(self.reconciler.queue)) == (before, 0)
 
     def catch_up(self) -> None:
-        for kind in CONTROLLER_RESOURCES:
+        for kind in LOCATOR_RESOURCES:
             if kind not in self.listed:
                 self.list_again(kind)
             self.deliver(kind, len(self.api.log[kind]), twice=False)
@@ -606,7 +606,7 @@ HANDS: tuple[Item, ...] = (
     {"metadata": {"ownerReferences": None}},
     {"metadata": {"labels": {"seen": "1"}}},
 )
-KINDS = tuple(CONTROLLER_RESOURCES)
+KINDS = tuple(LOCATOR_RESOURCES)
 
 # What happens, and how often: dense enough that what must come together often does.
 HAPPENINGS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]] = {
