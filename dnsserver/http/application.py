@@ -7,8 +7,6 @@ Computing the metrics costs as much as thousands of answers, so they are those o
 
 from __future__ import annotations
 
-import socket
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import trio
@@ -21,12 +19,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from dnsserver.http import connections
-from dnsserver.http.conversation import Limits
 from dnsserver.http.guard import Endpoint, guarded
 from dnsserver.http.problems import as_problem, problem
 from dnsserver.metrics.families import METRICS_SECONDS
-from dnsserver.net.bounds import HeldOctets
 from locator.model import Health
 from locator.printable import as_line
 
@@ -98,21 +93,3 @@ class _MetricsPage:
 
 def _alive() -> Mapping[str, Health]:
     return {"loop": Health(True)}  # a process that can answer is alive
-
-
-async def serve(
-    sock: socket.socket,
-    app: Starlette,
-    failures: Counter[str],
-    held: HeldOctets,
-    may_take_all: Callable[[bytes], bool],
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve *app* at a bound socket until cancelled, and close the socket.
-
-    *failures* counts requests that an error has ended, as ``http``. *held* bounds the octets of all connections.
-    *may_take_all* says whether a source, a packed address, may have all connections.
-    """
-    limits = Limits(held, IDLE_SECONDS, GRACE_SECONDS, may_take_all)
-    await connections.serve(sock, app, failures, limits, task_status=task_status)

@@ -5,11 +5,8 @@
 from __future__ import annotations
 
 import logging
-import socket
-import ssl
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 
 import trio
@@ -18,10 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dnsserver.http import connections
-from dnsserver.http.conversation import Limits
 from dnsserver.metrics.webhook import BUSY, FAILED, SLOW, TOO_LARGE, WebhookCounts
-from dnsserver.net.bounds import HeldOctets
 from locator.hints.admission import UNREADABLE, ReviewReply
 
 log = logging.getLogger("topodns")
@@ -95,21 +89,3 @@ def _reply_to(body: bytes, review: Review) -> tuple[str, Response]:
 def _closing(status: int) -> Response:
     """Return a response after which the connection is closed: the rest of the request is not read."""
     return Response(status_code=status, headers={"Connection": "close"})
-
-
-async def serve(
-    sock: socket.socket,
-    app: Starlette,
-    context: ssl.SSLContext,
-    failures: Counter[str],
-    held: HeldOctets,
-    *,
-    until: Callable[[], Awaitable[None]],
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve *app* over TLS at a bound socket until *until* returns. Then end requests that have begun, and close it.
-
-    *failures* counts connections that an error has ended, as ``http``. *held* bounds the octets of all connections.
-    """
-    limits = Limits(held, IDLE_SECONDS, GRACE_SECONDS)
-    await connections.serve(sock, app, failures, limits, tls=context, until=until, task_status=task_status)

@@ -111,16 +111,17 @@ async def start_http(
 ) -> str | None:
     """Serve metrics and readiness, which is *health*, unless ``--http off``; return the address, None without one.
 
-    *held* and *may_take_all* are about its connections: see ``Limits``. *pages* returns the routes of API and console,
-    given whether only programs of this machine can reach them. They are served with ``--console``, by default only
-    then.
+    *held* bounds the octets of its connections, and *may_take_all* says whether a source may have all of them. *pages*
+    returns the routes of API and console, given whether only programs of this machine can reach them. They are served
+    with ``--console``, by default only then.
 
     Raises CannotListen if the settings give the address; on the default address this is a warning.
     """
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return None
-    from dnsserver.http import application, guard
+    from dnsserver.http import application, connections, guard
+    from dnsserver.http.conversation import Limits
 
     try:
         sock = bound_stream("--http", listen)
@@ -134,7 +135,8 @@ async def start_http(
     with_pages = loopback if settings.console is None else settings.console
     more = pages(loopback) if pages is not None and with_pages else ()
     app = application.application(metrics.registry(), ready=health, loopback=loopback, more=more)
-    await nursery.start(application.serve, sock, app, metrics.failures, held, may_take_all)
+    limits = Limits(held, application.IDLE_SECONDS, application.GRACE_SECONDS, may_take_all)
+    await nursery.start(connections.serve, sock, app, metrics.failures, limits)
     return announce("http", name)
 
 

@@ -11,7 +11,8 @@ from functools import partial
 
 import trio
 
-from dnsserver.http import loop_delay, webhook
+from dnsserver.http import connections, loop_delay, webhook
+from dnsserver.http.conversation import Limits
 from dnsserver.metrics.controller import ControllerMetrics
 from dnsserver.metrics.counters import Durations
 from dnsserver.metrics.families import LEADING, Family, Values, labelled
@@ -97,7 +98,8 @@ async def _run(settings: Settings) -> None:
     listen = settings.webhook_listen or default_listen(HTTPS_PORT)
     sock, ending = bound_stream("--webhook-listen", listen), trio.Event()
     address = sock.getsockname()
-    serve = partial(webhook.serve, sock, app, serving.context, metrics.failures, held, until=ending.wait)
+    limits = Limits(held, webhook.IDLE_SECONDS, webhook.GRACE_SECONDS)
+    serve = partial(connections.serve, sock, app, metrics.failures, limits, tls=serving.context, until=ending.wait)
     async with trio.open_nursery() as nursery:  # it outlives the listener
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             await start_http(nursery, settings, metrics, held, health)

@@ -19,7 +19,9 @@ import dns.message
 import pytest
 import trio
 
+from dnsserver.http import connections
 from dnsserver.http import webhook as https
+from dnsserver.http.conversation import Limits
 from dnsserver.metrics.webhook import WebhookCounts
 from dnsserver.net.bounds import HeldOctets
 from locator.api.deltas import Put
@@ -293,8 +295,8 @@ def test_a_certificate_is_renewed_under_load(plane: ControlPlane, space: str) ->
         sock.bind(("127.0.0.1", 0))
         with registered(plane, configuration(space, sock.getsockname()[1])):
             async with trio.open_nursery() as nursery:
-                held = HeldOctets(Counter())
-                serve = partial(https.serve, sock, app, serving.context, Counter(), held, until=ending.wait)
+                limits = Limits(HeldOctets(Counter()), https.IDLE_SECONDS, https.GRACE_SECONDS)
+                serve = partial(connections.serve, sock, app, Counter(), limits, tls=serving.context, until=ending.wait)
                 await nursery.start(serve)
                 nursery.start_soon(secret.run)
                 await until_in_trio(lambda: serving.pair is not None)
@@ -412,8 +414,8 @@ def test_a_replica_that_has_not_heard_of_a_change(plane: ControlPlane, space: st
         bundle = base64.b64encode(authority).decode()
         with registered(plane, configuration(space, sock.getsockname()[1], caBundle=bundle)):
             async with trio.open_nursery() as nursery:
-                held = HeldOctets(Counter())
-                serve = partial(https.serve, sock, app, serving.context, Counter(), held, until=ending.wait)
+                limits = Limits(HeldOctets(Counter()), https.IDLE_SECONDS, https.GRACE_SECONDS)
+                serve = partial(connections.serve, sock, app, Counter(), limits, tls=serving.context, until=ending.wait)
                 await nursery.start(serve)
                 while not await trio.to_thread.run_sync(is_hinted):
                     pass

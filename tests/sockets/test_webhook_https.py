@@ -19,6 +19,7 @@ import trio
 import trio.testing
 
 from dnsserver.http import connections, conversation, webhook
+from dnsserver.http.conversation import Limits
 from dnsserver.metrics.webhook import ALL_OUTCOMES, WebhookCounts
 from dnsserver.net import bounds
 from dnsserver.net.bounds import HeldOctets
@@ -117,7 +118,8 @@ def listening(
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
                 held = HeldOctets(failures)
-                serve = partial(webhook.serve, sock, app, serving.context, failures, held, until=ending.wait)
+                limits = Limits(held, webhook.IDLE_SECONDS, webhook.GRACE_SECONDS)
+                serve = partial(connections.serve, sock, app, failures, limits, tls=serving.context, until=ending.wait)
                 await nursery.start(serve)
                 await test(Listener(port, counts))
                 ending.set()
@@ -338,7 +340,8 @@ def test_reviews_that_have_begun_are_answered_at_the_end() -> None:
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
                 held = HeldOctets(Counter())
-                serve = partial(webhook.serve, sock, app, serving.context, Counter(), held, until=ending.wait)
+                limits = Limits(held, webhook.IDLE_SECONDS, webhook.GRACE_SECONDS)
+                serve = partial(connections.serve, sock, app, Counter(), limits, tls=serving.context, until=ending.wait)
                 await nursery.start(serve)
                 idle, begun = await listener.tls(), await listener.tls()
                 await idle.send_all(request(REVIEW))
