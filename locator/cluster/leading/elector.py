@@ -9,13 +9,13 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 
 import trio
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.lease import LeaderElection, LeaseWrite, lease_untrusted, leases_path
+from locator.times import time_text
 
 # Statuses of a write that does not fit the Lease as it now is: read the Lease again.
 UNFIT = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -151,4 +151,4 @@ class LeaderElector:
 
 def wall_time() -> str:
     """Return the present time as Leases state it: RFC 3339 with microseconds. For people; no rule depends on it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return time_text(time.time(), "microseconds")
