@@ -14,6 +14,7 @@ from dnsserver.answers.decision import Authority
 from dnsserver.answers.explanation_text import counted
 from dnsserver.inspection.steps import STEP, Steps
 from dnsserver.names import SERVICES
+from dnsserver.simulation import MAX_OVERLOAD
 from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
 from dnsserver.simulation.clients import Client, Clients
 from dnsserver.simulation.codes import described
@@ -39,7 +40,6 @@ from locator.topology.constraints import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpo
 from locator.topology.key_findings import CarriedKeys, service_key_findings
 from locator.topology.selection import LocatedEndpoint
 
-MAX_OVERLOAD = 1.5  # even shares, as ``topodns simulate`` warns by default
 ROWS = 20
 NO_KEYS = "-"  # in a form: the annotation with the keys is taken away
 NOT_WATCHED = (
