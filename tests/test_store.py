@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -604,6 +606,30 @@ def test_what_no_answer_shows_is_no_reason_to_publish(change: Delta) -> None:
     assert store.apply(change) is False
     second = store.publish(NOW + 1)
     assert (second.serial, second.services) == (NOW, first.services) and second.addresses is first.addresses
+
+
+def test_two_threads_read_the_same_endpoints() -> None:
+    """A responder and a simulator may be the first to ask for them at the same moment: each caches by the objects."""
+    addresses = [bytes((10, 1, number >> 8, number & 255)) for number in range(1000)]
+    endpoints = in_rows([Endpoint((address,), node="n0", pod=address.hex()) for address in addresses])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            store = Store()
+            store.apply(Put(Service("shop", "web", headless=True)))
+            store.apply(Put(EndpointSlice("shop", "web-1", "web", endpoints)))
+            compiled, start = store.publish(NOW).services["shop/web"], threading.Barrier(2)
+
+            def read(compiled: CompiledService = compiled, start: threading.Barrier = start) -> list[int]:
+                start.wait()
+                return list(map(id, compiled.endpoints))
+
+            with ThreadPoolExecutor(2) as threads:
+                one, other = (reading.result() for reading in [threads.submit(read), threads.submit(read)])
+            assert one == other == list(map(id, compiled.endpoints))
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_endpoints_that_are_not_ready() -> None:

@@ -95,7 +95,7 @@ def _without_failed(compiled: S, changes: Changes) -> S:
         slices=tuple([_without(part, gone) for part in compiled.slices]) if left else (),
         locations=tuple([located.location for located in left]),
         empty=not left,
-        _read=None,
+        _located={},
     )
 
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
 
 from locator.endpoints import ready_addresses
 from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceHealth, ServiceImport
@@ -43,19 +42,20 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     slices: tuple[EndpointSlice, ...] = ()
     locations: tuple[Location, ...] = ()
     empty: bool = False
-    _read: tuple[LocatedEndpoint, ...] | None = None
+    _located: dict[None, tuple[LocatedEndpoint, ...]] = {}  # one entry; a dictionary, since threads race to fill it
 
     @property
     def endpoints(self) -> tuple[LocatedEndpoint, ...]:
-        """The ready endpoints, each with its location; always the same objects.
+        """The ready endpoints, each with its location; always the same objects, for all threads.
 
         They are made when a reader first asks for them: most Services of a cluster are never asked for their endpoints.
         The store does not ask, so as not to make them all.
         """
-        if self._read is None:
+        located = self._located.get(None)
+        if located is None:
             joined = joined_endpoints(self.slices)
-            force_setattr(self, "_read", tuple(map(LocatedEndpoint, joined, self.locations)))
-        return cast("tuple[LocatedEndpoint, ...]", self._read)
+            located = self._located.setdefault(None, tuple(map(LocatedEndpoint, joined, self.locations)))
+        return located
 
     @property
     def basis_key(self) -> str:
