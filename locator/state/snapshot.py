@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
-from locator.endpoints import ready_addresses
 from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceHealth, ServiceImport
 from locator.places.address_book import AddressBook, Addresses
 from locator.places.address_keys import AddressKeys, Move
@@ -70,7 +69,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     @property
     def addresses(self) -> set[bytes]:
         """The cluster IPs of the Service and the addresses of its endpoints."""
-        return set(self.service.cluster_ips).union(*map(ready_addresses, living_endpoints(self.slices)))
+        return set(self.service.cluster_ips).union(*(rows.ready_addresses() for rows in living_endpoints(self.slices)))
 
 
 class ImportedService(CompiledService, frozen=True, eq=False, gc=False):
