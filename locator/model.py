@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from locator.endpoints import Endpoint as Endpoint
-from locator.endpoints import Endpoints
+from locator.endpoints import EndpointRows
 from locator.endpoints import Hints as Hints
 from locator.endpoints import Port as Port
 from locator.ip import Network
@@ -271,7 +271,7 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
     """
 
     service: str | None
-    endpoints: Endpoints = ()
+    endpoints: EndpointRows = EndpointRows()
     kind: str = "EndpointSlice"
     imported_service: str | None = None
     managed_by: str = ""

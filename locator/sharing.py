@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from msgspec.structs import force_setattr
 
-from locator.endpoints import EndpointRows, Port
+from locator.endpoints import Port
 from locator.model import EndpointSlice, Namespaced, Node, Object, Pod
 
 
@@ -50,9 +50,7 @@ def share_parts(thing: Object) -> None:
     elif isinstance(thing, EndpointSlice):
         force_setattr(thing, "managed_by", shared_text(thing.managed_by))
         rows = thing.endpoints
-        if not isinstance(rows, EndpointRows):
-            return
-        force_setattr(rows, "ports", shared_ports(rows.ports))
+        force_setattr(rows, "ports", tuple(map(shared_ports, rows.ports)))
         if rows.hostnames == rows.pods:
             force_setattr(rows, "hostnames", rows.pods)
         force_setattr(rows, "nodes", tuple([node if node is None else shared_text(node) for node in rows.nodes]))

@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.endpoints import Endpoints, in_rows
+from locator.endpoints import EndpointRows, in_rows
 from locator.ip import Network, host_network, parse_address, parse_network
 from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
@@ -161,7 +163,6 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
     return st.lists(endpoint, max_size=4)
 
 
-# As the decoder has them: in rows if each has one address.
 endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(in_rows)
 slices = st.builds(
     lambda space, name, service, rows, keeper: EndpointSlice(
@@ -219,7 +220,7 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
     ),
     EndpointSlice: st.builds(
         lambda name, service, rows, keeper: EndpointSlice(
-            "kube-system", name, service, tuple(rows), managed_by=keeper
+            "kube-system", name, service, in_rows(rows), managed_by=keeper
         ),
         st.sampled_from("xy"), st.sampled_from(("web", "dns")),
         st.lists(st.builds(lambda address, node, pod: Endpoint((address,), node=node, pod=pod),
@@ -241,9 +242,10 @@ unplaced = st.lists(
 ).map(in_rows)  # fmt: skip
 
 FIRST, IN_CIDR = ip("10.0.1.1"), ip("10.0.0.1")
-JOINS_BY_ADDRESS, JOINED_BY_ADDRESS = (Endpoint((FIRST,)),), (Endpoint((FIRST, IN_CIDR), node="n1"),)
+JOINS_BY_ADDRESS, JOINED_BY_ADDRESS = in_rows([Endpoint((FIRST,))]), in_rows([Endpoint((FIRST, IN_CIDR), node="n1")])
 JOINS_BY_POD, JOINED_BY_POD = (
-    (Endpoint((address,), pod="p0", slice_labels=word),) for address, word in ((FIRST, {}), (IN_CIDR, {ZONE: "b"}))
+    in_rows([Endpoint((address,), pod="p0", slice_labels=word)])
+    for address, word in ((FIRST, {}), (IN_CIDR, {ZONE: "b"}))
 )
 
 # Services that gain and lose the label by which the cluster's DNS is found, and their slices.
@@ -254,7 +256,7 @@ DNS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
         st.sampled_from(("kube-dns", "web")),
     ),
     EndpointSlice: st.builds(
-        lambda name, service, address: EndpointSlice("kube-system", name, service, (Endpoint((address,)),)),
+        lambda name, service, address: EndpointSlice("kube-system", name, service, in_rows((Endpoint((address,)),))),
         st.sampled_from("xy"), st.sampled_from((*NAMES, "kube-dns")), st.sampled_from(ADDRESSES[:3]),
     ),
 }  # fmt: skip
@@ -348,7 +350,7 @@ def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], po
 @example([JOINS_BY_POD, JOINED_BY_POD], [(CIDRS[0],)], True)
 @given(rows=st.lists(unplaced, min_size=1, max_size=2), cidrs=st.lists(some(CIDRS[:2]), max_size=3), more=st.booleans())
 def test_an_endpoint_follows_the_place_of_its_address(
-    rows: list[Endpoints], cidrs: list[tuple[Network, ...]], more: bool
+    rows: list[EndpointRows], cidrs: list[tuple[Network, ...]], more: bool
 ) -> None:
     """And so does the finding that nobody knows where it is, with endpoint records and without."""
     options, state = {"subnets": None, "endpoint_records": more}, State()
@@ -463,7 +465,7 @@ def test_unknown_is_no_kept_location() -> None:
     """An object without a node is somewhere, even if it has no label; a forwarder that nothing locates is not."""
     far = ip("203.0.113.9")
     before = store_with()
-    before.apply(Put(EndpointSlice("kube-system", "dns-x", "dns", (Endpoint((far,)),))))
+    before.apply(Put(EndpointSlice("kube-system", "dns-x", "dns", in_rows((Endpoint((far,)),)))))
     kept = before.publish(NOW)
     assert not kept.addresses.source(far).location.known
     store = store_with()
@@ -573,7 +575,9 @@ def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     objects[PodLocator] = [PodLocator("shop", "p0", (ip("10.0.0.1"),), "n0", canonical("n0", {ZONE: "a"}))]
     objects[Service] = [Service("shop", "web", headless=True, labels={"app": "1"})]
     objects[ServicePolicy] = [ServicePolicy("shop", "q", "2024", Selector(), ZONE, REQUIRED)]
-    objects[EndpointSlice] = [EndpointSlice("shop", "x", "web", (Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),))]
+    objects[EndpointSlice] = [
+        EndpointSlice("shop", "x", "web", in_rows((Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),)))
+    ]
     objects[ServiceExport] = [ServiceExport("shop", "web")]
     objects[ServiceImport] = [ServiceImport("shop", "web", headless=True)]
     objects[ServiceHealth] = [ServiceHealth("web.shop", "shop/web", (HealthEntry("192.0.2.1", True),))]
@@ -606,30 +610,54 @@ def test_what_no_answer_shows_is_no_reason_to_publish(change: Delta) -> None:
     assert (second.serial, second.services) == (NOW, first.services) and second.addresses is first.addresses
 
 
+def test_two_threads_read_the_same_endpoints() -> None:
+    """A responder and a simulator may be the first to ask for them at the same moment: each caches by the objects."""
+    addresses = [bytes((10, 1, number >> 8, number & 255)) for number in range(1000)]
+    endpoints = in_rows([Endpoint((address,), node="n0", pod=address.hex()) for address in addresses])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            store = Store()
+            store.apply(Put(Service("shop", "web", headless=True)))
+            store.apply(Put(EndpointSlice("shop", "web-1", "web", endpoints)))
+            compiled, start = store.publish(NOW).services["shop/web"], threading.Barrier(2)
+
+            def read(compiled: CompiledService = compiled, start: threading.Barrier = start) -> list[int]:
+                start.wait()
+                return list(map(id, compiled.endpoints))
+
+            with ThreadPoolExecutor(2) as threads:
+                one, other = (reading.result() for reading in [threads.submit(read), threads.submit(read)])
+            assert one == other == list(map(id, compiled.endpoints))
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_endpoints_that_are_not_ready() -> None:
     """The snapshot has them, but the Service stays the same object, and so do those of other Services."""
     ready, unready = Endpoint((ip("10.0.0.1"),), node="n0"), Endpoint((ip("10.0.0.2"),), node="n0", ready=False)
     store = Store()
     for name in ("web", "api"):
         store.apply(Put(Service("shop", name, headless=True)))
-        store.apply(Put(EndpointSlice("shop", f"{name}-1", name, (ready, unready))))
+        store.apply(Put(EndpointSlice("shop", f"{name}-1", name, in_rows((ready, unready)))))
     first = store.publish(NOW)
     assert {key: [row.endpoint for row in rows] for key, rows in first.unready.items()} == {
         "shop/web": [unready], "shop/api": [unready]}  # fmt: skip
 
     other = replace(unready, hostname="web-1")
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (ready, other))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((ready, other)))))
     second = store.publish(NOW + 1)
     assert [row.endpoint for row in second.unready["shop/web"]] == [other]
     assert second.unready["shop/api"] is first.unready["shop/api"]
     assert second.services is first.services and second.serial == first.serial == NOW
 
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (replace(ready, hostname="web-0"), other))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((replace(ready, hostname="web-0"), other)))))
     assert store.publish(NOW + 2).unready is second.unready
     store.apply(Put(Node("n0", canonical("n0", {ZONE: "a"}))))
     third = store.publish(NOW + 3)
     assert [row.location.value(ZONE) for row in third.unready["shop/web"]] == ["a"]
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (ready, replace(other, ready=True)))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((ready, replace(other, ready=True))))))
     store.apply(Drop(Service, "shop/api"))
     assert store.publish(NOW + 4).unready == {}
     store.apply(Put(Service("shop", "api", alias="example.org")))
@@ -646,9 +674,9 @@ def test_without_endpoint_records_endpoints_that_get_ready_change_no_answer(expo
     store.apply(Put(Service("shop", "web")))
     if exported:
         store.apply(Put(ServiceExport("shop", "web")))
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (first, replace(second, ready=False)))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((first, replace(second, ready=False))))))
     before = store.publish(NOW)
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (first, second))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((first, second)))))
     after = store.publish(NOW + 1)
     assert (after.services is before.services) is not exported
     assert after.serial == NOW + exported
@@ -660,7 +688,7 @@ def test_ready_in_one_slice_is_ready() -> None:
     store = Store()
     store.apply(Put(Service("shop", "web", headless=True)))
     for number, row in enumerate(rows):
-        store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", (row,))))
+        store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", in_rows((row,)))))
     assert store.publish(NOW).unready == {}
 
 
@@ -671,14 +699,14 @@ def test_a_slice_is_found_once_its_pods_are_gone() -> None:
     """As long as the Service has a selector, whose slice does not list them."""
     first, second = (Endpoint((ip(f"10.0.0.{number}"),), pod=f"web-{number}") for number in (1, 2))
     pods = [Put(Pod("shop", f"web-{number}", (ip(f"10.0.0.{number}"),), "n0")) for number in (1, 2)]
-    own = EndpointSlice("shop", "web-a", "web", (first,), managed_by=SLICE_CONTROLLER)
-    mirrored = EndpointSlice("shop", "web-b", "web", (first, second), managed_by=MIRRORING_CONTROLLER)
+    own = EndpointSlice("shop", "web-a", "web", in_rows((first,)), managed_by=SLICE_CONTROLLER)
+    mirrored = EndpointSlice("shop", "web-b", "web", in_rows((first, second)), managed_by=MIRRORING_CONTROLLER)
     store = store_with()
     for delta in (Replace(Pod, []), SELECTING, Put(own), Put(mirrored), *pods):
         store.apply(delta)
     found = []
     for delta in (
-        Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=(first, second))), Put(own), pods[1],
+        Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=in_rows((first, second)))), Put(own), pods[1],
         Drop(Pod, "shop/web-2"), Put(Service("shop", "web", headless=True)),
         SELECTING, Drop(EndpointSlice, own.key), Put(own),
         Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, managed_by="")), Put(mirrored),
@@ -695,11 +723,17 @@ def test_a_slice_is_found_once_its_pods_are_gone() -> None:
 OLD, NEW = ip("10.0.0.53"), ip("10.0.0.54")
 
 
-def dns(*addresses: bytes, ready: bool = True, pod: str | None = "dns-1", pod_namespace: str | None = None) -> Put:
-    rows = tuple(
+def dns(
+    *addresses: bytes,
+    ready: bool = True,
+    pod: str | None = "dns-1",
+    pod_namespace: str | None = None,
+    service: str = "dns",
+) -> Put:
+    rows = in_rows(
         Endpoint((address,), node="n0", ready=ready, pod=pod, pod_namespace=pod_namespace) for address in addresses
     )
-    return Put(EndpointSlice("kube-system", "dns-x", "dns", rows))
+    return Put(EndpointSlice("kube-system", "dns-x", service, rows))
 
 
 def running(name: str, *, space: str = "kube-system", **more: Any) -> Put:
@@ -712,7 +746,7 @@ def told(name: str) -> Put:
 
 def elsewhere(pod: str, *, kept: bool = True, **more: Any) -> Put:
     row = Endpoint((OLD,), node="n0", pod=pod, **more)
-    return Put(EndpointSlice("shop", "y", "web", (row,), managed_by=SLICE_CONTROLLER if kept else ""))
+    return Put(EndpointSlice("shop", "y", "web", in_rows((row,)), managed_by=SLICE_CONTROLLER if kept else ""))
 
 
 AFTER = GRACE_SECONDS
@@ -725,7 +759,7 @@ TRUST = [
                            (5 + AFTER, [], False)]),
     ("moved-to-another-service", {}, [
         (0, [dns(OLD)], True),
-        (5, [Put(EndpointSlice("kube-system", "dns-x", "other", (Endpoint((OLD,), node="n0", pod="dns-1"),)))], True),
+        (5, [dns(OLD, service="other")], True),
         (5 + AFTER, [], False)]),
     ("came-back", {}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True), (10, [dns(OLD)], True), (50, [], True),
                        (60, [dns(NEW)], True), (59 + AFTER, [], True), (60 + AFTER, [], False)]),
@@ -777,7 +811,7 @@ def labelled_dns(label: str | None, name: str = "coredns") -> Put:
     return Put(Service("kube-system", name, cluster_ips=(ip("10.96.0.10"),), labels=labels))
 
 
-COREDNS = Put(EndpointSlice("kube-system", "x", "coredns", (Endpoint((OLD,), pod="coredns-1"),)))
+COREDNS = Put(EndpointSlice("kube-system", "x", "coredns", in_rows((Endpoint((OLD,), pod="coredns-1"),))))
 LABELLED = [
     # id, what happens when (s), and whether the endpoint is trusted then
     ("from-the-start", [(0, [labelled_dns("kube-dns"), COREDNS], True)]),
@@ -861,12 +895,12 @@ def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
         store.apply(Put(Node(name, canonical(name, {ZONE: "a"}), (), (parse_network(cidr),))))
     for number in range(1, 9):  # honest in the inner block
         row = Endpoint((ip(f"10.0.0.{number}"),), node="n1")
-        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", (row,), managed_by=SLICE_CONTROLLER)))
+        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", in_rows((row,)), managed_by=SLICE_CONTROLLER)))
     for _ in range(2):
         first = store.publish(NOW).addresses
         assert (first.distrusted_cidrs, first.locate(ip("10.0.9.9")).located_by) == (0, "podcidr")
         other = Endpoint((ip("10.0.0.200"),), node="n2")
-        store.apply(Put(EndpointSlice("shop", "y", "web", (other,), managed_by=SLICE_CONTROLLER)))
+        store.apply(Put(EndpointSlice("shop", "y", "web", in_rows((other,)), managed_by=SLICE_CONTROLLER)))
         second = store.publish(NOW).addresses
         assert (second.distrusted_cidrs, second.locate(ip("10.0.9.9")).located_by) == (2, "unknown")
         store.apply(Drop(EndpointSlice, "shop/y"))
@@ -875,7 +909,7 @@ def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
 def test_a_forwarder_that_nobody_holds_is_where_its_block_is() -> None:
     """A forwarder's address that is named as a client is located by the nodes' pod CIDRs."""
     store = Store(forwarder_services=[DNS])
-    store.apply(Put(EndpointSlice("kube-system", "x", "dns", (Endpoint((OLD,)),))))
+    store.apply(Put(EndpointSlice("kube-system", "x", "dns", in_rows((Endpoint((OLD,)),)))))
     for zone in (None, "a", "b", None):
         node = Node("n0", canonical("n0", {ZONE: zone or ""}), (), (CIDRS[0],))
         store.apply(Drop(Node, "n0") if zone is None else Put(node))
@@ -901,7 +935,7 @@ def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
 
 def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
     row = Endpoint((ip("10.0.0.1"),), node=node, slice_labels={ZONE: word} if word else {}, pod=pod)
-    return Put(EndpointSlice("shop", "x", "web", (row,), managed_by=SLICE_CONTROLLER))
+    return Put(EndpointSlice("shop", "x", "web", in_rows((row,)), managed_by=SLICE_CONTROLLER))
 
 
 ALL: dict[str, Any] = {"pod_locators": True}

@@ -353,7 +353,7 @@ def to_endpoints(raw: schema.Endpoints, collector: FindingCollector) -> Endpoint
             endpoints += _subset(f"{path}.{field}", rows, namespace, ports, collector, ready=ready)
     if raw.metadata.annotations is not None and raw.metadata.annotations.over_capacity == "truncated":
         collector.wrong("subsets", "some endpoints are missing", "all endpoints", code=ClusterCode.EndpointsTruncated)
-    return EndpointSlice(namespace, name, name, tuple(endpoints), kind=ENDPOINTS, managed_by=SLICE_CONTROLLER)
+    return EndpointSlice(namespace, name, name, in_rows(endpoints), kind=ENDPOINTS, managed_by=SLICE_CONTROLLER)
 
 
 def _subset(

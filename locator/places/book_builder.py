@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from locator.endpoints import nodes_of
 from locator.index import Index
 from locator.ip import Network
 from locator.model import EndpointSlice, Finding, Location, Node, Pod, PodLocator, Service
@@ -155,7 +154,7 @@ class BookBuilder:
         """Record a change of a slice, which was *before* (None: it did not exist)."""
         self._endpoints.update_slice(key, before)
         for known in (before, self._slices.get(key)) if self._locations.subnets else ():
-            if known is not None and any(map(self._locations.may_lack_labels, nodes_of(known.endpoints))):
+            if known is not None and any(map(self._locations.may_lack_labels, known.endpoints.nodes)):
                 self.mark_addresses(self._endpoints.addresses_beside(known))
 
     def mark_addresses(self, addresses: Iterable[bytes]) -> None:

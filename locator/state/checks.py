@@ -9,7 +9,6 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from locator.endpoints import any_terminating, nodes_of
 from locator.index import Index
 from locator.ip import Network
 from locator.model import (
@@ -145,7 +144,7 @@ class Checks:
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_imported_with(key))
         for key in self._services:
             self._check_service(key, services.get(key))
-            self._slices.update(known.key for known in self._objects.slices_of(key) if any_terminating(known.endpoints))
+            self._slices.update(known.key for known in self._objects.slices_of(key) if known.endpoints.terminating)
         self._slices |= self._mirrored  # few, if any; and nearly all of Services without a selector
         for key in self._slices:
             endpoint_slice = self._objects.of(EndpointSlice).get(key)
@@ -303,7 +302,7 @@ class Checks:
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes = self._objects.of(Node)
-        if nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
+        if nodes.keys() >= set(endpoint_slice.endpoints.nodes):
             return
         living = living_addresses([known.endpoints for known in self._objects.slices_of(service)])
         unlocated = [

@@ -11,7 +11,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from locator.api.dump_text import COMMAND
-from locator.endpoints import clusters_of
 from locator.finding_codes import ClusterCode
 from locator.ip import address_text
 from locator.model import (
@@ -269,9 +268,9 @@ def import_findings(service_import: ServiceImport, *, has_slices: bool) -> Itera
 def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) -> Iterator[Finding]:
     """Yield a finding if a slice is of a cluster that the status of its ServiceImport does not list, but others."""
     known = service_import.clusters
-    if not known or {*clusters_of(endpoint_slice.endpoints)} <= {*known, "", None}:
+    if not known or {*endpoint_slice.endpoints.clusters} <= {*known, "", None}:
         return
-    cluster = next(filter(None, clusters_of(endpoint_slice.endpoints)))
+    cluster = next(filter(None, endpoint_slice.endpoints.clusters))
     message = f"{cluster} is no cluster of ServiceImport {service_import.key}, but a slice was imported from it"
     expected = f"a cluster that the status of the ServiceImport lists: {', '.join(known)}"
     field = f"metadata.labels[{SOURCE_CLUSTER}]"

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
-from locator.endpoints import EndpointRows, nodes_of, pod_keys, target_nodes_of
 from locator.index import Index, Packing
 from locator.model import (
     KINDS,
@@ -219,13 +218,12 @@ class Objects:
         nodes, pods = self.of(Node), self.of(Pod)
         has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
         rows = known.endpoints
-        if isinstance(rows, EndpointRows):
-            if not rows.pods:
-                return ()
-            if nodes.keys() >= set(rows.nodes) and (  # as nearly always
-                not has_to_be_of_pod or pods_at(rows.each_address()) == pod_keys(rows, known.namespace)
-            ):
-                return ()
+        if not rows.pods:
+            return ()
+        if nodes.keys() >= set(rows.nodes) and (  # as nearly always
+            not has_to_be_of_pod or pods_at(rows.all_addresses()) == rows.pod_keys(known.namespace)
+        ):
+            return ()
         depended_on: dict[str, None] = {}
         for endpoint in rows:
             key = endpoint.pod_key(known.namespace)
@@ -258,12 +256,12 @@ def _import(endpoint_slice: EndpointSlice) -> Iterable[str]:
 
 def _nodes(endpoint_slice: EndpointSlice) -> Iterable[str]:
     endpoints = endpoint_slice.endpoints
-    return [*(node for node in nodes_of(endpoints) if node is not None), *target_nodes_of(endpoints)]
+    return [*(node for node in endpoints.nodes if node is not None), *endpoints.target_node_names()]
 
 
 def _unplaced(endpoint_slice: EndpointSlice) -> Iterable[bytes]:
-    rows = endpoint_slice.endpoints if endpoint_slice.service is not None else ()
-    if isinstance(rows, EndpointRows) and None not in rows.nodes:  # as nearly always
+    rows = endpoint_slice.endpoints
+    if endpoint_slice.service is None or (None not in rows.nodes and not rows.counts):  # as nearly always
         return ()
     # An endpoint on a node may be joined with one on none that has one of its addresses. So it brings the others.
     either = (endpoint for endpoint in rows if endpoint.node is None or len(endpoint.addresses) > 1)

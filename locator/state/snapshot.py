@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
 
-from locator.endpoints import ready_addresses
 from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceHealth, ServiceImport
 from locator.places.address_book import AddressBook, Addresses
 from locator.places.address_keys import AddressKeys, Move
@@ -43,19 +41,20 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     slices: tuple[EndpointSlice, ...] = ()
     locations: tuple[Location, ...] = ()
     empty: bool = False
-    _read: tuple[LocatedEndpoint, ...] | None = None
+    _located: dict[None, tuple[LocatedEndpoint, ...]] = {}  # one entry; a dictionary, since threads race to fill it
 
     @property
     def endpoints(self) -> tuple[LocatedEndpoint, ...]:
-        """The ready endpoints, each with its location; always the same objects.
+        """The ready endpoints, each with its location; always the same objects, for all threads.
 
         They are made when a reader first asks for them: most Services of a cluster are never asked for their endpoints.
         The store does not ask, so as not to make them all.
         """
-        if self._read is None:
+        located = self._located.get(None)
+        if located is None:
             joined = joined_endpoints(self.slices)
-            force_setattr(self, "_read", tuple(map(LocatedEndpoint, joined, self.locations)))
-        return cast("tuple[LocatedEndpoint, ...]", self._read)
+            located = self._located.setdefault(None, tuple(map(LocatedEndpoint, joined, self.locations)))
+        return located
 
     @property
     def basis_key(self) -> str:
@@ -70,7 +69,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     @property
     def addresses(self) -> set[bytes]:
         """The cluster IPs of the Service and the addresses of its endpoints."""
-        return set(self.service.cluster_ips).union(*map(ready_addresses, living_endpoints(self.slices)))
+        return set(self.service.cluster_ips).union(*(rows.ready_addresses() for rows in living_endpoints(self.slices)))
 
 
 class ImportedService(CompiledService, frozen=True, eq=False, gc=False):

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
-from locator.endpoints import addresses_on, all_addresses, any_hints, endpoints_of_pod
 from locator.ip import Network
 from locator.model import (
     KINDS,
@@ -280,7 +280,7 @@ class Store:
         if self._addresses.update_node(key, before, after):
             self._among_clusters.mark_nodes((key,))
             for slice_key in self._objects.slices_on(key):
-                self._mark_relocated(slice_key, addresses_on(self._objects.of(EndpointSlice)[slice_key].endpoints, key))
+                self._mark_relocated(slice_key, self._objects.of(EndpointSlice)[slice_key].endpoints.addresses_on(key))
             if before is None or after is None:
                 self._objects.mark_slices(self._objects.slices_on(key))
             for pod in self._objects.pods_depended_on_at(key):
@@ -312,7 +312,7 @@ class Store:
             self._checks.mark_policies(namespace)
         if (before is not None and before.selects_pods) != (after is not None and after.selects_pods):
             for known in self._objects.slices_of(key):  # they locate clients from now on, or no longer
-                self._addresses.mark_addresses(all_addresses(known.endpoints))
+                self._addresses.mark_addresses(known.endpoints.all_addresses())
         if before is None or after is None:
             self._checks.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
             return True
@@ -364,8 +364,8 @@ class Store:
         slices = [key for key in self._objects.slices_depending_on(pod) if key in self._objects.of(EndpointSlice)]
         for key in slices:
             known = self._objects.of(EndpointSlice)[key]
-            endpoints = endpoints_of_pod(known.endpoints, known.namespace, pod)
-            self._mark_relocated(key, all_addresses(tuple(endpoints)))
+            endpoints = known.endpoints.of_pod(known.namespace, pod)
+            self._mark_relocated(key, chain.from_iterable(endpoint.addresses for endpoint in endpoints))
         self._objects.mark_slices(slices)
         return bool(slices)
 
@@ -380,7 +380,7 @@ class Store:
         """Note that each of a pod's addresses may say what the labels of its endpoints' node lack."""
         for key in {*self._addresses.slices_at(addresses)} if self._locations.subnets else ():
             if (known := self._objects.of(EndpointSlice).get(key)) is not None:
-                self._mark_relocated(key, all_addresses(known.endpoints))
+                self._mark_relocated(key, known.endpoints.all_addresses())
 
     def _mark_relocated(self, key: str, addresses: Iterable[bytes]) -> None:
         """Note that the endpoints of a slice may have other locations, those that have *addresses*."""
@@ -524,7 +524,7 @@ class Store:
         if service is None or not self.exposes(service.namespace) or not self._scope.serves(service):
             return None
         slices = self._objects.slices_of(key)
-        has_hints = any(any_hints(known.endpoints) for known in slices)
+        has_hints = any(known.endpoints.hints for known in slices)
         declarations = declarations_of(
             service,
             self._objects.policies_in(service.namespace),
