@@ -8,7 +8,7 @@ from dnsserver.message.wire import RCODES
 from dnsserver.metrics.counters import ADDRESS, BLOCK, COUNTED_TYPES, MAX_SERVICES, OTHER, SUSPICIOUS_CLIENTS
 from dnsserver.metrics.families import ANY, COUNTER, GAUGE, HISTOGRAM, Family
 from locator.api.watching.listwatch import REASONS
-from locator.places.address_book import LOCATED_BY
+from locator.places.book import LOCATED_BY
 from locator.topology.selection import OUTCOMES
 
 # Whether the endpoints in an answer are in the client's zone: all, some, none; or it is not known.

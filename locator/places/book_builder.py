@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from locator.index import Index
 from locator.ip import Network
 from locator.model import EndpointSlice, Finding, Location, Node, Pod, PodLocator, Service
-from locator.places.address_book import ENDPOINT, NODE, POD, POD_LOCATOR, AddressBook, Place, same_place
-from locator.places.address_map import PrefixTable
+from locator.places.book import ENDPOINT, NODE, POD, POD_LOCATOR, AddressBook, Place, same_place
 from locator.places.forwarders import Forwarders
 from locator.places.kept_endpoints import KeptEndpoints, endpoint_text
 from locator.places.locations import Locations, has_labels
 from locator.places.pod_cidrs import ALL, Evidence, PodCidrs
+from locator.places.prefix_table import PrefixTable
 
 
 class Held(NamedTuple):
@@ -185,7 +185,7 @@ class BookBuilder:
             report(network, self._cidrs.findings.get(network, ()))
         reviewed = {**dict.fromkeys(restored.cidrs.changes_since(PrefixTable())), **reviewed}
         cidrs = {
-            network: place for network, place in reviewed.items() if not same_place(place, before.cidr_place(network))
+            network: place for network, place in reviewed.items() if not same_place(place, before.cidrs.get(network))
         }
         trusted = self._forwarders.addresses
         if dns_slices is not None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from locator.ip import Network, network_text
 from locator.model import Location
-from locator.places.address_book import (
+from locator.places.book import (
     SUBNET,
     UNKNOWN_PLACE,
     AddressBook,

@@ -26,8 +26,8 @@ from locator.model import (
     in_cluster,
     object_key,
 )
-from locator.places.address_book import POD, POD_LOCATOR
-from locator.places.address_map import PrefixTable
+from locator.places.book import POD, POD_LOCATOR
+from locator.places.prefix_table import PrefixTable
 
 MIN_SHARED = 1024  # shared locations kept without a check for use: too few to matter
 

@@ -36,9 +36,9 @@ from locator.model import (
     ServiceHealth,
     ServiceImport,
 )
-from locator.places.address_book import AddressBook, Place
-from locator.places.address_keys import AddressKeys
-from locator.places.address_map import AddressMap, InOrder, PrefixTable, Row
+from locator.places.address_map import AddressMap, Row
+from locator.places.book import AddressBook, Place
+from locator.places.prefix_table import PrefixTable
 from locator.sharing import share_parts
 from locator.state.snapshot import CompiledService, ExportedService, ImportedObjects, Snapshot
 from locator.topology.constraints import Declaration
@@ -60,7 +60,7 @@ STRUCTS: tuple[type[Struct], ...] = (
     *(Endpoint, EndpointRows, Hints, Port),
     *(ExportedService, ImportedObjects, ServiceImport, EndpointSlice, ServiceHealth, HealthEntry),
 )
-OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressKeys, AddressMap, InOrder, PrefixTable)
+OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressMap, PrefixTable)
 PACKED: tuple[type[Struct], ...] = (CompiledService, *KINDS, Requirement, Selector)
 CONSTANTS = (UNKNOWN,)  # locations that stay the same object: readers compare by identity
 

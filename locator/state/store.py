@@ -36,11 +36,11 @@ from locator.model import (
     ServicePolicy,
     in_cluster,
 )
-from locator.places.address_book import AddressBook
-from locator.places.address_map import PrefixTable
+from locator.places.book import AddressBook
 from locator.places.book_builder import BookBuilder
 from locator.places.forwarders import DnsServices
 from locator.places.locations import Locations
+from locator.places.prefix_table import PrefixTable
 from locator.state.among_clusters import AmongClusters
 from locator.state.checks import Checks
 from locator.state.compiling import EndpointLocator, compiled, unready_endpoints
