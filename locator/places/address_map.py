@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from weakref import ReferenceType, ref
 
 from msgspec import Struct
@@ -125,47 +125,44 @@ class AddressMap(Generic[T]):
         """Return a copy with new values of some addresses; None removes one. Without *changes*: the map itself."""
         if not changes:
             return self
-        rows = dict(self._rows)
-        # The touched ones, as they are to be, and which addresses they had: none has a change of its own twice.
-        touched: dict[bytes, tuple[bytearray, list[T], bytes]] = {}
-        size = self._size
-        for address, value in changes.items():
-            head, octet = address[:-1], address[-1]
-            if (row := touched.get(head)) is None:
-                known = rows.get(head)
-                row = (
-                    (bytearray(), [], b"")
-                    if known is None
-                    else (bytearray(known.octets), [*known.values], known.octets)
-                )
-                touched[head] = row
-                size -= len(row[1])
-            octets, values, had = row
-            if octet not in had:
-                if value is not None:
-                    octets.append(octet)
-                    values.append(value)
-                continue
-            position = octets.find(octet)
-            if value is None:
-                del octets[position], values[position]
-            else:
-                values[position] = value
-        for head, (octets, values, _) in touched.items():
-            size += len(values)
-            if values:
-                rows[head] = Row(head, bytes(octets), tuple(values))
-            else:
-                rows.pop(head, None)
+        by_head: dict[bytes, list[bytes]] = {}
+        for address in changes:
+            by_head.setdefault(address[:-1], []).append(address)
+        rows, size, came = dict(self._rows), self._size, list[bytes]()
+        for head, addresses in by_head.items():
+            before = rows.get(head)
+            row = _changed_row(head, before, addresses, [changes[address] for address in addresses])
+            size += (0 if row is None else len(row.octets)) - (0 if before is None else len(before.octets))
+            if row is not None:
+                rows[head] = row
+                if before is None:
+                    came.append(head)
+            elif before is not None:
+                del rows[head]
         after: AddressMap[T] = AddressMap()
         after._rows, after._size = rows, size
-        came = [head for head, (_, values, had) in touched.items() if values and not had]
         some_went = len(rows) < len(self._rows) + len(came)
         stayed = [*filter(rows.__contains__, self._heads)] if some_went else self._heads
         after._heads = sorted(stayed + came) if came else stayed
         if len(changes) <= MAX_CHANGES:
             after._since = ref(self), tuple(changes)
         return after
+
+
+def _changed_row(
+    head: bytes, before: Row[T] | None, addresses: Sequence[bytes], values: Sequence[T | None]
+) -> Row[T] | None:
+    """Return a row with new *values* of some of its addresses; None removes one. None: the row has none any more."""
+    octets = bytes([address[-1] for address in addresses])
+    if before is None and None not in values:  # as most rows that are new
+        return Row(head, octets, cast("tuple[T, ...]", tuple(values)))
+    after = {} if before is None else dict(zip(before.octets, before.values, strict=True))
+    for octet, value in zip(octets, values, strict=True):
+        if value is None:
+            after.pop(octet, None)
+        else:
+            after[octet] = value
+    return Row(head, bytes(after), tuple(after.values())) if after else None
 
 
 KeysByAddress = AddressMap[str | tuple[str, ...]]

@@ -81,11 +81,6 @@ class BookBuilder:
         """When trust in the next leaving forwarder ends (seconds since 1970), None if none is leaving."""
         return self._forwarders.due
 
-    def pack(self) -> None:
-        """Give memory back, see ``Packing.pack``."""
-        for index in (self._pod_keys, self._locator_keys, self._node_names):
-            index.pack()
-
     def start_from(self, book: AddressBook, locations: Callable[[], Iterable[Location]]) -> AddressBook:
         """Take over the book of a kept snapshot, with all its *locations*; return the book to go on from.
 
@@ -272,7 +267,7 @@ class BookBuilder:
 
     def _held(self, address: bytes) -> Held | None:
         """Return the holder of an address that decides before pod CIDRs do, None without one."""
-        locations, keys = self._locations, self._pod_keys.keys("address", address)
+        locations, keys = self._locations, [*self._pod_keys.keys("address", address)]
         if (pod := self._pod_at(address, keys)) is not None:
             return Held(*locations.of_pod(pod), pod)
         if (locator := self._locator_at(address)) is not None:
@@ -321,7 +316,7 @@ class BookBuilder:
 
     def _pod_at(self, address: bytes, keys: Iterable[str]) -> Pod | None:
         """Return the newest of the pods with *keys* that have an address in a network of their own."""
-        pods = [pod for key in keys if not (pod := self._pods[key]).host_network]
+        pods = [pod for key in [*keys] if not (pod := self._pods[key]).host_network]
         return None if not pods else pods[0] if len(pods) == 1 else max(pods, key=_age)
 
     def _locator_at(self, address: bytes) -> PodLocator | None:
@@ -331,7 +326,7 @@ class BookBuilder:
         return self._locators[max(keys)]
 
     def _locators_without_pod(self, address: bytes) -> list[str]:
-        return [key for key in self._locator_keys.keys("address", address) if key not in self._pods]
+        return [key for key in [*self._locator_keys.keys("address", address)] if key not in self._pods]
 
     def _has_address(self, pod: Pod, address: bytes) -> bool:
         """Whether a known pod has an address now: it has not finished, and no newer pod has it."""

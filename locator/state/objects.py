@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
-from locator.index import Index, Packing
+from locator.index import Index
 from locator.model import (
     KINDS,
     ZONE,
@@ -54,7 +54,6 @@ class Objects:
         self._objects: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
         # Many maps hold these keys. An object makes an equal one whenever it is asked, and each would take memory.
         self._keys: dict[type[Any], dict[str, str]] = {Service: {}, EndpointSlice: {}}
-        self._pods_packing = Packing(self._objects[Pod])
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
@@ -80,8 +79,6 @@ class Objects:
         keys = self._keys.get(kind)
         if after is None:
             del self._objects[kind][key]
-            if kind is Pod:
-                self._pods_packing.note_gone()
             if keys is not None:
                 del keys[key]
         else:
@@ -96,12 +93,6 @@ class Objects:
     def add_pods(self, pods: Mapping[str, Pod]) -> None:
         """Record many pods that are new, by key."""
         self._objects[Pod].update(pods)
-
-    def pack(self) -> None:
-        """Give memory back, see ``Packing.pack``."""
-        self._pods_packing.pack()
-        for index in self._indices.values():
-            index.pack()
 
     def skip(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""

@@ -15,7 +15,6 @@ class PodAddresses:
     def __init__(self) -> None:
         self._keys: Index[str, Pod] = Index(address=_addresses)
         self._changed: set[bytes] = set()
-        self.pack = self._keys.pack
 
     def update(self, key: str, before: Pod | None, after: Pod | None) -> bool:
         """Record a change of a pod (None: it does not exist); return whether its addresses changed."""

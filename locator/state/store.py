@@ -416,8 +416,6 @@ class Store:
         due = self.due
         if self._snapshot is not None and not self._changed and (due is None or now < due):
             return self._snapshot
-        for part in (self._objects, self._addresses, self._pod_addresses):
-            part.pack()
         before = self._snapshot or self._empty
         self._objects.follow_pods(self._addresses.pods_at)
         addresses = self._endpoint_locator.book = self._address_book(book_of(before), now)
