@@ -7,7 +7,7 @@ from __future__ import annotations
 from dnsserver.message.wire import RCODES
 from dnsserver.metrics.counters import ADDRESS, BLOCK, COUNTED_TYPES, MAX_SERVICES, OTHER, SUSPICIOUS_CLIENTS
 from dnsserver.metrics.families import ANY, COUNTER, GAUGE, HISTOGRAM, Family
-from locator.api.watching.listwatch import REASONS
+from locator.api.list_watch import REASONS
 from locator.places.book import LOCATED_BY
 from locator.topology.selection import OUTCOMES
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.api.watching.versions import precedes
+from locator.api.deltas import Delta, Drop, Put, Replace, precedes
 from locator.control.workqueue import WorkQueue
 from locator.index import Index
 from locator.model import Namespaced, Node, Service
