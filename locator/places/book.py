@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -21,6 +21,9 @@ from locator.ip import Network, network_text
 from locator.model import CLUSTER, UNKNOWN, Location, canonical_labels
 from locator.places.address_map import AddressMap, Row
 from locator.places.prefix_table import PrefixTable
+
+if TYPE_CHECKING:
+    from locator.places.book_builder import BookBuilder
 
 # The values of ``Place.located_by``.
 POD = "pod"
@@ -137,19 +140,6 @@ class Addresses(Protocol):
         """Return what changed since *before*, an earlier book of the same clusters, or an empty one."""
 
 
-class Holders(Protocol):
-    """Describes who has an address at the moment of the call.
-
-    Harmless while another thread applies a change; an object that is leaving may then be missing.
-    """
-
-    def holder(self, address: bytes) -> str:
-        """Describe the object that holds an address (``pod shop/web-0``), empty if none does."""
-
-    def overlooked(self, address: bytes) -> str:
-        """Say which endpoint has an address and does not count, and what would make it; empty if there is none."""
-
-
 class AddressBook:
     """The places of all addresses of one cluster.
 
@@ -165,7 +155,7 @@ class AddressBook:
         *,
         subnets: Mapping[Network, Mapping[str, str]] | None = None,
         forwarders: Iterable[Network] = (),
-        holders: Holders | None = None,
+        holders: BookBuilder | None = None,
     ) -> None:
         """Start with the configured networks only: *subnets* with their labels, and those of trusted *forwarders*."""
         self.places: AddressMap[Place] = AddressMap()
@@ -216,7 +206,7 @@ class AddressBook:
         """Return what of a book can be kept for another process: all but the holders."""
         return {**vars(self), "_holders": None}
 
-    def with_holders(self, holders: Holders) -> AddressBook:
+    def with_holders(self, holders: BookBuilder) -> AddressBook:
         """Return a copy with other holders."""
         after = copy(self)
         after._holders = holders
@@ -242,7 +232,7 @@ class AddressBook:
         return self.places.get(address) or self.cidrs.find(address)
 
     def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
-        """See ``Addresses``."""
+        """Return the place that a whole block shares: a node, the labels in common, or ``UNKNOWN_PLACE``."""
         return self._located(network, AgreementCache() if cache is None else cache)[0]
 
     def locate_among_clusters(self, network: Network, cache: AgreementCache) -> Place:
@@ -261,17 +251,17 @@ class AddressBook:
         return around is not None or next(self.parts_within(network), None) is not None
 
     def changes_since(self, before: Addresses) -> BookChanges:
-        """See ``Addresses``."""
+        """Return what changed since *before*, an earlier book of the same cluster, or an empty one."""
         assert isinstance(before, AddressBook)
         return BookChanges(self.places.changes_since(before.places), list(self.cidrs.changes_since(before.cidrs)))
 
     def holder(self, network: Network) -> str:
-        """See ``Addresses``."""
+        """Describe the object or block whose place ``locate_network`` returns, empty if nothing locates it."""
         place, address = self._located(network, AgreementCache())
         return place.block or ("" if address is None or self._holders is None else self._holders.holder(address))
 
     def overlooked(self, network: Network) -> str:
-        """See ``Addresses``."""
+        """Say which endpoint has an address and does not locate it, and what would make it count; empty if none has."""
         if not network.is_host or self._holders is None:
             return ""
         located_by = self.locate(network.address).located_by

@@ -251,7 +251,10 @@ class BookBuilder:
     # Who holds an address
 
     def holder(self, address: bytes) -> str:
-        """See ``Holders``."""
+        """Describe the object that holds an address now (``pod shop/web-0``), empty if none does.
+
+        Another thread may call it while this one applies a change: then it may miss an object that is leaving.
+        """
         try:
             held = self._held(address) or self._stated_by_slice(address)
         except KeyError:  # an index still has the key
@@ -259,7 +262,10 @@ class BookBuilder:
         return "" if held is None else held.text
 
     def overlooked(self, address: bytes) -> str:
-        """See ``Holders``."""
+        """Say which endpoint has an address and does not count, and what would make it; empty if there is none.
+
+        Another thread may call it, as ``holder``.
+        """
         try:
             return self._endpoints.overlooked(address)
         except KeyError:  # likewise
