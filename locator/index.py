@@ -94,6 +94,11 @@ class Index(Generic[K, T]):
         present = self._tables[name].get(value)
         return None if present.__class__ is list or present.__class__ is dict else cast("K | None", present)
 
+    def only_each(self, name: str, values: Iterable[Hashable]) -> list[K | None]:
+        """Return what ``only`` returns for each of some values; faster for many."""
+        present = map(self._tables[name].get, values)
+        return [None if found.__class__ is list or found.__class__ is dict else found for found in present]
+
     def keys(self, name: str, value: Hashable) -> Collection[K]:
         """Return the keys of the objects that have *value*, in no particular order."""
         present = self._tables[name].get(value)

@@ -9,9 +9,10 @@ change, and the cost of a change depends on the parts it touches, not on the num
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 from weakref import ReferenceType, ref
 
 from msgspec import Struct
@@ -185,30 +186,18 @@ class AddressMap(Generic[T]):
         """Return a copy with new values of some addresses; None removes one. Without *changes*: the map itself."""
         if not changes:
             return self
-        # The touched ones, as they are to be, and which addresses they had: none has a change of its own twice.
-        rows: dict[bytes, tuple[bytearray, list[T], bytes]] = {}
-        size = self._size
-        for address, value in changes.items():
-            head = address[:-1]
-            row = rows.get(head)
-            if row is None:
-                group = self._groups[len(address)].get(address[: GROUP[len(address)]])
-                known = None if group is None else group.get(head)
-                row = rows[head] = _parts_of(known)
-                size -= len(row[1])
-            octets, values, had = row
-            octet = address[-1]
-            if octet in had:
-                _set(octets, values, octet, value)
-            elif value is not None:
-                octets.append(octet)
-                values.append(value)
+        by_head: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for address in changes:
+            by_head[address[:-1]].append(address)
         touched: dict[int, dict[bytes, dict[bytes, Row[T] | None]]] = {4: {}, 16: {}}
-        for head, (octets, values, _) in rows.items():
-            size += len(values)
+        size = self._size
+        for head, addresses in by_head.items():
             width = len(head) + 1
-            after_row = Row(head, bytes(octets), tuple(values)) if values else None
-            touched[width].setdefault(head[: GROUP[width]], {})[head] = after_row
+            group = self._groups[width].get(head[: GROUP[width]])
+            before = None if group is None else group.get(head)
+            row = _changed_row(head, before, addresses, list(map(changes.__getitem__, addresses)))
+            size += (0 if row is None else len(row)) - (0 if before is None else len(before))
+            touched[width].setdefault(head[: GROUP[width]], {})[head] = row
         after: AddressMap[T] = AddressMap()
         after._size = size
         if len(changes) <= MAX_CHANGES:
@@ -217,18 +206,20 @@ class AddressMap(Generic[T]):
         return after
 
 
-def _parts_of(row: Row[T] | None) -> tuple[bytearray, list[T], bytes]:
-    """Return copies of a row's octets and values, and its octets; nothing of None."""
-    return (bytearray(), [], b"") if row is None else (bytearray(row.octets), [*row.values], row.octets)
-
-
-def _set(octets: bytearray, values: list[T], octet: int, value: T | None) -> None:
-    """Give the address of a row that ends in *octet*, which it has, a new value, or remove it."""
-    position = octets.find(octet)
-    if value is None:
-        del octets[position], values[position]
-    else:
-        values[position] = value
+def _changed_row(
+    head: bytes, before: Row[T] | None, addresses: Sequence[bytes], values: Sequence[T | None]
+) -> Row[T] | None:
+    """Return a row with new *values* of some of its addresses; None removes one. None: the row has none any more."""
+    octets = [address[-1] for address in addresses]
+    if before is None and None not in values:  # as most rows that are new
+        return Row(head, bytes(octets), cast("tuple[T, ...]", tuple(values)))
+    after = {} if before is None else dict(zip(before.octets, before.values, strict=True))
+    for octet, value in zip(octets, values, strict=True):
+        if value is None:
+            after.pop(octet, None)
+        else:
+            after[octet] = value
+    return Row(head, bytes(after), tuple(after.values())) if after else None
 
 
 def _differences(now: InOrder[T], then: InOrder[T]) -> Iterator[tuple[bytes, T | None, T | None]]:
@@ -290,19 +281,21 @@ class PrefixTable(Generic[T]):
                 return value
         return None
 
+    def around_row(self, address: bytes) -> list[T] | None:
+        """Return the values of all blocks around the addresses that share all octets but the last with *address*.
+
+        None if a block is smaller than that.
+        """
+        tables = self._tables[len(address)]
+        return None if tables and tables[0][0] < 8 else self.around(address)
+
     def around_each(self, addresses: Iterable[bytes]) -> Iterator[tuple[bytes, list[T]]]:
         """Yield each address with what ``around`` returns for it; faster for many addresses."""
-        # Addresses that share all octets but the last are in the same blocks, unless a block is smaller than a row.
-        values_of_row: dict[bytes, list[T]] = {}
-        splits_rows = {size: bool(tables) and tables[0][0] < 8 for size, tables in self._tables.items()}
+        of_row: dict[bytes, list[T] | None] = {}
         for address in addresses:
             head = address[:-1]
-            values = values_of_row.get(head)
-            if values is None:
-                values = self.around(address)
-                if not splits_rows[len(address)]:
-                    values_of_row[head] = values
-            yield address, values
+            values = of_row[head] if head in of_row else of_row.setdefault(head, self.around_row(address))
+            yield address, self.around(address) if values is None else values
 
     def changes_since(self, before: PrefixTable[T]) -> Iterator[Network]:
         """Yield the blocks whose values are not the same objects as in *before*, among them those now without."""

@@ -85,8 +85,10 @@ def unready_endpoints(
 
     While a pod moves from one slice to another, both may have it. If it is ready in one of them, it is ready.
     """
-    joined = joined_endpoints(slices, ready=False) if service is not None and service.service.alias is None else ()
-    if not joined or service is None:
+    if service is None or service.service.alias is not None or not any(known.endpoints.unready for known in slices):
+        return before if not before else ()
+    joined = joined_endpoints(slices, ready=False)
+    if not joined:
         return before if not before else ()
     ready = service.addresses
     after = tuple(

@@ -215,11 +215,11 @@ class Objects:
 
     def _pods_of(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[str | None]]) -> tuple[str, ...]:
         """Return the pods that a slice depends on."""
-        nodes, pods = self.of(Node), self.of(Pod)
-        has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
         rows = known.endpoints
         if not rows.pods:
             return ()
+        nodes, pods = self.of(Node), self.of(Pod)
+        has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
         if nodes.keys() >= set(rows.nodes) and (  # as nearly always
             not has_to_be_of_pod or pods_at(rows.all_addresses()) == rows.pod_keys(known.namespace)
         ):
