@@ -44,8 +44,9 @@ class Held(NamedTuple):
 class BookBuilder:
     """The holders of all addresses of one cluster, its pod CIDRs and trusted forwarders, kept up to date.
 
-    *locations* has the known Pods. *slices* and *services* are the known objects by key, always up to date. A
-    PodLocator holds addresses only while its pod is not known.
+    *locations* has the known Pods. *slices* and *services* are the known objects by key, *pods_by_value* finds the
+    Pods by their addresses and nodes; all are always up to date. A PodLocator holds addresses only while its pod is not
+    known.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class BookBuilder:
         locations: Locations,
         slices: Mapping[str, EndpointSlice],
         services: Mapping[str, Service],
+        pods_by_value: Index[str, Pod],
         subnets: Collection[Network] = (),
     ) -> None:
         self._locations, self._pods = locations, locations.pods
         self._locators: dict[str, PodLocator] = {}
-        self._pod_keys: Index[str, Pod] = Index(address=_pod_addresses, node=_pod_nodes)
+        self._pod_keys = pods_by_value
         self._locator_keys: Index[str, PodLocator] = Index(address=_locator_addresses, node=_locator_nodes)
         self._node_names: Index[str, Node] = Index(address=_node_addresses)
         self._slices = slices
@@ -83,7 +85,7 @@ class BookBuilder:
 
     def pack(self) -> None:
         """Give memory back, see ``Packing.pack``."""
-        for index in (self._pod_keys, self._locator_keys, self._node_names):
+        for index in (self._locator_keys, self._node_names):
             index.pack()
 
     def start_from(self, book: AddressBook, locations: Callable[[], Iterable[Location]]) -> AddressBook:
@@ -99,7 +101,6 @@ class BookBuilder:
 
     def update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
         """Record a change of a pod (None: it does not exist); return whether a place may have changed."""
-        self._pod_keys.move(key, before, after)
         changed = False
         for pod in (before, after):
             if pod is not None and pod.addresses and not pod.finished:
@@ -114,11 +115,9 @@ class BookBuilder:
 
     def add_pods(self, pods: Mapping[str, Pod]) -> bool:
         """Record many pods that are new, by key; return whether a place may have changed. No PodLocator is known."""
-        running = [(key, pod) for key, pod in pods.items() if pod.addresses and not pod.finished]
-        self._pod_keys.join("address", ((address, key) for key, pod in running for address in pod.addresses))
-        self._pod_keys.join("node", ((pod.node, key) for key, pod in running if pod.node is not None))
-        self.mark_addresses([address for _, pod in running for address in pod.addresses])
-        return bool(running)
+        addresses = [address for pod in pods.values() if not pod.finished for address in pod.addresses]
+        self.mark_addresses(addresses)
+        return bool(addresses)
 
     def update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         """Record a change of a PodLocator (None: it does not exist); return whether a place may have changed."""
@@ -407,14 +406,6 @@ class BookBuilder:
     def endpoint_addresses_in(self, network: Network) -> Iterator[bytes]:
         """See ``Proofs``."""
         return self._endpoints.addresses_in(network)
-
-
-def _pod_addresses(pod: Pod) -> tuple[bytes, ...]:
-    return () if pod.finished else pod.addresses
-
-
-def _pod_nodes(pod: Pod) -> tuple[str, ...]:
-    return () if pod.node is None or pod.finished or not pod.addresses else (pod.node,)
 
 
 def _locator_addresses(locator: PodLocator) -> tuple[bytes, ...]:

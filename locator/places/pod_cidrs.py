@@ -16,7 +16,7 @@ from itertools import chain
 from typing import NamedTuple, Protocol
 
 from locator.finding_codes import ClusterCode
-from locator.index import Index
+from locator.index import Relation
 from locator.ip import Network, address_text, network_text
 from locator.model import Finding, Location, Node
 from locator.places.address_book import POD_CIDR, AddressBook, Place, shared_location
@@ -70,8 +70,7 @@ class PodCidrs:
         self._proofs, self._locations, self._subnets = proofs, locations, subnets
         self._owners: dict[Network, dict[str, Location]] = {}
         self._owned: PrefixTable[Network] = PrefixTable()  # CIDRs that have owners, believed or not
-        self._contradicted: dict[bytes, tuple[Network, ...]] = {}  # by the address that contradicts
-        self._contradicting: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # those addresses, by CIDR
+        self._contradicted: Relation[bytes, Network] = Relation()  # CIDRs by the addresses that contradict them
         self._confirmed: set[Network] = set()  # by some address; another one may contradict them
         self._disbelieved = False  # all of them
         self._is_summed_up = False  # ``ALL`` has the only finding
@@ -124,7 +123,7 @@ class PodCidrs:
             known |= {one: None for one in (changed if nested else ()) if nested.intersection(self._owned.around(one))}
             dirty, settled = known, {**self._proofs.settled(known), **settled}
         if self._contradicted:  # a finding names a pod or an endpoint, which may be another one now
-            reviewed.update(*(self._contradicted.get(address, ()) for address in changed))
+            reviewed.update(*(self._contradicted.values_of(address) for address in changed))
         for network in [network for network in self._reassigned if not self._owners[network]]:
             del self._owners[network]
             self.findings.pop(network, None)
@@ -143,7 +142,7 @@ class PodCidrs:
         """Return the addresses in some networks that had a holder, or contradicted them, at the last review."""
         for network in networks:
             yield from (address for address, _ in before.places.within(network))
-            yield from self._contradicting.keys("network", network)
+            yield from self._contradicted.keys_of(network)
 
     def _recheck(self, addresses: Iterable[bytes], settled: Mapping[bytes, str]) -> set[Network]:
         """Compare the holders of some addresses with the CIDRs around them; return those now judged differently."""
@@ -163,18 +162,12 @@ class PodCidrs:
                     continue
             for address in row:
                 nodes = frozenset((settled[address],)) if address in settled else self._proofs.nodes_at(address)
-                around, before = self._owned.around(address), self._contradicted.get(address, ())
+                around, before = self._owned.around(address), self._contradicted.values_of(address)
                 after, confirming = self._judged(address, nodes, around)
                 confirmed.update(confirming)
                 doubtful.update(one for one in (*around, *before) if one not in confirming)
-                if before == after:
-                    continue
-                self._contradicting.move(address, before, after)
-                if after:
-                    self._contradicted[address] = after
-                else:
-                    del self._contradicted[address]
-                altered.update(before, after)
+                if self._contradicted.set(address, after):
+                    altered.update(before, after)
         for network in doubtful & confirmed:
             if not self._is_confirmed(network):
                 confirmed.remove(network)
@@ -191,7 +184,7 @@ class PodCidrs:
                 contradicted = (*contradicted, network)
                 continue
             confirming.append(network)
-            contradicting = self._contradicting.keys("network", network) if self._contradicted else ()
+            contradicting = self._contradicted.keys_of(network) if self._contradicted else ()
             if not contradicting or (len(contradicting) == 1 and address in contradicting):
                 break
         return contradicted, confirming
@@ -204,13 +197,13 @@ class PodCidrs:
             around = self._owned.around(address)
             if network in around and (nodes := self._proofs.nodes_at(address)) and nodes <= owners.keys():
                 smaller = around[: around.index(network)]
-                if all(self._contradicting.keys("network", one) for one in smaller):
+                if all(self._contradicted.keys_of(one) for one in smaller):
                     return True
         return False
 
     def _judge_all(self) -> set[Network]:
         """Decide whether to believe any; return those whose places or findings may differ now, ``ALL`` among them."""
-        contradicted = set(self._contradicting.values("network"))
+        contradicted = set(self._contradicted.values())
         confirmed = len(self._confirmed) - len(self._confirmed & contradicted)
         before = self._disbelieved, self._is_summed_up
         self._disbelieved = len(contradicted) > confirmed
@@ -229,7 +222,7 @@ class PodCidrs:
 
     def _find(self, network: Network) -> None:
         """Update the findings of a CIDR."""
-        owners, contradicting = self._owners[network], self._contradicting.keys("network", network)
+        owners, contradicting = self._owners[network], self._contradicted.keys_of(network)
         self.findings.pop(network, None)
         names = sorted(owners)
         if self._is_summed_up:
@@ -252,7 +245,7 @@ class PodCidrs:
         if self._disbelieved:
             return None
         around = self._owned.around(network.address, network.length)
-        cidr = next((one for one in around if not self._contradicting.keys("network", one)), None)
+        cidr = next((one for one in around if not self._contradicted.keys_of(one)), None)
         if cidr is None or (cidr != network and network not in self._subnets):
             return None
         owners = self._owners[cidr]
