@@ -24,8 +24,8 @@ from locator.cluster.set_publisher import OtherCluster
 from locator.state.store import Store
 
 if TYPE_CHECKING:
-    from locator.api.dump import ReadCounts
     from locator.cluster.api_client import ApiClient
+    from locator.cluster.dumps.reading import Dump
     from locator.cluster.event_poster import EventPoster
     from locator.cluster.informer import Informer
     from locator.cluster.reflector import Reflector
@@ -79,11 +79,14 @@ def event_poster(client: ApiClient) -> EventPoster:
 def _files(publisher: Publisher, paths: Sequence[str], counts: Counts, about: str = "") -> Source:
     from locator.cluster import dump_files
 
-    def log_read(read: ReadCounts) -> None:
-        log.info("%s", read_text(read, about), extra={"fields": read._asdict()})
+    async def deliver(dump: Dump) -> None:
+        log.info("%s", read_text(dump.counts, about), extra={"fields": dump.counts._asdict()})
+        await publisher.batches.send(dump.batch())
+        await publisher.flush()
 
     files = dump_files.DumpFiles(paths)
-    return dump_files.DumpSource(files, publisher, on_reread=counts.reread, on_read=log_read, about=about)
+    files.check()
+    return dump_files.DumpSource(files, deliver, on_reread=counts.reread, about=about)
 
 
 def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Publisher, cluster: str = "") -> Informer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dnsserver.answers.explanation_text import counted
 from locator.ip import Network
 from locator.model import ZONE, Node, Object, Pod, PodLocator
-from locator.places.address_map import PrefixTable
+from locator.places.prefix_table import PrefixTable
 from locator.state.snapshot import Snapshot, book_of
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Dump, Input
 from locator.cluster.publisher import Publisher
 from locator.federation.federating import ResolvedHost
-from locator.ip import Network, parse_address
+from locator.ip import parse_address
 from locator.model import Finding, Object
-from locator.places.address_keys import AddressKeys
+from locator.places.address_map import KeysByAddress
 from locator.state import kept_view
 from locator.state.kept_view import Origin
 from locator.state.snapshot import Snapshot
@@ -247,6 +247,6 @@ def ask_in_memory(
     return None if reply is None else dns.message.from_wire(reply)
 
 
-def addresses_in(keys: AddressKeys) -> set[bytes]:
+def addresses_in(keys: KeysByAddress) -> set[bytes]:
     """Return every address that an object has."""
-    return {address for octets in (4, 16) for address in keys.within(Network(bytes(octets), 0))}
+    return {address for address, _ in keys.items()}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The prober follows the Services of a cluster that it knows from a dump."""
+"""A dump that is not required, as the prober reads other clusters: no reading of it ends the program."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster import dump_files
-from locator.cluster.dump_files import DumpFiles
+from locator.cluster.dump_files import DumpFiles, DumpSource
 from locator.cluster.dumps.reading import Dump
-from locator.cluster.leading.health_controller import FollowedDump
-from locator.model import Health, Service
+from locator.model import Health
 from tests.api_objects import listed, service
 from tests.files import replace_file
 from tests.waiting import PATIENCE, until_in_trio
 
 
-def names(batch: DeltaBatch) -> list[str]:
-    (delta,) = batch.deltas
-    assert isinstance(delta, Replace) and delta.kind is Service
-    return [found.name for found in delta.objects]
+def names(dump: Dump) -> list[str]:
+    return [item.key for item in dump.objects]
 
 
 def test_what_cannot_be_read_stays(
@@ -44,33 +40,35 @@ def test_what_cannot_be_read_stays(
     monkeypatch.setattr(dump_files, "read_in_other_process", fails_the_fourth_time)
 
     async def main() -> None:
-        send, receive = trio.open_memory_channel[DeltaBatch](1)
+        send, receive = trio.open_memory_channel[Dump](1)
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
-                followed = FollowedDump("west", DumpFiles((str(path),)), send)
-                said.append(followed.health())
+                followed = DumpSource(DumpFiles((str(path),)), send.send, about="cluster west", required=False)
+                said.append(followed.health()["snapshot"])
                 nursery.start_soon(followed.run)
                 for number, text in enumerate(("rubbish: [", "rubbish: [", "{}"), 1):
                     replace_file(path, text)
                     await until_in_trio(lambda number=number: len(caplog.records) == number)  # type: ignore[misc]
-                    said.append(followed.health())
+                    said.append(followed.health()["snapshot"])
                     if number == 1:
                         replace_file(path, listed([service("web")]))
-                        assert names(await receive.receive()) == ["web"]
+                        assert names(await receive.receive()) == ["shop/web"]
+                        await until_in_trio(lambda: followed.health()["snapshot"] == Health(True))
                 replace_file(path, listed([service("db")]))
-                assert names(await receive.receive()) == ["db"]
-                said.append(followed.health())
+                assert names(await receive.receive()) == ["shop/db"]
+                await until_in_trio(lambda: followed.health()["snapshot"] == Health(True))
+                said.append(followed.health()["snapshot"])
                 nursery.cancel_scope.cancel()
 
     trio.run(main)
     first, broken, internal = (record.getMessage() for record in caplog.records)
     assert broken.startswith(f"cluster west: {path}: line ")
-    problem = broken.removeprefix("cluster west: ").removesuffix("; keeping the Services that are known")
+    problem = broken.removeprefix("cluster west: ").removesuffix("; keeping the previous version")
     assert (first, broken) == (
-        f"cluster west: {problem}; none of its Services is known",
-        f"cluster west: {problem}; keeping the Services that are known",
+        f"cluster west: {problem}; none of its objects is known",
+        f"cluster west: {problem}; keeping the previous version",
     )
-    assert internal == "cluster west: the dump could not be read; keeping the Services that are known"
+    assert internal == "cluster west: the dump could not be read; keeping the previous version"
     assert said == [
         (False, "not read yet"),
         (False, f"not read yet; {problem}"),

@@ -4,13 +4,10 @@
 
 from __future__ import annotations
 
-import sys
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.index import LARGE, Index, Packing
+from locator.index import Index
 
 Row = tuple[str, tuple[str, ...]]  # a node, and some pods
 
@@ -79,18 +76,3 @@ def test_it_says_what_a_plain_look_at_all_objects_says(events: list[tuple[str, R
             for value in expected:
                 keys = slices.keys(name, value)
                 assert sorted(keys) == sorted(key for key, row in known.items() if value in function(row))
-
-
-@pytest.mark.parametrize("keys", [LARGE - 1, 2 * LARGE], ids=["packs-itself", "is-packed"])
-def test_a_table_keeps_its_size(keys: int) -> None:
-    """A dictionary whose keys are all replaced, one by one, keeps the size and has the new keys."""
-    table = {number: str(number) for number in range(keys)}
-    packing, size = Packing(table), sys.getsizeof(table)
-    for number in range(keys):
-        del table[number]
-        table[-number - 1] = "new"
-        packing.note_gone()
-        if keys > LARGE and number % 100 == 0:
-            packing.pack()
-    assert sys.getsizeof(table) == size
-    assert table == dict.fromkeys(range(-keys, 0), "new")

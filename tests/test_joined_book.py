@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from locator.ip import network_end, parse_address, parse_network
 from locator.model import CLUSTER
 from locator.places import joined_book
-from locator.places.address_book import AddressBook, Addresses, Place
+from locator.places.book import AddressBook, Addresses, Place
 from locator.places.joined_book import JoinedBook
 from locator.state.snapshot import book_of
 from locator.state.store import Store, StoreOptions

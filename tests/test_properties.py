@@ -28,6 +28,7 @@ from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
 from locator.ip import Network, address_text, parse_address
 from locator.model import CLUSTER, KINDS, Endpoint, Location, Node
+from locator.places.address_map import keys_at
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store, StoreOptions
@@ -396,7 +397,7 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         "places": {key: (at(place.location), place.located_by, place.forwarder) for key, place in book.places.items()},
         "namespaces": snapshot.namespaces,
         "holders": {
-            key: snapshot.service_addresses.of(key)
+            key: keys_at(snapshot.service_addresses, key)
             for service in snapshot.services.values()
             for key in service.addresses
         },

@@ -44,6 +44,7 @@ from locator.model import (
     ServicePolicy,
     canonical_labels,
 )
+from locator.places.address_map import keys_at
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import CompiledService, Snapshot, answers_differ
 from locator.state.store import Store, StoreOptions
@@ -102,7 +103,8 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
         "distrusted": book.distrusted_cidrs,
         "namespaces": snapshot.namespaces,
         "holders": {
-            address: snapshot.service_addresses.of(address) for address in addresses_in(snapshot.service_addresses)
+            address: keys_at(snapshot.service_addresses, address)
+            for address in addresses_in(snapshot.service_addresses)
         },
         "pods": dict(snapshot.pod_namespaces.items()),
         "findings": snapshot.findings,
@@ -1009,7 +1011,7 @@ def test_one_string_for_the_key_of_a_service() -> None:
         endpoints = in_rows([Endpoint((address,), node="n0") for address in addresses[:count]])
         store.apply(Put(EndpointSlice("shop", "x", "web", endpoints)))
         snapshot = store.publish(NOW)
-    keys = [snapshot.service_addresses.only(address) for address in addresses]
+    keys = [snapshot.service_addresses.get(address) for address in addresses]
     assert keys[0] == "shop/web" and keys[0] is keys[1] is keys[2]
 
 

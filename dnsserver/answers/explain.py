@@ -25,18 +25,16 @@ from dnsserver.answers.reasons import Case, reason
 from dnsserver.answers.resolution import nothing_outside, resolve
 from dnsserver.answers.sources import Source, sources_of
 from dnsserver.message.records import type_name
-from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED, SERVFAIL
+from dnsserver.message.wire import RCODES
 from dnsserver.names import meaning_of, name_text
 from locator.finding_codes import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
-from locator.places.address_book import Place
+from locator.places.book import Place
 from locator.state.findings import nearness_findings, zone_findings
 from locator.state.snapshot import Snapshot, Vote
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Narrowing, Step
-
-RCODES = {NOERROR: "NOERROR", NXDOMAIN: "NXDOMAIN", REFUSED: "REFUSED", SERVFAIL: "SERVFAIL"}
 
 
 class Asker(NamedTuple):

@@ -17,7 +17,7 @@ from dnsserver import __version__
 from dnsserver.metrics import families
 from dnsserver.metrics.counters import LOOP_DELAY_BOUNDS, Durations
 from dnsserver.metrics.families import labelled
-from locator.api.watching.listwatch import REASONS
+from locator.api.list_watch import REASONS
 
 
 class Watch(Protocol):

@@ -10,11 +10,12 @@ from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
+from dnsserver.message.wire import RCODES
 from dnsserver.metrics import server_families as families
 from dnsserver.metrics.collector import TopodnsCollector, Watch, restarts, watched
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.families import labelled
-from dnsserver.metrics.server_families import RCODES, RELATIONS, UNKNOWN, relation
+from dnsserver.metrics.server_families import RELATIONS, UNKNOWN, relation
 from locator.model import Finding
 from locator.state.snapshot import Snapshot
 from locator.topology.constraint_findings import is_invalid_constraint

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from dnsserver.metrics.counters import Durations
-from locator.api.watching.listwatch import REASONS
+from locator.api.list_watch import REASONS
 from locator.printable import cut
 
 Values = Mapping[Any, float]  # by the values of all labels, as a tuple of strings

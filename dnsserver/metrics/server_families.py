@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
+from dnsserver.message.wire import RCODES
 from dnsserver.metrics.counters import ADDRESS, BLOCK, COUNTED_TYPES, MAX_SERVICES, OTHER, SUSPICIOUS_CLIENTS
 from dnsserver.metrics.families import ANY, COUNTER, GAUGE, HISTOGRAM, Family
-from locator.api.watching.listwatch import REASONS
-from locator.places.address_book import LOCATED_BY
+from locator.api.list_watch import REASONS
+from locator.places.book import LOCATED_BY
 from locator.topology.selection import OUTCOMES
 
-RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
 # Whether the endpoints in an answer are in the client's zone: all, some, none; or it is not known.
 SAME, SOME, ELSEWHERE, UNKNOWN = RELATIONS = "same", "some", "other", "unknown"
 

@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 from locator.api import schema
 from locator.api.finding_collector import FindingCollector
 from locator.api.health import canonical_address
+from locator.api.sharing import shared_labels, shared_ports, shared_text
 from locator.endpoints import in_rows
 from locator.finding_codes import ClusterCode
 from locator.ip import Network, address_text, is_address, parse_network
@@ -47,7 +48,6 @@ from locator.model import (
     is_dns_label,
 )
 from locator.printable import quoted
-from locator.sharing import shared_labels, shared_ports, shared_text
 from locator.topology.constraints import IGNORED, MODE_ALIASES, MODES, PREFIX, TOPOLOGY_MODE, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"

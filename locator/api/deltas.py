@@ -139,3 +139,16 @@ class DeltaBuilder:
         batch = DeltaBatch(self._deltas, findings, self._triggered)
         self._deltas, self._findings, self._triggered = [], {}, []
         return batch
+
+
+def version_order(version: str) -> tuple[int, str]:
+    """Return what sorts resourceVersions, the earliest first; those that are no numbers come before all others.
+
+    They are decimal numbers without leading zeros, and comparable within one resource (KEP-5504, Kubernetes 1.35).
+    """
+    return (len(version), version) if version.isascii() and version.isdigit() else (0, "")
+
+
+def precedes(version: str, other: str) -> bool:
+    """Whether *version* is earlier than *other*, both of one resource; False if that is unknown."""
+    return (0, "") < version_order(version) < version_order(other)

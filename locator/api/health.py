@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Converts ServiceHealths, which any prober, or somebody by hand, has written. See ``conversion``."""
+"""Converts ServiceHealths, which any prober, or somebody by hand, has written."""
 
 from __future__ import annotations
 

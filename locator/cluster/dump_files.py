@@ -15,17 +15,16 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import trio
 
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
-from locator.api.dump import ReadCounts
 from locator.api.dump_text import MAX_OCTETS, NotADump
 from locator.cluster.dumps import folders, reading
 from locator.cluster.dumps.reading import STANDARD_INPUT, BadDump, Dump, Input, Report
-from locator.cluster.publisher import Publisher, without_gc
+from locator.cluster.publisher import without_gc
 from locator.model import Health
 
 log = logging.getLogger("topodns")
@@ -187,41 +186,35 @@ async def read_in_other_process(files: DumpFiles) -> Dump:
     return await trio.to_thread.run_sync(reading.unpacked, done.stdout)
 
 
-def health_of(*, was_read: bool, problem: str) -> Health:
-    """Return the health of a dump by the *problem* of its last reading; what *was_read* before stays in use."""
-    if was_read:
-        return Health(True, f"as it was before: {problem}" if problem else "ok")
-    return Health(False, f"not read yet; {problem}" if problem else "not read yet")
-
-
 class DumpSource:
-    """Sends *publisher* all objects in *files*, and again all objects whenever a file changes.
+    """Reads *files* into *deliver*, and reads them again whenever one changes.
 
-    Calls *on_read* after each reading that succeeded, and *on_reread* after each but the first: True if it succeeded,
-    False if the previous objects stay in use.
+    Calls *on_reread* after each reading but the first: True if it succeeded, False if the previous objects stay in use.
+    Messages begin with *about*. The first reading must not fail if the files are *required*.
     """
 
     def __init__(
         self,
         files: DumpFiles,
-        publisher: Publisher,
+        deliver: Callable[[Dump], Awaitable[None]],
         *,
-        on_reread: Callable[[bool], None],
-        on_read: Callable[[ReadCounts], None] = lambda counts: None,
+        on_reread: Callable[[bool], None] = lambda succeeded: None,
         about: str = "",
+        required: bool = True,
     ) -> None:
-        """Raise BadDump if a path does not exist. Reads no file yet. Messages begin with *about*."""
-        files.check()
+        self._required = required
+        self._files, self._deliver, self._on_reread = files, deliver, on_reread
         self._about = f"{about}: " if about else ""
-        self._files = files
-        self._publisher = publisher
-        self._on_read, self._on_reread = on_read, on_reread
         self._requested = trio.Event()
-        self._problem = ""  # of the last reading
+        self._was_read, self._problem = False, ""  # the problem is that of the last reading
 
     def health(self) -> Mapping[str, Health]:
-        """Return whether the files have been read."""
-        return {"snapshot": health_of(was_read=self._publisher.snapshot is not None, problem=self._problem)}
+        """Return whether the files have been read; what was read before a problem stays in use."""
+        if self._was_read:
+            state = Health(True, f"as it was before: {self._problem}" if self._problem else "ok")
+        else:
+            state = Health(False, f"not read yet; {self._problem}" if self._problem else "not read yet")
+        return {"snapshot": state}
 
     def stale(self, after: float) -> bool:
         """Return False: files do not become stale."""
@@ -236,30 +229,35 @@ class DumpSource:
         self._requested.set()
 
     async def run(self) -> None:
-        """Read the files now, and again at each change, for ever. Raises BadDump if the first reading fails."""
-        signature = await trio.to_thread.run_sync(self._files.signature, abandon_on_cancel=True)
-        try:
-            await self._read()
-        except BadDump as error:
-            raise BadDump(f"{self._about}{error}") from None
+        """Read the files now, and again at each change, for ever. Raises BadDump if the first must not fail."""
+        is_first = True
         while True:
-            await self._wait_for_change_or_request(signature)
             self._requested = trio.Event()
-            signature = await trio.to_thread.run_sync(self._files.signature)
+            signature = await trio.to_thread.run_sync(self._files.signature, abandon_on_cancel=True)
+            kept = "keeping the previous version" if self._was_read else "none of its objects is known"
             try:
                 await self._read()
             except BadDump as error:
-                self._on_reread(False)
+                if is_first and self._required:
+                    raise BadDump(f"{self._about}{error}") from None
                 self._problem = str(error)
-                log.error("%s%s; keeping the previous version", self._about, error)
+                log.error("%s%s; %s", self._about, error, kept)
             except Exception as error:  # boundary: one reading
-                self._on_reread(False)
+                if is_first and self._required:
+                    raise
                 self._problem = f"internal error: {error!r}"
-                log.exception("%sthe snapshot could not be read; keeping the previous version", self._about)
+                log.exception("%sthe dump could not be read; %s", self._about, kept)
             else:
-                self._on_reread(True)
-                self._problem = ""
-                log.info("%ssnapshot read again", self._about)
+                if not is_first:
+                    log.info("%ssnapshot read again", self._about)
+            if not is_first:
+                self._on_reread(not self._problem)
+            is_first = False
+            await self._wait_for_change_or_request(signature)
+
+    async def _read(self) -> None:
+        await self._deliver(await read_in_other_process(self._files))
+        self._was_read, self._problem = True, ""
 
     async def _wait_for_change_or_request(self, signature: object) -> None:
         """Wait until the files differ from *signature*, or until ``read_again`` is called."""
@@ -272,9 +270,3 @@ class DumpSource:
             nursery.start_soon(wait_for_request)
             await self._files.wait_for_change(signature)
             nursery.cancel_scope.cancel()
-
-    async def _read(self) -> None:
-        dump = await read_in_other_process(self._files)
-        self._on_read(dump.counts)
-        await self._publisher.batches.send(dump.batch())
-        await self._publisher.flush()

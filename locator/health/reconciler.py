@@ -16,8 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.api.watching.versions import precedes
+from locator.api.deltas import Delta, Drop, Put, Replace, precedes
 from locator.control.workqueue import WorkQueue
 from locator.health.conditions import Condition, first_seen
 from locator.health.objects import (

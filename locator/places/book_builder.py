@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from locator.index import Index
 from locator.ip import Network
 from locator.model import EndpointSlice, Finding, Location, Node, Pod, PodLocator, Service
-from locator.places.address_book import ENDPOINT, NODE, POD, POD_LOCATOR, AddressBook, Place, same_place
-from locator.places.address_map import PrefixTable
+from locator.places.book import ENDPOINT, NODE, POD, POD_LOCATOR, AddressBook, Place, same_place
 from locator.places.forwarders import Forwarders
 from locator.places.kept_endpoints import KeptEndpoints, endpoint_text
 from locator.places.locations import Locations, has_labels
 from locator.places.pod_cidrs import ALL, Evidence, PodCidrs
+from locator.places.prefix_table import PrefixTable
 
 
 class Held(NamedTuple):
@@ -82,11 +82,6 @@ class BookBuilder:
     def due(self) -> float | None:
         """When trust in the next leaving forwarder ends (seconds since 1970), None if none is leaving."""
         return self._forwarders.due
-
-    def pack(self) -> None:
-        """Give memory back, see ``Packing.pack``."""
-        for index in (self._locator_keys, self._node_names):
-            index.pack()
 
     def start_from(self, book: AddressBook, locations: Callable[[], Iterable[Location]]) -> AddressBook:
         """Take over the book of a kept snapshot, with all its *locations*; return the book to go on from.
@@ -185,7 +180,7 @@ class BookBuilder:
             report(network, self._cidrs.findings.get(network, ()))
         reviewed = {**dict.fromkeys(restored.cidrs.changes_since(PrefixTable())), **reviewed}
         cidrs = {
-            network: place for network, place in reviewed.items() if not same_place(place, before.cidr_place(network))
+            network: place for network, place in reviewed.items() if not same_place(place, before.cidrs.get(network))
         }
         trusted = self._forwarders.addresses
         if dns_slices is not None:
@@ -250,7 +245,10 @@ class BookBuilder:
     # Who holds an address
 
     def holder(self, address: bytes) -> str:
-        """See ``Holders``."""
+        """Describe the object that holds an address now (``pod shop/web-0``), empty if none does.
+
+        Another thread may call it while this one applies a change: then it may miss an object that is leaving.
+        """
         try:
             held = self._held(address) or self._stated_by_slice(address)
         except KeyError:  # an index still has the key
@@ -258,7 +256,10 @@ class BookBuilder:
         return "" if held is None else held.text
 
     def overlooked(self, address: bytes) -> str:
-        """See ``Holders``."""
+        """Say which endpoint has an address and does not count, and what would make it; empty if there is none.
+
+        Another thread may call it, as ``holder``.
+        """
         try:
             return self._endpoints.overlooked(address)
         except KeyError:  # likewise
@@ -266,7 +267,7 @@ class BookBuilder:
 
     def _held(self, address: bytes) -> Held | None:
         """Return the holder of an address that decides before pod CIDRs do, None without one."""
-        locations, keys = self._locations, self._pod_keys.keys("address", address)
+        locations, keys = self._locations, [*self._pod_keys.keys("address", address)]
         if (pod := self._pod_at(address, keys)) is not None:
             return Held(*locations.of_pod(pod), pod)
         if (locator := self._locator_at(address)) is not None:
@@ -315,7 +316,7 @@ class BookBuilder:
 
     def _pod_at(self, address: bytes, keys: Iterable[str]) -> Pod | None:
         """Return the newest of the pods with *keys* that have an address in a network of their own."""
-        pods = [pod for key in keys if not (pod := self._pods[key]).host_network]
+        pods = [pod for key in [*keys] if not (pod := self._pods[key]).host_network]
         return None if not pods else pods[0] if len(pods) == 1 else max(pods, key=_age)
 
     def _locator_at(self, address: bytes) -> PodLocator | None:
@@ -325,7 +326,7 @@ class BookBuilder:
         return self._locators[max(keys)]
 
     def _locators_without_pod(self, address: bytes) -> list[str]:
-        return [key for key in self._locator_keys.keys("address", address) if key not in self._pods]
+        return [key for key in [*self._locator_keys.keys("address", address)] if key not in self._pods]
 
     def _has_address(self, pod: Pod, address: bytes) -> bool:
         """Whether a known pod has an address now: it has not finished, and no newer pod has it."""

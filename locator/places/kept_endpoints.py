@@ -17,7 +17,7 @@ from typing import NamedTuple
 from locator.index import Index
 from locator.ip import Network
 from locator.model import MANAGED_BY, SLICE_CONTROLLER, Endpoint, EndpointSlice, Pod, Service
-from locator.places.address_keys import AddressKeys, Move
+from locator.places.address_map import KeysByAddress, Move, keys_at, with_moves
 
 
 class EndpointHolder(NamedTuple):
@@ -59,7 +59,7 @@ class KeptEndpoints:
     ) -> None:
         self._cluster = cluster
         self._slices, self._services, self._pods, self._has_address = slices, services, pods, has_address
-        self._keys = AddressKeys()  # of the slices with an endpoint at an address, as of the last ``pop_changed``
+        self._keys = KeysByAddress()  # of the slices with an endpoint at an address, as of the last ``pop_changed``
         self._changed_slices: dict[str, EndpointSlice | None] = {}  # by key, as they were at that time
         self._joins = joins
         self._by_pod: Index[str, EndpointSlice] = Index(pod=_pods)  # slices by the pods in them, if it *joins* them
@@ -82,7 +82,7 @@ class KeptEndpoints:
         """
         slices, self._changed_slices = self._changed_slices, {}
         changed: dict[bytes, str | None] = {}
-        self._keys = self._keys.with_changes(self._moves(slices.items(), changed, first=not self._keys))
+        self._keys = with_moves(self._keys, self._moves(slices.items(), changed, first=not self._keys))
         return changed
 
     def _moves(
@@ -131,8 +131,8 @@ class KeptEndpoints:
 
     def only_node_at(self, address: bytes) -> tuple[str, EndpointSlice] | None:
         """Return the node, as its kept slice says, of the only endpoint at an address; None may mean anything else."""
-        key = self._keys.only(address)
-        known = None if key is None else self._slices.get(key)
+        key = self._keys.get(address)
+        known = self._slices.get(key) if isinstance(key, str) else None
         if known is None or not self.is_kept(known) or len(nodes := known.endpoints.nodes_with(address)) != 1:
             return None
         return None if nodes[0] is None else (nodes[0], known)
@@ -167,11 +167,11 @@ class KeptEndpoints:
 
     def addresses_in(self, network: Network) -> Iterator[bytes]:
         """Yield the addresses in a network that some endpoint has, kept or not, in no order."""
-        return self._keys.within(network)
+        return (address for address, _ in self._keys.within(network))
 
     def slices_at(self, addresses: Iterable[bytes]) -> Iterator[str]:
         """Yield the keys of the slices with an endpoint at some addresses, as of the last ``pop_changed``."""
-        return (key for address in addresses for key in self._keys.of(address))
+        return (key for address in addresses for key in keys_at(self._keys, address))
 
     def overlooked(self, address: bytes) -> str:
         """Say which endpoint has an address and is not kept, and what would make it count; empty if there is none."""
@@ -210,7 +210,7 @@ class KeptEndpoints:
 
     def _slices_at(self, address: bytes) -> Iterator[EndpointSlice]:
         """Yield the slices with an endpoint at an address, as of the last ``pop_changed``."""
-        slices = (self._slices.get(key) for key in self._keys.of(address))  # one may be gone since
+        slices = (self._slices.get(key) for key in keys_at(self._keys, address))  # one may be gone since
         return (known for known in slices if known is not None)
 
 

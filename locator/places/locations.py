@@ -8,6 +8,7 @@ Equal locations are the same object, because readers cache by the identity of a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cache, partial
 
@@ -25,11 +26,40 @@ from locator.model import (
     in_cluster,
     object_key,
 )
-from locator.places.address_book import POD, POD_LOCATOR
-from locator.places.address_map import PrefixTable
-from locator.places.label_keys import LabelKeys
+from locator.places.book import POD, POD_LOCATOR
+from locator.places.prefix_table import PrefixTable
 
 MIN_SHARED = 1024  # shared locations kept without a check for use: too few to matter
+
+
+class LabelKeys:
+    """The label keys that nodes carry, as some sets of labels say, kept up to date set by set."""
+
+    def __init__(self) -> None:
+        self._carriers: Counter[str] = Counter()  # the number of sets, by key
+        self._carried: frozenset[str] | None = frozenset()  # None: not computed since a key came or went
+
+    @property
+    def carried(self) -> frozenset[str]:
+        """The keys that at least one set has; the same object until they change."""
+        if self._carried is None:
+            self._carried = frozenset(self._carriers.keys() - {CLUSTER})  # topodns adds that one itself
+        return self._carried
+
+    def move(self, before: Mapping[str, str] | None, after: Mapping[str, str] | None) -> None:
+        """Replace one set of labels; None: there is none."""
+        had, has = (frozenset() if labels is None else labels.keys() for labels in (before, after))
+        if had == has:
+            return
+        known = len(self._carriers)
+        self._carriers.update(has)
+        if len(self._carriers) != known:
+            self._carried = None
+        for key in had:
+            self._carriers[key] -= 1
+            if not self._carriers[key]:
+                del self._carriers[key]
+                self._carried = None
 
 
 class Locations:

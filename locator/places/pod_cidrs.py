@@ -19,9 +19,9 @@ from locator.finding_codes import ClusterCode
 from locator.index import Relation
 from locator.ip import Network, address_text, network_text
 from locator.model import Finding, Location, Node
-from locator.places.address_book import POD_CIDR, AddressBook, Place, shared_location
-from locator.places.address_map import PrefixTable
+from locator.places.book import POD_CIDR, AddressBook, Place, shared_location
 from locator.places.locations import Locations
+from locator.places.prefix_table import PrefixTable
 
 ALL = Network(b"", 0)  # the subject of a finding about all pod CIDRs together
 MAX_NAMED = (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from locator.ip import Network
 from locator.model import REGION, ZONE, Location
-from locator.places.address_book import ENDPOINT, POD, POD_LOCATOR, AddressBook
+from locator.places.book import ENDPOINT, POD, POD_LOCATOR, AddressBook
 
 # Prefix lengths of a cloud's subnets, by the octets of an address: Amazon has /16 to /28, and /44 to /64.
 LARGEST, USUAL, SMALLEST = {4: 16, 16: 44}, {4: 24, 16: 64}, {4: 28, 16: 64}
@@ -55,7 +55,7 @@ def proposed_subnets(book: AddressBook) -> dict[Network, Zone]:
     That is so for a family of addresses in which a node has a pod CIDR, for what a configured subnet locates already,
     and in a cluster of one zone.
     """
-    known = [entry for octets in (4, 16) if not book.has_cidrs(octets) for entry in _known(book, octets)]
+    known = [entry for octets in (4, 16) if not book.cidrs.has_size(octets) for entry in _known(book, octets)]
     proposals = networks_of(known)
     return proposals if len({entry.zone for entry in known} - {NO_ZONE}) > 1 else {}
 
@@ -91,7 +91,7 @@ def _known(book: AddressBook, octets: int) -> Iterator[KnownAddress]:
 
 
 def _covered(book: AddressBook, address: bytes, location: Location) -> bool:
-    subnet = book.subnet(address)
+    subnet = book.subnets.find(address)
     return subnet is not None and subnet.location.value(ZONE) == location.value(ZONE)
 
 

@@ -27,8 +27,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.api.watching.versions import precedes
+from locator.api.deltas import Delta, Drop, Put, Replace, precedes
 from locator.control.workqueue import WorkQueue
 from locator.podlocators.label_filter import LabelFilter
 from locator.podlocators.objects import (

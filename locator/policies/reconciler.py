@@ -13,12 +13,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.api.watching.versions import precedes
+from locator.api.deltas import Delta, Drop, Put, Replace, precedes
 from locator.control.workqueue import WorkQueue
 from locator.index import Index
 from locator.model import Namespaced, Node, Service
-from locator.places.label_keys import LabelKeys
+from locator.places.locations import LabelKeys
 from locator.policies.conditions import conditions_of
 from locator.policies.objects import POLICY_RESOURCES, ActualPolicy, policy_path, status_patch, wanted_status
 from locator.topology.key_findings import CarriedKeys

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from locator.model import Endpoint, EndpointSlice, Location, Service
-from locator.places.address_book import AddressBook
+from locator.places.book import AddressBook
 from locator.places.locations import Locations, has_labels
 from locator.state.joining import are_joined, joined_endpoints
 from locator.state.snapshot import CompiledService

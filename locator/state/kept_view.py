@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from locator.api import packing
+from locator.api.packing import share_parts
 from locator.endpoints import Endpoint, EndpointRows, Hints, Port
 from locator.ip import Network
 from locator.labels import Requirement, Selector
@@ -36,10 +37,9 @@ from locator.model import (
     ServiceHealth,
     ServiceImport,
 )
-from locator.places.address_book import AddressBook, Place
-from locator.places.address_keys import AddressKeys
-from locator.places.address_map import AddressMap, InOrder, PrefixTable, Row
-from locator.sharing import share_parts
+from locator.places.address_map import AddressMap, Row
+from locator.places.book import AddressBook, Place
+from locator.places.prefix_table import PrefixTable
 from locator.state.snapshot import CompiledService, ExportedService, ImportedObjects, Snapshot
 from locator.topology.constraints import Declaration
 from locator.topology.hints import Hinted
@@ -60,7 +60,7 @@ STRUCTS: tuple[type[Struct], ...] = (
     *(Endpoint, EndpointRows, Hints, Port),
     *(ExportedService, ImportedObjects, ServiceImport, EndpointSlice, ServiceHealth, HealthEntry),
 )
-OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressKeys, AddressMap, InOrder, PrefixTable)
+OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressMap, PrefixTable)
 PACKED: tuple[type[Struct], ...] = (CompiledService, *KINDS, Requirement, Selector)
 CONSTANTS = (UNKNOWN,)  # locations that stay the same object: readers compare by identity
 
@@ -162,7 +162,7 @@ def _objects(unpickler: _Unpickler, snapshot: Snapshot) -> list[Object]:
     objects: list[Object] = list(compress(_slices_in(snapshot), _next(unpickler, bytes)))
     try:
         objects.extend(packing.unbatched(_next(unpickler, list)))
-    except (msgspec.DecodeError, TypeError):
+    except (msgspec.DecodeError, KeyError, TypeError):
         raise Unusable(NO_VIEW) from None
     return objects
 

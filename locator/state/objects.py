@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
-from locator.index import Index, Packing, Relation
+from locator.index import Index, Relation
 from locator.model import (
     KINDS,
     ZONE,
@@ -54,7 +54,6 @@ class Objects:
         self._objects: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
         # Many maps hold these keys. An object makes an equal one whenever it is asked, and each would take memory.
         self._keys: dict[type[Any], dict[str, str]] = {Service: {}, EndpointSlice: {}}
-        self._pods_packing = Packing(self._objects[Pod])
         self.pods: Index[str, Pod] = Index(address=pod_addresses, node=_pod_nodes)
         """The running Pods that have an address, by their addresses and nodes."""
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
@@ -82,8 +81,6 @@ class Objects:
         keys = self._keys.get(kind)
         if after is None:
             del self._objects[kind][key]
-            if kind is Pod:
-                self._pods_packing.note_gone()
             if keys is not None:
                 del keys[key]
         else:
@@ -101,12 +98,6 @@ class Objects:
         running = [(key, pod) for key, pod in pods.items() if pod.addresses and not pod.finished]
         self.pods.join("address", ((address, key) for key, pod in running for address in pod.addresses))
         self.pods.join("node", ((pod.node, key) for key, pod in running if pod.node is not None))
-
-    def pack(self) -> None:
-        """Give memory back, see ``Packing.pack``."""
-        self._pods_packing.pack()
-        for index in self._indices.values():
-            index.pack()
 
     def skip(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""

@@ -15,9 +15,8 @@ from itertools import chain
 from msgspec import Struct, field
 
 from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceHealth, ServiceImport
-from locator.places.address_book import AddressBook, Addresses
-from locator.places.address_keys import AddressKeys, Move
-from locator.places.address_map import AddressMap
+from locator.places.address_map import AddressMap, KeysByAddress, Move, with_moves
+from locator.places.book import AddressBook, Addresses
 from locator.state.joining import joined_endpoints, living_endpoints
 from locator.topology.constraints import Declaration, heard
 from locator.topology.selection import LocatedEndpoint
@@ -248,7 +247,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     serial: int
     findings: tuple[Finding, ...] = ()
     object_counts: Mapping[str, int] = {}
-    service_addresses: AddressKeys = field(default_factory=AddressKeys)
+    service_addresses: KeysByAddress = field(default_factory=KeysByAddress)
     pod_namespaces: AddressMap[tuple[str, ...]] = field(default_factory=AddressMap)
     unready: Mapping[str, tuple[LocatedEndpoint, ...]] = {}
     exported: Mapping[str, ExportedService] = {}
@@ -271,9 +270,9 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
 Changes = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
 
 
-def service_addresses_after(before: Snapshot, changes: Changes) -> AddressKeys:
+def service_addresses_after(before: Snapshot, changes: Changes) -> KeysByAddress:
     """Return the Services by address after *changes*."""
-    return before.service_addresses.with_changes(_moves(before.services, changes))
+    return with_moves(before.service_addresses, _moves(before.services, changes))
 
 
 def _moves(before: Mapping[str, CompiledService], changes: Changes) -> Iterator[Move]:

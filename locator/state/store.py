@@ -38,11 +38,12 @@ from locator.model import (
     ServicePolicy,
     in_cluster,
 )
-from locator.places.address_book import AddressBook
-from locator.places.address_map import AddressMap, PrefixTable
+from locator.places.address_map import AddressMap
+from locator.places.book import AddressBook
 from locator.places.book_builder import BookBuilder
 from locator.places.forwarders import DnsServices
 from locator.places.locations import Locations
+from locator.places.prefix_table import PrefixTable
 from locator.state.checks import Checks
 from locator.state.compiling import EndpointLocator, compiled, unready_endpoints
 from locator.state.derived import Derived
@@ -445,8 +446,6 @@ class Store:
         due = self.due
         if self._snapshot is not None and not self._changed and (due is None or now < due):
             return self._snapshot
-        for part in (self._objects, self._addresses):
-            part.pack()
         before = self._snapshot or self._empty
         self._objects.follow_pods(self._addresses.pods_at)
         addresses = self._endpoint_locator.book = self._address_book(book_of(before), now)

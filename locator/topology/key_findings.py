@@ -8,15 +8,15 @@ The labels of ``--subnet`` do not count. They say where clients are, and a key n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from locator.bounded_map import BoundedMap
 from locator.finding_codes import ClusterCode
 from locator.labels import nearest_label_key
 from locator.model import CLUSTER, ERROR, SUCCESSORS, WARNING, Finding, Location, Service, ServicePolicy
 from locator.topology.constraints import POLICY, REQUIRED, SOURCE_FIELDS, Declaration
 from locator.topology.selection import ANY
 
-MAX_REMEMBERED = 1024  # keys with their nearest one, which difflib takes a millisecond to find
+_nearest = lru_cache(maxsize=1024)(nearest_label_key)  # difflib takes a millisecond
 
 
 class CarriedKeys:
@@ -24,16 +24,12 @@ class CarriedKeys:
 
     def __init__(self, keys: frozenset[str] = frozenset()) -> None:
         self.keys = keys
-        self._nearest: BoundedMap[str, str] = BoundedMap(MAX_REMEMBERED)
 
     def nearest(self, key: str) -> str | None:
         """Return the key that nodes carry and that is most like a topology key; None if they may carry that itself."""
         if not self.keys or key in (ANY, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
             return None
-        nearest = self._nearest.get(key)
-        if nearest is None:
-            nearest = self._nearest[key] = nearest_label_key(key, self.keys)
-        return nearest
+        return _nearest(key, self.keys)
 
     def missing(self, keys: Iterable[str], locations: Iterable[Location] = ()) -> Iterator[tuple[str, str]]:
         """Yield those of some topology keys that neither a node nor one of *locations* carries, with the nearest."""

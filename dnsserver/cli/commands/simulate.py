@@ -16,6 +16,7 @@ from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, par
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
 from dnsserver.settings import values
 from dnsserver.settings.fields import Settings
+from dnsserver.simulation import MAX_OVERLOAD
 
 if TYPE_CHECKING:
     from dnsserver.simulation.as_if import Changes
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from dnsserver.simulation.selecting import Asking
     from dnsserver.simulation.text import Proposals
 
-MAX_OVERLOAD = 1.5
 MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each takes some dozens of simulations
 MAX_FINDINGS = 50  # in text: people read no more
 NEVER, OVERLOAD, IDLE, UNMET = "never", "overload", "idle", "unmet"

@@ -15,7 +15,7 @@ from dnsserver.http.console.views import Missing, Views
 from dnsserver.http.inspected import BUSY, NOT_READY, Busy, NotReady
 from dnsserver.inspection.naming import UnknownName
 from dnsserver.inspection.operations import TAIL, BadParameter, read_parameters
-from dnsserver.inspection.pages.flows import MAX_OVERLOAD
+from dnsserver.simulation import MAX_OVERLOAD
 from dnsserver.simulation.selecting import BadSelection
 from locator.model import Health
 from locator.topology.constraints import MIN_ENDPOINTS

@@ -34,7 +34,7 @@ from dnsserver.inspection.pages.sites import Map, Site
 from dnsserver.message.wire import A
 from dnsserver.spelling import nearest_key
 from locator.model import CLUSTER, Health, Node, Pod, Service, object_key
-from locator.places.address_book import UNKNOWN_PLACE
+from locator.places.book import UNKNOWN_PLACE
 from locator.state.snapshot import Snapshot
 
 

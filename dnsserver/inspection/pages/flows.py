@@ -14,6 +14,7 @@ from dnsserver.answers.decision import Authority
 from dnsserver.answers.explanation_text import counted
 from dnsserver.inspection.steps import STEP, Steps
 from dnsserver.names import SERVICES
+from dnsserver.simulation import MAX_OVERLOAD
 from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
 from dnsserver.simulation.clients import Client, Clients
 from dnsserver.simulation.codes import described
@@ -32,14 +33,13 @@ from dnsserver.simulation.text import (
     outcome_of,
 )
 from locator.model import EndpointSlice, Pod
-from locator.places.address_book import Addresses
+from locator.places.book import Addresses
 from locator.state.findings import lacking
 from locator.state.snapshot import Snapshot
 from locator.topology.constraints import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
 from locator.topology.key_findings import CarriedKeys, service_key_findings
 from locator.topology.selection import LocatedEndpoint
 
-MAX_OVERLOAD = 1.5  # even shares, as ``topodns simulate`` warns by default
 ROWS = 20
 NO_KEYS = "-"  # in a form: the annotation with the keys is taken away
 NOT_WATCHED = (

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from dnsserver.answers.decision import Authority
-from dnsserver.inspection.pages.flows import MAX_OVERLOAD, NOT_WATCHED, Pods, world_of
+from dnsserver.inspection.pages.flows import NOT_WATCHED, Pods, world_of
 from dnsserver.inspection.steps import Steps
 from dnsserver.metrics.server_families import RELATIONS
 from dnsserver.names import SERVICES
+from dnsserver.simulation import MAX_OVERLOAD
 from dnsserver.simulation.selecting import constrained_subjects
 from dnsserver.simulation.service import Groupings, Simulated, exceeds, simulate
 from dnsserver.simulation.text import worst_first

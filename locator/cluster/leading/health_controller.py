@@ -19,10 +19,9 @@ import trio
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import DeltaBatch, Replace
-from locator.cluster import dump_files
 from locator.cluster.api_client import ApiClient
-from locator.cluster.dump_files import DumpFiles
-from locator.cluster.dumps.reading import BadDump
+from locator.cluster.dump_files import DumpFiles, DumpSource
+from locator.cluster.dumps.reading import Dump
 from locator.cluster.leading.leader_elector import LeaderElector, wall_time
 from locator.cluster.leading.leader_writer import CONFLICT, DONE, LeaderWriter
 from locator.cluster.leading.prober import RESULTS, Prober
@@ -95,7 +94,7 @@ class HealthController:
     @property
     def clusters(self) -> dict[str, Health]:
         """The state of what is read of each other cluster. All pass: one cluster does not hold up the others."""
-        return {name: Health(True, followed.health().text) for name, followed in self._followed.items()}
+        return {name: Health(True, _state_of(followed)) for name, followed in self._followed.items()}
 
     async def run(self) -> None:
         """Watch, and probe and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
@@ -163,42 +162,17 @@ class HealthController:
         return DONE
 
 
-class FollowedDump:
-    """The Services in a dump of another cluster, called *name*: they go to *send* at first, and after each change."""
-
-    def __init__(self, name: str, files: DumpFiles, send: Batches) -> None:
-        self._name, self._files, self._send = name, files, send
-        self._was_read, self._problem = False, ""
-
-    def health(self) -> Health:
-        """Return whether the dump has been read."""
-        return dump_files.health_of(was_read=self._was_read, problem=self._problem)
-
-    async def run(self) -> None:
-        """Follow it for ever."""
-        while True:
-            signature = await trio.to_thread.run_sync(self._files.signature, abandon_on_cancel=True)
-            await self._read()
-            await self._files.wait_for_change(signature)
-
-    async def _read(self) -> None:
-        known = "keeping the Services that are known" if self._was_read else "none of its Services is known"
-        try:
-            batch = (await dump_files.read_in_other_process(self._files)).batch()
-        except BadDump as error:
-            self._problem = str(error)
-            log.error("cluster %s: %s; %s", self._name, error, known)
-        except Exception as error:  # boundary: one reading
-            self._problem = f"internal error: {error!r}"
-            log.exception("cluster %s: the dump could not be read; %s", self._name, known)
-        else:
-            self._was_read, self._problem = True, ""
-            services = [delta for delta in batch.deltas if isinstance(delta, Replace) and delta.kind is Service]
-            await self._send.send(DeltaBatch(services))
-
-
-def _followed(name: str, source: ApiClient | DumpFiles, send: Batches) -> Reflector | FollowedDump:
+def _followed(name: str, source: ApiClient | DumpFiles, send: Batches) -> Reflector | DumpSource:
     """Return what sends the Services of the cluster called *name*, and then their changes."""
     if isinstance(source, ApiClient):
         return Reflector(source, Service, RESOURCES[Service], send, cluster=name)
-    return FollowedDump(name, source, send)
+
+    async def deliver(dump: Dump) -> None:
+        await send.send(DeltaBatch([Replace(Service, [one for one in dump.objects if isinstance(one, Service)])]))
+
+    return DumpSource(source, deliver, about=f"cluster {name}", required=False)
+
+
+def _state_of(followed: Reflector | DumpSource) -> str:
+    health = followed.health()
+    return health.text if isinstance(health, Health) else health["snapshot"].text

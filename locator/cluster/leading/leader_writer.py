@@ -23,7 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
-from locator.api.watching.listwatch import LONGEST_REQUESTED
+from locator.api.list_watch import LONGEST_REQUESTED
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
