@@ -37,7 +37,7 @@ from locator.model import (
     ServicePolicy,
     by_kind,
 )
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 
 NODES = 5_000
 SERVICES = 20  # with each constraint
@@ -66,7 +66,7 @@ class Chosen(NamedTuple):
 
 def measure() -> list[Chosen]:
     """Ask for each Service from a node that shares no label with others, then from all nodes in turn."""
-    counts, store = Counts(), Store(forwarders=[Network(FORWARDER, 32)])
+    counts, store = Counts(), Store(StoreOptions(forwarders=[Network(FORWARDER, 32)]))
     for kind, objects in by_kind(_objects()).items():
         store.replace(kind, objects)
     responder = Responder(

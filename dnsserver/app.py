@@ -333,7 +333,7 @@ async def log_loaded(publisher: Publisher, networks: Collection[Network], about:
     listed = trio.Event()
 
     def subscriber(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
-        if not publisher.unlisted:
+        if publisher.has_synced():
             listed.set()
 
     publisher.subscribe(subscriber)

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+V = TypeVar("V", bound=Hashable)
 
 
 class Index(Generic[K, T]):
@@ -60,6 +61,11 @@ class Index(Generic[K, T]):
         present = self._tables[name].get(value)
         return None if present.__class__ is dict else cast("K | None", present)
 
+    def only_each(self, name: str, values: Iterable[Hashable]) -> list[K | None]:
+        """Return what ``only`` returns for each of some values; faster for many."""
+        present = map(self._tables[name].get, values)
+        return [None if found.__class__ is dict else found for found in present]
+
     def keys(self, name: str, value: Hashable) -> Collection[K]:
         """Return the keys of the objects that have *value*. They change as the index does: copy them before it may."""
         present = self._tables[name].get(value)
@@ -71,3 +77,36 @@ class Index(Generic[K, T]):
     def values(self, name: str) -> Set[Any]:
         """Return all values that at least one object has."""
         return self._tables[name].keys()
+
+
+class Relation(Generic[K, V]):
+    """Some values of each key, such as the pods that a slice depends on, and the keys by those values."""
+
+    def __init__(self) -> None:
+        self._values: dict[K, tuple[V, ...]] = {}
+        self._keys: Index[K, tuple[V, ...]] = Index(value=tuple)
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def set(self, key: K, values: tuple[V, ...]) -> bool:
+        """Replace the values of a key; return whether they differ."""
+        before = self._values.pop(key, ())
+        if values:
+            self._values[key] = values
+        if values == before:
+            return False
+        self._keys.move(key, before, values)
+        return True
+
+    def values_of(self, key: K) -> tuple[V, ...]:
+        """Return the values of a key."""
+        return self._values.get(key, ())
+
+    def keys_of(self, value: V) -> Collection[K]:
+        """Return the keys that have a value, in no order."""
+        return self._keys.keys("value", value)
+
+    def values(self) -> Set[V]:
+        """Return all values that some key has."""
+        return self._keys.values("value")

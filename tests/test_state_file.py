@@ -29,7 +29,7 @@ from locator.model import KINDS, EndpointSlice, Finding, Node, Object, Pod
 from locator.state import kept_view
 from locator.state.kept_view import CHECKSUM, MAGIC, Origin, Unusable
 from locator.state.snapshot import Snapshot
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from tests import api_objects, clusters
 from tests.in_memory import NOW, dump_of, take_in
 
@@ -38,7 +38,7 @@ ORIGIN = Origin(CLUSTER, tuple(kind.__name__ for kind in KINDS), "with the defau
 
 
 def view_of(seed: int) -> tuple[Snapshot, list[Object]]:
-    store = Store(pod_locators=True, pod_names=True)
+    store = Store(StoreOptions(pod_locators=True, pod_names=True))
     take_in(store, dump_of(api_objects.listed(clusters.world(seed).items)).objects)
     return store.publish(NOW), store.all_objects()
 

@@ -47,7 +47,7 @@ from locator.model import (
 from locator.places.address_map import keys_at
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import CompiledService, Snapshot, answers_differ
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
@@ -302,7 +302,7 @@ STORES: list[dict[str, Any]] = [
 
 
 def store_with(**options: Any) -> Store:
-    return Store(**{"subnets": SUBNETS, "forwarder_services": [DNS], **options})
+    return Store(StoreOptions(**{"subnets": SUBNETS, "forwarder_services": [DNS], **options}))
 
 
 class State:
@@ -510,9 +510,9 @@ SETTINGS = [
 
 def test_stores_with_other_settings_are_told_apart() -> None:
     """A snapshot that was kept with other settings would give other answers."""
-    texts = [Store(**options).settings for _, options in [("none", {}), *SETTINGS]]
+    texts = [Store(StoreOptions(**options)).settings for _, options in [("none", {}), *SETTINGS]]
     assert len(set(texts)) == len(texts)
-    assert texts == [Store(**options).settings for _, options in [("none", {}), *SETTINGS]]
+    assert texts == [Store(StoreOptions(**options)).settings for _, options in [("none", {}), *SETTINGS]]
 
 
 def test_what_other_settings_need_is_kept() -> None:
@@ -529,9 +529,9 @@ def test_what_other_settings_need_is_kept() -> None:
 def test_equal_settings_are_equal_in_every_process() -> None:
     """A set has another order after each restart."""
     program = (
-        "from locator.labels import parse_selector; from locator.state.store import Store; "
+        "from locator.labels import parse_selector; from locator.state.store import Store, StoreOptions; "
         "from locator.topology.scope import Scope; teams = parse_selector('team in (a, b, c, d, e, f)'); "
-        "print(Store(scope=Scope(frozenset('abcdef'), teams, teams)).settings)"
+        "print(Store(StoreOptions(scope=Scope(frozenset('abcdef'), teams, teams))).settings)"
     )
     texts = {
         subprocess.run(
@@ -569,7 +569,7 @@ def test_what_is_not_concerned_is_the_very_same(options: dict[str, Any], events:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     """After a heartbeat, or a list of known objects, nothing is published."""
-    store = Store(pod_locators=True, exports=True, imports=True)
+    store = Store(StoreOptions(pod_locators=True, exports=True, imports=True))
     objects: dict[type[Object], list[Any]] = {kind: [] for kind in KINDS}
     objects[Namespace] = [Namespace("shop")]
     objects[Node] = [Node("n0", canonical("n0", {ZONE: "a"}), (ip("192.168.0.1"),), (CIDRS[0],))]
@@ -603,7 +603,7 @@ INVISIBLE = [
 @pytest.mark.parametrize("change", [row[1] for row in INVISIBLE], ids=[row[0] for row in INVISIBLE])
 def test_what_no_answer_shows_is_no_reason_to_publish(change: Delta) -> None:
     """The store calls it invisible, and answers and serial stay the same."""
-    store = Store(pod_locators=True)
+    store = Store(StoreOptions(pod_locators=True))
     store.apply(Put(Namespace("shop")))
     store.apply(Put(Service("shop", "web", headless=True)))
     first = store.publish(NOW)
@@ -672,7 +672,7 @@ def test_endpoints_that_are_not_ready() -> None:
 def test_without_endpoint_records_endpoints_that_get_ready_change_no_answer(exported: bool) -> None:
     """Only of an exported Service do they matter: where all of them are, its load balancer is."""
     first, second = Endpoint((ip("10.0.0.1"),), node="n0"), Endpoint((ip("10.0.0.2"),), node="n1")
-    store = Store(endpoint_records=False, exports=True)
+    store = Store(StoreOptions(endpoint_records=False, exports=True))
     store.apply(Put(Service("shop", "web")))
     if exported:
         store.apply(Put(ServiceExport("shop", "web")))
@@ -799,7 +799,7 @@ TRUST = [
 @pytest.mark.parametrize(("options", "moments"), [row[1:] for row in TRUST], ids=[row[0] for row in TRUST])
 def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, list[Delta], bool]]) -> None:
     """A forwarder that shuts down is trusted for a while, unless another pod has its address."""
-    store = Store(forwarder_services=[DNS], **options)
+    store = Store(StoreOptions(forwarder_services=[DNS], **options))
     store.apply(SELECTING)
     for seconds, changes, trusted in moments:
         for change in changes:
@@ -834,7 +834,7 @@ LABELLED = [
 @pytest.mark.parametrize("moments", [row[1] for row in LABELLED], ids=[row[0] for row in LABELLED])
 def test_trust_by_a_services_label(moments: list[tuple[int, list[Delta], bool]]) -> None:
     """The label makes a Service's endpoints trusted; without it, trust ends after the grace period."""
-    store = Store(forwarder_services=None)
+    store = Store(StoreOptions(forwarder_services=None))
     for seconds, changes, trusted in moments:
         visible = [store.apply(change) for change in changes]
         assert all(visible), "what changes trust is to be published"
@@ -843,7 +843,7 @@ def test_trust_by_a_services_label(moments: list[tuple[int, list[Delta], bool]])
 
 def test_when_a_publication_is_due() -> None:
     """A publication is due when trust ends by time; otherwise none is."""
-    store = Store(forwarder_services=[DNS])
+    store = Store(StoreOptions(forwarder_services=[DNS]))
     store.apply(dns(OLD))
     first = store.publish(NOW)
     assert store.due is None
@@ -891,7 +891,7 @@ def test_trust_never_outlives_its_reason(events: list[Any], dns_events: list[Any
 
 def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
     """An endpoint is evidence for the longest trusted pod CIDR around it."""
-    store = Store(pods=False)
+    store = Store(StoreOptions(pods=False))
     store.apply(SELECTING)
     for name, cidr in (("n1", "10.0.0.0/24"), ("n2", "10.0.0.0/16")):
         store.apply(Put(Node(name, canonical(name, {ZONE: "a"}), (), (parse_network(cidr),))))
@@ -910,7 +910,7 @@ def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
 
 def test_a_forwarder_that_nobody_holds_is_where_its_block_is() -> None:
     """A forwarder's address that is named as a client is located by the nodes' pod CIDRs."""
-    store = Store(forwarder_services=[DNS])
+    store = Store(StoreOptions(forwarder_services=[DNS]))
     store.apply(Put(EndpointSlice("kube-system", "x", "dns", in_rows((Endpoint((OLD,)),)))))
     for zone in (None, "a", "b", None):
         node = Node("n0", canonical("n0", {ZONE: zone or ""}), (), (CIDRS[0],))
@@ -981,7 +981,7 @@ def test_precedence(
 ) -> None:
     """For clients the running pod, then its PodLocator; for endpoints the Node, then the PodLocator, then the slice."""
     for order in (changes, changes[::-1]):
-        store = Store(**options)
+        store = Store(StoreOptions(**options))
         store.apply(SELECTING)
         for change in order:
             store.apply(change)
@@ -995,7 +995,7 @@ def test_precedence(
 
 def test_equal_locations_are_one() -> None:
     """All pods of a node share one location object, whatever located them."""
-    store = Store(**ALONE)
+    store = Store(StoreOptions(**ALONE))
     for number in range(1, 9):
         store.apply(tells(f"n{number % 2}", "a", f"10.0.0.{number}", name=f"p{number}"))
     book = store.publish(NOW).addresses
@@ -1028,4 +1028,4 @@ def test_kinds() -> None:
         ({"imports": True}, {Pod, Node, ServiceImport}),
     ]
     for options, more in rows:
-        assert set(Store(**options).kinds) == always | more
+        assert set(Store(StoreOptions(**options)).kinds) == always | more

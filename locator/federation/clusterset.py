@@ -20,6 +20,7 @@ from locator.health.votes import Votes
 from locator.model import Finding
 from locator.places.book import AddressBook, Addresses
 from locator.places.joined_book import JoinedBook
+from locator.state.derived import mapping_after
 from locator.state.snapshot import (
     ExportedService,
     FederatedService,
@@ -28,7 +29,6 @@ from locator.state.snapshot import (
     Vote,
     answers_differ,
     book_of,
-    mapping_after,
 )
 from locator.topology.selection import LocatedEndpoint
 

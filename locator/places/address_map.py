@@ -9,6 +9,7 @@ costs depends on the rows, not on the addresses.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 from weakref import ReferenceType, ref
@@ -125,13 +126,13 @@ class AddressMap(Generic[T]):
         """Return a copy with new values of some addresses; None removes one. Without *changes*: the map itself."""
         if not changes:
             return self
-        by_head: dict[bytes, list[bytes]] = {}
+        by_head: defaultdict[bytes, list[bytes]] = defaultdict(list)
         for address in changes:
-            by_head.setdefault(address[:-1], []).append(address)
+            by_head[address[:-1]].append(address)
         rows, size, came = dict(self._rows), self._size, list[bytes]()
         for head, addresses in by_head.items():
             before = rows.get(head)
-            row = _changed_row(head, before, addresses, [changes[address] for address in addresses])
+            row = _changed_row(head, before, addresses, list(map(changes.__getitem__, addresses)))
             size += (0 if row is None else len(row.octets)) - (0 if before is None else len(before.octets))
             if row is not None:
                 rows[head] = row

@@ -44,8 +44,9 @@ class Held(NamedTuple):
 class BookBuilder:
     """The holders of all addresses of one cluster, its pod CIDRs and trusted forwarders, kept up to date.
 
-    *locations* has the known Pods. *slices* and *services* are the known objects by key, always up to date. A
-    PodLocator holds addresses only while its pod is not known.
+    *locations* has the known Pods. *slices* and *services* are the known objects by key, *pods_by_value* finds the
+    Pods by their addresses and nodes; all are always up to date. A PodLocator holds addresses only while its pod is not
+    known.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class BookBuilder:
         locations: Locations,
         slices: Mapping[str, EndpointSlice],
         services: Mapping[str, Service],
+        pods_by_value: Index[str, Pod],
         subnets: Collection[Network] = (),
     ) -> None:
         self._locations, self._pods = locations, locations.pods
         self._locators: dict[str, PodLocator] = {}
-        self._pod_keys: Index[str, Pod] = Index(address=_pod_addresses, node=_pod_nodes)
+        self._pod_keys = pods_by_value
         self._locator_keys: Index[str, PodLocator] = Index(address=_locator_addresses, node=_locator_nodes)
         self._node_names: Index[str, Node] = Index(address=_node_addresses)
         self._slices = slices
@@ -94,7 +96,6 @@ class BookBuilder:
 
     def update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
         """Record a change of a pod (None: it does not exist); return whether a place may have changed."""
-        self._pod_keys.move(key, before, after)
         changed = False
         for pod in (before, after):
             if pod is not None and pod.addresses and not pod.finished:
@@ -109,11 +110,9 @@ class BookBuilder:
 
     def add_pods(self, pods: Mapping[str, Pod]) -> bool:
         """Record many pods that are new, by key; return whether a place may have changed. No PodLocator is known."""
-        running = [(key, pod) for key, pod in pods.items() if pod.addresses and not pod.finished]
-        self._pod_keys.join("address", ((address, key) for key, pod in running for address in pod.addresses))
-        self._pod_keys.join("node", ((pod.node, key) for key, pod in running if pod.node is not None))
-        self.mark_addresses([address for _, pod in running for address in pod.addresses])
-        return bool(running)
+        addresses = [address for pod in pods.values() if not pod.finished for address in pod.addresses]
+        self.mark_addresses(addresses)
+        return bool(addresses)
 
     def update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         """Record a change of a PodLocator (None: it does not exist); return whether a place may have changed."""
@@ -175,7 +174,8 @@ class BookBuilder:
         others, self._changed = self._changed, {}
         had_endpoints = self._endpoints.has_addresses
         addresses: dict[bytes, str | None] = {**dict.fromkeys(others), **self._endpoints.pop_changed()}
-        reviewed = self._cidrs.review(addresses, before)
+        settled = self.settled(addresses)
+        reviewed = self._cidrs.review(addresses, settled, before)
         for network in (*reviewed, ALL):
             report(network, self._cidrs.findings.get(network, ()))
         reviewed = {**dict.fromkeys(restored.cidrs.changes_since(PrefixTable())), **reviewed}
@@ -194,7 +194,10 @@ class BookBuilder:
                 addresses.update(dict.fromkeys(self._stated_in(cidrs, before)))
         else:
             book = before
-        places = self._changed_places(before, book, {**addresses, **dict.fromkeys(trust_changed)})
+        addresses.update(dict.fromkeys(trust_changed))
+        # Without Pods, or with subnets, to know the node of an address is not yet to know its place.
+        on_nodes = settled if self._pods and not self._locations.subnets else {}
+        places = self._changed_places(before, book, addresses, on_nodes)
         return book.with_changes(places, {}, distrusted_cidrs=book.distrusted_cidrs) if places else book
 
     def _stated_in(self, networks: Iterable[Network], before: AddressBook) -> Iterator[bytes]:
@@ -206,41 +209,32 @@ class BookBuilder:
                     yield address
 
     def _changed_places(
-        self, before: AddressBook, around: AddressBook, addresses: Iterable[bytes]
+        self, before: AddressBook, around: AddressBook, addresses: Collection[bytes], on_nodes: Mapping[bytes, str]
     ) -> dict[bytes, Place | None]:
         """Return those of some addresses with other places than *before*; None for one that no object holds now.
 
-        *around* is the book with the pod CIDRs of now.
+        *around* is the book with the pod CIDRs of now. *on_nodes* has the nodes of pods by address.
         """
-        forwarders, trusts_networks = self._forwarders.addresses, around.trusts_networks
-        held = before.places if len(before.places) else None
-        places: dict[bytes, Place | None] = {}
-        for address, place in self._places_of(addresses, around.cidrs):
-            if address in forwarders or (place is not None and trusts_networks and around.trusts(address)):
-                place = replace(place or around.locate_by_block(address), forwarder=True)
-            if not same_place(place, held.get(address)) if held is not None else place is not None:
-                places[address] = place
-        return places
+        locations = ((node, self._locations.of_node(node)) for node in {*on_nodes.values()})
+        on_node = {node: self._shared_place(location, POD) for node, location in locations if location is not None}
+        places: dict[bytes, Place | None] = {
+            address: on_node[on_nodes[address]] if address in on_nodes else self._place_at(address, around.cidrs)
+            for address in addresses
+        }
+        trusted = self._forwarders.addresses
+        for address in places if around.trusts_networks else trusted & places.keys():
+            place = places[address]
+            if address in trusted or (place is not None and around.trusts(address)):
+                places[address] = replace(place or around.locate_by_block(address), forwarder=True)
+        if not len(before.places):
+            return {address: place for address, place in places.items() if place is not None}
+        held = before.places.get
+        return {address: place for address, place in places.items() if not same_place(place, held(address))}
 
-    def _places_of(self, addresses: Iterable[bytes], cidrs: PrefixTable[Place]) -> Iterator[tuple[bytes, Place | None]]:
-        """Yield some addresses, each with its place by its holder, None if no object holds it."""
-        key_of, pods = self._pod_keys.only, self._pods
-        location_of = self._locations.of_node
-        on_node: dict[str | None, Place] = {}
-        has_subnets = bool(self._locations.subnets)
-        for address in addresses:
-            key = key_of("address", address)
-            pod = None if key is None else pods[key]
-            if pod is None or pod.host_network:
-                held = self._held(address) or (None if cidrs.find(address) else self._stated_by_slice(address))
-                yield address, None if held is None else self._shared_place(held.location, held.located_by)
-            elif (place := on_node.get(pod.node)) is not None:  # as nearly always: one pod, on a node that is known
-                yield address, place
-            elif not has_subnets and (location := location_of(pod.node)) is not None:
-                place = on_node[pod.node] = self._shared_place(location, POD)
-                yield address, place
-            else:
-                yield address, self._shared_place(*self._locations.of_pod(pod))
+    def _place_at(self, address: bytes, cidrs: PrefixTable[Place]) -> Place | None:
+        """Return the place of an address by its holder, None if no object holds it."""
+        held = self._held(address) or (None if cidrs.find(address) else self._stated_by_slice(address))
+        return None if held is None else self._shared_place(held.location, held.located_by)
 
     def _shared_place(self, location: Location, located_by: str) -> Place:
         place = self._places.get((location, located_by))
@@ -358,25 +352,22 @@ class BookBuilder:
         """See ``Proofs``."""
         return frozenset(found.node for found in self._evidence_at(address))
 
-    def nodes_at_each(self, addresses: Mapping[bytes, str | None]) -> Iterator[frozenset[str]]:
+    def settled(self, addresses: Mapping[bytes, str | None]) -> dict[bytes, str]:
         """See ``Proofs``."""
-        pods, known = self._pods, self._locations.of_node
-        only_endpoints = not pods and not self._locators
-        alone: dict[str | None, frozenset[str] | None] = {None: None}  # None: whoever is there has to be looked at
-        keys = self.pods_at(addresses)
-        for (address, node), key in zip(addresses.items(), keys, strict=True):
-            pod = None if key is None else pods.get(key)
-            if pod is not None and node is None and not self._endpoints.any_at(address):
-                node = pod.node
-            if node not in alone:  # what the endpoint's targetRef names may be on a known one, if this is none
-                alone[node] = None if node is None or known(node) is None else frozenset((node,))
-            nodes = alone[node]
-            if nodes is not None and (
-                only_endpoints or (pod is not None and pod.node == node and not pod.host_network)
-            ):  # nearly always
-                yield nodes
-            else:
-                yield self.nodes_at(address)
+        pods: Mapping[str | None, Pod] = self._pods  # type: ignore[assignment]
+        is_known, any_endpoint_at = self._locations.of_node, self._endpoints.any_at
+        if not pods and not self._locators:
+            return {address: node for address, node in addresses.items() if is_known(node) is not None and node}
+        alone = map(pods.get, self.pods_at(addresses))
+        return {
+            address: pod.node
+            for (address, node), pod in zip(addresses.items(), alone, strict=True)
+            if pod is not None
+            and pod.node is not None
+            and (pod.node == node or (node is None and not any_endpoint_at(address)))
+            and not pod.host_network
+            and is_known(pod.node) is not None
+        }
 
     def evidence(self, address: bytes, owners: Container[str]) -> Evidence:
         """See ``Proofs``."""
@@ -407,7 +398,7 @@ class BookBuilder:
 
     def pods_at(self, addresses: Iterable[bytes]) -> list[str | None]:
         """Return the key of the one running pod that has each of some addresses, None if it is not one."""
-        return [self._pod_keys.only("address", address) for address in addresses]
+        return self._pod_keys.only_each("address", addresses)
 
     def slices_at(self, addresses: Iterable[bytes]) -> Iterator[str]:
         """Yield the keys of the slices with an endpoint at some addresses, as of the last book."""
@@ -416,14 +407,6 @@ class BookBuilder:
     def endpoint_addresses_in(self, network: Network) -> Iterator[bytes]:
         """See ``Proofs``."""
         return self._endpoints.addresses_in(network)
-
-
-def _pod_addresses(pod: Pod) -> tuple[bytes, ...]:
-    return () if pod.finished else pod.addresses
-
-
-def _pod_nodes(pod: Pod) -> tuple[str, ...]:
-    return () if pod.node is None or pod.finished or not pod.addresses else (pod.node,)
 
 
 def _locator_addresses(locator: PodLocator) -> tuple[bytes, ...]:

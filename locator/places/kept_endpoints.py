@@ -118,8 +118,8 @@ class KeptEndpoints:
 
     def _own(self, known: EndpointSlice | None) -> EndpointSlice | None:
         """Return a slice, None if its endpoints are in another cluster: there they have their addresses."""
-        own = None, self._cluster
-        return known if known is not None and all(name in own for name in known.endpoints.clusters) else None
+        own = known is None or not known.endpoints.clusters or {*known.endpoints.clusters} <= {None, self._cluster}
+        return known if own else None
 
     def any_at(self, address: bytes) -> bool:
         """Whether an endpoint in a kept slice has an address, as of the last ``pop_changed``."""

@@ -10,12 +10,13 @@ once more are contradicted than confirmed, topodns believes none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Container, Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple, Protocol
 
 from locator.finding_codes import ClusterCode
-from locator.index import Index
+from locator.index import Relation
 from locator.ip import Network, address_text, network_text
 from locator.model import Finding, Location, Node
 from locator.places.book import POD_CIDR, AddressBook, Place, shared_location
@@ -41,8 +42,11 @@ class Proofs(Protocol):
     def nodes_at(self, address: bytes) -> frozenset[str]:
         """Return the known Nodes that the running pod and the ready kept endpoints at an address are on."""
 
-    def nodes_at_each(self, addresses: Mapping[bytes, str | None]) -> Iterator[frozenset[str]]:
-        """Yield what ``nodes_at`` returns for each address; the values are those of ``KeptEndpoints.pop_changed``."""
+    def settled(self, addresses: Mapping[bytes, str | None]) -> dict[bytes, str]:
+        """Return the only one of ``nodes_at`` for those of some addresses at which it can be told fast: for most.
+
+        The values are those of ``KeptEndpoints.pop_changed``.
+        """
 
     def evidence(self, address: bytes, owners: Container[str]) -> Evidence:
         """Return the first of these that is on a Node not in *owners*; there is one."""
@@ -66,8 +70,7 @@ class PodCidrs:
         self._proofs, self._locations, self._subnets = proofs, locations, subnets
         self._owners: dict[Network, dict[str, Location]] = {}
         self._owned: PrefixTable[Network] = PrefixTable()  # CIDRs that have owners, believed or not
-        self._contradicted: dict[bytes, tuple[Network, ...]] = {}  # by the address that contradicts
-        self._contradicting: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # those addresses, by CIDR
+        self._contradicted: Relation[bytes, Network] = Relation()  # CIDRs by the addresses that contradict them
         self._confirmed: set[Network] = set()  # by some address; another one may contradict them
         self._disbelieved = False  # all of them
         self._is_summed_up = False  # ``ALL`` has the only finding
@@ -92,11 +95,13 @@ class PodCidrs:
             (self._relocated if after.name in owners else self._reassigned).add(network)
             owners[after.name] = location
 
-    def review(self, changed: Mapping[bytes, str | None], before: AddressBook) -> dict[Network, Place | None]:
+    def review(
+        self, changed: Collection[bytes], settled: Mapping[bytes, str], before: AddressBook
+    ) -> dict[Network, Place | None]:
         """Return the networks whose places may have changed, each with its place, None if no CIDR there is believed.
 
         These are pod CIDRs, and configured subnets within them. *changed* are the addresses whose holders changed since
-        the last review, as ``Proofs.nodes_at_each`` takes them. *before* is the book of that time.
+        the last review, *settled* what ``Proofs.settled`` says of them. *before* is the book of that time.
         """
         if not (changed or self._reassigned or self._relocated):
             return {}
@@ -104,19 +109,21 @@ class PodCidrs:
             {network: network if self._owners[network] else None for network in self._reassigned}
         )
         reviewed = self._reassigned | self._relocated
-        dirty: Mapping[bytes, str | None] = changed
+        dirty: Collection[bytes] = changed
         if self._reassigned and len(before.places):
-            dirty = {**dict.fromkeys(self._known_in(self._reassigned, before)), **changed}
+            known = dict.fromkeys(self._known_in(self._reassigned, before))
+            settled = {**self._proofs.settled(known), **settled}
+            dirty = {**known, **dict.fromkeys(changed)}
         while dirty:
-            altered = self._recheck(dirty)
+            altered = self._recheck(dirty, settled)
             reviewed |= altered
             # Whether a CIDR is contradicted decides whether its addresses are compared with the next larger one.
             nested = {one for one in altered if len(self._owned.around(one.address, one.length)) > 1}
             known = dict.fromkeys(self._known_in(nested, before)) if nested else {}
             known |= {one: None for one in (changed if nested else ()) if nested.intersection(self._owned.around(one))}
-            dirty = known
+            dirty, settled = known, {**self._proofs.settled(known), **settled}
         if self._contradicted:  # a finding names a pod or an endpoint, which may be another one now
-            reviewed.update(*(self._contradicted.get(address, ()) for address in changed))
+            reviewed.update(*(self._contradicted.values_of(address) for address in changed))
         for network in [network for network in self._reassigned if not self._owners[network]]:
             del self._owners[network]
             self.findings.pop(network, None)
@@ -135,32 +142,32 @@ class PodCidrs:
         """Return the addresses in some networks that had a holder, or contradicted them, at the last review."""
         for network in networks:
             yield from (address for address, _ in before.places.within(network))
-            yield from self._contradicting.keys("network", network)
+            yield from self._contradicted.keys_of(network)
 
-    def _recheck(self, addresses: Mapping[bytes, str | None]) -> set[Network]:
+    def _recheck(self, addresses: Iterable[bytes], settled: Mapping[bytes, str]) -> set[Network]:
         """Compare the holders of some addresses with the CIDRs around them; return those now judged differently."""
         altered: set[Network] = set()
         doubtful: set[Network] = set()
         owners, confirmed = self._owners, self._confirmed
-        each = zip(self._owned.around_each(addresses), self._proofs.nodes_at_each(addresses), strict=True)
-        for (address, around), nodes in each:
-            if not self._contradicted and len(around) < 2:  # as nearly always
-                if not around:
+        by_row: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for address in addresses:
+            by_row[address[:-1]].append(address)
+        for row in by_row.values():
+            of_row = None if self._contradicted else self._owned.around_row(row[0])
+            if of_row is not None and len(of_row) < 2:  # as nearly always
+                if not of_row:
                     continue
-                if len(nodes) == 1 and nodes <= owners[around[0]].keys():
-                    confirmed.add(around[0])
+                if owners[of_row[0]].keys() >= {*map(settled.get, row)}:
+                    confirmed.add(of_row[0])
                     continue
-            before, (after, confirming) = self._contradicted.get(address, ()), self._judged(address, nodes, around)
-            confirmed.update(confirming)
-            doubtful.update(one for one in (*around, *before) if one not in confirming)
-            if before == after:
-                continue
-            self._contradicting.move(address, before, after)
-            if after:
-                self._contradicted[address] = after
-            else:
-                del self._contradicted[address]
-            altered.update(before, after)
+            for address in row:
+                nodes = frozenset((settled[address],)) if address in settled else self._proofs.nodes_at(address)
+                around, before = self._owned.around(address), self._contradicted.values_of(address)
+                after, confirming = self._judged(address, nodes, around)
+                confirmed.update(confirming)
+                doubtful.update(one for one in (*around, *before) if one not in confirming)
+                if self._contradicted.set(address, after):
+                    altered.update(before, after)
         for network in doubtful & confirmed:
             if not self._is_confirmed(network):
                 confirmed.remove(network)
@@ -177,7 +184,7 @@ class PodCidrs:
                 contradicted = (*contradicted, network)
                 continue
             confirming.append(network)
-            contradicting = self._contradicting.keys("network", network) if self._contradicted else ()
+            contradicting = self._contradicted.keys_of(network) if self._contradicted else ()
             if not contradicting or (len(contradicting) == 1 and address in contradicting):
                 break
         return contradicted, confirming
@@ -190,13 +197,13 @@ class PodCidrs:
             around = self._owned.around(address)
             if network in around and (nodes := self._proofs.nodes_at(address)) and nodes <= owners.keys():
                 smaller = around[: around.index(network)]
-                if all(self._contradicting.keys("network", one) for one in smaller):
+                if all(self._contradicted.keys_of(one) for one in smaller):
                     return True
         return False
 
     def _judge_all(self) -> set[Network]:
         """Decide whether to believe any; return those whose places or findings may differ now, ``ALL`` among them."""
-        contradicted = set(self._contradicting.values("network"))
+        contradicted = set(self._contradicted.values())
         confirmed = len(self._confirmed) - len(self._confirmed & contradicted)
         before = self._disbelieved, self._is_summed_up
         self._disbelieved = len(contradicted) > confirmed
@@ -215,7 +222,7 @@ class PodCidrs:
 
     def _find(self, network: Network) -> None:
         """Update the findings of a CIDR."""
-        owners, contradicting = self._owners[network], self._contradicting.keys("network", network)
+        owners, contradicting = self._owners[network], self._contradicted.keys_of(network)
         self.findings.pop(network, None)
         names = sorted(owners)
         if self._is_summed_up:
@@ -238,7 +245,7 @@ class PodCidrs:
         if self._disbelieved:
             return None
         around = self._owned.around(network.address, network.length)
-        cidr = next((one for one in around if not self._contradicting.keys("network", one)), None)
+        cidr = next((one for one in around if not self._contradicted.keys_of(one)), None)
         if cidr is None or (cidr != network and network not in self._subnets):
             return None
         owners = self._owners[cidr]

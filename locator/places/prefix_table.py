@@ -60,19 +60,21 @@ class PrefixTable(Generic[T]):
                 return value
         return None
 
+    def around_row(self, address: bytes) -> list[T] | None:
+        """Return the values of all blocks around the addresses that share all octets but the last with *address*.
+
+        None if a block is smaller than that.
+        """
+        tables = self._tables[len(address)]
+        return None if tables and tables[0][0] < 8 else self.around(address)
+
     def around_each(self, addresses: Iterable[bytes]) -> Iterator[tuple[bytes, list[T]]]:
         """Yield each address with what ``around`` returns for it; faster for many addresses."""
-        # Addresses that share all octets but the last are in the same blocks, unless a block is smaller than a row.
-        values_of_row: dict[bytes, list[T]] = {}
-        splits_rows = {size: bool(tables) and tables[0][0] < 8 for size, tables in self._tables.items()}
+        of_row: dict[bytes, list[T] | None] = {}
         for address in addresses:
             head = address[:-1]
-            values = values_of_row.get(head)
-            if values is None:
-                values = self.around(address)
-                if not splits_rows[len(address)]:
-                    values_of_row[head] = values
-            yield address, values
+            values = of_row[head] if head in of_row else of_row.setdefault(head, self.around_row(address))
+            yield address, self.around(address) if values is None else values
 
     def within(self, network: Network) -> Iterator[tuple[Network, T]]:
         """Yield the blocks that are smaller parts of *network*, with their values, in no order."""

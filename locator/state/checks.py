@@ -9,7 +9,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from locator.index import Index
+from locator.index import Relation
 from locator.ip import Network
 from locator.model import (
     REGION,
@@ -96,8 +96,7 @@ class Checks:
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
         self._pods_partial = True
         self._carried = CarriedKeys()
-        self._keys_in_effect: dict[str, tuple[str, ...]] = {}  # those of each Service
-        self._services_by_key: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
+        self._keys_in_effect: Relation[str, str] = Relation()  # of each Service
 
     def mark_services(self, keys: Iterable[str]) -> None:
         """Note that the findings of some Services may change."""
@@ -213,9 +212,9 @@ class Checks:
         if self._locations.keys.carried is self._carried.keys:
             return
         before, self._carried = self._carried, CarriedKeys(self._locations.keys.carried)
-        for key in self._services_by_key.values("key"):
+        for key in self._keys_in_effect.values():
             if before.nearest(key) != self._carried.nearest(key):
-                self._services.update(self._services_by_key.keys("key", key))
+                self._services.update(self._keys_in_effect.keys_of(key))
         for policy in self._objects.of(ServicePolicy).values():
             if before.nearest(policy.topology_key) != self._carried.nearest(policy.topology_key):
                 self._namespaces.add(policy.namespace)
@@ -238,7 +237,7 @@ class Checks:
         if export is not None and key not in self._objects.of(Service):
             found.append(export_without_service(export))
         self._findings.set(Rank.SERVICE, key, found)
-        self._note_keys(key, asked)
+        self._keys_in_effect.set(key, asked)
         if constrained != (key in self._constrained):
             (self._constrained.add if constrained else self._constrained.discard)(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
@@ -252,13 +251,6 @@ class Checks:
         if service.key not in self._objects.of(ServiceExport) and (imported is None or not imported.headless):
             return service
         return replace(service, annotations={**service.annotations, FEDERATED: "true"})
-
-    def _note_keys(self, key: str, asked: tuple[str, ...]) -> None:
-        before = self._keys_in_effect.pop(key, ())
-        if asked:
-            self._keys_in_effect[key] = asked
-        if asked != before:
-            self._services_by_key.move(key, before, asked)
 
     def _policy_findings(self, namespace: str, services: Services) -> Iterator[Finding]:
         services_there = sorted(self._objects.services_in(namespace))

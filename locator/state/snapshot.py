@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -21,8 +20,6 @@ from locator.places.book import AddressBook, Addresses
 from locator.state.joining import joined_endpoints, living_endpoints
 from locator.topology.constraints import Declaration, heard
 from locator.topology.selection import LocatedEndpoint
-
-T = TypeVar("T")
 
 
 class CompiledService(Struct, frozen=True, eq=False, gc=False):
@@ -286,19 +283,6 @@ def _moves(before: Mapping[str, CompiledService], changes: Changes) -> Iterator[
         else:
             had = before[key].addresses
             yield key, had - has, has - had
-
-
-def mapping_after(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mapping[str, T]:
-    """Return a mapping after *changes*, of which None removes a key; *before* itself if there are none."""
-    if not changes:
-        return before
-    after = dict(before)
-    for key, value in changes.items():
-        if value is None:
-            del after[key]
-        else:
-            after[key] = value
-    return after
 
 
 def answers_differ(before: Snapshot, after: Snapshot) -> bool:

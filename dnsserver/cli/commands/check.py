@@ -57,7 +57,7 @@ def run(arguments: Namespace) -> int:
     from locator.state.snapshot import book_of
 
     reading, findings = check_cluster(settings)
-    namespaces = reading.views[OWN].namespaces()
+    namespaces = reading.publishers[OWN].store.namespaces()
     for name in settings.serve_namespace:
         if name not in namespaces:  # nothing is looked at there
             hint = suggestion(name, namespaces)
