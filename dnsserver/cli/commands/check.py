@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
     settings = settings_of(arguments)
     from dnsserver.cli.cluster import OWN, check_cluster
     from dnsserver.cli.report import report
-    from dnsserver.loaded import read_text
+    from dnsserver.programs.loaded import read_text
     from locator.places.subnet_proposals import proposed_subnets
     from locator.state.snapshot import book_of
 
