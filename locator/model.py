@@ -60,7 +60,7 @@ def is_dns_label(text: str) -> bool:
     return _DNS_LABEL.fullmatch(text) is not None
 
 
-class Location(Struct, frozen=True, eq=False, gc=False):
+class Location(Struct, frozen=True, eq=False, weakref=True):
     """Where an address is: a node and its labels, or only some labels.
 
     ``known`` is false for a client that could not be located. Locations compare by identity, so that a reader can

@@ -46,7 +46,7 @@ class Drop(Struct, frozen=True, gc=False):
 Delta = Replace | Put | Drop
 
 
-class Origin(NamedTuple):
+class FileLine(NamedTuple):
     """The file and the line on which an object begins; None for a file as a whole."""
 
     file: str
@@ -65,7 +65,7 @@ class DeltaBatch(Struct, frozen=True, gc=False):
     deltas: Sequence[Delta] = ()
     findings: Mapping[str, Sequence[Finding]] = {}
     triggered: Sequence[str] = ()
-    files: Mapping[str, Origin] | None = None
+    files: Mapping[str, FileLine] | None = None
     restored: bool = False
 
     def __bool__(self) -> bool:

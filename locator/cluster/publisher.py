@@ -25,7 +25,7 @@ import trio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.api.deltas import Delta, DeltaBatch, Origin, Put, Replace, object_reference
+from locator.api.deltas import Delta, DeltaBatch, FileLine, Put, Replace, object_reference
 from locator.cluster import memory
 from locator.model import ERROR, INFO, WARNING, EndpointSlice, Finding, Health, Object, object_key
 from locator.state.snapshot import Snapshot
@@ -123,7 +123,7 @@ class Publisher:
         self._unlisted = set(store.kinds)  # that the source has not listed yet
         self._unknown = set(store.kinds)  # those of them that were not restored from a state file either
         self._found: dict[str, Sequence[Finding]] = {}  # by the source
-        self._files: Mapping[str, Origin] = {}  # by object
+        self._files: Mapping[str, FileLine] = {}  # by object
         self._triggered: list[str] = []
         self._subscribers: list[Subscriber] = []
         self._on_programmed = on_programmed

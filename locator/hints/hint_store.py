@@ -107,7 +107,6 @@ class HintStore:
             self._zones.locations,
             lambda endpoint: self._locations.of_endpoint(service.namespace, endpoint),
         )
-        self._locations.forget_unused(frozenset)  # nothing holds a location for longer than a call
         return {one.name: row for one, row in zip(in_order, hints, strict=True)}
 
     def apply(self, delta: Delta) -> list[str]:

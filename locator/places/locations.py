@@ -9,8 +9,9 @@ Equal locations are the same object, because readers cache by the identity of a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
+from weakref import WeakValueDictionary
 
 from locator.endpoints import EndpointRows
 from locator.ip import Network
@@ -28,8 +29,6 @@ from locator.model import (
 )
 from locator.places.book import POD, POD_LOCATOR
 from locator.places.prefix_table import PrefixTable
-
-MIN_SHARED = 1024  # shared locations kept without a check for use: too few to matter
 
 
 class LabelKeys:
@@ -85,9 +84,10 @@ class Locations:
         """The label keys of the known Nodes and PodLocators."""
         self._nodes: dict[str, Location] = {}
         self._locators: dict[str, PodLocator] = {}
-        # Locations without a Node object, by node name, else by their labels; rarely more than one for a name.
-        self._shared: dict[object, list[Location]] = {}
-        self._count, self._bound = 0, MIN_SHARED
+        # Locations that no Node object alone tells, for as long as anybody has them.
+        self._shared: WeakValueDictionary[tuple[str | None, frozenset[tuple[str, str]]], Location] = (
+            WeakValueDictionary()
+        )
         self._kept: Callable[[], dict[object, list[Location]]] = dict  # returns those of a kept snapshot, likewise
 
     def start_from(self, kept: Callable[[], Iterable[Location]]) -> None:
@@ -236,30 +236,16 @@ class Locations:
 
     def shared(self, node: str | None, labels: dict[str, str]) -> Location:
         """Return the one location object for this node name and these labels."""
-        locations = self._shared.setdefault(_key(node, labels), [])
-        for location in locations:
-            if location.labels == labels:
-                return location
-        locations.append(added := self._made(node, labels))
-        self._count += 1
-        return added
+        key = node, frozenset(labels.items())
+        location = self._shared.get(key)
+        if location is None:
+            location = self._shared[key] = self._made(node, labels)
+        return location
 
     def _made(self, node: str | None, labels: dict[str, str]) -> Location:
         kept = self._kept().get(_key(node, labels), ())
         same = (location for location in kept if location.labels == labels and location.known)
         return next(same, None) or Location(node, labels)
-
-    def forget_unused(self, used: Callable[[], Set[int]]) -> None:
-        """Drop the shared locations whose ids *used* does not return, once their number has doubled."""
-        if self._count <= self._bound:
-            return
-        ids = used()
-        remaining = {
-            key: [location for location in locations if id(location) in ids] for key, locations in self._shared.items()
-        }
-        self._shared = {key: locations for key, locations in remaining.items() if locations}
-        self._count = sum(map(len, self._shared.values()))
-        self._bound = max(MIN_SHARED, 2 * self._count)
 
 
 def has_labels(location: Location) -> bool:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
+from locator.api.sharing import shared_labels
 from locator.ip import Network
 from locator.model import (
     KINDS,
@@ -283,8 +284,7 @@ class Store:
         if isinstance(after, Node):
             return replace(after, labels=in_cluster(after.labels, self._locations.cluster))
         if isinstance(after, PodLocator) and after.labels:  # the PodLocators of one node have equal labels
-            labels = in_cluster(after.labels, self._locations.cluster)
-            return replace(after, labels=self._locations.shared(after.node, labels).labels)
+            return replace(after, labels=shared_labels(in_cluster(after.labels, self._locations.cluster)))
         return after
 
     def _update_namespace(self, key: str, before: Namespace | None, after: Namespace | None) -> bool:
@@ -490,7 +490,6 @@ class Store:
         ):
             self._snapshot = replace(after, serial=before.serial)
         snapshot = self._snapshot
-        self._locations.forget_unused(lambda: set(map(id, locations_in(snapshot))))
         self._locations.forget_kept()
         return snapshot
 

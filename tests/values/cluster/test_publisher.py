@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from locator.api.deltas import Delta, DeltaBatch, Drop, Origin, Put, Replace, replacements
+from locator.api.deltas import Delta, DeltaBatch, Drop, FileLine, Put, Replace, replacements
 from locator.cluster.publisher import AT_ONCE, LOG_SECONDS, FindingLog, Publisher, on_new_findings
 from locator.finding_codes import ClusterCode
 from locator.model import EndpointSlice, Finding, Namespace, Object
@@ -256,7 +256,7 @@ def test_findings_name_the_files_of_their_objects() -> None:
 
     async def test(desk: Desk) -> None:
         for file in ("old.yaml", "new.yaml"):
-            desk.tell(*replacements(orphan), files={"EndpointSlice shop/web-1": Origin(file, 7)})
+            desk.tell(*replacements(orphan), files={"EndpointSlice shop/web-1": FileLine(file, 7)})
             await desk.publisher.flush()
             desk.tell(Put(Namespace(file)))
             await trio.sleep(1)
