@@ -112,8 +112,10 @@ class EndpointRows(Struct, frozen=True, gc=False):
 
     def addresses_on(self, node: str) -> list[bytes]:
         """Return the addresses of the endpoints that name a node, as the one that they are on or are."""
-        each = zip(self.addresses_of_each(), self.nodes, self._names(self.target_nodes), strict=True)
-        return [address for addresses, *names in each if node in names for address in addresses]
+        named = {position for position, name in enumerate(self.nodes) if name == node}
+        if self.target_nodes:
+            named.update(at for at, name in enumerate(self._names(self.target_nodes)) if name == node)
+        return [address for position in sorted(named) for address in self._addresses(position, position + 1)[0]]
 
     def target_node_names(self) -> list[str]:
         """Return the Nodes that endpoints name as what they are."""

@@ -355,7 +355,7 @@ class BookBuilder:
     def settled(self, addresses: Mapping[bytes, str | None]) -> dict[bytes, str]:
         """See ``Proofs``."""
         pods: Mapping[str | None, Pod] = self._pods  # type: ignore[assignment]
-        is_known, any_endpoint_at = self._locations.of_node, self._endpoints.any_at
+        is_known, all_endpoints_on = self._locations.of_node, self._endpoints.all_on
         if not pods and not self._locators:
             return {address: node for address, node in addresses.items() if is_known(node) is not None and node}
         alone = map(pods.get, self.pods_at(addresses))
@@ -364,7 +364,7 @@ class BookBuilder:
             for (address, node), pod in zip(addresses.items(), alone, strict=True)
             if pod is not None
             and pod.node is not None
-            and (pod.node == node or (node is None and not any_endpoint_at(address)))
+            and (pod.node == node or (node is None and all_endpoints_on(address, pod.node)))
             and not pod.host_network
             and is_known(pod.node) is not None
         }
