@@ -32,7 +32,7 @@ e2e: $(VENV)/.installed-tests
 # Looks for packets that break topodns: Python for SECONDS, and the native code for SECONDS, where cargo is. Goes on where
 # the last run ended.
 fuzz: $(VENV)/.installed-tests
-	$(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS) --keep .cache/fuzz
+	$(VENV)/bin/python -m tests.fuzz.run --seconds $(SECONDS) --keep .cache/fuzz
 
 # Attacks topodns for SOAK_SECONDS, in a cluster that changes, and says what it took and what others noticed.
 soak: $(VENV)/.installed-tests
@@ -40,34 +40,31 @@ soak: $(VENV)/.installed-tests
 
 # Makes a release in dist/. BASE=machine takes the image's bases from this Debian machine, where no registry can be reached.
 release: $(VENV)/.installed-tests
-	$(VENV)/bin/python -m tests.release $(if $(BASE),--base $(BASE))
+	$(VENV)/bin/python -m tests.release.release $(if $(BASE),--base $(BASE))
 
 # Makes a release from each of two clones, and compares and tries what is in it.
 reproducible: $(VENV)/.installed-tests
-	$(VENV)/bin/pytest tests/reproducible.py
+	$(VENV)/bin/pytest tests/release/reproducible.py
 
 bench: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m bench
 
 # Renews the pages that are made from code. A test fails while one of them is stale.
 docs: $(VENV)/.installed-tests
-	$(VENV)/bin/python -m tests.architecture_page > docs/architecture.md
-	$(VENV)/bin/python -m tests.chart_pages
-	$(VENV)/bin/python -m tests.architecture_picture > docs/architecture.svg
-	$(VENV)/bin/python -m tests.comparison_page > docs/compared-with-coredns.md
-	$(VENV)/bin/python -m tests.doctor_page > docs/doctor.md
-	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
-	$(VENV)/bin/python -m tests.metrics_page > docs/metrics.md
-	$(VENV)/bin/python -m tests.api_reference_page > docs/api-reference.md
-	$(VENV)/bin/python -m tests.flags_page > docs/flags.md
-	$(VENV)/bin/python -m tests.crds_page > docs/crds.md
-	$(VENV)/bin/python -m tests.providers_page > docs/providers.md
+	$(VENV)/bin/python -m docs.pages.chart_pages
+	$(VENV)/bin/python -m docs.pages.comparison_page > docs/compared-with-coredns.md
+	$(VENV)/bin/python -m docs.pages.doctor_page > docs/doctor.md
+	$(VENV)/bin/python -m docs.pages.findings_page > docs/findings.md
+	$(VENV)/bin/python -m docs.pages.metrics_page > docs/metrics.md
+	$(VENV)/bin/python -m docs.pages.api_reference_page > docs/api-reference.md
+	$(VENV)/bin/python -m docs.pages.flags_page > docs/flags.md
+	$(VENV)/bin/python -m docs.pages.crds_page > docs/crds.md
+	$(VENV)/bin/python -m docs.pages.providers_page > docs/providers.md
 	$(VENV)/bin/topodns simulate --snapshot examples/cluster.yaml --picture docs/simulate.svg > /dev/null
-	$(VENV)/bin/python -m tests.grafana_dashboard > manifests/chart/files/monitoring/dashboard.json
 
 # Makes the pictures of the console again; needs Chromium.
 screenshots: $(VENV)/.installed-tests
-	$(VENV)/bin/python -m tests.screenshots
+	$(VENV)/bin/python -m docs.pages.screenshots
 
 # Builds the documentation as a site; build/site/index.html needs neither a server nor the Internet.
 site: $(VENV)/.installed-tests
@@ -78,6 +75,7 @@ lint: $(VENV)/.installed-tests
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 	$(VENV)/bin/reuse lint --lines
 
 # Adds the line with the license to source files that lack it. 'make lint' finds them.
@@ -100,11 +98,11 @@ lock: $(VENV)/.installed-tests
 # Writes what the image is made of, as CycloneDX.
 sbom: $(VENV)/.installed-tests
 	@mkdir -p build
-	$(VENV)/bin/python -m tests.bill_of_materials > build/sbom.cdx.json
+	$(VENV)/bin/python -m tests.release.bill_of_materials > build/sbom.cdx.json
 
 # Asks whether a library or a crate has a known vulnerability. Fails, too, where that cannot be asked.
 audit: $(VENV)/.installed-tests
-	$(VENV)/bin/python -m tests.audit
+	$(VENV)/bin/python -m tests.release.audit
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info native/target dnsserver/net/*.so

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import api_objects
-from tests.api_objects import HOSTNAME, ZONE, Item
+from tests.kit import api_objects
+from tests.kit.api_objects import HOSTNAME, ZONE, Item
 
 ZONES = 3
 NODES = 5_000

@@ -15,8 +15,8 @@ from bench import dual_stack
 from bench.loads import ALIKE, alike
 from bench.rounds import Pace, Runs, in_turns
 from bench.servers import CannotStart, Server, on_load_core, start_coredns, start_topodns, start_unbound
-from tests import go_programs, waiting
-from tests.kube import running_control_plane
+from tests.kit import go_programs, waiting
+from tests.kit.kube import running_control_plane
 
 ROUNDS = 3  # at most: there are many loads, and the ratios lie far from their targets
 

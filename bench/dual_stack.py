@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from bench.cluster import DIRECT, NAMESPACE, ORIGIN, TTL, ZONES
-from tests import api_objects
-from tests.api_objects import Item
+from tests.kit import api_objects
+from tests.kit.api_objects import Item
 
 SIZES = (3, 60)  # endpoints of a Service, each with an IPv4 and an IPv6 address
 SERVICES = 100  # of each size

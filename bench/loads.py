@@ -14,7 +14,7 @@ from bench import dual_stack
 from bench.cluster import CLIENTS, DIRECT, FORWARDED, NODES, SERVICES, ZONES, ClientPod, endpoint_address, service_name
 from bench.queries import Load, Query, Transport, query, question
 from locator.ip import Network
-from tests import proxy_headers
+from tests.kit import proxy_headers
 
 PLAIN = Transport("UDP", 512)
 EDNS = Transport("UDP, EDNS", 1232, edns=True)

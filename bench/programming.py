@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from bench.comparing import needed
 from bench.servers import CannotStart, Server, on_load_core, start_coredns, start_topodns
-from tests import go_programs
-from tests.api_objects import Item, endpoint, endpoint_slice, namespace, service
-from tests.kube import ControlPlane, running_control_plane
+from tests.kit import go_programs
+from tests.kit.api_objects import Item, endpoint, endpoint_slice, namespace, service
+from tests.kit.kube import ControlPlane, running_control_plane
 
 WHERE, NAME = "programming", "changing"
 CHANGES = 300  # of one slice, for each server

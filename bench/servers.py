@@ -23,7 +23,7 @@ import dns.query
 import dns.rcode
 
 from bench.memory import peak
-from tests.this_machine import free_port
+from tests.kit.this_machine import free_port
 
 SERVER_CORE, LOAD_CORE = 0, 1
 UNBOUND = "/usr/sbin/unbound"  # Debian's package

@@ -34,7 +34,7 @@ from locator.federation.federating import Joining, default_constraint
 from locator.model import CLUSTER, ZONE, EndpointSlice, Service
 from locator.state.store import Store, StoreOptions
 from locator.topology.selection import ANY
-from tests.dns_queries import query
+from tests.kit.dns_queries import query
 
 NODES, SERVICES, ENDPOINTS = 1_000, 2_000, 15
 MOST = 5  # clusters

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from bench.memory import peak
 from bench.tables import table, verdict
 from dnsserver.cli.main import main
-from tests import api_objects
-from tests.api_objects import HOSTNAME, ZONE, Item
+from tests.kit import api_objects
+from tests.kit.api_objects import HOSTNAME, ZONE, Item
 
 NODES, SERVICES, ENDPOINTS = 5_000, 10_000, 15
 KEYS = (f"{ZONE},*", f"{HOSTNAME},{ZONE},*", ZONE, f"{HOSTNAME},*")

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from playwright.sync_api import Browser
 
-from tests.browser import running_chromium
-from tests.commands_in_process import Run, commands_in_process
-from tests.in_memory import Cluster
-from tests.kube import ControlPlane, running_control_plane
-from tests.topodns_process import Server, serving
+from tests.kit.browser import running_chromium
+from tests.kit.commands_in_process import Run, commands_in_process
+from tests.kit.in_memory import Cluster
+from tests.kit.kube import ControlPlane, running_control_plane
+from tests.kit.topodns_process import Server, serving
 
 # Every run draws the same examples. A slow or busy machine must not fail a test.
 settings.register_profile(

@@ -22,7 +22,7 @@ from bench.attacks.watching import FIRST, FIRST_TCP, LIVE, NEW, NEW_TCP, REMEMBE
 from bench.comparing import needed
 from bench.servers import Server, on_load_core
 from bench.tables import table
-from tests import go_programs
+from tests.kit import go_programs
 
 FASTEST = ", as fast as possible"
 WARMUP_SECONDS = 1.0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from bench.attacks.targets import LARGEST, Target, endpoint_address, endpoint_name
 from bench.cluster import NODES, pod_cidr
-from tests.dns_queries import ecs, encoded, framed, opt, option, query
+from tests.kit.dns_queries import ecs, encoded, framed, opt, option, query
 
 NUMBER = 32_768  # different packets of a flood, sent again and again: more than a server remembers
 DATAGRAM = 1_472  # octets that fit an Ethernet frame

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from bench import cluster
 from bench.cluster import DIRECT, FORWARDED, NAMESPACE, PORTS, ZONES
 from bench.servers import Server, start_coredns_file, start_topodns
-from tests import api_objects
-from tests.api_objects import HOSTNAME, ZONE, Item
+from tests.kit import api_objects
+from tests.kit.api_objects import HOSTNAME, ZONE, Item
 
 PODS = 1_500  # the first row of the table of requests and limits
 SERVICES = 300  # with an endpoint in each zone

@@ -19,7 +19,7 @@ import trio
 from msgspec import Struct, field
 
 from bench.attacks.targets import VICTIM, Target
-from tests.dns_queries import framed, query
+from tests.kit.dns_queries import framed, query
 
 EVERY = 0.05  # seconds between two queries of a kind
 LIVE_EVERY = 0.2

@@ -23,7 +23,7 @@ from bench.servers import Server, on_load_core, start_coredns, start_topodns
 from bench.standin.numbering import service_name
 from bench.standin.process import StandinProcess, running_standin
 from bench.tables import table, verdict
-from tests import go_programs
+from tests.kit import go_programs
 
 RATE = 10_000  # queries a second
 STEPS = 500.0  # changes of a pod and of a slice in each second

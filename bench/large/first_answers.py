@@ -26,15 +26,15 @@ from bench.standin.numbering import NAMESPACES, service_name
 from bench.standin.process import running_standin
 from bench.tables import table, verdict
 from dnsserver.answers.decision import Authority
-from dnsserver.app import COLLECTED_AFTER
 from dnsserver.metrics.counters import Counts
 from dnsserver.names import parse_zone
+from dnsserver.programs.server import COLLECTED_AFTER
 from dnsserver.responder.responder import Responder
 from locator.endpoints import in_rows
 from locator.ip import Network, parse_address
 from locator.model import ZONE, Endpoint, EndpointSlice, Node, Object, Port, Service, by_kind
 from locator.state.store import Store, StoreOptions
-from tests import go_programs
+from tests.kit import go_programs
 
 NODES = 300
 SERVICES = 500  # of each size, each asked for once from each zone

@@ -19,7 +19,7 @@ from bench.servers import Server, on_load_core, start_coredns, start_topodns
 from bench.standin.numbering import PODS, SERVICES, service_name
 from bench.standin.process import StandinProcess, running_standin
 from bench.tables import table, verdict
-from tests import go_programs
+from tests.kit import go_programs
 
 ROUNDS = 3  # at most: a start takes some seconds, and varies less than a run of queries
 SETTLE_SECONDS = 5.0  # from ready until the memory is read

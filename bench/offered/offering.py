@@ -35,7 +35,7 @@ from bench.servers import (
     start_yardstick,
 )
 from bench.tables import table, verdict
-from tests import go_programs
+from tests.kit import go_programs
 
 RATES = (200, 1_000, 5_000, 10_000, 50_000)  # queries a second
 CLIENTS = 8  # sockets

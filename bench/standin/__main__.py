@@ -21,7 +21,7 @@ from bench.standin.numbering import SERVICES
 from bench.standin.recording import recording
 from bench.standin.serving import serve
 from bench.standin.world import World
-from tests.kube import config_of
+from tests.kit.kube import config_of
 
 FORMS = {"json": wire.JSON, "protobuf": wire.PROTOBUF}
 

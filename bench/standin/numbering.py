@@ -8,7 +8,7 @@ All values of one sort have the same length, that of the recorded one: the lengt
 from __future__ import annotations
 
 from bench.publishing import ENDPOINTS, NAMESPACES, NODES, SERVICES
-from tests.api_objects import ZONE as ZONE_KEY
+from tests.kit.api_objects import ZONE as ZONE_KEY
 
 __all__ = ["ENDPOINTS", "NAMESPACES", "NODES", "PODS", "SERVICES", "ZONE_KEY"]
 

@@ -22,10 +22,10 @@ import msgspec
 import yaml
 
 from bench.standin import wire
-from tests import go_programs
-from tests.kube import TOKEN, ControlPlane, running_control_plane
-from tests.made_once import CACHE
-from tests.waiting import PATIENCE, until
+from tests.kit import go_programs
+from tests.kit.kube import TOKEN, ControlPlane, running_control_plane
+from tests.kit.made_once import CACHE
+from tests.kit.waiting import PATIENCE, until
 
 PATHS = {
     "Namespace": "/api/v1/namespaces",

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.cli.progress import Report, shown_progress
-from dnsserver.from_settings import (
+from dnsserver.net.listening import CannotListen
+from dnsserver.programs.from_settings import (
     authority_of,
     cluster_of,
     cluster_set_of,
@@ -29,7 +30,6 @@ from dnsserver.from_settings import (
     tried_by_kubectl,
     upstream_of,
 )
-from dnsserver.net.listening import CannotListen
 from dnsserver.responder.answer_sizes import too_large
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ClusterSource

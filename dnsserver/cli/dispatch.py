@@ -40,8 +40,6 @@ COMMANDS = {
     "man": "Print the manual page",
     "version": "Print the versions of topodns, Python and the libraries",
 }
-FOLDER = "about"  # of ``commands``: the modules of those that are about topodns itself
-ABOUT_TOPODNS = ("completion", "man", "version")
 EXAMPLES = (
     Example("What would a client get, and why? Ask a dump of a cluster:", EXPLAIN_A_DUMP),
     Example("Is anything wrong in the cluster of the current kubeconfig?", "topodns check"),
@@ -83,7 +81,7 @@ def complete(words: Sequence[str]) -> int:
 
     A shell gives the command line in the environment.
     """
-    status: int = import_module(f"dnsserver.cli.commands.{FOLDER}.completion").complete(words)
+    status: int = import_module("dnsserver.cli.commands.completion").complete(words)
     return status
 
 
@@ -125,8 +123,7 @@ def parser_of(name: str) -> Parser:
 
 def module_of(name: str) -> Command:
     """Return the module of a command, which is imported now."""
-    folder = f"{FOLDER}." if name in ABOUT_TOPODNS else ""
-    return cast(Command, import_module(f"dnsserver.cli.commands.{folder}{name}"))
+    return cast(Command, import_module(f"dnsserver.cli.commands.{name}"))
 
 
 def overview() -> Parser:

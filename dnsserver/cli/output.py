@@ -59,7 +59,7 @@ def standard_output() -> Iterator[TextIO]:
 def _shown(line: str) -> str:
     if not coloured():
         return as_line(line)
-    from dnsserver.answers.explanation_text import CODES, PLAIN  # loaded late: most commands load it themselves
+    from dnsserver.tools.explain.explanation_text import CODES, PLAIN  # loaded late: most commands load it themselves
 
     parts = CODES.split(line)
     shown, plain = "".join(part if n % 2 else printable(part) for n, part in enumerate(parts)), "".join(parts[::2])

@@ -14,8 +14,8 @@ import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ReadTimeoutError
 
 from dnsserver.cli.errors import Failed, WrongInput
-from dnsserver.inspection.operations import EVENT_STREAM, JSON, Operation
-from dnsserver.inspection.problem import PROBLEM_JSON
+from dnsserver.http.problems import PROBLEM_JSON
+from dnsserver.tools.api.operations import EVENT_STREAM, JSON, Operation
 from locator.printable import cut
 
 CONNECT_SECONDS = 5.0

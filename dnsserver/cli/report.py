@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from dnsserver.answers.explanation_text import PLAIN, RED, YELLOW, counted
 from dnsserver.cli.errors import DONE, FAILED
 from dnsserver.cli.output import coloured, write, write_json
+from dnsserver.tools.explain.explanation_text import PLAIN, RED, YELLOW, counted
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
 from locator.printable import printable
 

@@ -6,20 +6,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import NotRequired, TypedDict
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dnsserver.inspection.problem import PROBLEM_JSON, Problem
 from locator.printable import json_text
 
+PROBLEM_JSON = "application/problem+json"
 # A browser may show it, too: of what somebody wrote into a URL, it must make nothing.
 SAFE = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+
+
+class Problem(TypedDict):
+    """What went wrong (RFC 9457). ``parameter`` is the one that is wrong, if it is one."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    parameter: NotRequired[str]
 
 
 def problem(

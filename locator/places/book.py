@@ -90,14 +90,8 @@ class BookChanges(NamedTuple):
     networks: Sequence[Network]
 
 
-class Places(Protocol):
-    """The places of the addresses that objects have."""
-
-    def __len__(self) -> int:
-        """Return about how many there are."""
-
-    def get(self, address: bytes) -> Place | None:
-        """Return the place of an address, None if no object has it."""
+Places = AddressMap[Place]
+"""The places of the addresses that objects have."""
 
 
 class Addresses(Protocol):
@@ -158,7 +152,7 @@ class AddressBook:
         holders: BookBuilder | None = None,
     ) -> None:
         """Start with the configured networks only: *subnets* with their labels, and those of trusted *forwarders*."""
-        self.places: AddressMap[Place] = AddressMap()
+        self.places = Places()
         self.cidrs: PrefixTable[Place] = PrefixTable()  # the trusted ones
         self.distrusted_cidrs = 0
         self.subnets = PrefixTable(
@@ -173,7 +167,7 @@ class AddressBook:
         self.trusts_networks = bool(self._forwarder_networks)
         self._holders = holders
         # A block is located by the trusted pod CIDRs in it, and by the located addresses that no such CIDR contains.
-        self._outside_cidrs: AddressMap[Place] = AddressMap()
+        self._outside_cidrs = Places()
 
     def with_changes(
         self,

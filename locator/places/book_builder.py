@@ -349,11 +349,14 @@ class BookBuilder:
     # What pods and endpoints prove about pod CIDRs
 
     def nodes_at(self, address: bytes) -> frozenset[str]:
-        """See ``Proofs``."""
+        """Return the known Nodes that the running pod and the ready kept endpoints at an address are on."""
         return frozenset(found.node for found in self._evidence_at(address))
 
     def settled(self, addresses: Mapping[bytes, str | None]) -> dict[bytes, str]:
-        """See ``Proofs``."""
+        """Return the only one of ``nodes_at`` for those of some addresses at which it can be told fast: for most.
+
+        The values are those of ``KeptEndpoints.pop_changed``.
+        """
         pods: Mapping[str | None, Pod] = self._pods  # type: ignore[assignment]
         is_known, all_endpoints_on = self._locations.of_node, self._endpoints.all_on
         if not pods and not self._locators:
@@ -370,7 +373,7 @@ class BookBuilder:
         }
 
     def evidence(self, address: bytes, owners: Container[str]) -> Evidence:
-        """See ``Proofs``."""
+        """Return who has an address and is on a known Node not in *owners*; there is somebody."""
         return next(found for found in self._evidence_at(address) if found.node not in owners)
 
     def _evidence_at(self, address: bytes) -> Iterator[Evidence]:
@@ -390,7 +393,7 @@ class BookBuilder:
                 yield Evidence(holder, node)
 
     def addresses_on(self, node: str) -> Iterator[bytes]:
-        """See ``Proofs``."""
+        """Yield the addresses of the pods on a node, as Pods or PodLocators say."""
         for key in self._pod_keys.keys("node", node):
             yield from self._pods[key].addresses
         for key in self._locator_keys.keys("node", node):
@@ -405,7 +408,7 @@ class BookBuilder:
         return self._endpoints.slices_at(addresses)
 
     def endpoint_addresses_in(self, network: Network) -> Iterator[bytes]:
-        """See ``Proofs``."""
+        """Yield the addresses in a network that endpoints have."""
         return self._endpoints.addresses_in(network)
 
 

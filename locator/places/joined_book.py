@@ -23,7 +23,6 @@ from locator.places.book import (
     AgreementCache,
     BookChanges,
     Place,
-    Places,
     shared_location,
 )
 
@@ -39,7 +38,7 @@ class JoinedBook:
 
     def __init__(self, own: AddressBook, others: Sequence[AddressBook]) -> None:
         self._own, self._others = own, tuple(others)
-        self.places: Places = own.places
+        self.places = own.places
         self.distrusted_cidrs = own.distrusted_cidrs
 
     def source(self, address: bytes) -> Place:

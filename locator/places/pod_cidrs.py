@@ -11,9 +11,9 @@ once more are contradicted than confirmed, topodns believes none.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from locator.finding_codes import ClusterCode
 from locator.index import Relation
@@ -22,6 +22,9 @@ from locator.model import Finding, Location, Node
 from locator.places.book import POD_CIDR, AddressBook, Place, shared_location
 from locator.places.locations import Locations
 from locator.places.prefix_table import PrefixTable
+
+if TYPE_CHECKING:
+    from locator.places.book_builder import BookBuilder
 
 ALL = Network(b"", 0)  # the subject of a finding about all pod CIDRs together
 MAX_NAMED = (
@@ -36,28 +39,6 @@ class Evidence(NamedTuple):
     node: str
 
 
-class Proofs(Protocol):
-    """What the pods and endpoints of a cluster prove."""
-
-    def nodes_at(self, address: bytes) -> frozenset[str]:
-        """Return the known Nodes that the running pod and the ready kept endpoints at an address are on."""
-
-    def settled(self, addresses: Mapping[bytes, str | None]) -> dict[bytes, str]:
-        """Return the only one of ``nodes_at`` for those of some addresses at which it can be told fast: for most.
-
-        The values are those of ``KeptEndpoints.pop_changed``.
-        """
-
-    def evidence(self, address: bytes, owners: Container[str]) -> Evidence:
-        """Return the first of these that is on a Node not in *owners*; there is one."""
-
-    def addresses_on(self, node: str) -> Iterable[bytes]:
-        """Return the addresses of the pods on a node, as Pods or PodLocators say."""
-
-    def endpoint_addresses_in(self, network: Network) -> Iterable[bytes]:
-        """Return the addresses in a network that endpoints have."""
-
-
 class PodCidrs:
     """The pod CIDRs of one cluster, kept up to date as nodes, pods and endpoints change.
 
@@ -65,7 +46,7 @@ class PodCidrs:
     ``distrusted`` is how many are not believed; a pod CIDR of two nodes counts twice.
     """
 
-    def __init__(self, proofs: Proofs, locations: Locations, subnets: Collection[Network]) -> None:
+    def __init__(self, proofs: BookBuilder, locations: Locations, subnets: Collection[Network]) -> None:
         """Compare the pod CIDRs with *proofs*; the labels that nodes lack are those of the configured *subnets*."""
         self._proofs, self._locations, self._subnets = proofs, locations, subnets
         self._owners: dict[Network, dict[str, Location]] = {}
@@ -101,7 +82,7 @@ class PodCidrs:
         """Return the networks whose places may have changed, each with its place, None if no CIDR there is believed.
 
         These are pod CIDRs, and configured subnets within them. *changed* are the addresses whose holders changed since
-        the last review, *settled* what ``Proofs.settled`` says of them. *before* is the book of that time.
+        the last review, *settled* what ``BookBuilder.settled`` says of them. *before* is the book of that time.
         """
         if not (changed or self._reassigned or self._relocated):
             return {}

@@ -43,9 +43,9 @@ def run(arguments: Namespace) -> int:
     """Show the console until SIGTERM or SIGINT arrives."""
     give(arguments, "snapshot", arguments.paths)
     settings = settings_of(arguments)
-    from dnsserver import console_app
     from dnsserver.cli.cluster import cluster_errors, dump_errors
     from dnsserver.http.guard import is_loopback
+    from dnsserver.programs import console
     from dnsserver.settings.values import ListenAddress
     from locator.ip import address_text, parse_address
 
@@ -55,5 +55,5 @@ def run(arguments: Namespace) -> int:
     settings = replace(settings, http=listen, console=True)
     reads_files = settings.snapshot or settings.cluster
     with cluster_errors(or_dump=True), dump_errors() if reads_files else nullcontext():
-        console_app.show(settings, lambda url: write(f"{url}\n"))
+        console.show(settings, lambda url: write(f"{url}\n"))
     return DONE

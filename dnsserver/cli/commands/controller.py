@@ -35,9 +35,9 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Keep up to date what the controller writes, with ``--health`` ServiceHealths, too, until SIGTERM or SIGINT."""
     settings = settings_of(arguments)
-    from dnsserver import controller_app
     from dnsserver.cli.cluster import cluster_errors, dump_errors
+    from dnsserver.programs import controller
 
     with cluster_errors(), dump_errors():
-        controller_app.run(settings)
+        controller.run(settings)
     return DONE

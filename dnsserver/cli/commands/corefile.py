@@ -13,7 +13,8 @@ from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import is_seen, write_as_it_is, write_octets
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program, read_file
-from dnsserver.forwarders.stub_blocks import (
+from dnsserver.settings.values import OTHER_ZONE, ZONES, ListenAddress
+from dnsserver.tools.corefile.stub_blocks import (
     CHECKED,
     CLUSTER_DOMAIN,
     COREDNS,
@@ -29,7 +30,6 @@ from dnsserver.forwarders.stub_blocks import (
     stub_block,
     version_text,
 )
-from dnsserver.settings.values import OTHER_ZONE, ZONES, ListenAddress
 from locator.model import ERROR
 
 EXAMPLES = (
@@ -188,9 +188,9 @@ def _coredns_version(arguments: Namespace) -> CoreDNSVersion | None:
 
 def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
     from dnsserver.cli.report import report
-    from dnsserver.forwarders import corefile_check
-    from dnsserver.forwarders.caddyfile import Unparsable
-    from dnsserver.forwarders.mending import mended
+    from dnsserver.tools.corefile import corefile_check
+    from dnsserver.tools.corefile.caddyfile import Unparsable
+    from dnsserver.tools.corefile.mending import mended
 
     forwarder, file = _checked_as(arguments, "--check"), arguments.check
     text = _read(file, "--check").decode(errors="replace")
@@ -206,9 +206,9 @@ def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
 
 
 def _mend(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
-    from dnsserver.forwarders import corefile_check
-    from dnsserver.forwarders.caddyfile import Unparsable
-    from dnsserver.forwarders.mending import mended
+    from dnsserver.tools.corefile import corefile_check
+    from dnsserver.tools.corefile.caddyfile import Unparsable
+    from dnsserver.tools.corefile.mending import mended
 
     forwarder, file = _checked_as(arguments, "--mend"), arguments.mend
     if arguments.output != "text":

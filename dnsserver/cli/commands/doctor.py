@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
 from dnsserver.cli.output import coloured, write_as_it_is, write_json
 from dnsserver.cli.parser import Example, Parser, add_output_format, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
+from dnsserver.tools.explain.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
 from locator.printable import as_line, cut, printable
 
 if TYPE_CHECKING:
-    from dnsserver.inspection.doctor.facts import Facts
-    from dnsserver.inspection.doctor.steps import Step
+    from dnsserver.tools.doctor.facts import Facts
+    from dnsserver.tools.doctor.steps import Step
 
 MARKS = {"passed": ("\u2713", "+", GREEN), "failed": ("\u2717", "x", RED), "unknown": ("\u2013", "-", YELLOW)}
 EXAMPLES = (
@@ -61,9 +61,9 @@ def run(arguments: Namespace) -> int:
     from dnsserver.cli.cluster import cluster_errors
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.observing import observe
-    from dnsserver.from_settings import cluster_of, kubectl_of
-    from dnsserver.inspection.doctor.diagnosis import diagnose
-    from dnsserver.inspection.doctor.steps import FAILED as STEP_FAILED
+    from dnsserver.programs.from_settings import cluster_of, kubectl_of
+    from dnsserver.tools.doctor.diagnosis import diagnose
+    from dnsserver.tools.doctor.steps import FAILED as STEP_FAILED
 
     with cluster_errors():
         client = cluster_of(settings)
@@ -81,8 +81,8 @@ def run(arguments: Namespace) -> int:
 
 def json_of(facts: Facts, steps: Sequence[Step]) -> str:
     """Return the steps as ``-o json`` prints them."""
-    from dnsserver.inspection.doctor.corefiles import providers_of
-    from dnsserver.inspection.doctor.steps import as_json
+    from dnsserver.tools.doctor.corefiles import providers_of
+    from dnsserver.tools.doctor.steps import as_json
 
     document = {
         "version": facts.version,

@@ -27,8 +27,8 @@ from locator.times import time_text
 
 if TYPE_CHECKING:
     from dnsserver.cli.reading.dumping import Dumping, Member
-    from dnsserver.inspection.doctor.facts import Facts
     from dnsserver.settings.fields import Settings
+    from dnsserver.tools.doctor.facts import Facts
 
 STANDARD_OUTPUT = "-"
 KEY_OCTETS = 32
@@ -121,7 +121,7 @@ def run(arguments: Namespace) -> int:
 
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.dumping import Dumping
-    from dnsserver.inspection.hashed_names import HashedNames
+    from dnsserver.tools.dump.hashed_names import HashedNames
 
     names = HashedNames(os.urandom(KEY_OCTETS)) if arguments.hash_names else None
     with shown_progress() as report:
@@ -146,7 +146,7 @@ def _members(settings: Settings, namespace: str | None, dumping: Dumping, *, has
 
     Raises CommandError before the first one if the dumps, or the API server, cannot be read.
     """
-    from dnsserver.cli.commands.about.version import versions
+    from dnsserver.cli.commands.version import versions
     from dnsserver.cli.reading.dumping import Member
 
     if settings.snapshot:
@@ -164,7 +164,7 @@ def _live(settings: Settings, namespace: str | None, dumping: Dumping, *, hashed
 
     from dnsserver.cli.cluster import cluster_errors
     from dnsserver.cli.reading.observing import observe
-    from dnsserver.from_settings import cluster_of, kubectl_of
+    from dnsserver.programs.from_settings import cluster_of, kubectl_of
 
     with cluster_errors(or_dump=True):
         client = cluster_of(settings)
@@ -183,8 +183,8 @@ def _doctor(facts: Facts, *, hashed: bool) -> Iterator[Member]:
     """Yield what ``doctor`` says: if names are *hashed*, without any text about this cluster."""
     from dnsserver.cli.commands.doctor import json_of, text_of
     from dnsserver.cli.reading.dumping import Member
-    from dnsserver.inspection.doctor.diagnosis import diagnose
-    from dnsserver.inspection.dumped import step_without_secrets
+    from dnsserver.tools.doctor.diagnosis import diagnose
+    from dnsserver.tools.dump.dumped import step_without_secrets
 
     steps = [*map(step_without_secrets, diagnose(facts))]
     if hashed:

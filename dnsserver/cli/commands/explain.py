@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dnsserver.answers.decision import UpstreamAnswer
-    from dnsserver.answers.explanation import Explanation
+    from dnsserver.tools.explain.explanation import Explanation
 
 # What messages call the arguments: ``naming.NAME`` and ``naming.CLIENT``, and those of the HTTP API.
 ARGUMENTS = {"name": "NAME", "type": "TYPE", "client": "--client", "namespace": "-n"}
@@ -85,7 +85,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the decision that ``topodns serve`` would answer from."""
-    from dnsserver.inspection import naming
+    from dnsserver.tools.explain import naming
 
     if arguments.name is None or arguments.client is None:
         is_name = arguments.name is None
@@ -104,7 +104,7 @@ def run(arguments: Namespace) -> int:
     if settings.server is not None:
         return _ask(settings.server, arguments, settings)
     from dnsserver.cli.cluster import read_objects
-    from dnsserver.from_settings import authority_of
+    from dnsserver.programs.from_settings import authority_of
 
     kinds: tuple[type[Object], ...] = (client.kind,) if isinstance(client, naming.Reference) else ()
     reading, authority = read_objects(settings, kinds), authority_of(settings)
@@ -136,9 +136,9 @@ def _looked_up(explained: Callable[..., Explanation], qtype: int, settings: Sett
         return explanation
     import trio
 
-    from dnsserver.from_settings import upstream_of
     from dnsserver.metrics.counters import Counts
     from dnsserver.net.upstream import Upstream
+    from dnsserver.programs.from_settings import upstream_of
 
     async def compute(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
         return explained(outside=outside)
@@ -153,9 +153,9 @@ def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
             raise WrongInput(f"{option(name)}: given together with --server, expected only one of them")
     import msgspec
 
-    from dnsserver.answers.explanation import DECODER
     from dnsserver.cli.remote import RemoteServer
-    from dnsserver.inspection.operations import EXPLAIN
+    from dnsserver.tools.api.operations import EXPLAIN
+    from dnsserver.tools.explain.explanation import DECODER
 
     parameters = {
         "name": arguments.name,
@@ -175,7 +175,7 @@ def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
 
 def _print(explanation: Explanation, output: str) -> None:
     if output == "text":
-        from dnsserver.answers.explanation_text import as_text
+        from dnsserver.tools.explain.explanation_text import as_text
 
         write(as_text(explanation, colour=coloured()))
         return

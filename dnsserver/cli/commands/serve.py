@@ -40,9 +40,9 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Answer DNS queries until SIGTERM or SIGINT arrives."""
     settings = settings_of(arguments)
-    from dnsserver import app
     from dnsserver.cli.cluster import cluster_errors, dump_errors
+    from dnsserver.programs import server
 
     with cluster_errors(or_dump=True), dump_errors() if settings.snapshot or settings.cluster else nullcontext():
-        app.serve(settings)
+        server.serve(settings)
     return DONE

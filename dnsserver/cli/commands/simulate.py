@@ -16,13 +16,13 @@ from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, par
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
 from dnsserver.settings import values
 from dnsserver.settings.fields import Settings
-from dnsserver.simulation import MAX_OVERLOAD
+from dnsserver.tools.simulation import MAX_OVERLOAD
 
 if TYPE_CHECKING:
-    from dnsserver.simulation.as_if import Changes
-    from dnsserver.simulation.results import Price, Simulation
-    from dnsserver.simulation.selecting import Asking
-    from dnsserver.simulation.text import Proposals
+    from dnsserver.tools.simulation.as_if import Changes
+    from dnsserver.tools.simulation.results import Price, Simulation
+    from dnsserver.tools.simulation.selecting import Asking
+    from dnsserver.tools.simulation.text import Proposals
 
 MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each takes some dozens of simulations
 MAX_FINDINGS = 50  # in text: people read no more
@@ -119,12 +119,12 @@ def run(arguments: Namespace) -> int:
 
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.simulated import constraint_findings, read_counted, read_world
-    from dnsserver.simulation.codes import WITHOUT_NODES
-    from dnsserver.simulation.proposals import most_overloaded, proposal
-    from dnsserver.simulation.running import simulate_all
-    from dnsserver.simulation.selecting import BadSelection, subjects
-    from dnsserver.simulation.service import Groupings
-    from dnsserver.simulation.text import proposal_key
+    from dnsserver.tools.simulation.codes import WITHOUT_NODES
+    from dnsserver.tools.simulation.proposals import most_overloaded, proposal
+    from dnsserver.tools.simulation.running import simulate_all
+    from dnsserver.tools.simulation.selecting import BadSelection, subjects
+    from dnsserver.tools.simulation.service import Groupings
+    from dnsserver.tools.simulation.text import proposal_key
     from locator.finding_codes import ClusterCode
     from locator.model import SEVERITIES, Node
 
@@ -166,7 +166,7 @@ def run(arguments: Namespace) -> int:
 def _changes(arguments: Namespace, settings: Settings) -> Changes:
     """Return what --with and --fail ask for. Raises WrongInput."""
     from dnsserver.settings.values import HONOR
-    from dnsserver.simulation.as_if import Changes
+    from dnsserver.tools.simulation.as_if import Changes
     from locator.model import SUCCESSORS
     from locator.topology.constraints import TOPOLOGY_KEYS
 
@@ -195,7 +195,7 @@ def _domain(text: str) -> tuple[str, str]:
 
 def _asking(texts: Sequence[str]) -> Iterator[Asking]:
     """Yield what --clients asks for. Raises WrongInput."""
-    from dnsserver.simulation.selecting import Asking
+    from dnsserver.tools.simulation.selecting import Asking
     from locator.labels import Selector
 
     for text in texts:
@@ -209,7 +209,7 @@ def _asking(texts: Sequence[str]) -> Iterator[Asking]:
 
 def _price(arguments: Namespace) -> Price | None:
     """Return what --price and --traffic say, None if neither is given. Raises WrongInput."""
-    from dnsserver.simulation.results import Price
+    from dnsserver.tools.simulation.results import Price
 
     given = {"--price": arguments.price, "--traffic": arguments.traffic}
     if all(text is None for text in given.values()):
@@ -254,7 +254,7 @@ def _fail_on(texts: Sequence[str]) -> set[str]:
 
 
 def _found(simulation: Simulation, fail_on: set[str]) -> bool:
-    from dnsserver.simulation.codes import BY_CODE
+    from dnsserver.tools.simulation.codes import BY_CODE
 
     return any(BY_CODE.get(finding.code) in fail_on for finding in simulation.findings)
 
@@ -262,8 +262,8 @@ def _found(simulation: Simulation, fail_on: set[str]) -> bool:
 def _print(simulation: Simulation, proposals: Proposals, arguments: Namespace, max_overload: float) -> None:
     """Write the simulation to standard output, and the picture to its file. Raises CommandError."""
     from dnsserver.cli.report import as_lines
-    from dnsserver.simulation.picture import picture
-    from dnsserver.simulation.text import as_markdown, as_text
+    from dnsserver.tools.simulation.picture import picture
+    from dnsserver.tools.simulation.text import as_markdown, as_text
 
     if arguments.picture is not None:
         try:
@@ -288,8 +288,8 @@ def _json_parts(simulation: Simulation, proposals: Proposals) -> Iterator[str]:
     import msgspec
 
     from dnsserver.cli.report import as_json
-    from dnsserver.simulation.results import service_simulated
-    from dnsserver.simulation.text import proposal_key
+    from dnsserver.tools.simulation.results import service_simulated
+    from dnsserver.tools.simulation.text import proposal_key
 
     def encoded(value: object) -> str:
         return msgspec.json.encode(value).decode()

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dnsserver.answers.explanation_text import counted
 from dnsserver.cli.errors import FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write, write_json
 from dnsserver.cli.parser import Example, Parser, add_output_format, one_of
 from dnsserver.cli.settings_flags import add_settings, settings_of
+from dnsserver.tools.explain.explanation_text import counted
 from locator.topology.selection import OUTCOMES
 
 SERVER = "http://127.0.0.1:9153"  # where ``serve`` listens on the same machine
@@ -41,9 +41,9 @@ def run(arguments: Namespace) -> int:
     import msgspec
 
     from dnsserver.cli.remote import RemoteServer
-    from dnsserver.inspection.operations import TAIL, BadParameter, read_parameters
-    from dnsserver.inspection.tap.lines import DECODER
-    from dnsserver.inspection.tap.text import as_text
+    from dnsserver.tools.api.operations import TAIL, BadParameter, read_parameters
+    from dnsserver.tools.tap.lines import DECODER
+    from dnsserver.tools.tap.text import as_text
 
     url = settings.server or SERVER
     parameters = {name: text for name in ARGUMENTS if (text := getattr(arguments, name)) is not None}

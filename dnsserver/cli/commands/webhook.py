@@ -47,18 +47,18 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Answer AdmissionReviews until SIGTERM or SIGINT arrives, or put the CA into the webhook configuration."""
     settings = settings_of(arguments)
-    from dnsserver import webhook_app
     from dnsserver.cli.cluster import cluster_errors
+    from dnsserver.programs import webhook
     from locator.cluster.certificates.issuing import BadCertificate
 
     try:
         with cluster_errors():
             if not arguments.install_ca:
-                webhook_app.run(settings)
+                webhook.run(settings)
             elif settings.tls_cert is not None:
                 raise WrongInput("--install-ca: given together with --tls-cert, expected only one of them")
             else:
-                webhook_app.install_ca(settings)
+                webhook.install_ca(settings)
     except BadCertificate as error:
         raise WrongInput(str(error)) from None
     return DONE

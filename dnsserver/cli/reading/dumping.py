@@ -16,14 +16,14 @@ from dnsserver.cli.progress import Report
 from dnsserver.cli.reading.installed import NAME_LABEL, NAMESPACE
 from dnsserver.cli.reading.replicas import Replicas
 from dnsserver.cli.reading.requests import SILENCE, get, read
-from dnsserver.inspection import dumped
-from dnsserver.inspection.doctor import objects
-from dnsserver.inspection.doctor.facts import Facts
-from dnsserver.inspection.doctor.objects import Items, ReplicaPod
-from dnsserver.inspection.doctor.providers import CUSTOM_CONFIG
-from dnsserver.inspection.doctor.steps import Unread
-from dnsserver.inspection.dumped import Workload
-from dnsserver.inspection.hashed_names import HashedNames
+from dnsserver.tools.doctor import objects
+from dnsserver.tools.doctor.facts import Facts
+from dnsserver.tools.doctor.objects import Items, ReplicaPod
+from dnsserver.tools.doctor.providers import CUSTOM_CONFIG
+from dnsserver.tools.doctor.steps import Unread
+from dnsserver.tools.dump import dumped
+from dnsserver.tools.dump.dumped import Workload
+from dnsserver.tools.dump.hashed_names import HashedNames
 from locator.api.decoding import RESOURCES, Resource, by_group_kind, with_client_pods
 from locator.api.deltas import Replace
 from locator.cluster import api_client, dump_files

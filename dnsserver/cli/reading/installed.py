@@ -16,12 +16,15 @@ from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.parser import Parser
 from dnsserver.cli.reading.requests import SILENCE, get, read
 from dnsserver.cli.settings_flags import add_settings, file_content, given_settings
-from dnsserver.from_settings import store_of
-from dnsserver.inspection.doctor import objects
-from dnsserver.inspection.doctor.custom_resources import CUSTOM_RESOURCES
-from dnsserver.inspection.doctor.facts import Installed, Right
-from dnsserver.inspection.doctor.installation import account_of, needed_rights
-from dnsserver.inspection.doctor.objects import (
+from dnsserver.net.listening import in_pod
+from dnsserver.programs.from_settings import store_of
+from dnsserver.settings.fields import Settings
+from dnsserver.settings.values import DNS_PORT
+from dnsserver.tools.doctor import objects
+from dnsserver.tools.doctor.custom_resources import CUSTOM_RESOURCES
+from dnsserver.tools.doctor.facts import Installed, Right
+from dnsserver.tools.doctor.installation import account_of, needed_rights
+from dnsserver.tools.doctor.objects import (
     Condition,
     ConfigMap,
     Crd,
@@ -34,10 +37,7 @@ from dnsserver.inspection.doctor.objects import (
     ReplicaPod,
     decoded,
 )
-from dnsserver.inspection.doctor.steps import Unread
-from dnsserver.net.listening import in_pod
-from dnsserver.settings.fields import Settings
-from dnsserver.settings.values import DNS_PORT
+from dnsserver.tools.doctor.steps import Unread
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
 from locator.model import Object

@@ -15,20 +15,20 @@ import trio
 from msgspec.structs import replace
 
 from dnsserver import __version__
+from dnsserver.cli.reading.asking import ask, source_towards
 from dnsserver.cli.reading.installed import read_installed
 from dnsserver.cli.reading.replicas import Replicas
 from dnsserver.cli.reading.requests import SILENCE, get, read
-from dnsserver.from_settings import PORT, authority_of, store_of
-from dnsserver.inspection.doctor import objects
-from dnsserver.inspection.doctor.answers import MAX_ASKED, clients_by_zone, compared, question_of, service_zones
-from dnsserver.inspection.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
-from dnsserver.inspection.doctor.facts import Asked, Facts, Installed, NameServer, Question, View
-from dnsserver.inspection.doctor.objects import ConfigMap, ReplicaPod, decoded
-from dnsserver.inspection.doctor.providers import OPENSHIFT, SYSTEM, marks_of, recognised
-from dnsserver.inspection.doctor.steps import Unread
-from dnsserver.net.asking import ask, source_towards
+from dnsserver.programs.from_settings import PORT, authority_of, store_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT
+from dnsserver.tools.doctor import objects
+from dnsserver.tools.doctor.answers import MAX_ASKED, clients_by_zone, compared, question_of, service_zones
+from dnsserver.tools.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
+from dnsserver.tools.doctor.facts import Asked, Facts, Installed, NameServer, Question, View
+from dnsserver.tools.doctor.objects import ConfigMap, ReplicaPod, decoded
+from dnsserver.tools.doctor.providers import OPENSHIFT, SYSTEM, marks_of, recognised
+from dnsserver.tools.doctor.steps import Unread
 from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient

@@ -11,14 +11,14 @@ from functools import partial
 import trio
 
 from dnsserver.cli.reading.requests import SILENCE, read
-from dnsserver.from_settings import HTTP_PORT
-from dnsserver.inspection.doctor.answers import inside
-from dnsserver.inspection.doctor.facts import Installed, Replica
-from dnsserver.inspection.doctor.objects import NotUnderstood, ReplicaPod
-from dnsserver.inspection.doctor.steps import Unread
 from dnsserver.metrics.families import METRICS_SECONDS
 from dnsserver.metrics.reading import Samples, read_samples
+from dnsserver.programs.from_settings import HTTP_PORT
 from dnsserver.settings.values import ListenAddress
+from dnsserver.tools.doctor.answers import inside
+from dnsserver.tools.doctor.facts import Installed, Replica
+from dnsserver.tools.doctor.objects import NotUnderstood, ReplicaPod
+from dnsserver.tools.doctor.steps import Unread
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 

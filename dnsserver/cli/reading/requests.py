@@ -10,8 +10,8 @@ from typing import TypeVar
 import trio
 from msgspec.json import Decoder
 
-from dnsserver.inspection.doctor.objects import NotUnderstood, decoded
-from dnsserver.inspection.doctor.steps import Unread
+from dnsserver.tools.doctor.objects import NotUnderstood, decoded
+from dnsserver.tools.doctor.steps import Unread
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 

@@ -13,15 +13,22 @@ from urllib3.exceptions import HTTPError
 from dnsserver.cli.cluster import OWN, Reading, read_clients
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.cli.remote import body_of, reason
-from dnsserver.from_settings import authority_of
 from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
+from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.fields import Settings
-from dnsserver.simulation.as_if import Changes, imports_as_if, snapshot_as_if
-from dnsserver.simulation.clients import Client, Clients, Counted
-from dnsserver.simulation.results import Simulation
-from dnsserver.simulation.selecting import Asking, BadSelection, asking, check_annotations, check_domains, running_pods
-from dnsserver.simulation.service import World
+from dnsserver.tools.simulation.as_if import Changes, imports_as_if, snapshot_as_if
+from dnsserver.tools.simulation.clients import Client, Clients, Counted
+from dnsserver.tools.simulation.results import Simulation
+from dnsserver.tools.simulation.selecting import (
+    Asking,
+    BadSelection,
+    asking,
+    check_annotations,
+    check_domains,
+    running_pods,
+)
+from dnsserver.tools.simulation.service import World
 from locator.api.dump_text import COMMAND
 from locator.finding_codes import ClusterCode
 from locator.model import ZONE, ClientPod, EndpointSlice, Finding

@@ -174,7 +174,7 @@ class _Reading:
             if isinstance(item, Skipped):
                 skipped += 1
                 self.pass_over(item, Origin(source.name, line))
-            elif isinstance(item, dump.Unread):
+            elif isinstance(item, dump.OtherKind):
                 self._unread[item] += 1
                 if item.kind in self._kinds and item.group in self._groups:
                     self._misplaced.setdefault(item, Origin(source.name, line))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Asks the native code, with all that Python made known, any octets: `tests/fuzz_inputs.py` says how to read them.
+//! Asks the native code, with all that Python made known, any octets: `tests/fuzz/inputs.py` says how to read them.
 //!
 //! A reply must belong to its query, and be no longer than the query allows; a second one must have the same size.
 
@@ -29,7 +29,7 @@ use answer::Answer;
 use message::HEADER;
 use repeated::{Place, Profile, ProxyHeader, Repeated};
 
-/// The file that `tests/fuzz_native.py` writes: what Python made known to the native code of each server.
+/// The file that `tests/fuzz/native.py` writes: what Python made known to the native code of each server.
 const LEARNED: &str = "TOPODNS_FUZZ_LEARNED";
 const RESPONSE: u8 = 0x80;
 const HEADERS: [usize; 3] = [0, 28, 52]; // octets of a PROXY header: none, for IPv4, for IPv6

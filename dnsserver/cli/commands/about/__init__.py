@@ -1,3 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-
-"""Commands about topodns itself: its versions, its manual page, and what completes its command line."""

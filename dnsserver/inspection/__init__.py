@@ -1,3 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-
-"""What a running server says of itself, without I/O."""

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What all programs share: how they start, serve HTTP, take part in an election, and end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from dnsserver.metrics.collector import TopodnsCollector
+from dnsserver.net.bounds import HeldOctets
+from dnsserver.net.listening import CannotListen, default_listen, in_pod
+from dnsserver.net.sockets import announce, bound_stream
+from dnsserver.programs.from_settings import HTTP_PORT
+from dnsserver.settings.fields import Settings
+from dnsserver.settings.values import ListenAddress
+from locator.control.lease import LeaderElection
+from locator.model import Health
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+    from locator.cluster.api_client import ApiClient
+
+log = logging.getLogger("topodns")
+
+# A pod that ends gets queries until its readiness probe has failed three times, 2 s apart, and every kube-proxy knows.
+POD_SHUTDOWN_DELAY = 12
+QUIET_SECONDS = 1.0  # without a query, after which nobody sends any more
+LAST_SECONDS = 5.0  # in which that is waited for
+SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
+
+
+def run_program(program: Callable[..., Awaitable[None]], *arguments: object) -> None:
+    """Run a program to its end. Raises the first of its errors by itself: a nursery makes groups of them."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        trio.run(program, *arguments)
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
+
+
+class Shutdown:
+    """How a process that others ask ends: on SIGINT at once, on SIGTERM when they have had time to go elsewhere.
+
+    The time is *delay* in seconds, by default ``POD_SHUTDOWN_DELAY`` in a pod, and otherwise none.
+    """
+
+    def __init__(self, delay: int | None) -> None:
+        self._delay = (POD_SHUTDOWN_DELAY if in_pod() else 0) if delay is None else delay
+        self._begun = False
+
+    def health(self) -> Mapping[str, Health]:
+        """Return why the process is not ready: since SIGTERM, because it ends."""
+        return {"shutdown": Health(False, "ending: got SIGTERM")} if self._begun else {}
+
+    async def wait(
+        self, signals: AsyncIterator[int], asked: Callable[[], int], hangup: Callable[[], None] = lambda: None
+    ) -> None:
+        """Return when it is time to end: after the delay, when *asked*, which counts the queries, stays the same.
+
+        A second signal ends the delay. Call *hangup* on SIGHUP.
+        """
+        if await next_ending(signals, hangup) == signal.SIGINT or not self._delay:
+            return
+        self._begun = True
+        log.info("ending in %d s: topodns is not ready any more, and goes on answering until then", self._delay)
+        async with trio.open_nursery() as nursery:
+
+            async def end_at_once() -> None:
+                await next_ending(signals, hangup)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(end_at_once)
+            await trio.sleep(self._delay)
+            with trio.move_on_after(LAST_SECONDS):
+                before = None
+                while (now := asked()) != before:
+                    before = now
+                    await trio.sleep(QUIET_SECONDS)
+            nursery.cancel_scope.cancel()
+
+
+async def next_ending(signals: AsyncIterator[int], hangup: Callable[[], None]) -> int:
+    """Return the next signal that ends the process; call *hangup* on SIGHUP."""
+    async for number in signals:
+        if number != signal.SIGHUP:
+            return number
+        hangup()
+    raise AssertionError("signals do not end")
+
+
+async def start_http(
+    nursery: trio.Nursery,
+    settings: Settings,
+    metrics: TopodnsCollector,
+    held: HeldOctets,
+    health: Callable[[], Mapping[str, Health]],
+    pages: Callable[[bool], list[Route]] | None = None,
+    *,
+    may_take_all: Callable[[bytes], bool] = lambda source: False,
+) -> str | None:
+    """Serve metrics and readiness, which is *health*, unless ``--http off``; return the address, None without one.
+
+    *held* and *may_take_all* are about its connections: see ``Limits``. *pages* returns the routes of API and console,
+    given whether only programs of this machine can reach them. They are served with ``--console``, by default only
+    then.
+
+    Raises CannotListen if the settings give the address; on the default address this is a warning.
+    """
+    listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
+    if not isinstance(listen, ListenAddress):
+        return None
+    from dnsserver.http import application, guard
+
+    try:
+        sock = bound_stream("--http", listen)
+    except CannotListen as error:
+        if settings.http is not None:
+            raise
+        log.warning("%s; metrics and health are not served", error)
+        return None
+    name = sock.getsockname()
+    loopback = guard.is_loopback(name[0])
+    with_pages = loopback if settings.console is None else settings.console
+    more = pages(loopback) if pages is not None and with_pages else ()
+    app = application.application(metrics.registry(), ready=health, loopback=loopback, more=more)
+    await nursery.start(application.serve, sock, app, metrics.failures, held, may_take_all)
+    return announce("http", name)
+
+
+def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElection:
+    """Return this process's part in the election for the Lease of the settings, by default *name*."""
+    namespace, name = settings.lease or (cluster.namespace, name)
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # unique: a restarted container must not take itself for leader
+    return LeaderElection(identity, namespace=namespace, name=name)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The HTTP API: what a running server answers, and why."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dnsserver.http.guard import guarded
+from dnsserver.http.problems import problem
+from dnsserver.tools.api.events import DecisionFeed, EventStream
+from dnsserver.tools.api.inspected import BUSY, NOT_READY, Busy, Inspected, NotReady, Turns, run
+from dnsserver.tools.api.operations import (
+    DESCRIPTION,
+    EXPLAIN,
+    JSON,
+    SERVICES,
+    TAIL,
+    TOPOLOGY,
+    BadParameter,
+    Operation,
+    description,
+    read_parameters,
+)
+from dnsserver.tools.explain import naming
+from dnsserver.tools.pages.constrained import constrained_services
+from dnsserver.tools.pages.domains import domains_of, keys_in_use
+from dnsserver.tools.tap.lines import line_of
+from dnsserver.tools.tap.listeners import Wanted
+from dnsserver.tools.tap.tap import Tap
+from locator.printable import json_text
+from locator.state.snapshot import Snapshot
+
+log = logging.getLogger("topodns")
+
+MAX_STREAMS = 4
+
+Respond = Callable[[dict[str, Any]], Awaitable[Response]]
+
+
+class Api:
+    """The operations of the API, on what a server has read."""
+
+    def __init__(self, inspected: Inspected, turns: Turns, tap: Tap | None) -> None:
+        """Without a *tap* there are no decisions to tell."""
+        self._inspected, self._turns, self._tap = inspected, turns, tap
+        self._streams = 0
+        self._domains: tuple[Snapshot, tuple[str, ...] | None, str] | None = None  # the last ones, as JSON
+
+    def routes(self, *, loopback: bool) -> list[Route]:
+        """Return the routes; *loopback*: only programs of this machine may ask."""
+        served: list[tuple[Operation, Respond]] = [
+            (EXPLAIN, self._explain),
+            (TOPOLOGY, self._topology),
+            (SERVICES, self._services),
+            *([(TAIL, self._tail)] if self._tap is not None else []),
+        ]
+        described = description([operation for operation, _ in served])
+        paths = {DESCRIPTION: _page(Response(json_text(described), media_type=JSON))}
+        paths |= {operation.path: _operation(operation, respond) for operation, respond in served}
+        return [Route(path, guarded(endpoint, loopback=loopback), methods=["GET"]) for path, endpoint in paths.items()]
+
+    async def _explain(self, given: dict[str, Any]) -> Response:
+        self._inspected.current()  # whoever comes too early need not wait
+        explanation = await self._inspected.explained(given, self._turns, EXPLAIN.path)
+        return Response(json_text(explanation), media_type=JSON)
+
+    async def _topology(self, given: dict[str, Any]) -> Response:
+        async def counted() -> str:
+            snapshot = self._inspected.current()
+            if self._domains is None or self._domains[0] is not snapshot or self._domains[1] != given["keys"]:
+                keys = given["keys"] or await run(keys_in_use(snapshot))
+                clusters = await self._inspected.contents()
+                self._domains = snapshot, given["keys"], json_text(await run(domains_of(clusters, keys)))
+            return self._domains[2]
+
+        return await self._in_turn(TOPOLOGY, counted)
+
+    async def _services(self, given: dict[str, Any]) -> Response:
+        async def page() -> str:
+            after, limit, snapshot = given["continue"] or "", given["limit"], self._inspected.current()
+            return json_text(await run(constrained_services(snapshot, after=after, limit=limit)))
+
+        return await self._in_turn(SERVICES, page)
+
+    async def _in_turn(self, operation: Operation, compute: Callable[[], Awaitable[str]]) -> Response:
+        """Return the JSON that *compute* returns, for one request at a time. Raises NotReady, Busy."""
+        self._inspected.current()  # whoever comes too early need not wait
+        return Response(await self._turns.take(operation.path, compute), media_type=JSON)
+
+    async def _tail(self, given: dict[str, Any]) -> Response:
+        if self._streams >= MAX_STREAMS:
+            return problem(503, f"{MAX_STREAMS} readers found, expected fewer: wait until one of them ends")
+        assert self._tap is not None  # else there is no such route
+        self._streams += 1
+        log.info("a reader of decisions has come: until it goes, native code leaves their queries to Python")
+        wanted = Wanted(given["service"], given["client"], given["outcome"])
+        feed = DecisionFeed(self._tap, wanted, partial(line_of, authority=self._inspected.authority))
+        return EventStream(feed, self._gone)
+
+    def _gone(self) -> None:
+        self._streams -= 1
+        log.info("a reader of decisions has gone")
+
+
+def _page(response: Response) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return response
+
+    return endpoint
+
+
+def _operation(operation: Operation, respond: Respond) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            given = read_parameters(operation, request.query_params.multi_items())
+            if request.method == "HEAD" and operation.media_type != JSON:
+                return Response(media_type=operation.media_type)
+            return await respond(given)
+        except BadParameter as error:
+            return problem(400, f"{error.parameter}: {error}", parameter=error.parameter)
+        except naming.UnknownName as error:
+            return problem(400, f"{error.argument}: {error}", parameter=error.argument)
+        except NotReady:
+            return problem(503, NOT_READY)
+        except Busy:
+            return problem(503, BUSY, headers={"Retry-After": "1"})
+
+    return endpoint

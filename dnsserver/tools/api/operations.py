@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The operations of the HTTP API: path, parameters, what is returned. The routes, the reading of parameters and the
+OpenAPI description are all made from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dnsserver import __version__
+from dnsserver.http.problems import PROBLEM_JSON, Problem
+from dnsserver.message.records import type_number
+from dnsserver.settings import values
+from dnsserver.tools.explain import naming
+from dnsserver.tools.explain.explanation import Explanation
+from dnsserver.tools.pages.constrained import ConstrainedServices
+from dnsserver.tools.pages.domains import Domains
+from dnsserver.tools.tap.lines import TailLine
+from locator.ip import parse_client
+from locator.model import SUCCESSORS
+from locator.topology.selection import ANY, OUTCOMES
+
+API = "/api/v1"
+OPENAPI = "3.1.0"
+JSON, EVENT_STREAM = "application/json", "text/event-stream"
+MAX_PAGE = 1000  # Services: some 400 kB of JSON
+PAGE = 500  # as kubectl asks for
+MAX_TEXT = 1024  # characters of a parameter: a name has 253, and a key with its value 380
+
+Schema = Mapping[str, Any]
+
+
+class BadParameter(Exception):
+    """A parameter is wrong. The text says what was found, and what was expected."""
+
+    def __init__(self, parameter: str, text: str) -> None:
+        super().__init__(text)
+        self.parameter = parameter
+
+
+class Parameter(NamedTuple):
+    """A parameter in the query string. ``read`` and ``expected`` are those of ``values.Syntax``.
+
+    ``default`` is what is read if it is not given; without one, None is its value, unless it is ``required``.
+    """
+
+    name: str
+    description: str
+    read: Callable[[str], Any]
+    expected: str
+    schema: Schema = {"type": "string"}
+    required: bool = False
+    default: str | None = None
+    example: str | None = None
+
+
+class Operation(NamedTuple):
+    """What can be got at a path. ``returns`` is the type of the JSON, or of each event of a stream."""
+
+    path: str
+    summary: str
+    parameters: tuple[Parameter, ...]
+    returns: Any
+    media_type: str = JSON
+
+
+def _parameter(name: str, syntax: values.Syntax[Any], description: str, **more: Any) -> Parameter:
+    return Parameter(name, description, syntax.read, syntax.expected, **more)
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    """Parse topology keys, under their current names."""
+    keys = values.TOPOLOGY_KEYS.read(text)
+    if ANY in keys:
+        raise ValueError(repr(text))
+    return tuple(dict.fromkeys(SUCCESSORS.get(key, key) for key in keys))
+
+
+EXPLAIN = Operation(
+    f"{API}/explain",
+    "The answer that a client would get, and why",
+    (
+        Parameter(
+            "name", "Name to query, whole or partial, or svc/NAME.", naming.parse_name, naming.NAMES,
+            required=True, example="svc/memcached",
+        ),
+        Parameter(
+            "client", "Who asks: an address, a prefix, pod/NAME, node/NAME, or labels of nodes separated by commas.",
+            naming.parse_asker, naming.CLIENTS, required=True, example="10.244.2.16",
+        ),
+        Parameter("type", "Record type.", type_number, naming.TYPES, default="A", example="A"),
+        _parameter(
+            "namespace", values.NAMESPACE,
+            "Namespace of svc/NAME and pod/NAME, and of a partial name without one. By default the only one that the "
+            "server serves, else default.", example="shop",
+        ),
+        Parameter(
+            "candidates", "List every endpoint, and why it was chosen or not.", values.SWITCH.read, "true or false",
+            {"type": "boolean"}, default="false",
+        ),
+    ),
+    Explanation,
+)  # fmt: skip
+TOPOLOGY = Operation(
+    f"{API}/topology",
+    "The topology domains, and what is in each",
+    (
+        Parameter(
+            "keys",
+            "Topology keys, separated by commas. By default region, zone and those that constraints name, without the "
+            "hostname.", _keys, "label keys, separated by commas", example="topology.kubernetes.io/zone",
+        ),
+    ),
+    Domains,
+)  # fmt: skip
+SERVICES = Operation(
+    f"{API}/services",
+    "The Services that ask for something, and whether that is valid",
+    (
+        _parameter(
+            "limit", values.whole_number(1, MAX_PAGE), "The most Services to return.",
+            schema={"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, default=str(PAGE),
+        ),
+        _parameter("continue", values.SERVICE_KEY, "What the page before has as continue.", example="shop/memcached"),
+    ),
+    ConstrainedServices,
+)  # fmt: skip
+TAIL = Operation(
+    f"{API}/tail",
+    "Decisions as they are made",
+    (
+        _parameter("service", values.SERVICE_KEY, "Only those about names of this Service.", example="shop/memcached"),
+        Parameter("client", "Only those for this address or network.", parse_client, "an address or a CIDR"),
+        _parameter(
+            "outcome", values.choice("WORD", *OUTCOMES), "Only those with this outcome.",
+            schema={"type": "string", "enum": list(OUTCOMES)},
+        ),
+    ),
+    TailLine,
+    EVENT_STREAM,
+)  # fmt: skip
+OPERATIONS = (EXPLAIN, TOPOLOGY, SERVICES, TAIL)
+DESCRIPTION = f"{API}/openapi.json"
+PROBLEMS = {
+    "400": "A parameter is wrong",
+    "403": "A page of another site asks, or the host in the request is not this machine",
+    "503": "The server has not read the cluster yet, or has enough such requests already",
+}
+
+
+def read_parameters(operation: Operation, given: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the values of all parameters of *operation*. Raises BadParameter."""
+    known = {parameter.name: parameter for parameter in operation.parameters}
+    texts: dict[str, str] = {}
+    for name, text in given:
+        if name not in known:
+            expected = ", ".join(known) or "none"
+            raise BadParameter(name[:MAX_TEXT], f"unknown parameter, expected one of {expected}")
+        if name in texts:
+            raise BadParameter(name, "given twice, expected once")
+        if len(text) > MAX_TEXT:
+            raise BadParameter(name, f"{len(text)} characters found, expected {known[name].expected}")
+        texts[name] = text
+    return {name: _read(parameter, texts.get(name, parameter.default)) for name, parameter in known.items()}
+
+
+def _read(parameter: Parameter, text: str | None) -> Any:
+    if text is None:
+        if parameter.required:
+            raise BadParameter(parameter.name, f"missing, expected {parameter.expected}")
+        return None
+    try:
+        return parameter.read(text)
+    except ValueError as error:
+        found = str(error)
+        if repr(text) not in found:
+            found = f"{text!r}: {found}"
+        raise BadParameter(parameter.name, f"{found}, expected {parameter.expected}") from None
+
+
+def description(operations: Sequence[Operation] = OPERATIONS) -> dict[str, Any]:
+    """Return the description of the API with some *operations* (OpenAPI)."""
+    types = [*(operation.returns for operation in operations), Problem]
+    references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    *returned, problem = references
+    return {
+        "openapi": OPENAPI,
+        "info": {
+            "title": "topodns",
+            "version": __version__,
+            "description": "What a running server answers, and why. All operations only read.",
+        },
+        "paths": {
+            operation.path: {"get": _described(operation, reference, problem)}
+            for operation, reference in zip(operations, returned, strict=True)
+        },
+        "components": {"schemas": schemas},
+    }
+
+
+def _described(operation: Operation, returned: Schema, problem: Schema) -> dict[str, Any]:
+    schema = returned
+    if operation.media_type == EVENT_STREAM:  # of the data of each event
+        schema = {"type": "string", "contentMediaType": JSON, "contentSchema": returned}
+    return {
+        "operationId": operation.path.rpartition("/")[2],
+        "summary": operation.summary,
+        "parameters": list(map(_described_parameter, operation.parameters)),
+        "responses": {
+            "200": {"description": operation.summary, "content": {operation.media_type: {"schema": schema}}},
+            **{
+                status: {"description": text, "content": {PROBLEM_JSON: {"schema": problem}}}
+                for status, text in PROBLEMS.items()
+            },
+        },
+    }
+
+
+def _described_parameter(parameter: Parameter) -> dict[str, Any]:
+    default = {} if parameter.default is None else {"default": _as_json(parameter)}
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "description": parameter.description,
+        "required": parameter.required,
+        "schema": {**parameter.schema, **default},
+        **({"example": parameter.example} if parameter.example is not None else {}),
+    }
+
+
+def _as_json(parameter: Parameter) -> Any:
+    return parameter.default if parameter.schema["type"] == "string" else parameter.read(str(parameter.default))
+
+
+def overview(paths: Sequence[tuple[str, str]]) -> str:
+    """Return a page of text with all operations; *paths* are further ones, each with what it is."""
+    rows = [*((operation.path, operation.summary) for operation in OPERATIONS), *paths]
+    return "".join(f"{path:<24} {text}\n" for path, text in rows)

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Finds names of a stub zone that another block of the Corefile answers by itself.
+
+CoreDNS chooses a block once, by the name that was asked. Three things then make a name of the stub zone out of it and
+stay in their block (as CoreDNS 1.14.7 does in ``core/dnsserver/server.go``): ``autopath``, ``rewrite name``, and the
+plugin ``kubernetes``, which follows an ExternalName within its own zones. A CNAME that leads elsewhere, also by
+``rewrite cname``, is asked for anew, and so comes to the right block.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from math import comb, prod
+from string import ascii_lowercase, digits
+from typing import NamedTuple
+
+from dnsserver.tools.corefile.caddyfile import Directive
+from dnsserver.tools.corefile.client_rules import Rule, rules_of
+from dnsserver.tools.corefile.corefile_codes import CorefileCode
+from dnsserver.tools.corefile.stub_blocks import ARPA
+from dnsserver.tools.corefile.stub_zones import (
+    Server,
+    Stub,
+    line_finding,
+    share_address,
+    upstreams_of,
+    within,
+    zones_named,
+)
+from locator.model import Finding
+from locator.printable import cut
+
+_FORMS = ("exact", "prefix", "suffix", "substring", "regex")
+_GROUP = re.compile(r"\{(0|[1-9][0-9]?)\}")  # of a group, in what a regular expression is replaced by
+# A group without others in it, or one character or class, and how often it may come.
+_ATOM = re.compile(
+    r"(?:\((?:\?:|\?P<\w+>)?(?!\?)([^()]*)\)|(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\()\[]))([*+?]|\{[\d,]+\})?"
+)
+_WORDS = ("a", "1", "web", "web-0")  # what groups may stand for
+_CHARACTERS = f"a1-.{ascii_lowercase}{digits}"
+MAX_PATTERN = 500  # characters of a regular expression that is tried, and of its replacement: a name has half as many
+MAX_WAYS = 500_000  # in which Python may match one of some fifty names that are tried: it takes up to 20 ms
+
+
+def bypass_findings(stub: Stub, servers: Sequence[Server], external_names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what other blocks answer of the zones of *stub*.
+
+    *external_names* are the ExternalName Services of the cluster, ``NAMESPACE/NAME``, with their targets.
+    """
+    others = [
+        server for server in servers if server.block is not stub.server.block and share_address(server, stub.server)
+    ]
+    for server in others:
+        other = _OtherBlock(server, [stub.server, *others], {key.port for key in stub.server.keys})
+        for zone in stub.zones:
+            reverse = any(within(zone, arpa) for arpa in ARPA)
+            if zone and not reverse and not _asks_topodns(server, zone, stub):
+                yield from _autopath(other, zone, stub)
+                yield from _rewrites(other, zone, stub)
+                yield from _external_names(other, zone, stub, external_names)
+
+
+class _OtherBlock(NamedTuple):
+    """A block, all that listen beside it, and the ports on which the stub block is among them."""
+
+    server: Server
+    among: Sequence[Server]
+    ports: set[int]
+
+    def takes(self, name: str) -> bool:
+        """Whether CoreDNS chooses this block for *name*: the one with the longest zone; several may have views."""
+        for port in self.ports:
+            keys = [
+                (len(key.zone), server)
+                for server in self.among
+                for key in server.keys
+                if key.port == port and within(name, key.zone)
+            ]
+            longest = max((length for length, _ in keys), default=-1)
+            if any(server is self.server for length, server in keys if length == longest):
+                return True
+        return False
+
+
+def _autopath(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
+    """Find names such as ``web.shop.default.svc.cluster.local``, which a pod of ``default`` asks first for web.shop.
+
+    The search path in a file is not known here.
+    """
+    server = other.server
+    for autopath in server.directives("autopath"):
+        *zones, search = autopath.arguments or ("",)
+        plugins = server.directives("kubernetes") if search == "@kubernetes" else []
+        domains = [domain for plugin in plugins if _knows_pods(plugin) for domain in server.zones_of(plugin)]
+        searched = [named for text in zones for named in zones_named(text)] or [key.zone for key in server.keys]
+        asked = [
+            f"web.{zone.removesuffix(f'svc.{domain}')}{namespace}.svc.{domain}"
+            for domain in domains
+            for namespace in ("default", "kube-system")
+            if zone.endswith(f".svc.{domain}")
+        ]
+        taken = (name for name in asked if other.takes(name) and any(within(name, parent) for parent in searched))
+        if (name := next(taken, None)) is not None:
+            message = f"{_becomes(name, zone)} by autopath, {_by_whom(server, zone)}"
+            yield line_finding(CorefileCode.AutopathBypassesStub, autopath.line, server, message, _expected(stub, zone))
+
+
+def _knows_pods(plugin: Directive) -> bool:
+    """Whether ``kubernetes`` knows of which namespace a client is; otherwise autopath has no effect."""
+    return any(line.words[1:2] == ("verified",) for line in plugin.lines("pods"))
+
+
+def _rewrites(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
+    for rule in rules_of(other.server):
+        rewrite = _rewrite(rule)
+        if rewrite is not None and (name := rewrite.leads_into(zone, other)) is not None:
+            message = f"{_becomes(name, zone)}, {_by_whom(other.server, zone)}"
+            expected = f"this rule in a block of its own that forwards as the one at line {stub.server.block.line}"
+            yield line_finding(CorefileCode.RewriteBypassesStub, rule.line, other.server, message, expected)
+
+
+class _Rewrite(NamedTuple):
+    """A rule ``rewrite name``: names are in lower case and have a final dot, unless *form* is ``regex``."""
+
+    form: str
+    source: str
+    target: str
+
+    def leads_into(self, zone: str, other: _OtherBlock) -> str | None:
+        """Return a name that the block takes and that the rule makes a name of *zone*; None if none is known."""
+        sources = self._examples(zone) if self.form == "regex" else self._candidates(f"{zone}.")
+        for name in sources:
+            asked, becomes = name.rstrip("."), self.applied(name).removesuffix(".")
+            is_name = all(asked.split(".")) and (self.form != "regex" or all(becomes.split(".")))
+            if is_name and within(becomes, zone) and other.takes(asked):
+                return asked
+        return None
+
+    def applied(self, name: str) -> str:
+        """Return the name that the rule makes of *name*, as ``plugin/rewrite/name.go`` does."""
+        if self.form == "regex":
+            found = re.search(self.source, name)
+            groups = () if found is None else (found[0], *found.groups(""))
+            places = {f"{{{number}}}": text for number, text in enumerate(groups)}
+            return name if found is None else _GROUP.sub(lambda place: places.get(place[0], place[0]), self.target)
+        if self.form == "prefix" and name.startswith(self.source):
+            return self.target + name.removeprefix(self.source)
+        if self.form == "suffix" and name.endswith(self.source):
+            return name.removesuffix(self.source) + self.target
+        if self.form == "substring":
+            return name.replace(self.source, self.target)
+        return self.target if name == self.source else name
+
+    def _candidates(self, zone: str) -> Iterator[str]:
+        """Yield names of which the rule may make a name of *zone*, which has a final dot, and a few others."""
+        source, target = self.source, self.target
+        if self.form == "exact":
+            yield source
+        for wanted in (zone, f"a.{zone}"):
+            if self.form == "suffix" and wanted.endswith(target):
+                yield wanted.removesuffix(target) + source
+            for cut_at in range(len(wanted) + 1) if self.form in ("prefix", "substring") else ():
+                head, tail = wanted[:cut_at], wanted[cut_at:]
+                if target.endswith(head):
+                    yield source + tail  # the replacement ends in the zone's first letters
+                if self.form == "substring" and tail.startswith(target):
+                    yield head + source + tail.removeprefix(target)
+        if self.form in ("suffix", "substring"):
+            yield from (f"{labels}{source}" for labels in ("a", "a.", ""))
+
+    def _examples(self, zone: str) -> Iterator[str]:
+        """Yield names that match a regular expression, so that its groups become a name of *zone* if they can.
+
+        It yields none for groups in groups or with flags, for what Python does not read as Go does, and for what may
+        take Python long: Go matches any expression in linear time, but Python tries one way after the other.
+        """
+        if max(len(self.source), len(self.target)) > MAX_PATTERN:
+            return
+        atoms = list(_ATOM.finditer(self.source))
+        if "".join(atom[0] for atom in atoms) != self.source or any(map(_repeats_choices, atoms)):
+            return
+        try:
+            with warnings.catch_warnings(action="error", category=FutureWarning):  # of [[:alpha:]], for one
+                re.compile(self.source)
+                names = dict.fromkeys(_example(atoms, values) for values in self._values(zone))
+        except (re.error, FutureWarning, OverflowError):
+            return
+        choices = prod(atom[0].count("|") + 1 for atom in atoms) << self.source.count("?")
+        stretches = 1 + sum(map(self.source.count, "*+{"))  # one before the match
+        for name in names:
+            if choices * _divisions(name, stretches) <= MAX_WAYS:
+                yield f"{name.rstrip('.')}."
+
+    def _values(self, zone: str) -> Iterator[Mapping[int, str]]:
+        """Yield what groups may have matched: words, or what makes the replacement a name of *zone*."""
+        groups = dict.fromkeys(int(place) for place in _GROUP.findall(self.target))
+        words = dict.fromkeys((*_WORDS, *re.findall(r"[a-z0-9][a-z0-9-]*", self.source)[:8]))
+        for word in words:
+            yield dict.fromkeys(groups, word)
+        yield {}
+        for value in (".+?", ".+", "[^.]+"):
+            *texts, end = _GROUP.split(self.target.removesuffix("."))
+            pattern, seen = "", set[str]()
+            for text, number in zip(texts[::2], texts[1::2], strict=True):
+                pattern += re.escape(text) + (f"(?P=g{number})" if number in seen else f"(?P<g{number}>{value})")
+                seen.add(number)
+            for wanted in (zone, *(f"{word}.{zone}" for word in words)):
+                if _divisions(wanted, len(groups)) > MAX_WAYS:
+                    continue
+                if (found := re.fullmatch(pattern + re.escape(end), wanted)) is not None:
+                    yield {int(name.removeprefix("g")): text for name, text in found.groupdict().items()}
+
+
+def _repeats_choices(atom: re.Match[str]) -> bool:
+    """Whether a group may come several times, and match in several ways each time: their number grows exponentially."""
+    group, _, repeated = atom.groups()
+    return repeated not in (None, "?") and not set(group or "").isdisjoint("*+?{|")
+
+
+def _divisions(text: str, parts: int) -> int:
+    """Return in how many ways a text, or the beginning of it, consists of so many parts, which may be empty."""
+    return comb(len(text) + parts, parts)
+
+
+def _example(atoms: Sequence[re.Match[str]], values: Mapping[int, str]) -> str:
+    """Return a text that *atoms* of a regular expression match in most cases, with *values* in its groups."""
+    texts, number = [], 0
+    for atom in atoms:
+        group, character, repeated = atom.groups()
+        if group is not None and not atom[0].startswith("(?:"):
+            number += 1
+        if group is not None:
+            first = list(_ATOM.finditer(group.partition("|")[0]))
+            own = not atom[0].startswith("(?:") and number in values
+            texts.append(values[number] if own else _example(first, {}))
+        elif character not in ("^", "$") and repeated not in ("?", "*"):
+            likely = next((one for one in _CHARACTERS if re.fullmatch(character, one)), character.removeprefix("\\"))
+            texts.append(likely)
+    return "".join(texts)
+
+
+def _rewrite(rule: Rule) -> _Rewrite | None:
+    """Return a rule for names, None if it is another one, or one that CoreDNS refuses."""
+    field, *words = rule.words or ("",)
+    if field.lower() != "name" or len(words) < 2:
+        return None
+    form = "exact" if len(words) == 2 else words.pop(0).lower()
+    if form not in _FORMS:
+        return None
+    return _Rewrite(form, words[0] if form == "regex" else _absolute(words[0]), _absolute(words[1]))
+
+
+def _absolute(name: str) -> str:
+    return f"{name.rstrip('.').lower()}."
+
+
+def _external_names(other: _OtherBlock, zone: str, stub: Stub, external_names: Mapping[str, str]) -> Iterator[Finding]:
+    server = other.server
+    for plugin in server.directives("kubernetes"):
+        for domain in server.zones_of(plugin):
+            for service, target in external_names.items():
+                namespace, _, name = service.partition("/")
+                target = target.rstrip(".").lower()
+                if within(target, zone) and within(target, domain) and other.takes(f"{name}.{namespace}.svc.{domain}"):
+                    message = f"Service {cut(service)} names {cut(target)}, {_by_whom(server, zone)}"
+                    code = CorefileCode.ExternalNameBypassesStub
+                    yield line_finding(code, plugin.line, server, message, _expected(stub, zone, namespace))
+
+
+def _expected(stub: Stub, zone: str, namespace: str = "") -> str:
+    """Return what brings the names to topodns: a larger stub zone, or a further one."""
+    parent = zone.partition(".")[2] if zone.partition(".")[2].startswith("svc.") else ""
+    also = f"{namespace}.{parent}, too," if namespace and parent else parent or "the whole domain"
+    return f"{also} forwarded at line {stub.server.block.line}"
+
+
+def _becomes(name: str, zone: str) -> str:
+    return f"{cut(name)} becomes a name of {cut(zone)}"
+
+
+def _by_whom(server: Server, zone: str) -> str:
+    """Return who answers for *zone* in a block that does not ask topodns."""
+    if _knows(server, zone):
+        answered = "kubernetes answers in this block"
+    elif (forward := _forward(server, zone)) is not None:
+        answered = f"this block forwards to {cut(' '.join(forward.arguments[1:]))}"
+    else:
+        answered = "nothing in this block knows"
+    return f"which {answered}: topodns is not asked"
+
+
+def _asks_topodns(server: Server, zone: str, stub: Stub) -> bool:
+    """Whether a block forwards names of *zone* to where *stub* forwards them."""
+    forward = None if _knows(server, zone) else _forward(server, zone)
+    return forward is not None and not {*upstreams_of(forward)}.isdisjoint({*stub.upstreams} - {None})
+
+
+def _knows(server: Server, zone: str) -> bool:
+    """Whether the plugin ``kubernetes`` of a block answers for *zone*, before any ``forward``."""
+    return any(within(zone, known) for plugin in server.directives("kubernetes") for known in server.zones_of(plugin))
+
+
+def _forward(server: Server, zone: str) -> Directive | None:
+    """Return the first ``forward`` of a block that would take names of *zone*, whatever the block's own zones are."""
+    return next((forward for forward in server.directives("forward") if server.would_forward(forward, zone)), None)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What is simulated, by what the user has named: Services, constraints to try, clients, failed domains.
+
+A selection that matches nothing is an error that says what would match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from dnsserver.answers.decision import Authority
+from dnsserver.names import FEDERATION, MULTICLUSTER, SERVICES, Zone
+from dnsserver.spelling import listed, nearest_key, nearest_label, suggestion
+from dnsserver.tools.simulation.as_if import Changes, service_as_if
+from dnsserver.tools.simulation.service import Subject
+from locator.labels import Selector
+from locator.model import ClientPod, Node, Service
+from locator.state.findings import lacking
+from locator.state.snapshot import CompiledService, Snapshot
+from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS, asks_in_vain
+
+FEW = 12  # names that a message lists
+
+
+class BadSelection(Exception):
+    """A selection matches nothing, or what it matches cannot be simulated. ``argument`` is the flag."""
+
+    def __init__(self, argument: str, text: str) -> None:
+        super().__init__(text)
+        self.argument = argument
+
+
+class Asking(NamedTuple):
+    """The pods of a namespace that ask, those that the selector matches; ``text`` is what was written."""
+
+    text: str
+    namespace: str
+    selector: Selector
+
+
+def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tried: Collection[str]) -> list[Subject]:
+    """Return the names to simulate: those of the Services *named* (``namespace/name``), else of all constrained ones.
+
+    Services whose constraints are *tried* are among the latter. Raises BadSelection.
+    """
+    if named:
+        if idle := [key for key in tried if key not in named]:
+            expected = f"expected it among --service: {', '.join(named[:FEW])}"
+            raise BadSelection("--with", f"{idle[0]} is not simulated, {expected}")
+        return [subject for key in dict.fromkeys(named) for subject in _subjects_of(key, snapshot, authority)]
+    found = constrained_subjects(snapshot, authority, tried)
+    if not found:
+        headless = [key for key, service in snapshot.services.items() if service.service.headless]
+        none = lacking(snapshot, Service) or "no headless Service"
+        found_text = f"none of {len(headless)} headless Services has a constraint" if headless else none
+        raise BadSelection("--service", f"{found_text}, expected one; --with NS/NAME=KEYS tries a constraint")
+    return found
+
+
+def constrained_subjects(snapshot: Snapshot, authority: Authority, tried: Collection[str] = ()) -> list[Subject]:
+    """Return the names of all constrained Services, and of those whose constraints are *tried*, in order."""
+    return [
+        subject
+        for subject in _all_subjects(snapshot, authority)
+        if subject.key in tried or _constrained(subject, snapshot, authority)
+    ]
+
+
+def _all_subjects(snapshot: Snapshot, authority: Authority) -> Iterator[Subject]:
+    """Yield the names of all Services whose endpoints DNS hands out, in order."""
+    plain = _plain_zones(authority)
+    for key in sorted(snapshot.services):
+        service = snapshot.services[key]
+        if service.service.headless:
+            defaults = plain[1:] if service.declaration is None else []
+            yield from (Subject(zone, key) for zone in (*plain[:1], *defaults))
+    for about, known in ((FEDERATION, snapshot.federated), (MULTICLUSTER, snapshot.imported)):
+        for zone in authority.zones:
+            if zone.about == about:
+                yield from (Subject(zone, key) for key in sorted(known))
+
+
+def _plain_zones(authority: Authority) -> list[Zone]:
+    """Return the zone whose names are simulated, and after it those that have other constraints by default."""
+    zones = [zone for zone in authority.zones if zone.about == SERVICES and not zone.reverse]
+    return [zone for number, zone in enumerate(zones) if not number or zone.name in authority.default_keys]
+
+
+def _constrained(subject: Subject, snapshot: Snapshot, authority: Authority) -> bool:
+    basis = subject.basis(snapshot)
+    if not isinstance(basis, CompiledService):
+        return basis is not None  # a federated name has a constraint in any case
+    asks = basis.declaration is not None or asks_in_vain(basis.declarations)
+    return asks or authority.zone_default(subject.zone, basis) is not None
+
+
+def _subjects_of(key: str, snapshot: Snapshot, authority: Authority) -> list[Subject]:
+    found = [subject for subject in _all_subjects(snapshot, authority) if subject.key == key]
+    if not found:
+        raise BadSelection("--service", _why_not(key, snapshot))
+    return found
+
+
+def _why_not(key: str, snapshot: Snapshot) -> str:
+    """Return why a Service cannot be simulated."""
+    known = snapshot.services.get(key)
+    if known is not None:
+        kind = "is an alias (ExternalName)" if known.service.alias is not None else "has a cluster IP"
+        return f"{key} {kind}, so DNS chooses no endpoints, expected a headless Service"
+    if why := lacking(snapshot, Service):
+        return f"no Service {key}: {why}"
+    namespace, _, name = key.partition("/")
+    headless = [key for key, service in snapshot.services.items() if service.service.headless]
+    near = nearest_key(namespace, name, headless)
+    hint = f", did you mean {near}?" if near is not None else listed(headless)
+    return f"no Service {key}{hint}"
+
+
+def check_annotations(snapshot: Snapshot, changes: Changes) -> None:
+    """Raise BadSelection if a constraint to try is invalid, or its Service unknown or not headless."""
+    for key, wanted in changes.annotations.items():
+        compiled = snapshot.services.get(key)
+        if compiled is None or not (compiled.service.headless or key in snapshot.exported):
+            raise BadSelection("--with", _why_not(key, snapshot))
+        tried = service_as_if(compiled, Changes(honor_kubernetes=changes.honor_kubernetes), wanted)
+        for declaration in tried.declarations:
+            if declaration.source == ANNOTATION and declaration.error is not None:
+                text = wanted.get(TOPOLOGY_KEYS)
+                raise BadSelection("--with", f"{key}={text}: {declaration.error}, expected a constraint that is valid")
+
+
+def check_domains(failed: Collection[tuple[str, str]], nodes: Sequence[Node], snapshot: Snapshot) -> None:
+    """Raise BadSelection if no node, and no endpoint, is in a domain that is to fail."""
+    if failed and not nodes and (why := lacking(snapshot, Node)):
+        raise BadSelection("--fail", f"{why}, expected some")
+    labels = [node.labels for node in nodes]
+    labels += [location.labels for service in snapshot.services.values() for location in set(service.locations)]
+    for key, value in failed:
+        values = {one[key] for one in labels if key in one}
+        if not values:
+            known = {other for one in labels for other in one}
+            raise BadSelection("--fail", f"no node has the label {key}{nearest_label(key, known)}")
+        if value not in values:
+            raise BadSelection("--fail", f"no node has {key}={value}{suggestion(value, values)}")
+
+
+def asking(pods: Mapping[str, Sequence[ClientPod]], wanted: Sequence[Asking]) -> dict[str, list[ClientPod]]:
+    """Return the pods that ask, by cluster: the running ones, or those of them that *wanted* names.
+
+    Raises BadSelection.
+    """
+    running = running_pods(pods)
+    if not any(running.values()):
+        total = sum(map(len, pods.values()))
+        found = f"none of {total} pods runs and has an address" if total else "no pods (a dump must contain them)"
+        raise BadSelection(
+            "--clients", f"{found}, expected some that ask; --clients-from takes who asks from a running server"
+        )
+    if not wanted:
+        return running
+    for one in wanted:
+        if not any(_matches(one, pod) for those in running.values() for pod in those):
+            raise BadSelection("--clients", _nobody(one, [pod for those in running.values() for pod in those]))
+    return {cluster: [pod for pod in those if any(_matches(one, pod) for one in wanted)]
+            for cluster, those in running.items()}  # fmt: skip
+
+
+def running_pods(pods: Mapping[str, Sequence[ClientPod]]) -> dict[str, list[ClientPod]]:
+    """Return those of the pods of each cluster that run and have an address."""
+    return {cluster: [pod for pod in those if pod.running and pod.addresses] for cluster, those in pods.items()}
+
+
+def _matches(wanted: Asking, pod: ClientPod) -> bool:
+    return pod.namespace == wanted.namespace and wanted.selector.matches(pod.labels)
+
+
+def _nobody(wanted: Asking, running: Sequence[ClientPod]) -> str:
+    """Return why a selection matches no pod, and what would."""
+    there = [pod for pod in running if pod.namespace == wanted.namespace]
+    if not there:
+        namespaces = {pod.namespace for pod in running}
+        return (
+            f"{wanted.text}: no running pod in namespace {wanted.namespace}{suggestion(wanted.namespace, namespaces)}"
+        )
+    keys = dict.fromkeys(requirement.key for requirement in wanted.selector.requirements)
+    labels = sorted({f"{key}={pod.labels[key]}" for pod in there for key in keys if key in pod.labels})
+    some = f"; they have {', '.join(labels[:FEW])}" if labels else f"; none has {' or '.join(keys)}"
+    return f"{wanted.text}: none of {len(there)} running pods in {wanted.namespace} matches{some}"

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""A simulation as text for people, and as Markdown for a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from dnsserver.tools.explain.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, table
+from dnsserver.tools.simulation.results import Proposed, Simulation, first_address
+from dnsserver.tools.simulation.service import DomainOutcome, Simulated, exceeds
+from locator.model import Finding, listed
+from locator.printable import printable, shell_words
+from locator.topology.selection import LocatedEndpoint
+
+MAX_DETAILED = 10  # Services that are shown in detail
+MAX_ROWS = 20  # of a table
+MAX_LISTED = 50  # Services in the table of many
+
+Proposals = Mapping[str, Proposed]  # by ``proposal_key``
+Row = tuple[str, ...]
+
+
+def proposal_key(simulated: Simulated) -> str:
+    """Return what a proposal is known by: the domain name."""
+    return simulated.subject.name
+
+
+def as_text(simulation: Simulation, proposals: Proposals, *, max_overload: float, colour: bool = False) -> str:
+    """Return the text: each Service in detail if they are few, else a table of them; then the totals."""
+    paint = _Paint(colour)
+    lines: list[str] = []
+    if len(simulation.services) <= MAX_DETAILED:
+        for simulated in simulation.services:
+            lines += [*_detailed(simulated, proposals.get(proposal_key(simulated)), max_overload, paint), ""]
+    else:
+        header, *rows = table(list(_summary(worst_first(simulation.services)[:MAX_LISTED])))
+        lines += [paint(header, BOLD), *rows]
+        if (more := len(simulation.services) - MAX_LISTED) > 0:
+            lines.append(f"{more:,} more; -o json has all, --service NS/NAME shows one in detail")
+        lines += ["", *_proposed(simulation.services, proposals, paint)]
+    lines += totals_lines(simulation)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def worst_first(services: Iterable[Simulated]) -> list[Simulated]:
+    """Return Services in the order in which people look at them: by unmet clients, then overload, then idleness."""
+    return sorted(services, key=lambda one: (-one.unmet, -one.max_overload, -len(one.idle), one.subject.name))
+
+
+def totals_lines(simulation: Simulation) -> list[str]:
+    """Return what all Services have together."""
+    totals = simulation.totals()
+    cross, cost = totals["cross_zone"], totals["cost"]
+    number = len(simulation.services)
+    lines = [
+        f"{grouped(number, 'Service')}, {grouped(totals['clients'], 'client')}, cross-zone "
+        f"{percent(cross['before'])} of the load without constraints, {percent(cross['after'])} with them"
+    ]
+    if cost is not None:
+        saved = cost["before"] - cost["after"]
+        lines.append(
+            f"traffic between zones costs {cost['before']:,.2f} a month without constraints, {cost['after']:,.2f} with "
+            f"them: {abs(saved):,.2f} {'less' if saved >= 0 else 'more'}"
+        )
+    return lines
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction as people read it."""
+    return f"{100 * fraction:.1f} %"
+
+
+def commands(simulated: Simulated, proposed: Proposed) -> str:
+    """Return the command that sets the proposed annotations."""
+    namespace, _, name = simulated.subject.key.partition("/")
+    pairs = [f"{key}={shell_words(text)}" if text is not None else f"{key}-"
+             for key, text in proposed["annotations"].items()]  # fmt: skip
+    return f"kubectl -n {shell_words(namespace)} annotate service {shell_words(name)} --overwrite {' '.join(pairs)}"
+
+
+def grouped(number: int, noun: str) -> str:
+    """Return for example ``1 endpoint`` or ``1,200 endpoints``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def outcome_of(proposed: Proposed) -> str:
+    """Return what becomes of a Service with a proposal, in one phrase."""
+    idle = f", {proposed['idle']} idle" if proposed["idle"] else ""
+    unmet = f", {grouped(proposed['unmet_clients'], 'unmet client')}" if proposed["unmet_clients"] else ""
+    return (
+        f"at most {proposed['max_overload']:.2f} times an even share, cross-zone {percent(proposed['cross_zone'])}"
+        f"{idle}{unmet}"
+    )
+
+
+def constraint_text(simulated: Simulated) -> str:
+    """Return what a Service asks for, and which source says so."""
+    declaration = simulated.declaration
+    if declaration is None:
+        return f"no constraint in effect: {simulated.in_vain}" if simulated.in_vain else "no constraint"
+    flaw = declaration.error or declaration.without_effect
+    reason = f" (not in effect: {flaw})" if flaw else ""
+    return f"{declaration.source}: {','.join(declaration.constraint.keys)}{reason}"
+
+
+class _Paint:
+    def __init__(self, colour: bool) -> None:
+        self._colour = colour
+
+    def __call__(self, text: str, code: str) -> str:
+        return f"{code}{text}{PLAIN}" if self._colour and text and code else text
+
+
+def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: float, paint: _Paint) -> Iterator[str]:
+    yield f"{paint(simulated.subject.name, BOLD)}  {printable(constraint_text(simulated))}"
+    clients, endpoints = grouped(simulated.clients, "client"), grouped(len(simulated.endpoints), "ready endpoint")
+    yield (
+        f"  {clients}, {endpoints}, cross-zone "
+        f"{percent(simulated.crossing_before)} without the constraint, {percent(simulated.crossing)} with it"
+    )
+    rows = map(_domain_row, largest_domains(simulated))
+    yield from _part([("clients in", "clients", "outcome", "get"), *rows], paint)
+    header = ("endpoint", "pod", "node", "in", "load", "of an even share", "")
+    yield from _part(
+        [header, *(_endpoint_row(simulated, *pair, max_overload) for pair in greatest_shares(simulated))], paint
+    )
+    if proposed is not None:
+        yield f"  {paint('proposal', GREEN)}  {outcome_of(proposed)}:"
+        yield f"    {commands(simulated, proposed)}"
+    elif exceeds(simulated, max_overload):
+        yield f"  no proposal: none that was tried keeps every endpoint at {max_overload:g} times an even share"
+
+
+def _part(rows: Sequence[Row], paint: _Paint) -> Iterator[str]:
+    """Yield a table with a header, indented, unless it is empty."""
+    if len(rows) == 1:
+        return
+    header, *lines = table([tuple(map(printable, row)) for row in rows[: MAX_ROWS + 1]])
+    yield f"  {paint(header, DIM)}"
+    for line in lines:
+        yield f"  {paint(line, RED if line.endswith('overloaded') else YELLOW if line.endswith('idle') else '')}"
+    if (more := len(rows) - 1 - MAX_ROWS) > 0:
+        yield f"  {more:,} more; -o json has all"
+
+
+def _domain_row(row: DomainOutcome) -> Row:
+    gets = named(list(map(first_address, row.choice.endpoints)))
+    return domain_text(row.domain), f"{row.clients:,}", row.choice.outcome, gets
+
+
+def named(names: Sequence[str]) -> str:
+    """Return what clients get: the first few names, and how many more there are."""
+    return listed(names, 3) or "nothing"
+
+
+def largest_domains(simulated: Simulated) -> list[DomainOutcome]:
+    """Return the domains of clients, those with the most first."""
+    return sorted(simulated.domains(), key=lambda row: (-row.clients, domain_text(row.domain)))
+
+
+def greatest_shares(simulated: Simulated) -> list[tuple[float, LocatedEndpoint]]:
+    """Return the endpoints with their shares, the greatest first."""
+    return sorted(
+        zip(simulated.shares, simulated.endpoints, strict=True),
+        key=lambda pair: (-round(pair[0], 6), first_address(pair[1])),
+    )
+
+
+def domain_text(domain: Mapping[str, str]) -> str:
+    """Return a topology domain, without the prefixes of its keys."""
+    return ", ".join(f"{key.rpartition('/')[2]}={value}" for key, value in domain.items()) or "anywhere"
+
+
+def _endpoint_row(simulated: Simulated, share: float, located: LocatedEndpoint, max_overload: float) -> Row:
+    endpoint, times = located.endpoint, share * len(simulated.endpoints)
+    values = {key: value for key in simulated.keys if (value := located.location.value(key)) is not None}
+    return (
+        first_address(located), endpoint.pod or "", located.location.node or "", domain_text(values) if values else "",
+        percent(share), f"{times:.2f} x", simulated.rating(share, max_overload),
+    )  # fmt: skip
+
+
+def _summary(services: Iterable[Simulated]) -> Iterator[Row]:
+    yield ("service", "clients", "endpoints", "overload", "idle", "unmet", "cross-zone before", "after", "constraint")
+    for one in services:
+        yield (
+            one.subject.name, f"{one.clients:,}", f"{len(one.endpoints):,}", f"{one.max_overload:.2f} x",
+            f"{one.starved:,}", f"{one.unmet:,}", percent(one.crossing_before),
+            percent(one.crossing), printable(constraint_text(one)),
+        )  # fmt: skip
+
+
+def _proposed(services: Iterable[Simulated], proposals: Proposals, paint: _Paint) -> Iterator[str]:
+    for simulated in services:
+        if (proposed := proposals.get(proposal_key(simulated))) is not None:
+            yield f"{paint('proposal', GREEN)}  {simulated.subject.name}: {outcome_of(proposed)}:"
+            yield f"  {commands(simulated, proposed)}"
+    if proposals:
+        yield ""
+
+
+def as_markdown(simulation: Simulation, proposals: Proposals, *, max_overload: float) -> str:
+    """Return the simulation as Markdown: a table of the Services, what to look at, proposals, totals."""
+    worst = worst_first(simulation.services)
+    header, *rows = _summary(worst[:MAX_LISTED])
+    lines = ["### Who would get what", "", *_markdown_table(header, rows), ""]
+    if (more := len(worst) - MAX_LISTED) > 0:
+        lines += [f"{grouped(more, 'more Service')}.", ""]
+    if simulation.findings:
+        lines += [f"- **{finding.code}** {_escaped(_about(finding))}" for finding in simulation.findings[:MAX_LISTED]]
+        if (left := len(simulation.findings) - MAX_LISTED) > 0:
+            lines.append(f"- {grouped(left, 'more finding')}")
+        lines.append("")
+    for simulated in worst:
+        if (proposed := proposals.get(proposal_key(simulated))) is not None:
+            lines += [
+                f"Proposal for `{simulated.subject.name}`: {outcome_of(proposed)}.", "",
+                "```console", f"$ {commands(simulated, proposed)}", "```", "",
+            ]  # fmt: skip
+    lines += [f"{line[0].upper()}{line[1:]}." for line in totals_lines(simulation)]
+    lines.append(f"An endpoint is overloaded from more than {max_overload:g} times an even share of the load on.")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _about(finding: Finding) -> str:
+    return f"{finding.namespace}/{finding.name}: {finding.message}"
+
+
+def _markdown_table(header: Row, rows: Iterable[Row]) -> Iterator[str]:
+    for row in (header, ("---",) * len(header), *rows):
+        yield f"| {' | '.join(map(_escaped, row))} |"
+
+
+def _escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is: names of a cluster are no markup, mention nobody and link nowhere."""
+    escaped = re.sub(r"([\\`*_{}\[\]<>#|!])", r"\\\1", printable(text).replace("&", "&amp;"))
+    return escaped.replace("@", "&#64;").replace("://", "&#58;//")

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The console in a real Chromium. No page that a test visits has an error (``tests/kit/browser.py``)."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, quote, unquote_plus, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from examples.demo import cluster
+from examples.demo.asking import Asker
+from examples.demo.day import Query
+from tests.kit import axe
+from tests.kit.browser import visiting
+from tests.kit.topodns_process import COMMAND, Process, Server, reload, serving
+
+IN_ZONE_B, IN_ZONE_C = "10.244.6.10", "10.244.11.10"
+EXPLAINED = f"/explain?name=memcached.shop&client={IN_ZONE_B}"
+SERVICE = "/services/shop/memcached"
+LISTS = ("/", "/map", "/services")
+PAGES = (
+    *LISTS,
+    "/map?within=topology.kubernetes.io/zone%3Deu-west-a",
+    f"{SERVICE}?client={IN_ZONE_B}&keys=-",
+    "/nodes/local/node-a1",
+    "/findings?code=NodeWithoutZone",
+    "/explain",
+    EXPLAINED,
+    "/explain?name=svc/memcache&namespace=shop&client=nobody",
+    "/tail",
+)
+REFUSED = r"(: |status of )40[04]\b"  # what is not known: the page says so
+FLAGS = {"http": "127.0.0.1:0", "trusted-forwarder": "127.0.0.0/8"}
+NARROW = {"width": 360, "height": 740}
+SHADES = 64  # bytes of which no blank picture has so many different ones
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+TAKEN_IN = "img, iframe, main script, [onerror]"  # what a page has only if it took a name for HTML
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("console")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    """Serve the example cluster. Who asks on loopback can name clients."""
+    cluster.write(cluster.example(), folder / "cluster.yaml")
+    with serving(folder, folder / "cluster.yaml", flags=FLAGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hostile_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serve the example cluster, with names in it that would run scripts."""
+    text = json.dumps(cluster.example())
+    for name in ("node-a1", "eu-west-a", "topology.example.com/rack", "storefront-7drggrtsq"):
+        text = text.replace(name, name + HOSTILE)
+    for name in ("memcached-0", "memcached-1"):
+        text = text.replace(f'"name": "{name}', f'"name": "{HOSTILE}{name}')
+    folder = tmp_path_factory.mktemp("hostile")
+    cluster.write(json.loads(text), folder / "cluster.yaml")
+    with serving(folder, folder / "cluster.yaml", flags=FLAGS) as running:
+        yield running
+
+
+def at(server: Server, path: str) -> str:
+    return f"http://{server.http}{path}"
+
+
+def ask(server: Server, client: str, name: str) -> None:
+    """Ask as a forwarder that names a client."""
+    asker = Asker((server.host, server.port))
+    asker.ask(Query("127.0.0.1", client, f"{name}.svc.cluster.local", "A"))
+    asker.close()
+    assert not asker.lost
+
+
+def shades(picture: bytes) -> int:
+    """Return how many different bytes a PNG holds, compressed line by line: text has many, an empty page a handful."""
+    chunks, where = b"", 8
+    while where < len(picture):
+        size = int.from_bytes(picture[where : where + 4], "big")
+        if picture[where + 4 : where + 8] == b"IDAT":
+            chunks += picture[where + 8 : where + 8 + size]
+        where += size + 12
+    return len(set(zlib.decompress(chunks)))
+
+
+def check_in_both_schemes(page: Page) -> None:
+    """Light and wide, then dark and narrow: no serious fault, something to see, and no need to scroll sideways."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        assert axe.faults(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert shades(page.screenshot()) > SHADES
+        page.set_viewport_size(NARROW)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page(chromium: Browser, server: Server, path: str) -> None:
+    """Each page of a server."""
+    allowed = REFUSED if "nobody" in path else ""
+    with visiting(chromium, at(server, path), allowed=allowed) as page:
+        check_in_both_schemes(page)
+
+
+def test_the_page_of_a_dump(chromium: Browser) -> None:
+    """``topodns console`` has another first page, which simulates who gets what."""
+    onto_stderr = ("sh", "-c", 'exec "$@" >&2', "sh", *COMMAND)  # where the lines of a process are read
+    process = Process(["console", str(cluster.EXAMPLE)], command=onto_stderr)
+    try:
+        url = process.wait_for(r"^http://\S+/$")[0]
+        with visiting(chromium, url) as page:
+            expect(page.locator("main")).to_contain_text("orders-db")
+            check_in_both_schemes(page)
+    finally:
+        assert process.end() == 0
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path in LISTS or "client=" in path])
+def test_without_javascript(chromium: Browser, server: Server, path: str) -> None:
+    """A page says the same."""
+    allowed = REFUSED if "nobody" in path else ""
+    said = []
+    for javascript in (True, False):
+        with visiting(chromium, at(server, path), javascript=javascript, allowed=allowed) as page:
+            said.append(re.sub(r"\d+ (second|minute)s?", "some time", page.inner_text("main")))
+    assert said[0] == said[1] != ""
+
+
+def test_tail_without_javascript(chromium: Browser, server: Server) -> None:
+    """It names the command that shows the same."""
+    with visiting(chromium, at(server, "/tail"), javascript=False) as page:
+        # Where only the test switches scripts off, Chromium does not show what stands here for others.
+        assert "topodns tail" in (page.locator("noscript").text_content() or "")
+
+
+def tab_to(page: Page, selector: str) -> None:
+    """Press Tab until an element has the focus."""
+    wanted = page.locator(selector)
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if wanted.evaluate("element => element === document.activeElement"):
+            return
+    pytest.fail(f"Tab does not lead to {selector}")
+
+
+def complete(page: Page, field: str, text: str, proposal: str) -> None:
+    """Type the beginning of a proposal, wait until it is offered, and take it by typing all of it.
+
+    Without a display, Chromium draws no list from which the arrow keys could choose.
+    """
+    page.keyboard.type(text)
+    page.wait_for_selector(f'{field}-proposals option[value="{proposal}"]', state="attached")
+    page.keyboard.press("ControlOrMeta+A")
+    page.keyboard.type(proposal)
+
+
+def test_explain_by_keyboard(chromium: Browser, server: Server) -> None:
+    """Type, choose what is proposed, press Enter, read. The address of the answer gives the same to somebody else."""
+    with visiting(chromium, at(server, "/explain")) as page:
+        tab_to(page, "#name")
+        complete(page, "#name", "memca", "memcached.shop")
+        tab_to(page, "#client")
+        complete(page, "#client", "storefront-7drggrtsq-kp", "pod/storefront-7drggrtsq-kpj5c")
+        expect(page.locator("#namespace")).to_have_value("shop")
+        page.keyboard.press("Enter")
+        expect(page.locator("#answer")).to_contain_text("nearest")
+        expect(page.locator("[data-rows=record] th")).to_have_text(["10.244.5.10", "10.244.7.7"])
+        sent = parse_qs(urlsplit(page.url).query)
+        assert (sent["name"], sent["client"]) == (["memcached.shop"], ["pod/storefront-7drggrtsq-kpj5c"])
+        link, read = page.url, page.inner_text("main")
+    with visiting(chromium, link) as page:
+        assert page.inner_text("main") == read
+
+
+def test_explain_by_keyboard_without_javascript(chromium: Browser, server: Server) -> None:
+    """The form works."""
+    with visiting(chromium, at(server, "/explain"), javascript=False) as page:
+        tab_to(page, "#name")
+        page.keyboard.type("orders-db.shop")
+        tab_to(page, "#client")
+        page.keyboard.type(IN_ZONE_C)
+        page.keyboard.press("Enter")
+        expect(page.locator("#answer")).to_contain_text("unmet")
+
+
+def test_a_change_is_seen(chromium: Browser, server: Server, folder: Path) -> None:
+    """Without a reload: what goes is marked as gone and what comes as new, and a screen reader says so."""
+    before, after = cluster.example(), cluster.example()
+    (slice_,) = (item for item in after if item["metadata"]["name"].startswith("memcached-nrlng"))
+    (gone,) = (endpoint for endpoint in slice_["endpoints"] if endpoint["addresses"] == ["10.244.7.7"])
+    gone |= {"addresses": ["10.244.7.99"], "hostname": "memcached-9"}
+    try:
+        with visiting(chromium, at(server, SERVICE)) as page:
+            expect(page.locator("#state")).to_have_text("live")
+            page.evaluate("window.sameVisit = true")
+            cluster.write(after, folder / "cluster.yaml")
+            reload(server)
+            rows = page.locator("[data-rows=endpoint]")
+            expect(rows.locator("tr.new")).to_contain_text("10.244.7.99")
+            expect(rows.locator("tr.gone")).to_contain_text("10.244.7.7")
+            for text in ("endpoint 10.244.7.7 has gone", "endpoint 10.244.7.99 is new"):
+                expect(page.locator("#said")).to_contain_text(text)
+            assert page.evaluate("window.sameVisit")
+    finally:
+        cluster.write(before, folder / "cluster.yaml")
+        reload(server)
+
+
+LISTS_OF = """keys => {
+    const main = document.createElement("main");
+    const cards = keys.map(list => `<section id="${list[0]}"><ul data-rows="finding">` + list.slice(1).map(
+        key => `<li data-key="${key}" data-name="${key}"><p>${key}</p></li>`).join("") + "</ul></section>");
+    main.innerHTML = cards.join("");
+    return main;
+}"""
+CHANGED = f"""([before, after]) => {{
+    const main = ({LISTS_OF})(after);
+    say(compare(({LISTS_OF})(before), main, 0));
+    decorate(main, 0);
+    return [...main.querySelectorAll(".gone, .new")].map(row => [row.closest("section").id, row.dataset.key]);
+}}"""
+
+
+def test_what_goes_stays_in_its_list(chromium: Browser, server: Server) -> None:
+    """For some seconds, where several lists have rows of one sort; what is too much to say is counted."""
+    before = [["card-a", "a1", "a2", "a3", "a4"], ["card-b", "b1", "b2"], ["card-c", "c1"]]
+    with visiting(chromium, at(server, "/")) as page:
+        seen = page.evaluate(CHANGED, [before, [["card-a", "a1"], ["card-b", "b1"]]])
+        assert seen == [["card-a", "a2"], ["card-a", "a3"], ["card-a", "a4"], ["card-b", "b2"]], "card-c is not there"
+        expect(page.locator("#said")).to_contain_text("b2 has gone and 1 more change", use_inner_text=False)
+        assert not (page.locator("#said").text_content() or "").endswith("changes")
+
+
+MOVES = """elements => elements.map(element => getComputedStyle(element)).some(style =>
+    parseFloat(style.transitionDuration) || parseFloat(style.animationDuration) || style.scrollBehavior === "smooth")"""
+
+
+@pytest.mark.parametrize("still", [True, False], ids=["reduced", "any"])
+def test_motion(chromium: Browser, server: Server, still: bool) -> None:
+    """Nothing moves for who has asked for that."""
+    with visiting(chromium, at(server, "/"), still=still) as page:
+        assert page.eval_on_selector_all("*", MOVES) == (not still)
+
+
+def test_tail(chromium: Browser, server: Server) -> None:
+    """A decision appears as it is made, those that are filtered out do not."""
+    with visiting(chromium, at(server, "/tail?outcome=unmet")) as page:
+        expect(page.locator("#tail-state")).to_have_text("listening")
+        ask(server, IN_ZONE_B, "memcached.shop")
+        ask(server, IN_ZONE_C, "orders-db.shop")
+        row = page.locator("#decisions tr")
+        expect(row).to_have_count(1)
+        for text in (IN_ZONE_C, "orders-db", "unmet"):
+            expect(row).to_contain_text(text)
+
+
+def test_hostile_names(chromium: Browser, hostile_server: Server) -> None:
+    """Names of nodes, pods, labels and keys are text on every page, and so are those that somebody asks for."""
+    asked = f"?name={quote(HOSTILE)}&client={quote(HOSTILE)}&namespace={quote(HOSTILE)}&text={quote(HOSTILE)}"
+    paths = [
+        "/",
+        "/services",
+        f"{SERVICE}?client={IN_ZONE_B}",
+        f"{SERVICE}?keys={quote(HOSTILE)}",
+        *(f"{path}{asked}" for path in ("/explain", "/services")),
+    ]
+    with visiting(chromium, at(hostile_server, "/map"), allowed=REFUSED) as page:
+        links = page.eval_on_selector_all("main a", "links => links.map(link => link.getAttribute('href'))")
+        hostile = {link for link in links if HOSTILE in unquote_plus(link)}
+        for name in ("node-a1", "eu-west-a"):
+            assert any(name in link for link in hostile), links
+        for path in (*paths, *hostile):
+            assert page.locator(TAKEN_IN).count() == 0, page.url
+            page.goto(at(hostile_server, path))
+        assert page.locator(TAKEN_IN).count() == 0, page.url
+        page.goto(at(hostile_server, "/tail"))
+        expect(page.locator("#tail-state")).to_have_text("listening")
+        ask(hostile_server, IN_ZONE_B, f"{HOSTILE}.shop")
+        expect(page.locator("#decisions tr")).to_contain_text(HOSTILE)
+        assert page.locator(TAKEN_IN).count() == 0, page.url

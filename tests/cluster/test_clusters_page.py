@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""``docs/clusters.md``: its commands are run as they stand there, with the example's dumps and on real clusters."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.kit import kustomize
+from tests.kit.api_objects import endpoint, endpoint_slice, namespace, node, service
+from tests.kit.consoles import Entry, entries
+from tests.kit.files import replace_file
+from tests.kit.kube import ControlPlane
+from tests.kit.kustomize import NAMESPACE, READER, SERVER, object_of, objects_of
+from tests.kit.live_server import serving_live
+from tests.kit.shells import Shell
+from tests.kit.this_machine import ROOT, needs_tool
+from tests.kit.topodns_process import Server
+from tests.kit.waiting import PATIENCE, until
+
+PAGE = ROOT / "docs" / "clusters.md"
+BLOCKS = re.findall(r"```(console|sh)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+(PUBLIC,) = re.findall(r"```yaml\n# public.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+OWN, OTHER, THIRD = "europe", "us-central", "us-east"
+
+
+ENTRIES = [
+    entry for language, block in BLOCKS for entry in ([Entry(block, "", "")] if language == "sh" else entries(block))
+]
+
+
+# With dumps
+
+
+class Session(NamedTuple):
+    """A server, what is done before it starts, and what is done while it runs."""
+
+    before: list[Entry]
+    serve: Entry
+    while_it_runs: list[Entry]
+
+
+def _sessions() -> Iterator[Session]:
+    """Yield a session for each server that the page starts."""
+    by_hand = [entry for entry in ENTRIES if entry.command.startswith((".venv/bin/topodns serve", *BY_HAND))]
+    starts = [index for index, entry in enumerate(by_hand) if "topodns serve" in entry.command]
+    before: list[Entry] = []
+    for start, end in zip(starts, [*starts[1:], len(by_hand)], strict=True):
+        after = by_hand[start + 1 : end]
+        asked = max(index for index, entry in enumerate(after) if entry.command.startswith("ask "))
+        yield Session(before, by_hand[start], after[: asked + 1])
+        before = after[asked + 1 :]
+
+
+BY_HAND = ("ask ", "cp ", "sed ", "echo ")  # and the alias
+DIG = "alias ask='dig @127.0.0.1 -p 1053 +short'"
+SESSIONS = list(_sessions())
+
+
+def test_the_alias_is_what_is_tested() -> None:
+    """``ask`` is dig at the default port."""
+    assert [entry.command for entry in ENTRIES if entry.command.startswith("alias")] == [DIG]
+    assert len(SESSIONS) == 4
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=["load balancers", "flat network", "drill", "public"])
+def test_answers_of_the_page(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """dig prints what the page shows; the order of all that are equally near changes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "public.yaml").write_text(PUBLIC)
+    for entry in session.before:
+        subprocess.run(entry.command, shell=True, check=True)
+    arguments = shlex.split(session.serve.command)[1:]
+    server = Server([*arguments, "--listen=127.0.0.1:0", "--http=off"])
+    try:
+        server.started()
+        for entry in session.while_it_runs:
+            if not entry.command.startswith("ask "):
+                subprocess.run(entry.command, shell=True, check=True)
+                if entry.command.startswith("echo "):  # the page breaks a dump by it
+                    server.wait_for("keeping the previous version")
+                continue
+            said = entry.comment.rpartition(": ")[2]
+            assert said in ("nearest", "all", "nothing"), entry
+            order: Callable[[list[str]], list[str]] = list if said == "nearest" else sorted
+            words = shlex.split(entry.command)[1:]
+            until(
+                lambda words=words, entry=entry, order=order: (
+                    order(dig(server, *words)) == order(entry.output.splitlines())
+                ),
+                lambda words=words, entry=entry: f"{entry}, but {dig(server, *words)}",
+            )
+        assert server.end() == 0
+    finally:
+        server.end(signal.SIGKILL)
+
+
+def dig(server: Server, *words: str) -> list[str]:
+    """Return the lines that dig prints."""
+    command = [needs_tool("dig"), f"@{server.host}", "-p", str(server.port), "+short", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout.splitlines()
+
+
+# On real clusters
+
+SPACE = "shop"
+NAME = f"web.{SPACE}.fed.example.com"
+
+
+def run_of_page(shell: Shell, pattern: str) -> None:
+    """Run the one command of the page that a pattern matches; it must print what the page shows."""
+    (entry,) = (entry for entry in ENTRIES if re.fullmatch(pattern, entry.command))
+    printed = shell.run(entry.command)
+    assert not entry.output or printed == entry.output.splitlines()
+
+
+def mint(shell: Shell) -> None:
+    """Make a kubeconfig as the page says."""
+    (script,) = (entry.command for entry in ENTRIES if entry.command.startswith("cluster="))
+    shell.run(script)
+
+
+def in_cluster(number: int) -> list[kustomize.Item]:
+    """Return a node, an exported Service with a load balancer, and its slice, which no controller touches."""
+    annotations = {"topodns.io/federated": "true"}
+    return [
+        node(f"page-{number}", {}, cidrs=[f"10.8{number}.0.0/24"]),
+        service("web", where=SPACE, cluster_ips=(), annotations=annotations, type="LoadBalancer"),
+        endpoint_slice("web", 1, [endpoint(f"10.8{number}.0.5", nodeName=f"page-{number}")], where=SPACE),
+    ]
+
+
+def balanced(plane: ControlPlane, address: str) -> None:
+    """Give the Service of a cluster the address of a load balancer, as a cloud does."""
+    status = {"loadBalancer": {"ingress": [{"ip": address}]}}
+    plane.api.patch_status(service("web", where=SPACE), status)
+
+
+@pytest.fixture(scope="module")
+def planes(control_plane: ControlPlane, frail_control_plane: ControlPlane) -> Iterator[Mapping[str, ControlPlane]]:
+    """Two clusters with what a Deployment of topodns and of the Service would make there."""
+    found = {OWN: control_plane, OTHER: frail_control_plane}
+    with kustomize.installed(control_plane, objects_of("clusters")):
+        for number, plane in enumerate(found.values(), 1):
+            plane.api.create(namespace(SPACE), *in_cluster(number))
+            balanced(plane, f"203.0.113.{number}")
+        yield found
+        for number, plane in enumerate(found.values(), 1):
+            plane.api.delete(in_cluster(number)[0], namespace(SPACE))
+        frail_control_plane.kubectl("delete", "--ignore-not-found", "-k", str(ROOT / "manifests" / "remote"))
+
+
+@pytest.fixture(scope="module")
+def shell(planes: Mapping[str, ControlPlane], tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A machine from which both clusters can be reached, with the manifests beside it."""
+    folder = tmp_path_factory.mktemp("page")
+    merged: dict[str, object] = {"apiVersion": "v1", "kind": "Config"}
+    for name, plane in planes.items():
+        config = yaml.safe_load(plane.kubeconfig.read_text())
+        for section, key in (("clusters", "cluster"), ("users", "user")):
+            entries = merged.setdefault(section, [])
+            entries += [{"name": name, key: config[section][0][key]}]
+        merged.setdefault("contexts", []).append({"name": name, "context": {"cluster": name, "user": name}})
+    (folder / "config").write_text(yaml.safe_dump(merged))
+    return Shell.with_kubeconfig(folder, folder / "config")
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(shell: Shell) -> Path:
+    """The kubeconfig of the other cluster, made as the page says."""
+    apply_remote(shell)
+    mint(shell)
+    return shell.folder / f"{OTHER}.kubeconfig"
+
+
+def apply_remote(shell: Shell) -> None:
+    (command,) = {entry.command for entry in ENTRIES if entry.command.endswith("apply -k manifests/remote")}
+    shell.run(command)
+
+
+def test_the_kubeconfig_can_read_and_no_more(shell: Shell, kubeconfig: Path) -> None:
+    """It lists what topodns needs, but neither reads Secrets nor writes."""
+    run_of_page(shell, "kubectl .* auth can-i .*")
+    for refused in ("get secrets", "create services", "get pods"):
+        with pytest.raises(AssertionError):
+            shell.run(f"kubectl --kubeconfig {kubeconfig} auth can-i {refused} --all-namespaces")
+
+
+def test_the_token_ends_and_can_be_revoked(kubeconfig: Path) -> None:
+    """It ends after what the page says, and is bound to the Secret that the page deletes."""
+    token = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"].split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    assert claims["exp"] - claims["iat"] == 30 * 86400
+    assert claims["kubernetes.io"]["secret"]["name"] == f"{READER}-token"
+
+
+def mounted(planes: Mapping[str, ControlPlane], folder: Path) -> Path:
+    """Write the file that a kubelet would mount by the overlay; return its path."""
+    spec = object_of("clusters", "Deployment", SERVER)["spec"]["template"]["spec"]
+    (volume,) = (volume["projected"] for volume in spec["volumes"] if "projected" in volume)
+    source = volume["sources"][0]["secret"]
+    (item,) = source["items"]
+    secret = planes[OWN].api.request("GET", planes[OWN].api.path("Secret", NAMESPACE, source["name"]))
+    path = folder / item["path"]
+    path.parent.mkdir(exist_ok=True)
+    replace_file(path, base64.b64decode(secret["data"][item["key"]]))
+    return path
+
+
+def test_a_secret_that_is_written_anew_needs_no_restart(
+    shell: Shell, kubeconfig: Path, planes: Mapping[str, ControlPlane], tmp_path: Path
+) -> None:
+    """topodns reads the other cluster by the mounted Secret; when its token is refused, by the next version of it."""
+    (shell.folder / f"{THIRD}.kubeconfig").write_text(kubeconfig.read_text())
+    for name in (OTHER, THIRD):
+        run_of_page(shell, rf"kubectl .* create secret generic cluster-{name} --from-file \S+")
+    flags = {"cluster-name": OWN, "federation": "fed.example.com", "cluster": [f"{OTHER}={mounted(planes, tmp_path)}"]}
+    with serving_live(tmp_path, planes[OWN].kubeconfig, flags=flags) as server:
+        until(lambda: {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.2"}, lambda: dig(server, NAME))
+        run_of_page(shell, "kubectl .* delete secret .*")
+        planes[OTHER].kill()  # a watch goes on with the token that it began with
+        planes[OTHER].start()
+        server.wait_for(f"cluster {OTHER}: Service: 401 Unauthorized")
+        assert {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.2"}
+        apply_remote(shell)
+        mint(shell)
+        run_of_page(shell, "kubectl .* replace .*")
+        mounted(planes, tmp_path)
+        balanced(planes[OTHER], "203.0.113.9")
+        until(lambda: {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.9"}, lambda: dig(server, NAME), within=40)
+        until(lambda: f"[+]cluster {OTHER} ok" in server.get("/readyz?verbose")[1], "contact")
+    run_of_page(shell, "kubectl .* rollout restart .*")

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""``topodns controller --health`` on a real control plane, with load balancers on loopback addresses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.kit import kustomize, topodns_process
+from tests.kit.api_objects import listed, namespace
+from tests.kit.balanced_services import HEALTH, balanced, status_of
+from tests.kit.balancers import Balancer
+from tests.kit.kube import ControlPlane, Item, config_of
+from tests.kit.kustomize import objects_of
+from tests.kit.prober_process import COMMAND, Probing
+from tests.kit.topodns_process import Process
+from tests.kit.waiting import PATIENCE, until
+
+SPACE = "health"
+WITHIN = 3 * PATIENCE  # for what follows after a Lease has expired, or an API server was away
+
+Probe = Callable[..., Probing]
+
+
+@pytest.fixture(scope="module")
+def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Return a control plane with the CRDs and a namespace."""
+    plane = frail_control_plane
+    with kustomize.installed(plane, objects_of("base with health", "CustomResourceDefinition")):
+        plane.api.create(namespace(SPACE))
+        yield plane
+        plane.api.delete(namespace(SPACE))
+
+
+@pytest.fixture
+def probe(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
+    """Return a function that starts a controller; all of a test's have one Lease. Services end with the test."""
+    monkeypatch.setattr(topodns_process, "COMMAND", COMMAND)
+    lease = f"{SPACE}/of-{uuid.uuid4()}"
+    with ExitStack() as stack:
+
+        def start(*arguments: str) -> Probing:
+            common = [f"--kubeconfig={plane.kubeconfig}", f"--lease={lease}", "--cluster-name=east"]
+            probing = Probing([*common, *arguments])
+            stack.callback(probing.end)
+            return probing
+
+        yield start
+    for item in plane.api.items("Service", SPACE):
+        plane.api.delete(item | {"kind": "Service"})
+    plane.api.request("DELETE", plane.api.path("ServiceHealth"))
+
+
+@pytest.fixture
+def balancer() -> Iterator[Callable[[str], Balancer]]:
+    """Return a function that makes a load balancer at a loopback address."""
+    with ExitStack() as stack:
+
+        def make(host: str) -> Balancer:
+            made = Balancer(host)
+            stack.callback(made.stop)
+            return made
+
+        yield make
+
+
+def create(plane: ControlPlane, name: str, addresses: Sequence[str], check: str) -> Item:
+    """Create a Service with a load balancer, as its controller leaves it."""
+    item = balanced(name, addresses, check, where=SPACE)
+    plane.api.create(item)
+    plane.api.patch_status(item, item["status"])
+    return item
+
+
+def status(plane: ControlPlane, name: str) -> Mapping[str, Any]:
+    """Return the status of a ServiceHealth, empty if there is none."""
+    items = plane.api.items("ServiceHealth")
+    return next((dict(item["status"]) for item in items if item["metadata"]["name"] == f"{name}.{SPACE}"), {})
+
+
+def said(plane: ControlPlane, name: str) -> dict[str, str]:
+    """Return what a ServiceHealth says of each address: why it is unhealthy, empty if it is healthy."""
+    entries = status(plane, name).get("entries", ())
+    return {entry["address"]: "" if entry["healthy"] else entry["message"] for entry in entries}
+
+
+def until_said(plane: ControlPlane, name: str, expected: Mapping[str, str], *, within: float = PATIENCE) -> None:
+    until(lambda: said(plane, name) == expected, lambda: f"{name}: {said(plane, name)}, not {expected}", within=within)
+
+
+def test_clusters_without_health_have_no_effect(tmp_path: Path) -> None:
+    """Whoever forgets the flag is told."""
+    config = tmp_path / "kubeconfig"
+    config.write_text(yaml.safe_dump(config_of()))
+    prober = Process(["controller", f"--kubeconfig={config}", "--http=127.0.0.1:0", f"--cluster=west={config}"])
+    try:
+        prober.wait_for("--cluster has no effect without --health")
+    finally:
+        prober.end()
+
+
+def test_a_missing_crd_is_said(frail_control_plane: ControlPlane) -> None:
+    """Before anything is installed: the controller says what it lacks, and is not ready."""
+    prober = Probing([f"--kubeconfig={frail_control_plane.kubeconfig}", "--lease=default/none"])
+    try:
+        prober.wait_for("ServiceHealth: 404 .*is its CRD installed")
+    finally:
+        prober.end()
+
+
+def test_the_life_of_a_servicehealth(plane: ControlPlane, probe: Probe, balancer: Callable[[str], Balancer]) -> None:
+    """It says what was found; it follows the Service's addresses, and goes with the annotation."""
+    one, two = balancer("127.0.1.1"), balancer("127.0.1.2")
+    item = create(plane, "web", ["127.0.1.1"], f"tcp:{one.port}")
+    prober = probe().until_leading()
+    until_said(plane, "web", {"127.0.1.1": ""})
+    found = status(plane, "web")
+    assert (found["cluster"], found["service"]) == ("east", {"namespace": SPACE, "name": "web"})
+    one.stop()
+    until_said(plane, "web", {"127.0.1.1": "Connection refused"})
+    prober.wait_for(f"Service {SPACE}/web: 127.0.1.1 port {one.port} is unhealthy: Connection refused")
+    metrics = prober.metrics()
+    assert (
+        metrics['topodns_probed_addresses{healthy="false"}'] == 1
+        and metrics['topodns_probes_total{result="failure"}'] >= 3
+    )
+    # Others see a write before its result is counted.
+    until(lambda: prober.metrics()['topodns_servicehealth_writes_total{result="done",verb="patch"}'] >= 1, "a count")
+    one.start()
+    until_said(plane, "web", {"127.0.1.1": ""})
+    other = balanced("web", [], f"http:{two.port}/healthz", where=SPACE)
+    annotations, ports = other["metadata"]["annotations"], other["spec"]["ports"]
+    plane.api.patch(item, {"metadata": {"annotations": annotations}, "spec": {"ports": ports}})
+    plane.api.patch_status(item, status_of(["127.0.1.2"]))
+    until_said(plane, "web", {"127.0.1.2": ""})
+    two.status = 503
+    until_said(plane, "web", {"127.0.1.2": "HTTP status 503"})
+    two.status = 302
+    until_said(plane, "web", {"127.0.1.2": ""})
+    plane.api.patch(item, {"metadata": {"annotations": {HEALTH: None}}})
+    until(lambda: status(plane, "web") == {}, "it is deleted")
+
+
+def test_what_was_written_by_hand_is_taken_over(plane: ControlPlane, probe: Probe) -> None:
+    """kubectl can write all of a ServiceHealth; a vote in it need not say since when."""
+    create(plane, "dead", ["127.0.1.10"], "tcp:1")
+    entry = {"address": "127.0.1.10", "healthy": False, "message": "by hand"}
+    made = {"apiVersion": "topodns.io/v1alpha1", "kind": "ServiceHealth", "metadata": {"name": f"dead.{SPACE}"}}
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps({**made, "status": {"entries": [entry]}}))
+    assert said(plane, "dead") == {"127.0.1.10": "by hand"}
+    probe().until_leading()
+    until(lambda: status(plane, "dead").get("cluster") == "east", "the leader writes it")
+    assert not status(plane, "dead")["entries"][0]["healthy"]
+    assert "last-applied" in plane.kubectl("get", "servicehealth", f"dead.{SPACE}", "-o", "yaml")
+
+
+def test_votes_are_renewed(plane: ControlPlane, probe: Probe) -> None:
+    """At least every 10 s, though nothing changes."""
+    create(plane, "dead", ["127.0.1.3"], "tcp:1")
+    probe().until_leading()
+    until_said(plane, "dead", {"127.0.1.3": "Connection refused"})
+    before = status(plane, "dead")
+    until(lambda: status(plane, "dead")["renewTime"] > before["renewTime"], "a renewal", within=10.0)
+    assert status(plane, "dead")["entries"] == before["entries"]
+
+
+def test_the_next_leader_goes_on(plane: ControlPlane, probe: Probe, balancer: Callable[[str], Balancer]) -> None:
+    """After the first one is killed, its votes stand, and stay as old as they are."""
+    up = balancer("127.0.1.4")
+    create(plane, "web", ["127.0.1.4", "127.0.1.5"], f"tcp:{up.port}")
+    first = probe().until_leading()
+    second = probe()
+    until_said(plane, "web", {"127.0.1.4": "", "127.0.1.5": "Connection refused"})
+    before = status(plane, "web")
+    assert not any(number for name, number in second.metrics().items() if name.startswith("topodns_probes_total"))
+    first.send(signal.SIGKILL)
+    second.until_leading()
+    until(lambda: status(plane, "web")["renewTime"] > before["renewTime"], "it renews", within=WITHIN)
+    assert status(plane, "web")["entries"] == before["entries"]
+    up.stop()
+    until_said(plane, "web", dict.fromkeys(["127.0.1.4", "127.0.1.5"], "Connection refused"))
+
+
+def test_while_its_api_server_is_away_it_goes_on(
+    plane: ControlPlane, probe: Probe, balancer: Callable[[str], Balancer]
+) -> None:
+    """What it found out meanwhile is written as soon as it leads again."""
+    one = balancer("127.0.1.6")
+    create(plane, "web", ["127.0.1.6"], f"tcp:{one.port}")
+    prober = probe().until_leading()
+    until_said(plane, "web", {"127.0.1.6": ""})
+    plane.kill()
+    try:
+        prober.wait_for("stopped leading")
+        one.stop()
+        prober.wait_for("127.0.1.6 port .* is unhealthy")
+    finally:
+        plane.start()
+    until_said(plane, "web", {"127.0.1.6": "Connection refused"}, within=WITHIN)
+    assert sum("is unhealthy" in line for line in prober.lines) == 1
+
+
+def test_other_clusters(plane: ControlPlane, probe: Probe, balancer: Callable[[str], Balancer], tmp_path: Path) -> None:
+    """It probes their Services, too, live or from a dump; one that cannot be read costs the others nothing."""
+    ours, theirs = balancer("127.0.1.7"), balancer("127.0.1.8")
+    dump, gone = tmp_path / "west.json", tmp_path / "gone"
+    dump.write_text(listed([balanced("web", ["127.0.1.8"], f"tcp:{theirs.port}", where=SPACE)]))
+    gone.write_text(yaml.safe_dump(config_of()))
+    create(plane, "web", ["127.0.1.7"], f"tcp:{ours.port}")
+    others = [f"--cluster=west={dump}", f"--cluster=again={plane.kubeconfig}", f"--cluster=gone={gone}#main"]
+    prober = probe(*others).until_leading()
+    until_said(plane, "web", {"127.0.1.7": "", "127.0.1.8": ""})
+    theirs.stop()
+    until_said(plane, "web", {"127.0.1.7": "", "127.0.1.8": "Connection refused"})
+    dump.write_text(listed([balanced("web", ["127.0.1.9"], "tcp:1", where=SPACE)]))
+    until_said(plane, "web", {"127.0.1.7": "", "127.0.1.9": "Connection refused"})
+    dump.write_text(json.dumps({"kind": "Nothing"}))
+    prober.wait_for("cluster west: .*; keeping the Services that are known")
+    found = prober.clusters()
+    assert (found["again"], found["west"].partition(": ")[0]) == ("ok", "as it was before")
+    assert found["gone"].startswith("not listed yet, for ")
+    assert said(plane, "web") == {"127.0.1.7": "", "127.0.1.9": "Connection refused"}
+
+
+def test_a_cluster_that_is_not_there(topodns: Any, tmp_path: Path, plane: ControlPlane) -> None:
+    """A file that does not exist is a wrong setting."""
+    missing = tmp_path / "missing.yaml"
+    ran = topodns("controller", "--health", f"--kubeconfig={plane.kubeconfig}", f"--cluster=west={missing}")
+    assert (ran.status, ran.err) == (
+        2,
+        f"topodns: --cluster west: {missing}: No such file or directory, expected a kubeconfig or a dump\n",
+    )

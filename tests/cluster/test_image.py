@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The image: built from the Dockerfile, and run with no more rights than a restricted pod has."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dns.message
+import dns.query
+import dns.rdatatype
+import pytest
+import yaml
+from packaging.utils import canonicalize_name
+
+from dnsserver import __version__
+from tests.kit import helm, openshift
+from tests.kit.clusters import WEB, WEB_AND_MANY
+from tests.kit.consoles import commands, entries
+from tests.kit.container import Image
+from tests.kit.in_memory import cluster_text
+from tests.kit.kube import TOKEN, ControlPlane, config_of
+from tests.kit.kustomize import EVERYTHING, NAMESPACE, SERVER, container_of, object_of, objects_of
+from tests.kit.programs import ready
+from tests.kit.requirements import in_the_image
+from tests.kit.this_machine import ROOT, free_port, needs_tool
+from tests.kit.waiting import PATIENCE, until
+
+(INSTALLED, ASKED) = (
+    [*entries(block)]
+    for block in re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    if "rollout status" in block or "port-forward" in block
+)
+(BUILT,) = re.findall(r"or: buildah bud -t (\S+) \.", INSTALLED[0].comment)
+CAPABILITIES = {"CapInh", "CapPrm", "CapEff", "CapAmb"}
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """Build the image once; remove it afterwards."""
+    folder = tmp_path_factory.mktemp("image")
+    yield Image(folder, BUILT)
+    shutil.rmtree(folder)
+
+
+def run_in(image: Image, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = image.command(folder, *arguments)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def test_the_image_says_who_it_is_and_what_it_offers(image: Image) -> None:
+    """The user is a number, as runAsNonRoot needs; ports and user match the manifests."""
+    for deployment in objects_of(EVERYTHING, "Deployment"):
+        spec = deployment["spec"]["template"]["spec"]
+        ports = {f"{port['containerPort']}/{port['protocol'].lower()}" for port in spec["containers"][0]["ports"]}
+        assert ports <= image.config["ExposedPorts"].keys()
+        given = spec["securityContext"]
+        assert image.config["User"] == f"{given['runAsUser']}:{given['runAsGroup']}"
+
+
+def test_what_is_installed_is_what_is_pinned(image: Image) -> None:
+    """The libraries of the bill of materials, each in its version; pip is gone."""
+    found = (
+        path.name.removesuffix(".dist-info").split("-", 1)
+        for path in image.root.glob("opt/topodns/lib/python3*/site-packages/*.dist-info")
+    )
+    installed = {canonicalize_name(name): version for name, version in found}
+    assert installed.pop("topodns") == __version__
+    assert len(installed) > 10
+    assert not {"pip", "setuptools"} & installed.keys()
+    assert {pin.name: pin.version for pin in in_the_image()} == installed
+
+
+def test_what_the_image_leaves_out_is_never_imported() -> None:
+    """The image lacks the listed libraries and files, our code imports none of them, and it imports all others."""
+    listed = dict(re.findall(r'(UNUSED_\w+)="([^"]*)"', (ROOT / "Dockerfile").read_text()))
+    installed = Path(sysconfig.get_path("purelib"))
+    removed = {path for pattern in listed["UNUSED_FILES"].split() for path in installed.glob(pattern)}
+    for library in listed["UNUSED_LIBRARIES"].split():
+        removed |= located(library)
+    for lost in ("kubernetes/aio", "kubernetes/client/models/v1_pod.py", "aiohttp/__init__.py"):
+        assert installed / lost in removed
+    imports = {
+        ast.unparse(node)
+        for package in ("dnsserver", "locator")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))  # those within functions, too
+        if isinstance(node, ast.Import)
+        or (isinstance(node, ast.ImportFrom) and node.module not in ("__future__", "_typeshed"))  # no modules at all
+    }
+    shown = "print(*(getattr(module, '__file__', None) for module in sys.modules.values()), sep='\\n')"
+    program = "\n".join((*sorted(imports), "import sys", shown))
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    loaded = {Path(line) for line in ran.stdout.splitlines()}
+    assert installed / "kubernetes/client/api_client.py" in loaded
+    assert not [path for path in loaded if removed & {path, *path.parents}]
+    idle = [pin.name for pin in in_the_image() if loaded.isdisjoint(located(pin.name))]
+    assert idle == []
+
+
+def located(library: str) -> set[Path]:
+    """Return the paths of a library's files."""
+    return {Path(str(file.locate())) for file in importlib.metadata.files(library) or ()}
+
+
+def test_its_size_is_what_the_page_says(image: Image) -> None:
+    """What it adds to its base, to within a tenth: libraries differ between versions of Python."""
+    (said,) = re.findall(r"It adds (\d+) MB to its base", (ROOT / "docs" / "install.md").read_text())
+    size = sum(path.lstat().st_size for path in (image.root / "opt/topodns").rglob("*"))
+    assert size / 1e6 == pytest.approx(int(said), rel=0.1)
+
+
+def test_it_has_the_native_code(image: Image, tmp_path: Path) -> None:
+    """The image always has it: an image is built once, and run often."""
+    assert run_in(image, tmp_path, "version").stdout.splitlines()[-1] == f"native code {__version__}"
+
+
+@pytest.mark.parametrize("command", ["serve", "controller", "webhook"])
+def test_the_commands_of_the_deployments_are_there(image: Image, tmp_path: Path, command: str) -> None:
+    """One image serves all Deployments."""
+    ran = run_in(image, tmp_path, command, "--help")
+    assert ran.returncode == 0, ran.stderr
+    assert f"usage: topodns {command}" in ran.stdout
+
+
+class Container(NamedTuple):
+    """``serve`` in a container."""
+
+    port: int
+    process: int
+
+
+@pytest.fixture
+def container(image: Image, tmp_path: Path) -> Iterator[Container]:
+    """Serve a snapshot from the image; stop it as a kubelet would, and check its exit status."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "cluster.yaml").write_text(cluster_text(WEB_AND_MANY))
+    shared.chmod(0o755)
+    port = free_port()
+    command = image.command(shared, "serve", "--snapshot=/mnt/cluster.yaml", f"--listen=127.0.0.1:{port}", "--http=off")
+    with ready(command, tmp_path, name="container") as daemon:
+        yield Container(port, daemon.process.pid)
+
+
+@pytest.mark.parametrize("ask", [dns.query.udp, dns.query.tcp], ids=["UDP", "TCP"])
+def test_a_container_answers(container: Container, ask: object) -> None:
+    """A real query gets the right answer."""
+    assert callable(ask)
+    reply = ask(dns.message.make_query(WEB, "A"), "127.0.0.1", port=container.port, timeout=PATIENCE)
+    assert {record.to_text() for record in reply.answer[0]} == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_it_runs_without_any_right(container: Container) -> None:
+    """It runs without root, without capabilities, and with a read-only root."""
+    said = Path(f"/proc/{container.process}/status").read_text()
+    status = {name: text.split() for name, text in re.findall(r"^(\w+):\t(.*)$", said, re.MULTILINE)}
+    assert status["Uid"] == status["Gid"] == ["65532"] * 4
+    assert status["Groups"] == []
+    assert all(int(status[name][0], 16) == 0 for name in CAPABILITIES)
+    assert status["NoNewPrivs"] == ["1"]
+    mounts = [line.split() for line in Path(f"/proc/{container.process}/mountinfo").read_text().splitlines()]
+    assert {mount[4]: mount[5].split(",")[0] for mount in mounts}["/"] == "ro"
+
+
+def test_the_command_of_the_page_for_containers(image: Image, tmp_path: Path) -> None:
+    """``docker run`` of ``docs/install.md`` publishes the port that it listens on, and mounts what it serves."""
+    (command,) = (
+        shlex.split(entry.command)
+        for entry in commands((ROOT / "docs" / "install.md").read_text())
+        if entry.command.startswith("docker run ")
+    )
+    name = command.index(f"topodns:{__version__}")
+    docker, arguments, port = command[:name], command[name + 1 :], free_port()
+    assert docker.count("-p") == 2 and {"1053:1053/udp", "1053:1053/tcp"} < {*docker}
+    assert "0.0.0.0:1053" in arguments
+    (source, target) = re.findall(r"\$PWD/(\S+):(\S+):ro", " ".join(docker))[0]
+    run = image.command(
+        tmp_path,
+        *(word.replace(":1053", f":{port}") for word in arguments),
+        mounts={target: ROOT / source},
+        env=["TOPODNS_HTTP=off"],
+    )
+    with ready(run, tmp_path, name="container"):
+        asked = dns.message.make_query("memcached.shop.svc.cluster.local", "A")
+        assert len(dns.query.udp(asked, "127.0.0.1", port=port, timeout=PATIENCE).answer[0]) > 1
+
+
+PLUGIN = """
+import json
+status = {"token": TOKEN}
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}))
+"""
+USERS: dict[str, Any] = {
+    "token": {"token": TOKEN},
+    "plugin": {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "python3",
+            "args": ["-c", PLUGIN.replace("TOKEN", repr(TOKEN))],
+            "interactiveMode": "Never",
+        }
+    },
+}
+KUBERNETES = "kubernetes.default.svc.cluster.local"  # the Service that every cluster has
+
+
+def live(folder: Path, plane: ControlPlane, user: str) -> Path:
+    """Return a folder for the container, with a kubeconfig of the control plane."""
+    cluster = yaml.safe_load(plane.kubeconfig.read_text())["clusters"][0]["cluster"]
+    shared = folder / "shared"
+    shared.mkdir()
+    shutil.copy(cluster["certificate-authority"], shared / "authority.crt")
+    # By its file: the client would write what stands in the kubeconfig itself into a temporary one, and here is none.
+    config = config_of(cluster["server"], {"certificate-authority": "authority.crt"}, **USERS[user])
+    (shared / "kubeconfig").write_text(yaml.safe_dump(config))
+    shared.chmod(0o755)
+    return shared
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_container_asks_a_live_cluster(image: Image, tmp_path: Path, control_plane: ControlPlane, user: str) -> None:
+    """The image's Kubernetes client can read a cluster with any kind of credentials."""
+    shared = live(tmp_path, control_plane, user)
+    ran = run_in(image, shared, "explain", KUBERNETES, "--client=192.0.2.1", "--kubeconfig=/mnt/kubeconfig")
+    assert ran.returncode == 0, ran.stderr
+    assert "10.96.0.1" in ran.stdout
+
+
+@pytest.mark.parametrize("user", ["", f"{openshift.USERS[-1]}:{openshift.GROUP}"], ids=["its user", "as in OpenShift"])
+def test_a_container_follows_a_live_cluster(
+    image: Image, tmp_path: Path, control_plane: ControlPlane, user: str
+) -> None:
+    """``serve`` in the image watches, answers, serves its metrics, and keeps what it knows in an emptyDir.
+
+    So it does as a user whom the image does not know.
+    """
+    shared, port, http, state = live(tmp_path, control_plane, "token"), free_port(), free_port(), tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o777)  # as the kubelet makes one
+    flags = ("--kubeconfig=/mnt/kubeconfig", f"--listen=127.0.0.1:{port}", f"--http=127.0.0.1:{http}")
+    mounts = {"/var/lib/topodns": state}
+    run = image.command(shared, "serve", *flags, "--state-dir=/var/lib/topodns", mounts=mounts, user=user)
+    with ready(run, tmp_path, name="container"):
+        reply = dns.query.udp(dns.message.make_query(KUBERNETES, "A"), "127.0.0.1", port=port, timeout=PATIENCE)
+        assert [record.to_text() for record in reply.answer[0]] == ["10.96.0.1"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=PATIENCE) as metrics:
+            assert b'topodns_synced{kind="Service"} 1.0' in metrics.read()
+    wanted = (user or image.config["User"]).partition(":")[0]
+    assert {str(path.stat().st_uid) for path in state.iterdir()} == {wanted}
+
+
+# -- as the README installs it
+
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where pods have their token
+
+
+def test_the_readme_builds_what_it_installs() -> None:
+    """What is built, loaded, and applied by kubectl or by Helm has one name: with the version of topodns as its tag."""
+    tag = f"topodns:{__version__}"
+    build, load, apply, _ = (entry.command for entry in INSTALLED)
+    assert build == f"docker build -t {tag} ."
+    assert f"docker.io/library/{tag}" == BUILT, "what every runtime means by a name without a registry"
+    assert load == f"kind load docker-image {tag}"
+    assert apply == "kubectl apply -k manifests/overlays/coredns-stub"
+    assert INSTALLED[2].comment == "or: helm install topodns manifests/chart -n topodns --create-namespace"
+    for objects in (objects_of("coredns-stub"), helm.rendered({})):
+        assert [container_of(item)["image"] for item in objects if item["kind"] == "Deployment"] == [tag]
+
+
+@pytest.fixture
+def applied(control_plane: ControlPlane) -> Iterator[list[dict[str, Any]]]:
+    """Apply what the README applies; return the pods that the controllers make of it."""
+    control_plane.settle()
+    overlay = str(ROOT / INSTALLED[2].command.split()[-1])
+    control_plane.kubectl("apply", "-k", overlay)
+    replicas = object_of("coredns-stub", "Deployment", SERVER)["spec"]["replicas"]
+    until(lambda: len(control_plane.api.items("Pod", NAMESPACE)) == replicas, f"{replicas} pods")
+    yield [{**pod, "kind": "Pod"} for pod in control_plane.api.items("Pod", NAMESPACE)]
+    control_plane.kubectl("delete", "-k", overlay)
+
+
+def test_the_readme_is_followed_until_topodns_answers(
+    image: Image, applied: list[dict[str, Any]], control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The image that was built runs with the arguments, folders and rights of a pod that was applied.
+
+    There is no kubelet: the test mounts the folders and the token, reports that pods are ready, and forwards the port.
+    """
+    spec = applied[0]["spec"]
+    (container,) = spec["containers"]
+    account, port = tmp_path / "account", free_port()
+    account.mkdir()
+    (account / "token").write_text(control_plane.token(NAMESPACE, spec["serviceAccountName"]))
+    (account / "namespace").write_text(NAMESPACE)
+    cluster = yaml.safe_load(control_plane.kubeconfig.read_text())["clusters"][0]["cluster"]
+    shutil.copy(cluster["certificate-authority"], account / "ca.crt")
+    mounts = {ACCOUNT: account}
+    for mount in container["volumeMounts"]:
+        mounts[mount["mountPath"]] = folder = tmp_path / mount["name"]
+        folder.mkdir()
+        shutil.chown(folder, spec["securityContext"]["runAsUser"], spec["securityContext"]["fsGroup"])
+    env = (
+        "KUBERNETES_SERVICE_HOST=127.0.0.1",
+        f"KUBERNETES_SERVICE_PORT={control_plane.port}",
+        f"TOPODNS_LISTEN=127.0.0.1:{port}",
+        "TOPODNS_HTTP=127.0.0.1:0",
+        "TOPODNS_SHUTDOWN_DELAY=0",
+    )
+    with ready(image.command(tmp_path, *container["args"], mounts=mounts, env=env), tmp_path, name="pod"):
+        for pod in applied:
+            control_plane.api.patch_status(pod, {"conditions": [{"type": "Ready", "status": "True"}]})
+        control_plane.kubectl(*INSTALLED[3].command.split()[1:])  # waits until the rollout is complete
+        forward, dig = ASKED
+        assert forward.command == f"kubectl -n {NAMESPACE} port-forward deployment/{SERVER} 1053"
+        command = dig.command.replace(" 1053 ", f" {port} ").split()
+        said = subprocess.run([needs_tool(command[0]), *command[1:]], capture_output=True, text=True, check=True)
+        assert said.stdout == dig.output

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Rules for the tests: none imports another, and none reads what is private."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.this_machine import ROOT
+
+MODULES = sorted(path for folder in ("tests", "bench") for path in (ROOT / folder).rglob("*.py"))
+OWN = {"self", "cls"}
+# Their documentation gives these to everybody, in spite of the underscore.
+PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace"}
+BY_NAME = {"delattr", "getattr", "hasattr", "setattr"}  # functions that take an attribute's name
+
+each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def private(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return last.startswith("_") and not last.startswith("__") and last not in PUBLIC
+
+
+def private_reads(tree: ast.AST) -> Iterator[str]:
+    """Yield each use of a private name outside its class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and private(node.attr):
+            if not (isinstance(node.value, ast.Name) and node.value.id in OWN):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"line {node.lineno}: import {alias.name}" for alias in node.names if private(alias.name))
+        elif isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            if called in BY_NAME:
+                yield from (f"line {node.lineno}: {name}" for name in names if private(name))
+
+
+def imported_tests(tree: ast.AST) -> Iterator[str]:
+    """Yield each import of a test module."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        if any(name.startswith("tests.") and ".test_" in name for name in names):
+            yield ast.unparse(node)
+
+
+@each_module
+def test_nothing_private_is_read(path: Path) -> None:
+    """A test that depends on private names breaks when the code improves."""
+    found = list(private_reads(ast.parse(path.read_text())))
+    assert not found
+
+
+@each_module
+def test_no_test_imports_another(path: Path) -> None:
+    """What several tests need is in a module named for what it offers."""
+    assert not list(imported_tests(ast.parse(path.read_text())))
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("server._known", 1),
+        ("self.server._known = 1", 1),
+        ("self._known, cls._known, row._replace(), os._exit(1), thing.__name__", 0),
+        ("from locator.api.packing import _shape", 1),
+        ('setattr(server, "_known", 1); monkeypatch.setattr("locator.app._known", 1); getattr(server, "known")', 2),
+        ('"_zone" in text, names("_tcp")', 0),
+    ],
+    ids=["read", "written", "own-and-public", "imported", "by-name", "text"],
+)
+def test_what_is_private(code: str, count: int) -> None:
+    """The rule finds each form of private use, and nothing else."""
+    assert len(list(private_reads(ast.parse(code)))) == count
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("from tests.sockets.test_tcp import framed", 1),
+        ("from tests.sockets import test_tcp", 1),
+        ("import tests.sockets.test_tcp", 1),
+        ("from tests.kit.waiting import until\nfrom tests.kit import waiting\nimport pytest", 0),
+    ],
+    ids=["from-it", "as-a-module", "by-its-path", "others"],
+)
+def test_what_is_another_test(code: str, count: int) -> None:
+    """The rule finds each form of import."""
+    assert len(list(imported_tests(ast.parse(code)))) == count

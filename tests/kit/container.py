@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Builds the image with buildah, without a registry, and runs a container with no more rights than a restricted pod.
+
+The base image is made of this machine's files: those of Python's Debian packages, and the certificates and settings by
+which pip reaches its index from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit import go_programs, programs
+from tests.kit.this_machine import ROOT, lacking, needs_tool
+
+BUILDING = 1800.0  # seconds; some forty if the libraries download fast, and nothing else runs
+# What the Dockerfile asks of its base: Python with venv, sh, rm, cp; and of the image that builds the native code.
+PACKAGES = ("python3-venv", "dash", "coreutils")
+RUST_PACKAGES = ("gcc", "libc6-dev", "dash", "coreutils", "sed")
+PIP = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
+LINKS = ("/bin", "/sbin", "/lib", "/lib64")  # links into /usr on many machines
+
+# The mounts are the container's own. Its root is read-only; /mnt is a folder of the test's.
+MOUNTED = """
+set -eu
+root=$1 folder=$2; shift 2
+mkdir -p "$root/dev" "$root/mnt"
+mount --bind "$root" "$root"
+mount --rbind /dev "$root/dev"
+mount --bind "$folder" "$root/mnt"
+mount -o remount,bind,ro "$root/mnt"
+while [ "$1" != -- ]; do
+    mkdir -p "$root$2"
+    mount --bind "$1" "$root$2"
+    shift 2
+done
+shift
+mount -o remount,bind,ro "$root"
+exec "$@"
+"""
+# Keeps what chroot itself needs; the container loses that with root's user id, and cannot get it back.
+NO_RIGHTS = ("setpriv", "--bounding-set=-all,+sys_chroot,+setuid,+setgid", "--inh-caps=-all", "--no-new-privs")
+
+
+class Buildah:
+    """buildah, with images of its own, which it keeps in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Skips the test if this machine has no buildah."""
+        self._folder = folder
+        self._command = (
+            needs_tool("buildah"),
+            *("--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"),
+        )
+
+    def build(self, tag: str, source: Path, *arguments: str, date: int = 0) -> str:
+        """Build a folder with a Dockerfile, and return the image's digest.
+
+        Files and image get one *date*, in seconds since 1970, and nothing is taken from earlier builds, so that two
+        builds are one.
+        """
+        build = ("bud", "--quiet", "--layers=false", f"--timestamp={date}", "--isolation", "chroot", "--tag", tag)
+        return self.run(*build, *arguments, str(source)).strip()
+
+    def bases_of_this_machine(self) -> Sequence[str]:
+        """Build what takes the place of the Dockerfile's bases, and return the arguments of ``build`` that name it.
+
+        Skips the test if this machine cannot build images.
+        """
+        needs_tool("dpkg-query")
+        needs_mounts()
+        cargo, homes = _cargo()
+        settings_of_rust = {**homes, "PATH": f"{Path(cargo).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
+        rust_packages = RUST_PACKAGES if homes else (*RUST_PACKAGES, _package_of(cargo))
+        for name, packages, variables in (("base", PACKAGES, {}), ("rust", rust_packages, settings_of_rust)):
+            root = self._folder / name
+            _base(root, packages)
+            if variables:
+                (root / "usr/bin/cc").symlink_to("gcc")  # on a machine, update-alternatives makes it
+            lines = ("FROM scratch", "COPY . /", *(f"ENV {key}={value}" for key, value in variables.items()))
+            (self._folder / "Base").write_text("\n".join(lines))
+            self.build(name, root, "--file", str(self._folder / "Base"))
+            shutil.rmtree(root)
+        mounts = (f"--volume={home}:{home}" for home in homes.values())
+        return (*mounts, "--build-arg", "BASE=localhost/base", "--build-arg", "RUST=localhost/rust")
+
+    def run(self, *arguments: str) -> str:
+        """Return what a command prints. Raises BuildError."""
+        command = [*self._command, *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILDING, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise go_programs.BuildError(str(error)) from None
+        if done.returncode:
+            raise go_programs.BuildError(f"{' '.join(command)}:\n{programs.tail(done.stdout + done.stderr)}")
+        return done.stdout
+
+
+class Image:
+    """The image of the Dockerfile: its configuration, and its files below ``root``."""
+
+    def __init__(self, folder: Path, tag: str) -> None:
+        """Build it in *folder*, with a tag. Skips the test if this machine cannot build images or run them."""
+        for name in ("setpriv", "chroot"):
+            needs_tool(name)
+        buildah = Buildah(folder)
+        self._run = buildah.run  # what pushes the image uses it, too
+        self.digest = buildah.build(tag, ROOT, *buildah.bases_of_this_machine())
+        container = buildah.run("from", "--pull-never", tag).strip()
+        self.root = Path(buildah.run("mount", container).strip())
+        inspected = json.loads(buildah.run("inspect", "--type", "image", tag))
+        self.config: dict[str, Any] = inspected["OCIv1"]["config"]
+
+    def command(
+        self,
+        folder: Path,
+        *arguments: str,
+        mounts: Mapping[str, Path] | None = None,
+        env: Sequence[str] = (),
+        user: str = "",
+    ) -> list[str]:
+        """Return the command that runs the image's program in a container, with *folder* at ``/mnt``.
+
+        *mounts* are more folders, by their path in the container; *env* is more environment, as ``NAME=VALUE``.
+
+        As for a restricted pod with a read-only root, it runs as the image's user, or as *user* (``UID:GID``), without
+        capabilities and without a way to get any. It shares the machine's network, so that a test can send queries.
+        """
+        more = [part for path, source in (mounts or {}).items() for part in (str(source), path)]
+        mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh", str(self.root), str(folder), *more, "--")
+        rooted = (needs_tool("chroot"), "--groups=", f"--userspec={user or self.config['User']}", str(self.root))
+        environment = ("env", "-i", *self.config["Env"], *env)
+        return [*mounted, *NO_RIGHTS, *environment, *rooted, *self.config["Entrypoint"], *arguments]
+
+
+def needs_mounts() -> None:
+    """Skip the test if this machine cannot build images from bases of its own."""
+    if subprocess.run([needs_tool("unshare"), "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this sandbox does not allow mounts, which building an image needs")
+
+
+def _cargo() -> tuple[str, Mapping[str, Path]]:
+    """Return the path of cargo, and the folders of a toolchain that is no Debian package, by the variables for them."""
+    cargo = needs_tool("cargo")
+    if Path(cargo).is_relative_to("/usr"):
+        return os.path.realpath(cargo), {}
+    rustup = Path(os.environ.get("RUSTUP_HOME", Path.home() / ".rustup"))
+    return cargo, {"CARGO_HOME": Path(cargo).parent.parent, "RUSTUP_HOME": rustup}
+
+
+def _package_of(path: str) -> str:
+    """Return the package that a file belongs to."""
+    found = subprocess.run(["dpkg-query", "--search", path], capture_output=True, text=True, check=True).stdout
+    return found.partition(":")[0]
+
+
+def _base(root: Path, packages: Sequence[str]) -> None:
+    """Copy the packages' files below *root*."""
+    listed = subprocess.run(
+        ["dpkg-query", "--listfiles", *_closure(packages)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    # A package may list /bin if that is a link to /usr/bin here.
+    paths = {os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in listed}
+    for path in sorted({*paths, *PIP, *LINKS}):
+        target = root / path.lstrip("/")
+        if os.path.islink(path) or os.path.isfile(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target, follow_symlinks=path in PIP)
+    (root / "tmp").mkdir(mode=0o1777)
+
+
+def _closure(packages: Iterable[str]) -> Sequence[str]:
+    """Return *packages* and their installed dependencies; skip the test if a package is missing."""
+    rows = subprocess.run(
+        ["dpkg-query", "--show", "--showformat", "${Package}\t${Provides}\t${Pre-Depends},${Depends}\n"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    depends: dict[str, list[str]] = {}
+    providers: dict[str, str] = {}
+    for package, provides, needs in (row.split("\t") for row in rows):
+        depends[package] = _names(needs)
+        providers.update(dict.fromkeys(_names(provides), package))
+    for package in packages:
+        if package not in depends:
+            lacking(f"the package {package} is not installed here")
+    closure: set[str] = set()
+    wanted = set(packages)
+    while wanted:
+        closure |= wanted
+        needed = {providers.get(name, name) for package in wanted for name in depends[package]}
+        wanted = needed & depends.keys() - closure
+    return sorted(closure)
+
+
+def _names(relation: str) -> list[str]:
+    """Return the packages in a field such as ``Depends``, including alternatives."""
+    return re.findall(r"(?:^|[,|])\s*([a-z0-9][-+.a-z0-9]*)", relation)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Go programs that tests build once and keep in ``.cache/``.
+
+Without ``go``, ``this_machine.needs_tool`` skips the test, or fails it in CI.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.kit.made_once import made_once
+from tests.kit.programs import tail
+from tests.kit.this_machine import lacking, needs_tool
+
+BUILDING = 3600.0  # seconds that a build may take; the control plane takes 5 minutes on two cores
+
+GO = (1, 26)  # as in controlplane/go.mod
+KUBERNETES = "v1.36.3"  # as in controlplane/go.mod
+COREDNS = "v1.14.7"
+HELM = "v4.3.1"
+MCS_API = "v0.5.2"  # as in CoreDNS' go.mod
+PROMETHEUS = "v0.316.0"
+PROMETHEUS_OPERATOR = "v0.85.0"
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "private-key")
+
+_VERSION = " ".join(
+    f"-X {package}.gitVersion={KUBERNETES}"
+    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+)
+
+
+class BuildError(Exception):
+    """A program cannot be built; the text ends with the compiler's output."""
+
+
+def control_plane() -> Path:
+    """Return the folder that holds etcd, kube-apiserver, kube-controller-manager and kubectl."""
+    source = Path(__file__).parent / "controlplane"
+
+    def build(go: str, folder: Path) -> None:
+        program = folder / "controlplane"
+        command = (go, "build", "-trimpath", "-ldflags", f"-s -w {_VERSION}", "-o", str(program), ".")
+        _compile(command, cwd=source)
+        for name in CONTROL_PLANE:
+            (folder / name).symlink_to(program.name)
+
+    return _built("controlplane", [path.read_bytes() for path in sorted(source.iterdir())], build)
+
+
+def etcdutl() -> Path:
+    """Return the path of etcdutl, which restores a snapshot of etcd."""
+    source = Path(__file__).parent / "etcdutl"  # a module that only names it: ``go install`` refuses its go.mod
+
+    def build(go: str, folder: Path) -> None:
+        package = "go.etcd.io/etcd/etcdutl/v3"
+        _compile((go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(folder / "etcdutl"), package), cwd=source)
+
+    return _built("etcdutl", [path.read_bytes() for path in sorted(source.iterdir())], build) / "etcdutl"
+
+
+def coredns() -> Path:
+    """Return the path of CoreDNS."""
+    return _installed("github.com/coredns/coredns", COREDNS)
+
+
+def helm() -> Path:
+    """Return the path of Helm."""
+    return _installed("helm.sh/helm/v4/cmd/helm", HELM)
+
+
+def promtool() -> Path:
+    """Return the path of promtool, which checks rules and metrics. It is built without service discovery."""
+    return _installed("github.com/prometheus/prometheus/cmd/promtool", PROMETHEUS, "-tags", "remove_all_sd")
+
+
+def mcs_crds() -> Path:
+    """Return the folder that holds the CRDs of the Multi-Cluster Services API (KEP-1645)."""
+    return _fetched("mcs-crds", "sigs.k8s.io/mcs-api", MCS_API, "config/crd")
+
+
+def monitoring_crds() -> Path:
+    """Return the folder that holds the CRDs of the Prometheus Operator."""
+    module = "github.com/prometheus-operator/prometheus-operator"
+    return _fetched("monitoring-crds", module, PROMETHEUS_OPERATOR, "example/prometheus-operator-crd")
+
+
+def _installed(package: str, version: str, *flags: str) -> Path:
+    """Return the path of the program that ``go install`` makes of a package."""
+    name = package.rpartition("/")[2]
+
+    def build(go: str, folder: Path) -> None:
+        command = (go, "install", "-ldflags", "-s -w", *flags, f"{package}@{version}")
+        _compile(command, cwd=folder, env={"GOBIN": str(folder)})
+
+    return _built(name, [version.encode()], build) / name
+
+
+def _fetched(name: str, module: str, version: str, where: str) -> Path:
+    """Return a folder with the YAML files of a folder of a module."""
+
+    def fetch(go: str, folder: Path) -> None:
+        downloaded = json.loads(_compile((go, "mod", "download", "-json", f"{module}@{version}"), cwd=folder))
+        for file in Path(downloaded["Dir"], where).glob("*.yaml"):
+            (folder / file.name).write_bytes(file.read_bytes())
+
+    return _built(name, [version.encode()], fetch)
+
+
+def _built(name: str, inputs: Sequence[bytes], build: Callable[[str, Path], None]) -> Path:
+    """Return the folder that *build* fills from *inputs* with this machine's Go, now or earlier."""
+    go = needs_tool("go")
+    version = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"go(\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) < GO:
+        lacking(f"{version.strip()} is too old, {'.'.join(map(str, GO))} is needed")
+    return made_once(name, [version.encode(), *inputs], lambda folder: build(go, folder))
+
+
+def _compile(command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    """Run Go, and return its standard output."""
+    settings = {**os.environ, "GOWORK": "off", **(env or {})}
+    done = subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, timeout=BUILDING, check=False)
+    if done.returncode:
+        raise BuildError(f"{' '.join(command)}: exit status {done.returncode}\n{tail(done.stdout + done.stderr)}")
+    return done.stdout

@@ -1,0 +1,769 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The table of intended differences between topodns and CoreDNS.
+
+A row changes CoreDNS's reply into the one that topodns must give, or leaves it unchanged. So a row cannot hide any
+other difference: after all rows both replies must be equal, record by record.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import dns.message
+import dns.rcode
+import dns.rdatatype
+
+from dnsserver.answers.decision import UPSTREAM_TYPES
+from tests.peers.comparison.asking import (
+    CLUSTERSET,
+    DOMAIN,
+    DOMAINS,
+    NEVER,
+    Asked,
+    Question,
+    Record,
+    Reply,
+    dashed,
+    in_small_letters,
+    reply_of,
+    upstream_reply,
+    zone_of,
+)
+from tests.peers.comparison.settings import Pair
+
+NOERROR, NXDOMAIN, SERVFAIL = "NOERROR", "NXDOMAIN", "SERVFAIL"
+EXISTENCE = f"TYPE{NEVER}"
+MAPPED = f"0.f.f.f.f.{'0.' * 20}ip6.arpa"  # beneath the network of all IPv4 addresses as IPv6
+CNAMES = 9  # at most in an answer: topodns follows 8 of them
+
+
+class Difference(NamedTuple):
+    """A row: what each server answers and why, and the change from CoreDNS's reply to topodns'."""
+
+    name: str
+    about: str
+    coredns: str
+    topodns: str
+    why: str
+    change: Callable[[Question, Reply, Book], Reply | None]
+
+
+class Facts(NamedTuple):
+    """Facts about a cluster that CoreDNS does not use.
+
+    ``second_addresses``: names of pods by an address that is not their first, with that address. ``zones``: addresses
+    of endpoints with the zone of their Node, in lower case, empty if there is none. ``services``: names of Services
+    other than ExternalName. ``named``: those whose endpoints are host names (``addressType: FQDN``). ``dotted``: names
+    of endpoints made of a pod's name with a dot, with their names made of the address. ``portless``: the IPs of
+    ServiceImports without ports, by their names.
+    """
+
+    second_addresses: Mapping[str, str]
+    zones: Mapping[str, str]
+    services: frozenset[str]
+    named: frozenset[str]
+    dotted: Mapping[str, str]
+    portless: Mapping[str, Sequence[str]]
+
+
+class Book:
+    """CoreDNS's replies with one pair of settings; the book asks when it does not know a reply yet."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        ask: Callable[[Sequence[Asked]], Sequence[bytes]],
+        *,
+        facts: Facts,
+        zonal: Book | None = None,
+    ) -> None:
+        self.pair = pair
+        self.zonal = zonal or self
+        self.facts = facts
+        self.used: set[str] = set()
+        self._ask = ask
+        self._replies: dict[Question, Reply] = {}
+        self._plain: dict[Question, Reply] = {}
+        self._before: dict[tuple[str, Question], Reply] = {}
+        self._expected: dict[Question, Reply] = {}
+
+    def learn(self, all_asked: Sequence[Asked]) -> list[Reply]:
+        """Ask all questions; return the replies in their order."""
+        replies = [reply_of(wire) for wire in self._ask(all_asked)]
+        self._replies.update(zip([asked.question for asked in all_asked], replies, strict=True))
+        if self.zonal is not self:
+            self.zonal.look_up(asked.question for asked in all_asked if is_zonal(asked.question.name))
+        return replies
+
+    def look_up(self, questions: Iterable[Question]) -> None:
+        """Ask the questions whose reply is not known yet."""
+        if unknown := [question for question in questions if question not in self._replies]:
+            self.learn([in_small_letters(question) for question in unknown])
+
+    def plain(self, question: Question) -> Reply:
+        """Return CoreDNS's reply to a question in lower case."""
+        if question not in self._plain:
+            (wire,) = self._ask([in_small_letters(question)])
+            self._plain[question] = reply_of(wire)
+        return self._plain[question]
+
+    def reply(self, question: Question) -> Reply:
+        """Return CoreDNS's reply."""
+        self.look_up([question])
+        return self._replies[question]
+
+    def expected(self, question: Question) -> Reply:
+        """Return the reply that topodns must give, except for the header's flags."""
+        if question not in self._expected:
+            self._expected[question] = self.changed(question, self.reply(question), DIFFERENCES)
+        return self._expected[question]
+
+    def changed(self, question: Question, reply: Reply, rows: Iterable[Difference]) -> Reply:
+        """Return *reply* with the changes of *rows*."""
+        for row in rows:
+            after = row.change(question, reply, self)
+            if after is not None and after != reply:
+                self.used.add(row.name)
+                reply = after
+        return reply
+
+    def before(self, row: str, question: Question) -> Reply:
+        """Return CoreDNS's reply with the changes of the rows above *row*."""
+        if (row, question) not in self._before:
+            above = itertools.takewhile(lambda other: other.name != row, DIFFERENCES)
+            self._before[row, question] = self.changed(question, self.reply(question), above)
+        return self._before[row, question]
+
+    def exists(self, name: str) -> bool:
+        """Whether a name exists for CoreDNS, by the type ``NEVER``; other types may tell otherwise."""
+        return self.reply(Question(name, EXISTENCE)).rcode == NOERROR
+
+    def soa(self, name: str) -> tuple[Record, ...]:
+        """Return the SOA record of the zone of *name*, as negative answers carry it."""
+        return self.reply(Question(zone_of(name), EXISTENCE)).authority
+
+    def cname(self, name: str) -> Record | None:
+        """Return the CNAME record of *name*."""
+        if zone_of(name) != DOMAIN or _service_of(name) in self.facts.named:
+            return None
+        return next(iter(self.reply(Question(name, "CNAME")).answer), None)
+
+    @cached_property
+    def non_terminals(self) -> set[str]:
+        """The names above any name that exists and was asked for."""
+        names: set[str] = set()
+        for question in list(self._replies):
+            if question.type == EXISTENCE and self.before("empty-non-terminals", question).rcode == NOERROR:
+                names.update(_above(question.name))
+        return names | {*_above(MAPPED)} if any(name.endswith(".in-addr.arpa") for name in names) else names
+
+
+def _above(name: str) -> Iterator[str]:
+    """Yield the names above a name."""
+    while name := name.partition(".")[2]:
+        yield name
+
+
+def is_zonal(name: str) -> bool:
+    """Whether a name has the shape of a zonal name."""
+    labels = beneath(name, f"svc.{DOMAIN}")
+    return len(labels) >= 5 and labels[-3] == "_zone" and labels[-4] in ("pin", "prefer")
+
+
+def beneath(name: str, ancestor: str) -> list[str]:
+    """Return the labels of *name* left of *ancestor*; empty if *name* is not beneath it."""
+    return name.removesuffix(f".{ancestor}").split(".") if name.endswith(f".{ancestor}") else []
+
+
+def _nodata(question: Question, reply: Reply, book: Book) -> Reply:
+    return reply._replace(rcode=NOERROR, answer=(), authority=book.soa(question.name), additional=())
+
+
+def _nxdomain(question: Question, reply: Reply, book: Book) -> Reply:
+    return _nodata(question, reply, book)._replace(rcode=NXDOMAIN)
+
+
+# The changes
+
+
+def _replaced(reply: Reply, other: Reply) -> Reply:
+    """Return *other* with the flags of *reply*, which are those of the question."""
+    return other._replace(flags=reply.flags, edns=reply.edns)
+
+
+def knowing(name: str) -> list[Question]:
+    """Return the questions that together tell whether a name exists: CoreDNS may deny it for some types."""
+    return [Question(name, qtype) for qtype in (EXISTENCE, "TXT", *(("PTR",) if zone_of(name) not in DOMAINS else ()))]
+
+
+def _capitals(question: Question, reply: Reply, book: Book) -> Reply | None:
+    zone = zone_of(question.name)
+    if question.name not in (zone, f"ns.dns.{zone}"):
+        return None
+    return _replaced(reply, book.plain(question))
+
+
+def _zonal_by_default(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if "zonal" in book.pair.coredns or "off" in book.pair.topodns or not is_zonal(question.name):
+        return None
+    return _replaced(reply, book.zonal.reply(question))
+
+
+def _zone_of_node(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if reply.rcode != NOERROR or question.type not in ("A", "AAAA", "SRV") or not is_zonal(question.name):
+        return None
+    *value, way, _, name, where = beneath(question.name, f"svc.{DOMAIN}")
+    every = book.reply(Question(f"{name}.{where}.svc.{DOMAIN}", question.type))
+    records = every.additional if question.type == "SRV" else every.answer
+    near = tuple(record for record in records if book.facts.zones.get(record.data) == ".".join(value))
+    if question.type != "SRV":
+        chosen, glue = near, ()
+    else:
+        targets = {record.name for record in near}
+        chosen, glue = tuple(record for record in every.answer if record.data.split()[-1] in targets), near
+    if not near and way == "prefer":
+        chosen, glue = every.answer, every.additional
+    if not chosen:
+        return _nodata(question, reply, book)
+    answer = tuple(sorted(record._replace(name=question.name) for record in chosen))
+    return reply._replace(answer=answer, authority=(), additional=glue)
+
+
+def _nobody_in_a_zone(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if reply.rcode != NOERROR or not is_zonal(question.name):
+        return None
+    nobody = not book.exists(_service_of(question.name))
+    return _nxdomain(question, reply, book) if nobody else None
+
+
+def _service_of(name: str) -> str:
+    return ".".join(name.split(".")[-5:])
+
+
+def _names_as_addresses(question: Question, reply: Reply, book: Book) -> Reply | None:
+    found = _service_of(question.name) in book.facts.named and reply.rcode == NOERROR
+    return _nxdomain(question, reply, book) if found else None
+
+
+def _dotted_pods(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if "endpoint_pod_names" not in book.pair.coredns:
+        return None
+    if question.name in book.facts.dotted.values() and reply.rcode == NXDOMAIN:
+        return _replaced(reply, book.zonal.reply(question))
+
+    def renamed(records: tuple[Record, ...]) -> tuple[Record, ...]:
+        return tuple(sorted(map(by_address, records)))
+
+    def by_address(record: Record) -> Record:
+        *others, last = record.data.split(" ")
+        data = " ".join((*others, book.facts.dotted.get(last, last)))
+        return record._replace(name=book.facts.dotted.get(record.name, record.name), data=data)
+
+    return reply._replace(answer=renamed(reply.answer), additional=renamed(reply.additional))
+
+
+def _pod_spellings(question: Question, reply: Reply, book: Book) -> Reply | None:
+    zone = zone_of(question.name)
+    labels = beneath(question.name, f"pod.{zone}")
+    if reply.rcode != NXDOMAIN or "pods verified" not in book.pair.coredns or len(labels) != 2:
+        return None
+    try:
+        address = ipaddress.IPv6Address(labels[0].replace("-", ":"))
+    except ValueError:
+        return None
+    shortest = f"{dashed(str(address))}.{labels[1]}.pod.{zone}"
+    if shortest == question.name:
+        return None
+    other = book.before("pod-spellings", Question(shortest, question.type))
+    return _replaced(reply, other)._replace(
+        answer=tuple(record._replace(name=question.name) for record in other.answer)
+    )
+
+
+def _is_served(name: str, book: Book) -> bool:
+    service = _service_of(name)
+    return service in book.facts.services and book.exists(service.partition(".")[2])
+
+
+def _dangling(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if question.type != "PTR" or not reply.answer:
+        return None
+    sound = tuple(record for record in reply.answer if _is_served(record.data, book))
+    return reply._replace(answer=sound) if sound else _nxdomain(question, reply, book)
+
+
+def _no_ports(question: Question, reply: Reply, book: Book) -> Reply | None:
+    addresses = book.facts.portless.get(question.name)
+    if addresses is None or reply.rcode != NXDOMAIN or "ignore empty_service" in book.pair.coredns:
+        return None
+    found = [address for address in addresses if question.type == ("AAAA" if ":" in address else "A")]
+    answer = tuple(Record(question.name, question.type, book.pair.ttl, address) for address in found)
+    return reply._replace(rcode=NOERROR, answer=answer, authority=()) if answer else _nodata(question, reply, book)
+
+
+def _soa_anywhere(question: Question, reply: Reply, book: Book) -> Reply | None:
+    missing = reply.rcode == NOERROR and not reply.answer and not book.exists(question.name)
+    return _nxdomain(question, reply, book) if question.type == "SOA" and missing else None
+
+
+def _every_type(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if reply.rcode != NXDOMAIN:
+        return None
+    others = knowing(question.name)
+    exists = any(book.before("every-type", other).rcode == NOERROR for other in others)
+    return _nodata(question, reply, book) if exists else None
+
+
+def _port(name: str) -> tuple[str, str] | None:
+    zone = zone_of(name)
+    labels = beneath(name, f"svc.{zone}")
+    if len(labels) != 4 or (zone == CLUSTERSET and not (labels[0] + labels[1]).count("_")):  # an endpoint's name
+        return None
+    return labels[0], labels[1]
+
+
+def _underscores(question: Question, reply: Reply, book: Book) -> Reply | None:
+    port = _port(question.name)
+    if port is None or reply.rcode != NOERROR or all(label.startswith("_") and label != "_" for label in port):
+        return None
+    return _nxdomain(question, reply, book)
+
+
+def _no_number(question: Question, reply: Reply, book: Book) -> Reply | None:
+    found = _port(question.name) is not None and reply.rcode == NOERROR and not is_zonal(question.name)
+    if not found or book.reply(Question(question.name, "SRV")).answer:
+        return None
+    has_addresses = any(book.reply(Question(question.name, qtype)).answer for qtype in ("A", "AAAA"))
+    return _nxdomain(question, reply, book) if has_addresses else None  # else its ServiceImport has no IP yet
+
+
+def _srv_alone(question: Question, reply: Reply, book: Book) -> Reply | None:
+    addresses = question.type in ("A", "AAAA") and bool(reply.answer) and _port(question.name) is not None
+    return _nodata(question, reply, book) if addresses else None
+
+
+def _labels_before_pods(question: Question, reply: Reply, book: Book) -> Reply | None:
+    longer = len(beneath(question.name, f"pod.{zone_of(question.name)}")) > 2 and reply.rcode == NOERROR
+    return _nxdomain(question, reply, book) if longer else None
+
+
+def _pod_srv(question: Question, reply: Reply, book: Book) -> Reply | None:
+    of_pod = bool(beneath(question.name, f"pod.{zone_of(question.name)}"))
+    return _nodata(question, reply, book) if of_pod and question.type == "SRV" and reply.answer else None
+
+
+def _second_address(question: Question, reply: Reply, book: Book) -> Reply | None:
+    address = book.facts.second_addresses.get(question.name)
+    if address is None or "pods verified" not in book.pair.coredns or reply.rcode != NXDOMAIN:
+        return None
+    if question.type != ("AAAA" if ":" in address else "A"):
+        return _nodata(question, reply, book)
+    record = Record(question.name, question.type, book.pair.ttl, address)
+    return reply._replace(rcode=NOERROR, answer=(record,), authority=())
+
+
+def _labels_before_reverse(question: Question, reply: Reply, book: Book) -> Reply | None:
+    longer = len(beneath(question.name, "ip6.arpa")) > 32 and reply.rcode == NOERROR
+    return _nxdomain(question, reply, book) if longer else None
+
+
+def _non_terminals(question: Question, reply: Reply, book: Book) -> Reply | None:
+    found = reply.rcode == NXDOMAIN and question.name in book.non_terminals
+    return _nodata(question, reply, book) if found else None
+
+
+def _chain(name: str, book: Book) -> tuple[list[Record], str]:
+    """Return the CNAMEs from *name* on, as far as topodns follows them, and the last target."""
+    found: list[Record] = []
+    seen = {name}
+    while len(found) < CNAMES and (record := book.cname(name)) is not None:
+        found.append(record)
+        name = record.data
+        if name in seen:
+            break
+        seen.add(name)
+    return found, name
+
+
+def _is_left_open(chain: Sequence[Record], end: str, book: Book) -> bool:
+    """Whether the chain is a loop, or longer than topodns follows."""
+    return len(chain) == CNAMES or (zone_of(end) != "" and book.cname(end) is not None)
+
+
+def _followed(question: Question, reply: Reply, book: Book) -> Reply | None:
+    """Return a reply with the CNAMEs, and with the records of the last target."""
+    chain, end = _chain(question.name, book)
+    if not chain:
+        return None
+    if _is_left_open(chain, end, book):
+        return reply._replace(rcode=NOERROR, answer=tuple(sorted(chain)), authority=(), additional=())
+    if zone_of(end):
+        rest = book.expected(Question(end, question.type))
+    elif book.pair.upstream and dns.rdatatype.from_text(question.type) in UPSTREAM_TYPES:
+        rest, end = _said(end, question.type)
+        if rest.rcode == SERVFAIL:
+            flags = " ".join(flag for flag in reply.flags.split() if flag != "AA")
+            return reply._replace(rcode=SERVFAIL, flags=flags, answer=(), authority=(), additional=())
+        if zone_of(end):
+            aliases = [record for record in rest.answer if record.type == "CNAME"]
+            rest = book.expected(Question(end, question.type))
+            rest = rest._replace(answer=(*aliases, *rest.answer))
+    else:
+        rest = reply._replace(rcode=NOERROR, answer=(), authority=(), additional=())
+    return reply._replace(
+        rcode=rest.rcode,
+        answer=tuple(sorted((*chain, *rest.answer))),
+        authority=rest.authority,
+        additional=rest.additional,
+    )
+
+
+def _said(name: str, qtype: str) -> tuple[Reply, str]:
+    """Return what the upstream says about a name outside, SERVFAIL if it fails, and the target of the last CNAME."""
+    said = reply_of(upstream_reply(dns.message.make_query(name, qtype)).to_wire())
+    targets = {record.name: record.data for record in said.answer if record.type == "CNAME"}
+    while name in targets:
+        name = targets[name]
+    return said if said.rcode in (NOERROR, NXDOMAIN) else said._replace(rcode=SERVFAIL), name
+
+
+def _cname_every_type(question: Question, reply: Reply, book: Book) -> Reply | None:
+    return None if question.type in ("A", "AAAA", "CNAME", "ANY", "AXFR", "IXFR") else _followed(question, reply, book)
+
+
+def _cname_without_address(question: Question, reply: Reply, book: Book) -> Reply | None:
+    chain, end = _chain(question.name, book)
+    if question.type not in ("A", "AAAA") or any(record.type != "CNAME" for record in reply.answer):
+        return None
+    outside = book.pair.upstream and not zone_of(end)
+    return None if outside or _is_left_open(chain, end, book) else _followed(question, reply, book)
+
+
+def _cname_outside(question: Question, reply: Reply, book: Book, wanted: Callable[[Reply, str], bool]) -> Reply | None:
+    """Return the reply with what the upstream says at the end of a chain, if that and its last name are *wanted*."""
+    chain, end = _chain(question.name, book)
+    if not chain or zone_of(end) or not book.pair.upstream or question.type not in ("A", "AAAA"):
+        return None
+    return _followed(question, reply, book) if wanted(*_said(end, question.type)) else None
+
+
+def _cname_nothing_outside(question: Question, reply: Reply, book: Book) -> Reply | None:
+    return _cname_outside(
+        question, reply, book, lambda said, end: said.rcode != SERVFAIL and bool(said.authority) and not zone_of(end)
+    )
+
+
+def _cname_fails_outside(question: Question, reply: Reply, book: Book) -> Reply | None:
+    return _cname_outside(question, reply, book, lambda said, _: said.rcode == SERVFAIL)
+
+
+def _cname_back(question: Question, reply: Reply, book: Book) -> Reply | None:
+    return _cname_outside(question, reply, book, lambda _, end: bool(zone_of(end)))
+
+
+def _colons_first(question: Question, reply: Reply, book: Book) -> Reply | None:
+    """Rename the endpoints that CoreDNS gives a name with a hyphen in front."""
+    if beneath(question.name, f"pod.{zone_of(question.name)}"):
+        return None
+    if question.name.startswith("--") and reply.rcode == NOERROR:
+        return _nxdomain(question, reply, book)
+    if question.name.startswith("0--") and reply.rcode == NXDOMAIN:
+        other = book.reply(Question(question.name[1:], question.type))
+        if other.rcode != NOERROR:
+            return None
+        reply = _replaced(reply, other)
+
+    def renamed(records: tuple[Record, ...]) -> tuple[Record, ...]:
+        return tuple(sorted(map(with_digit, records)))
+
+    def with_digit(record: Record) -> Record:
+        *others, last = record.data.split(" ")
+        name = f"0{record.name}" if record.name.startswith("--") else record.name
+        return record._replace(name=name, data=" ".join((*others, f"0{last}" if last.startswith("--") else last)))
+
+    return reply._replace(answer=renamed(reply.answer), additional=renamed(reply.additional))
+
+
+def _cname_loop(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if question.type not in ("A", "AAAA"):
+        return None
+    return _followed(question, reply, book) if _is_left_open(*_chain(question.name, book), book) else None
+
+
+def _any(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if question.type != "ANY":
+        return None
+    cname = book.cname(question.name)
+    if cname is not None:
+        return reply._replace(rcode=NOERROR, answer=(cname,), authority=(), additional=())
+    if book.expected(Question(question.name, EXISTENCE)).rcode == NXDOMAIN:
+        return _nxdomain(question, reply, book)
+    record = Record(question.name, "HINFO", book.pair.ttl, '"rfc8482" ""')
+    return reply._replace(rcode=NOERROR, answer=(record,), authority=(), additional=())
+
+
+def _weights(question: Question, reply: Reply, book: Book) -> Reply | None:
+    count = sum(record.type == "SRV" for record in reply.answer)
+    if not count:
+        return None
+    weight = str(max(1, 100 // count))
+
+    def weighed(record: Record) -> Record:
+        if record.type != "SRV":
+            return record
+        priority, _, rest = record.data.split(" ", 2)
+        return record._replace(data=f"{priority} {weight} {rest}")
+
+    return reply._replace(answer=tuple(sorted(map(weighed, reply.answer))))
+
+
+def _soa_ttl(question: Question, reply: Reply, book: Book) -> Reply | None:
+    def lasting(records: tuple[Record, ...]) -> tuple[Record, ...]:
+        return tuple(
+            record._replace(ttl=book.pair.ttl) if record.type == "SOA" and record.ttl == 300 else record
+            for record in records
+        )
+
+    return reply._replace(answer=lasting(reply.answer), authority=lasting(reply.authority))
+
+
+# The table. Each row changes the reply that the rows above it have made.
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        "capitals",
+        "`ns.dns.cluster.local`, and NS of the zone, in a query with capital letters",
+        "NXDOMAIN, and NODATA",
+        "the same as in small letters",
+        "Names are compared without regard to case (RFC 4343).",
+        _capitals,
+    ),
+    Difference(
+        "dangling-ptr",
+        "PTR of an address in an EndpointSlice whose Service does not exist, or is not served",
+        "a name that does not exist",
+        "no PTR record",
+        "A name from the reverse zone should lead back to the address (RFC 1912, 2.1).",
+        _dangling,
+    ),
+    Difference(
+        "zonal-names",
+        "zonal names (`eu-west-1a.pin._zone.web.shop.svc...`)",
+        "only with `zonal`",
+        "unless `--zonal off`",
+        "They conflict with no other name, and topodns exists for such choices.",
+        _zonal_by_default,
+    ),
+    Difference(
+        "zonal-names-of-nobody",
+        "zonal names of a Service without a ready endpoint",
+        "NODATA, while the Service's own name is NXDOMAIN",
+        "NXDOMAIN",
+        "Below a name that does not exist, no name exists (RFC 8020).",
+        _nobody_in_a_zone,
+    ),
+    Difference(
+        "zone-of-node",
+        "zonal names of endpoints in hand-written EndpointSlices with `nodeName` and without `zone`",
+        "in no zone",
+        "in the zone of their Node",
+        "An endpoint is in the zone of its Node.",
+        _zone_of_node,
+    ),
+    Difference(
+        "names-as-addresses",
+        "endpoints of an EndpointSlice with `addressType: FQDN`",
+        "a CNAME to one of them",
+        "as if the slice were not there",
+        "Kubernetes gives such slices no meaning, and has deprecated them.",
+        _names_as_addresses,
+    ),
+    Difference(
+        "colons-first",
+        "the name of an endpoint without hostname whose IPv6 address begins with `::`",
+        "two dashes and `abcd`, for `::abcd`",
+        "`0--abcd`",
+        "A host name begins with a letter or a digit (RFC 1123, 2.1); some clients refuse others.",
+        _colons_first,
+    ),
+    Difference(
+        "dotted-pods",
+        "with `endpoint_pod_names`: an endpoint whose pod has a dot in its name",
+        "named after its pod in SRV and PTR, but this name does not exist",
+        "named after its address",
+        "An endpoint's name is one label (schema, 2.4.1).",
+        _dotted_pods,
+    ),
+    Difference(
+        "import-without-ports",
+        "a ServiceImport of type `ClusterSetIP` without ports, with `multicluster`",
+        "NXDOMAIN",
+        "its addresses",
+        "It has them, whatever its ports are.",
+        _no_ports,
+    ),
+    Difference(
+        "soa-of-missing-names",
+        "SOA of a name that does not exist",
+        "NODATA",
+        "NXDOMAIN, as for every other type",
+        "Whether a name exists does not depend on the type (RFC 2308, 2.1).",
+        _soa_anywhere,
+    ),
+    Difference(
+        "every-type",
+        "a type that `dns-version`, `ns.dns`, the apex or a name in a reverse zone does not have",
+        "NXDOMAIN for some types, records for others",
+        "NODATA",
+        "NXDOMAIN says that the name has no type at all; caches then deny other types, too (RFC 2308, 5; RFC 8020).",
+        _every_type,
+    ),
+    Difference(
+        "port-underscores",
+        "the name of a port without underscores (`http.tcp.web...`), or with a mere `_`",
+        "the port; for `_` any port",
+        "NXDOMAIN",
+        "The schema has only `_port._proto`, so that port names cannot hide names of endpoints.",
+        _underscores,
+    ),
+    Difference(
+        "ports-without-number",
+        "the name of a port without a number, which a hand-written EndpointSlice may have",
+        "NODATA for SRV, the addresses for A and AAAA",
+        "NXDOMAIN",
+        "Such a name has only SRV records, and here it has none.",
+        _no_number,
+    ),
+    Difference(
+        "port-addresses",
+        "A and AAAA of a port's name",
+        "the addresses",
+        "NODATA",
+        "The schema gives such a name only SRV records.",
+        _srv_alone,
+    ),
+    Difference(
+        "labels-before-pods",
+        "more labels in front of a pod's name (`x.10-0-0-1.shop.pod...`)",
+        "the pod",
+        "NXDOMAIN",
+        "The schema has no such name.",
+        _labels_before_pods,
+    ),
+    Difference(
+        "pod-srv",
+        "SRV of a pod's name",
+        "port 0 at the pod's name",
+        "NODATA",
+        "The schema has no such record, and nothing listens at port 0.",
+        _pod_srv,
+    ),
+    Difference(
+        "second-addresses",
+        "a pod's second address, with `pods verified`",
+        "NXDOMAIN",
+        "the address",
+        "A dual-stack pod has two addresses of equal rank.",
+        _second_address,
+    ),
+    Difference(
+        "pod-spellings",
+        "with `pods verified`: a pod's IPv6 address that is not in its shortest form",
+        "NXDOMAIN, but with `pods insecure` the address",
+        "the address",
+        "It is the same address (RFC 4291, 2.2).",
+        _pod_spellings,
+    ),
+    Difference(
+        "labels-before-reverse",
+        "more labels in front of a complete name in `ip6.arpa`",
+        "ignores up to three of them",
+        "NXDOMAIN",
+        "Such a name is the name of no address (RFC 3596, 2.5).",
+        _labels_before_reverse,
+    ),
+    Difference(
+        "empty-non-terminals",
+        "names without records, but with names below them (`_tcp.web...`, `dns.cluster.local`, `100.10.in-addr.arpa`)",
+        "NXDOMAIN",
+        "NODATA",
+        "NXDOMAIN also denies all names below, and resolvers rely on that (RFC 8020).",
+        _non_terminals,
+    ),
+    Difference(
+        "cname-every-type",
+        "an `ExternalName` Service asked for another type than A, AAAA or CNAME",
+        "NODATA",
+        "the CNAME, followed",
+        "A CNAME holds for every type (RFC 1034, 3.6.2).",
+        _cname_every_type,
+    ),
+    Difference(
+        "cname-without-address",
+        "an `ExternalName` Service whose target in the zone is missing or has no such address",
+        "NODATA, as if there were no CNAME",
+        "the CNAME, with what its target answers: NXDOMAIN or NODATA",
+        "The end of the chain decides (RFC 6604), and the CNAME shows the target to people who debug.",
+        _cname_without_address,
+    ),
+    Difference(
+        "cname-nothing-outside",
+        "an `ExternalName` Service whose target outside is missing or has no such address",
+        "the CNAME alone, as if it had not been looked up",
+        "the CNAME, NXDOMAIN or NODATA, and the SOA that the upstream sends",
+        "The end of the chain decides (RFC 6604), and caches need the SOA (RFC 2308, 5).",
+        _cname_nothing_outside,
+    ),
+    Difference(
+        "cname-fails-outside",
+        "an `ExternalName` Service whose target outside cannot be looked up",
+        "the CNAME alone",
+        "SERVFAIL, with extended error 22 or 23",
+        "Clients behind a stub zone take a CNAME alone for a name without an address; after SERVFAIL they ask again.",
+        _cname_fails_outside,
+    ),
+    Difference(
+        "cname-back",
+        "an `ExternalName` Service whose target outside leads back into the zone by a CNAME",
+        "the CNAMEs alone",
+        "the CNAMEs, followed for the client",
+        "Clients behind a stub zone do not follow a CNAME themselves; every CNAME of a chain counts (RFC 1034, 3.6.2).",
+        _cname_back,
+    ),
+    Difference(
+        "cname-loop",
+        "`ExternalName` Services that lead back to themselves, or to more than 8 others",
+        "NODATA, or up to 11 CNAMEs",
+        "the CNAMEs; topodns follows at most 8",
+        "The answer shows the loop.",
+        _cname_loop,
+    ),
+    Difference(
+        "any",
+        "type ANY",
+        "NODATA",
+        'HINFO "RFC8482", or the CNAME',
+        "A minimal answer stops clients from asking again (RFC 8482, 4.2 and 4.3).",
+        _any,
+    ),
+    Difference(
+        "srv-weights",
+        "the weight of SRV records",
+        "100 divided by the number of addresses and ports, including those that the answer leaves out",
+        "100 divided by the number of records in the answer, at least 1",
+        "The weights of an answer are equal in both, and here they add up to about 100.",
+        _weights,
+    ),
+    Difference(
+        "soa-ttl",
+        "the TTL of the SOA record, if `ttl` is above 300",
+        "300",
+        "the value of `ttl`",
+        "One setting holds for every answer.",
+        _soa_ttl,
+    ),
+)

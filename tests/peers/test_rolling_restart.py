@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""A rolling restart of CoreDNS in front of topodns, under load: no client is ever placed in a wrong zone.
+
+CoreDNS, the Deployment, its controller and that of EndpointSlices are real. The test does what a scheduler and a
+kubelet would do; each pod is a machine of its own, because topodns knows a pod by its address.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import dns.edns
+import dns.message
+import dns.query
+import pytest
+
+from tests.kit import api_objects
+from tests.kit.api_objects import SERVICE_NAME, ZONE, Item
+from tests.kit.coredns import Load, forwarding_coredns
+from tests.kit.kube import ControlPlane
+from tests.kit.live_server import addresses, serving_live
+from tests.kit.network_namespaces import PREFIX, Network, one_network
+from tests.kit.programs import Daemon
+from tests.kit.topodns_process import Server
+from tests.kit.waiting import PATIENCE, until
+
+WHERE, SYSTEM = "rolling", "kube-system"
+ZONES = ("a", "b", "c")
+NAME = f"cache.{WHERE}.svc.cluster.local"
+REPLICAS = 2
+
+# Each zone has one node, and each node 32 addresses: of a client, of a member of the Service, of CoreDNS.
+FIRST = {zone: 32 * number for number, zone in enumerate(ZONES, 1)}
+CLIENTS = {zone: f"{PREFIX}.{first + 1}" for zone, first in FIRST.items()}
+MEMBERS = {zone: f"{PREFIX}.{first + 2}" for zone, first in FIRST.items()}
+NODES = [api_objects.node(f"rolling-{zone}", {ZONE: zone}, cidrs=[f"{PREFIX}.{FIRST[zone]}/27"]) for zone in ZONES]
+
+DNS = {"k8s-app": "kube-dns"}
+DNS_SERVICE = api_objects.service("kube-dns", where=SYSTEM, cluster_ips=(), ports=[("dns", 53, "UDP")], selector=DNS)
+DEPLOYMENT = api_objects.deployment(
+    "coredns", where=SYSTEM, labels=DNS, replicas=REPLICAS,
+    strategy={"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+)  # fmt: skip
+# Its only endpoint is changed to see that what changed before has arrived: one watch brings all slices, in order.
+MARK = api_objects.service("mark", where=WHERE)
+MARK_SLICE = api_objects.endpoint_slice("mark", 1, [], where=WHERE, ports=[])
+
+
+class Replica:
+    """A pod that runs CoreDNS; each public method is a step of its life."""
+
+    def __init__(self, world: World, pod: Item, zone: str, address: str) -> None:
+        """Do what a scheduler and a kubelet do first: give the pod a node and an address."""
+        self._world, self._pod, self._zone, self.address = world, pod, zone, address
+        self.name = pod["metadata"]["name"]
+        world.plane.api.run_pod(pod, f"rolling-{zone}", address, ready=False)
+        until(lambda: address in world.forwarders(), f"{address} in the slice")
+        world.arrived()
+        self._running = world.running.enter_context(ExitStack())
+        machine = self._running.enter_context(world.network.machine(address))
+        to = f"{world.server.host}:{world.server.port}"
+        self._daemon: Daemon = self._running.enter_context(forwarding_coredns(world.folder, machine, to))
+        self.load = Load(address, NAME, CLIENTS, MEMBERS)
+
+    def ready(self) -> None:
+        self._status(ready=True)
+
+    def unready(self) -> None:
+        self._status(ready=False)
+
+    def told_to_end(self) -> None:
+        """Begin to end: CoreDNS is a lame duck from now on."""
+        self._daemon.process.send_signal(signal.SIGTERM)
+
+    def killed(self) -> None:
+        assert self._daemon.process.poll() is None, self._daemon.words()
+        self.load.leave()
+        self._running.close()
+
+    def deleted(self) -> None:
+        """Delete the pod, which leaves its slice."""
+        self._world.plane.api.delete(self._pod)
+        until(lambda: self.address not in self._world.forwarders(), f"{self.address} in no slice")
+        self._world.arrived()
+
+    def succeeded(self) -> None:
+        """Give its address to an ordinary pod in another zone, which is not trusted."""
+        world = self._world
+        heirs, named = (zone for zone in ZONES if zone != self._zone)
+        heir = api_objects.pod(f"heir-of-{self.name}", [self.address], f"rolling-{heirs}", where=WHERE)
+        world.plane.api.create(heir)
+        world.network.take(self.address)
+        naming = dns.message.make_query(NAME, "A", use_edns=0, options=[dns.edns.ECSOption(CLIENTS[named], 32)])
+
+        def answered() -> set[str]:
+            return addresses(world.server.ask(naming, source=self.address))
+
+        until(lambda: answered() == {MEMBERS[heirs]}, lambda: f"{self.address} is in {heirs}, but {answered()}")
+        assert all(answered() == {MEMBERS[heirs]} for _ in range(50))
+        for other in world.replicas.values():
+            reply = dns.query.udp(
+                dns.message.make_query(NAME, "A"), other.address, source=self.address, timeout=PATIENCE
+            )
+            assert addresses(reply) == {MEMBERS[heirs]}
+
+    def _status(self, *, ready: bool) -> None:
+        self._world.plane.api.patch_status(self._pod, {"conditions": [{"type": "Ready", "status": str(ready)}]})
+
+
+class World:
+    """A cluster of three zones, topodns, and CoreDNS's replicas by pod name."""
+
+    def __init__(self, plane: ControlPlane, network: Network, server: Server, folder: Path) -> None:
+        self.plane, self.network, self.server, self.folder = plane, network, server, folder
+        self.replicas: dict[str, Replica] = {}
+        self.loads: list[Load] = []
+        self.running = ExitStack()
+        self._zones = itertools.cycle(ZONES)
+        self._numbers = itertools.count(1)
+        self._marks = itertools.count(1)
+
+    def pods(self) -> list[Item]:
+        return [{"kind": "Pod", **pod} for pod in self.plane.api.items("Pod", SYSTEM, labels="k8s-app=kube-dns")]
+
+    def forwarders(self) -> set[str]:
+        """Return the addresses in the slices of kube-dns, ready or not."""
+        slices = self.plane.api.items("EndpointSlice", SYSTEM, labels=f"{SERVICE_NAME}=kube-dns")
+        return {
+            address
+            for endpoint_slice in slices
+            for row in endpoint_slice["endpoints"] or ()
+            for address in row["addresses"]
+        }
+
+    def arrived(self) -> None:
+        """Wait until topodns has read all slices."""
+        mark = f"203.0.113.{next(self._marks)}"
+        self.plane.api.patch(MARK_SLICE, {"endpoints": [{"addresses": [mark]}]})
+        query = dns.message.make_query(f"mark.{WHERE}.svc.cluster.local", "A")
+        until(lambda: addresses(self.server.ask(query)) == {mark}, "the mark")
+
+    def new_replica(self) -> Replica:
+        """Wait until the Deployment creates another pod, and run it, not ready yet."""
+
+        def wanted() -> Item | None:
+            return next((pod for pod in self.pods() if "nodeName" not in pod["spec"]), None)
+
+        pod, zone = until(wanted, "a pod without a node"), next(self._zones)
+        replica = Replica(self, pod, zone, f"{PREFIX}.{FIRST[zone] + 4 + next(self._numbers)}")
+        self.replicas[replica.name] = replica
+        self.loads.append(replica.load)
+        return replica
+
+    def leaving_replica(self) -> Replica:
+        """Wait until the Deployment deletes a pod."""
+
+        def unwanted() -> list[str]:
+            return [pod["metadata"]["name"] for pod in self.pods() if "deletionTimestamp" in pod["metadata"]]
+
+        (name,) = until(unwanted, "a pod that is to end")
+        return self.replicas.pop(name)
+
+    def asks_on(self) -> None:
+        """Wait until each client has asked each CoreDNS again, and got the right answer."""
+        for load in self.loads:
+            load.asks_on()
+        assert [wrong for load in self.loads for wrong in load.wrong] == []
+        assert [lost for load in self.loads for lost in load.lost] == []
+
+    def close(self) -> None:
+        for load in self.loads:
+            load.end()
+        self.running.close()
+
+
+@pytest.fixture(scope="module")
+def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Three zones with a client and an endpoint of the Service each, and two CoreDNS that are ready."""
+    api, folder = control_plane.api, tmp_path_factory.mktemp("rolling")
+    service = api_objects.service("cache", where=WHERE, keys=ZONE, selector={"app": "cache"})
+    clients = [api_objects.pod(f"client-{zone}", [CLIENTS[zone]], f"rolling-{zone}", where=WHERE) for zone in ZONES]
+    members = [
+        api_objects.pod(f"cache-{zone}", [MEMBERS[zone]], f"rolling-{zone}", where=WHERE, labels={"app": "cache"})
+        for zone in ZONES
+    ]
+    space = api_objects.namespace(WHERE)
+    with ExitStack() as stack:
+        network = stack.enter_context(one_network())
+        for address in CLIENTS.values():
+            network.take(address)
+        stack.callback(tidy, control_plane, service, MARK, MARK_SLICE, DNS_SERVICE, *NODES, space)
+        api.create(space, *NODES, *clients, *members, service, MARK, MARK_SLICE, DNS_SERVICE, DEPLOYMENT)
+        flags = {"listen": [f"{network.address}:0"], "trusted-forwarder": []}
+        server = stack.enter_context(serving_live(folder, control_plane.kubeconfig, flags=flags))
+        world = World(control_plane, network, server, folder)
+        stack.callback(world.close)
+        for _ in range(REPLICAS):
+            world.new_replica().ready()
+        world.asks_on()
+        yield world
+        assert not any("Traceback" in line or "names no client" in line for line in server.lines)
+
+
+def tidy(plane: ControlPlane, *items: Item) -> None:
+    """Delete the Deployment with all that it created, the pods, and *items*."""
+    api = plane.api
+    api.delete(DEPLOYMENT)
+    # The garbage collector tells pods to end; nobody but us does it, as long as they are on a node.
+    until(lambda: not api.items("ReplicaSet", SYSTEM, labels="k8s-app=kube-dns"), "the garbage collector")
+    pods = [*api.items("Pod", SYSTEM, labels="k8s-app=kube-dns"), *api.items("Pod", WHERE)]
+    api.delete(*({"kind": "Pod", **pod} for pod in pods if "nodeName" in pod["spec"]), *items)
+
+
+Step = Callable[[Replica], None]
+ORDERS: list[tuple[str, list[Step]]] = [
+    ("as a kubelet ends it", [Replica.told_to_end, Replica.unready, Replica.killed, Replica.deleted]),
+    ("out of its slice while it shuts down", [Replica.told_to_end, Replica.unready, Replica.deleted, Replica.killed]),
+    ("deleted by force and succeeded", [Replica.deleted, Replica.killed, Replica.succeeded]),
+]
+
+
+@pytest.mark.parametrize("steps", [row[1] for row in ORDERS], ids=[row[0] for row in ORDERS])
+def test_a_rolling_restart_puts_no_client_in_the_wrong_zone(world: World, steps: list[Step]) -> None:
+    """A new CoreDNS is trusted before it is ready, an old one for a while; never a pod that takes over its address."""
+    before = sum(load.answered for load in world.loads)
+    world.plane.kubectl("-n", SYSTEM, "rollout", "restart", "deployment/coredns")
+    for _ in range(REPLICAS):
+        new = world.new_replica()
+        world.asks_on()
+        new.ready()
+        old = world.leaving_replica()
+        world.asks_on()
+        for befalls in steps:
+            befalls(old)
+            world.asks_on()
+    world.plane.kubectl("-n", SYSTEM, "rollout", "status", "deployment/coredns", "--timeout=20s")
+    assert len(world.replicas) == REPLICAS
+    assert sum(load.answered for load in world.loads) - before > 300

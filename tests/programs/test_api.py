@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The HTTP API: what a running server answers, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import schemathesis
+from hypothesis import given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS
+from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+from dnsserver.http.guard import objection
+from dnsserver.programs.from_settings import store_of
+from dnsserver.tools.api.operations import DESCRIPTION, JSON, OPERATIONS
+from dnsserver.tools.pages.constrained import constrained_services
+from dnsserver.tools.pages.domains import domains_of, keys_in_use
+from dnsserver.tools.pages.located import ClusterContents
+from dnsserver.tools.pages.steps import STEP, Steps
+from locator import model
+from tests.kit.api_client import API, Answered, request
+from tests.kit.api_objects import (
+    HOSTNAME,
+    RACK,
+    REGION,
+    SLICE_CONTROLLER,
+    ZONE,
+    Item,
+    endpoint,
+    endpoint_slice,
+    listed,
+    namespace,
+    node,
+    pod,
+    service,
+)
+from tests.kit.commands_in_process import Run
+from tests.kit.in_memory import NOW, dump_of, settings_of, snapshot_of, take_in
+from tests.kit.live_server import serving_live
+from tests.kit.other_server import kubeconfig
+from tests.kit.topodns_process import Server, serving
+from tests.kit.unshrunk import unshrunk
+
+T = TypeVar("T")
+
+CLUSTER: list[Item] = [
+    *map(namespace, ("default", "shop", "lab")),
+    node("a1", {ZONE: "a", REGION: "r", RACK: "1"}, addresses=["10.0.0.1", "fd00::1"], cidrs=["10.244.1.0/24"]),
+    node("a2", {ZONE: "a", REGION: "r", RACK: "2"}, addresses=["10.0.0.2"], cidrs=["10.244.2.0/24"]),
+    node("b1", {ZONE: "b", REGION: "r"}),
+    node("bare", {}),
+    pod("front", ["10.244.1.9", "fd00:1::9"], "a1"),
+    pod("proxy", ["10.0.0.2"], "a2", hostNetwork=True),
+    service("near", keys=f"{HOSTNAME},{ZONE},{RACK},*", selects=True),
+    endpoint_slice("near", 1, [
+        endpoint("10.244.1.7", nodeName="a1"), endpoint("10.244.2.7", nodeName="a2"),
+        endpoint("10.244.2.8", nodeName="a2", ready=False)], by=SLICE_CONTROLLER),
+    service("far", keys=ZONE, where="lab", selects=True),
+    endpoint_slice("far", 1, [endpoint("10.244.3.7", nodeName="b1")], where="lab", by=SLICE_CONTROLLER),
+    service("wrong", keys="*,a"),
+    service("plain", selects=True),
+    endpoint_slice("plain", 1, [endpoint("10.244.9.9")], by=SLICE_CONTROLLER),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("api") / "cluster.json"
+    path.write_text(listed(CLUSTER))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(dump: Path) -> Iterator[Server]:
+    """A server on loopback, which serves the API by default."""
+    with serving(dump.parent, dump, flags={"http": "127.0.0.1:0"}) as running:
+        yield running
+
+
+# Who asks from where
+
+EXPLAINED = [
+    {"name": "near.shop.svc.cluster.local", "client": "10.244.1.9"},
+    {"name": "near.shop", "client": "10.244.1.9", "type": "SRV"},
+    {"name": "near", "client": "pod/front", "namespace": "shop", "candidates": "true"},
+    {"name": "svc/far", "client": "node/a1", "namespace": "lab"},
+    {"name": "svc/near", "client": "node/b1", "namespace": "shop"},
+    {"name": "near.shop", "client": f"{ZONE}=a,{RACK}=1"},
+    {"name": "near.shop", "client": f"{HOSTNAME}=a2"},
+    {"name": "near.shop", "client": "10.244.2.0/24", "type": "aaaa"},
+    {"name": "naer.shop", "client": "fd00:1::9"},
+    {"name": "example.com", "client": "203.0.113.9"},
+]
+
+
+@pytest.mark.parametrize("asked", EXPLAINED, ids=lambda asked: " ".join(asked.values()))
+def test_explain(server: Server, dump: Path, topodns: Run, asked: dict[str, str]) -> None:
+    """The same JSON as ``explain`` prints, and ``explain --server`` prints what ``explain`` does, in each form."""
+    arguments = ["explain", asked["name"], asked.get("type", "A"), "--client", asked["client"]]
+    arguments += ["-n", asked["namespace"]] if "namespace" in asked else []
+    arguments += ["--candidates"] if "candidates" in asked else []
+    said = request(server, f"{API}/explain", **asked)
+    assert (said.status, said.headers["content-type"]) == (200, "application/json")
+    for output in ("json", "yaml", "text"):
+        local = topodns(*arguments, "-o", output, "--snapshot", str(dump))
+        remote = topodns(*arguments, "-o", output, "--server", f"http://{server.http}")
+        assert (remote.status, remote.out) == (0, local.out)
+        if output == "json":
+            assert said.json == local.json
+
+
+# Bad input
+
+LONG = "x" * 2000
+PROBLEMS = [
+    # id, path, parameters, status, parameter, detail
+    ("no-name", "explain", {"client": "10.0.0.1"}, 400, "name", "missing, expected svc/NAME or a domain name"),
+    ("no-client", "explain", {"name": "near.shop"}, 400, "client", "missing, expected an address"),
+    ("empty-name", "explain", {"name": "", "client": "10.0.0.1"}, 400, "name", "'' is not a domain name"),
+    ("bad-name", "explain", {"name": "a..b", "client": "10.0.0.1"}, 400, "name", "'a..b' is not a domain name"),
+    ("bad-kind", "explain", {"name": "pod/x", "client": "10.0.0.1"}, 400, "name", "'pod/x', expected svc/NAME"),
+    ("unknown-type", "explain", {"name": "near.shop", "client": "10.0.0.1", "type": "AX"}, 400, "type",
+     "'AX' is not a record type, expected a record type such as A, AAAA or SRV"),
+    ("bad-client", "explain", {"name": "near.shop", "client": "10.0.0"}, 400, "client", "'10.0.0' is no IP address"),
+    ("bad-switch", "explain", {"name": "near.shop", "client": "10.0.0.1", "candidates": "yes"}, 400, "candidates",
+     "'yes', expected true or false"),
+    ("bad-namespace", "explain", {"name": "near", "client": "10.0.0.1", "namespace": "S_"}, 400, "namespace", "'S_'"),
+    ("no-such-service", "explain", {"name": "svc/naer", "namespace": "shop", "client": "10.0.0.1"}, 400, "name",
+     "no Service shop/naer, did you mean near?"),
+    ("no-such-pod", "explain", {"name": "near.shop", "client": "pod/frnt", "namespace": "shop"}, 400, "client",
+     "no Pod shop/frnt, did you mean front?"),
+    ("no-such-node", "explain", {"name": "near.shop", "client": "node/a3"}, 400, "client",
+     "no Node a3; there are a1, a2, b1, bare"),
+    ("no-such-parameter", "explain", {"nmae": "x"}, 400, "nmae",
+     "unknown parameter, expected one of name, client, type, namespace, candidates"),
+    ("too-long", "explain", {"name": LONG, "client": "10.0.0.1"}, 400, "name", "2000 characters found, expected svc/"),
+    ("no-key", "topology", {"keys": "-"}, 400, "keys", "'-': '-' is no valid label key, expected label keys"),
+    ("any-key", "topology", {"keys": "zone,*"}, 400, "keys", "'zone,*', expected label keys, separated by commas"),
+    ("no-limit", "services", {"limit": "0"}, 400, "limit", "'0', expected a whole number from 1 to 1000"),
+    ("no-page", "services", {"continue": "near"}, 400, "continue", "'near', expected NAMESPACE/NAME"),
+    ("no-service", "tail", {"service": "near"}, 400, "service", "'near', expected NAMESPACE/NAME"),
+    ("no-address", "tail", {"client": "front"}, 400, "client", "'front' is no IP address, expected an address or a"),
+    ("no-outcome", "tail", {"outcome": "best"}, 400, "outcome",
+     "'best', expected nearest, all, unconstrained or unmet"),
+    ("no-path", "explane", {}, 404, None, "nothing is served at /api/v1/explane"),
+]  # fmt: skip
+
+
+def problem_of(answered: Answered) -> dict[str, Any]:
+    assert answered.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = answered.json
+    assert problem["status"] == answered.status and problem["type"] == "about:blank" and problem["title"]
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "status", "parameter", "detail"), [row[1:] for row in PROBLEMS], ids=[row[0] for row in PROBLEMS]
+)
+def test_bad_input(
+    server: Server, path: str, given: dict[str, str], status: int, parameter: str | None, detail: str
+) -> None:
+    """A problem as RFC 9457 has it, which names the parameter, what was found and what was expected."""
+    problem = problem_of(request(server, f"{API}/{path}", **given))
+    assert (problem["status"], problem.get("parameter")) == (status, parameter)
+    assert problem["detail"].startswith(f"{parameter}: {detail}" if parameter else detail)
+
+
+def test_a_parameter_stands_once(server: Server) -> None:
+    """Whichever of two was meant, one of them would be ignored."""
+    problem = problem_of(request(server, f"{API}/services?limit=1&limit=2"))
+    assert problem["detail"] == "limit: given twice, expected once"
+
+
+PATHS = ["/", DESCRIPTION, "/metrics", "/readyz", f"{API}/topology", f"{API}/services"]
+
+
+@pytest.mark.parametrize("path", [*PATHS, f"{API}/tail"])
+def test_methods(server: Server, path: str) -> None:
+    """Everything is only read: GET, and HEAD, which says what GET would, without a body."""
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        refused = request(server, path, method)
+        assert (refused.status, set(refused.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
+        assert problem_of(refused)["detail"] == f"{method} found, expected GET or HEAD"
+    head = request(server, path, "HEAD")
+    assert (head.status, head.body) == (200, b"")
+    if path in PATHS:
+        assert head.headers["content-type"] == request(server, path).headers["content-type"]
+
+
+# Who may ask
+
+HEADERS = [
+    # id, headers, whether on loopback, what is wrong
+    ("name", {"host": "localhost:9153"}, True, None),
+    ("name-below", {"host": "topodns.localhost"}, True, None),
+    ("address", {"host": "127.0.0.1:9153"}, True, None),
+    ("another-address", {"host": "127.9.0.1"}, True, None),
+    ("ipv6", {"host": "[::1]:9153"}, True, None),
+    ("ipv4-mapped", {"host": "[::ffff:127.0.0.1]:9153"}, True, None),
+    ("upper-case", {"host": "LOCALHOST:9153"}, True, None),
+    ("final-dot", {"host": "localhost.:9153"}, True, None),
+    ("two-final-dots", {"host": "localhost..:9153"}, True, "Host:"),
+    ("none", {}, True, "Host: ''"),
+    ("rebound", {"host": "evil.example:9153"}, True, "Host: 'evil.example:9153'"),
+    ("like-localhost", {"host": "notlocalhost"}, True, "Host:"),
+    ("below-another", {"host": "localhost.evil.example"}, True, "Host:"),
+    ("another-machine", {"host": "10.0.0.1:9153"}, True, "Host:"),
+    ("malformed", {"host": "[::1"}, True, "Host:"),
+    ("elsewhere", {"host": "topodns.kube-system:9153"}, False, None),
+    ("own-page", {"host": "localhost:9153", "origin": "http://localhost:9153", "sec-fetch-site": "same-origin"}, True,
+     None),
+    ("typed", {"host": "localhost", "sec-fetch-site": "none"}, True, None),
+    ("other-page", {"host": "localhost:9153", "origin": "https://evil.example"}, True, "Origin:"),
+    ("other-port", {"host": "localhost:9153", "origin": "http://localhost:8000"}, True, "Origin:"),
+    ("malformed-page", {"host": "localhost:9153", "origin": "http://[::1"}, True, "Origin:"),
+    ("hidden-page", {"host": "localhost:9153", "origin": "null"}, True, "Origin:"),
+    ("image", {"host": "localhost:9153", "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, True,
+     "Sec-Fetch-Site:"),
+    ("link", {"host": "localhost:9153", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, True, None),
+    ("other-page-elsewhere", {"host": "topodns:9153", "origin": "https://evil.example"}, False, "Origin:"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("headers", "loopback", "wrong"), [row[1:] for row in HEADERS], ids=[row[0] for row in HEADERS]
+)
+def test_pages_of_other_sites_read_nothing(headers: Mapping[str, str], loopback: bool, wrong: str | None) -> None:
+    """A browser on the same machine runs pages from anywhere, also under names that they let point here."""
+    objected = objection(headers, loopback=loopback)
+    assert objected is None if wrong is None else (objected or "").startswith(wrong)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", DESCRIPTION, "/metrics", "/readyz", "/ready", *(operation.path for operation in OPERATIONS)]
+)
+def test_what_the_guard_guards(server: Server, path: str) -> None:
+    """All but whether the process is alive, which says nothing about the cluster."""
+    refused = request(server, path, headers={"Host": "evil.example"})
+    assert refused.status == 403 and "evil.example" in problem_of(refused)["detail"]
+    assert request(server, path, headers={"Sec-Fetch-Site": "cross-site"}).status == 403
+    assert "access-control-allow-origin" not in request(server, "/", headers={"Origin": "http://x"}).headers
+    for alive in ("/livez", "/health", "/healthz"):
+        assert request(server, alive, headers={"Host": "evil.example"}).status == 200
+
+
+CONSOLE = [
+    # id, --http, --console, whether the API is served, by which Host
+    ("everywhere", "0.0.0.0:0", None, False, "topodns"),
+    ("everywhere-on", "0.0.0.0:0", True, True, "topodns"),
+    ("loopback-off", "127.0.0.1:0", False, False, "localhost"),
+]
+
+
+@pytest.mark.parametrize(
+    ("http", "console", "served", "host"), [row[1:] for row in CONSOLE], ids=[row[0] for row in CONSOLE]
+)
+def test_console(
+    tmp_path: Path, dump: Path, topodns: Run, http: str, console: bool | None, served: bool, host: str
+) -> None:
+    """On for loopback, off elsewhere; the setting overrides that. Metrics and health are served in any case."""
+    flags = {"http": http, **({} if console is None else {"console": console})}
+    with serving(tmp_path, dump, flags=flags) as running:
+        for path in ("/", f"{API}/services"):
+            found = request(running, path, headers={"Host": host})
+            assert found.status == (200 if served else 404)
+        assert request(running, "/metrics").status == 200
+        port = running.http.rpartition(":")[2]
+        asked = topodns("explain", "near.shop", "--client", "10.0.0.1", "--server", f"http://127.0.0.1:{port}")
+        assert asked.status == (0 if served else 1)
+        assert served or "start it with --console" in asked.err
+
+
+# What there is
+
+
+def test_overview(server: Server) -> None:
+    """``/`` names everything."""
+    page = request(server, "/").body.decode()
+    assert all(path in page for path in (*(operation.path for operation in OPERATIONS), DESCRIPTION, "/metrics"))
+
+
+def counts(server: Server, **given: str) -> dict[tuple[str, str | None], tuple[int, int, int]]:
+    domains = request(server, f"{API}/topology", **given).json["domains"]
+    return {(row["key"], row["value"]): (row["nodes"], row["endpoints"], row["clients"]) for row in domains}
+
+
+def test_topology(server: Server) -> None:
+    """Region, zone and the keys of constraints, without the hostname: nodes, ready endpoints, clients."""
+    assert counts(server) == {
+        (REGION, "r"): (3, 3, 7), (REGION, None): (1, 1, 0),
+        (ZONE, "a"): (2, 2, 6), (ZONE, "b"): (1, 1, 1), (ZONE, None): (1, 1, 0),
+        (RACK, "1"): (1, 1, 3), (RACK, "2"): (1, 1, 3), (RACK, None): (2, 2, 1),
+    }  # fmt: skip
+    assert counts(server, keys=HOSTNAME) == {
+        (HOSTNAME, "a1"): (1, 1, 3), (HOSTNAME, "a2"): (1, 1, 3), (HOSTNAME, "b1"): (1, 1, 1),
+        (HOSTNAME, "bare"): (1, 0, 0), (HOSTNAME, None): (0, 1, 0),
+    }  # fmt: skip
+    assert counts(server, keys="failure-domain.beta.kubernetes.io/zone").keys() == {
+        (ZONE, "a"),
+        (ZONE, "b"),
+        (ZONE, None),
+    }
+
+
+def test_topology_of_several_clusters() -> None:
+    """The name of each is the value of a key, and what is in another cluster counts, too."""
+    found = []
+    for name in ("west", "east"):
+        store = store_of(settings_of({"cluster-name": name}))
+        take_in(store, dump_of(listed(CLUSTER)).objects)
+        found.append(ClusterContents(name, store.publish(NOW), list(store.objects(model.Node).values())))
+    _, domains = steps_of(domains_of(found, (model.CLUSTER, ZONE)))
+    assert [tuple(row.values()) for row in domains["domains"]] == [
+        (model.CLUSTER, "east", 4, 4, 7), (model.CLUSTER, "west", 4, 4, 7),
+        (ZONE, "a", 4, 4, 12), (ZONE, "b", 2, 2, 2), (ZONE, None, 2, 2, 0),
+    ]  # fmt: skip
+
+
+def test_services(server: Server) -> None:
+    """Those that ask for something, valid or not, page by page."""
+    whole = request(server, f"{API}/services").json
+    assert [(item["namespace"], item["name"]) for item in whole["items"]] == [
+        ("lab", "far"), ("shop", "near"), ("shop", "wrong"),
+    ]  # fmt: skip
+    assert (whole["total"], whole["continue"]) == (3, None)
+    far, near, wrong = (item["constraint"] for item in whole["items"])
+    assert (far["source"], far["keys"], far["valid"]) == ("annotation", [ZONE], True)
+    assert near["keys"] == [HOSTNAME, ZONE, RACK, "*"]
+    assert not wrong["valid"] and wrong["error"]
+    pages, after = [], {}
+    while True:
+        page = request(server, f"{API}/services", limit="2", **after).json
+        pages += page["items"]
+        if page["continue"] is None:
+            break
+        after = {"continue": page["continue"]}
+    assert pages == whole["items"]
+    assert request(server, f"{API}/services", limit="3").json == whole
+
+
+def test_before_the_first_snapshot(tmp_path: Path) -> None:
+    """503, as answers are SERVFAIL. The description does not depend on the cluster."""
+    with serving_live(tmp_path, kubeconfig(tmp_path, "http://127.0.0.1:1"), started=False) as running:
+        for path, given in {"explain": {"name": "x.y", "client": "10.0.0.1"}, "topology": {}, "services": {}}.items():
+            problem = problem_of(request(running, f"{API}/{path}", **given))
+            assert (problem["status"], problem["detail"]) == (503, "the server has not read the cluster yet")
+        assert request(running, DESCRIPTION).status == 200
+
+
+# The description
+
+
+@pytest.fixture(scope="module")
+def described(server: Server) -> OpenApiSchema:
+    return schemathesis.openapi.from_url(f"http://{server.http}{DESCRIPTION}")
+
+
+def conforms(case: schemathesis.Case) -> None:
+    """Check status, media type, headers and JSON of a response against the description."""
+    # Whether a name exists is not for the description to say.
+    (excluded,) = CHECKS.get_by_names(["positive_data_acceptance"])
+    case.call_and_validate(excluded_checks=[excluded])
+
+
+JSON_PATHS = [operation.path for operation in OPERATIONS if operation.media_type == JSON]
+
+
+@pytest.mark.parametrize("path", JSON_PATHS)
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+def test_the_server_is_as_it_is_described(described: OpenApiSchema, path: str, mode: GenerationMode) -> None:
+    """Whatever is asked, in the form that the description gives or in another."""
+    settings(unshrunk, max_examples=25)(given(described[path]["GET"].as_strategy(generation_mode=mode))(conforms))()
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [*((f"{API}/explain", asked) for asked in EXPLAINED), *((path, {}) for path in JSON_PATHS[1:])],
+    ids=str,
+)
+def test_what_is_found_is_as_it_is_described(described: OpenApiSchema, path: str, asked: dict[str, str]) -> None:
+    """Whatever the description promises is there."""
+    conforms(described[path]["GET"].Case(query=asked))
+
+
+def test_the_description_is_valid(server: Server) -> None:
+    """As OpenAPI has it."""
+    schemathesis.openapi.from_dict(request(server, DESCRIPTION).json).validate()
+
+
+LARGE = listed([
+    namespace("shop"),
+    *(node(f"node-{number}", {ZONE: str(number % 3)}) for number in range(2500)),
+    *(pod(f"pod-{number}", [f"10.1.{number // 250}.{number % 250}"], f"node-{number}") for number in range(2500)),
+    *(service(f"service-{number}", keys=ZONE) for number in range(2500)),
+])  # fmt: skip
+
+
+def steps_of(steps: Steps[T]) -> tuple[int, T]:
+    """Return the number of steps, and the result."""
+    number = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return number, result
+        number += 1
+
+
+def test_a_large_cluster_is_gone_through_in_steps() -> None:
+    """Between them a server answers: no step looks at more than some objects of each kind."""
+    snapshot = snapshot_of(LARGE)
+    parts = len(snapshot.services) // STEP
+    number, keys = steps_of(keys_in_use(snapshot))
+    assert number > parts
+    cluster = ClusterContents("local", snapshot, [])
+    number, found = steps_of(domains_of([cluster], keys))
+    assert number > 2 * parts
+    assert [row["clients"] for row in found["domains"] if row["key"] == ZONE] == [834, 833, 833]
+    number, page = steps_of(constrained_services(snapshot, after="", limit=2))
+    assert number > parts
+    assert [item["name"] for item in page["items"]] == ["service-0", "service-1"] and page["total"] == 2500

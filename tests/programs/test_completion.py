@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Completion of commands, flags and values, by the real shells and by the real kubectl."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kit import go_programs
+from tests.kit.commands_in_process import Run
+from tests.kit.installed_scripts import installed_scripts
+from tests.kit.programs import environment
+from tests.kit.terminal import Terminal
+from tests.kit.this_machine import needs_tool
+from tests.kit.waiting import PATIENCE
+
+DONE, WRONG = 0, 2
+
+# What somebody has typed before the tab key, and the whole last word after it. The other words are arguments.
+WORDS = {
+    "command": ("topodns expl", "explain"),
+    "command-of-the-plugin": ("kubectl-topodns expl", "explain"),
+    "flag": ("topodns check --fail", "--fail-on"),
+    "flag-between-others": ("topodns explain web --client 10.0.0.1 --cand", "--candidates"),
+    "enumeration": ("topodns check --fail-on w", "warning"),
+    "enumeration-after-=": ("topodns serve --pods=ver", "--pods=verified"),
+    "output": ("topodns explain -o ya", "yaml"),
+    "off": ("topodns serve --http o", "off"),
+    "record-type": ("topodns explain web AA", "AAAA"),
+    "forwarder": ("topodns corefile --for unb", "unbound"),
+    "shell": ("topodns completion fi", "fish"),
+    "file": ("topodns check --snapshot clu", "cluster.yaml"),
+    "file-in-a-folder": ("topodns check --config folder/set", "folder/settings.yaml"),
+}
+STARTS = {
+    "bash": (["--norc", "--noprofile", "-i"], "PS1="),
+    "zsh": (["-f", "-i"], "PS1=; bindkey -e; autoload -Uz compinit; compinit -u -D"),
+}
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a shell in a folder with files."""
+    (tmp_path / "cluster.yaml").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "settings.yaml").touch()
+    return environment({**installed_scripts(tmp_path / "bin"), "HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize("shell", STARTS)
+def test_at_a_prompt(tmp_path: Path, env: dict[str, str], shell: str) -> None:
+    """The tab key completes the last word."""
+    flags, start = STARTS[shell]
+    with Terminal([needs_tool(shell), *flags], env=env, folder=tmp_path) as terminal:
+        terminal.type(f"{start}; source <(topodns completion {shell}); printf '<%s>\\n' started\n")
+        terminal.until("<started>")
+        for typed, last in WORDS.values():
+            words = [*typed.split()[:-1], last]
+            # What stands in the line after the tab key becomes the arguments of printf, by Ctrl-A.
+            terminal.type(f"{typed}\t\x01printf '<%s>' \n")
+            shown = "".join(f"<{word}>" for word in words)
+            assert terminal.until(f"<{words[0]}>(<[^>]*>)+").group().decode() == shown
+
+
+def completed(command: Sequence[str], env: dict[str, str], folder: Path) -> list[str]:
+    """Return the lines that *command* prints."""
+    ran = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    return ran.stdout.splitlines()
+
+
+def test_in_fish(tmp_path: Path, env: dict[str, str]) -> None:
+    """fish has a command for what it would show after the tab key, with what it says about each."""
+    asked = "; ".join(f"echo '>'; complete -C '{typed}'" for typed, _ in WORDS.values())
+    lines = completed([needs_tool("fish"), "-N", "-c", f"topodns completion fish | source; {asked}"], env, tmp_path)
+    answers = "\n".join(lines).split(">\n")[1:]
+    assert [answer.split() and answer.split()[0] for answer in answers] == [last for _, last in WORDS.values()]
+    assert answers[0] == "explain\tPrint the answer that a client would get, and why\n"
+
+
+def test_by_kubectl(tmp_path: Path, env: dict[str, str]) -> None:
+    """kubectl, which completes itself in all shells, asks the plugin; the last line tells it what to add."""
+    kubectl = str(go_programs.control_plane() / "kubectl")
+    for typed, last in WORDS.values():
+        program, *words = typed.split()
+        if program == "topodns":
+            first, *rest = completed([kubectl, "__complete", "topodns", *words], env, tmp_path)
+            assert first.partition("\t")[0] == last and rest == [":4"]
+    commands = completed([kubectl, "__complete", "topodns", ""], env, tmp_path)
+    assert {"serve", "explain", "check"} <= {line.partition("\t")[0] for line in commands}
+    folder = completed([kubectl, "__complete", "topodns", "check", "--snapshot", "fol"], env, tmp_path)
+    assert folder == ["folder/", ":6"], "no space after a folder"
+    assert completed([kubectl, "__complete", "topodns", "serve", "--ttl", ""], env, tmp_path) == [":4"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "SHELL: missing, expected bash, zsh or fish; see 'topodns completion --help'"),
+        (("tcsh",), "SHELL: 'tcsh', expected bash, zsh or fish; see 'topodns completion --help'"),
+        (("bash", "zsh"), "'zsh' found, expected no more arguments after completion"),
+    ],
+    ids=["none", "unknown", "two"],
+)
+def test_which_shell(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
+    """One of those that are known."""
+    ran = topodns("completion", *arguments)
+    assert (ran.status, ran.out, ran.err) == (WRONG, "", f"topodns: {message}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[""], ["nonsense", ""], ["check", "--nonsense", ""], ["check", "'"], ["'a", "\n"]],
+    ids=["nothing", "no-command", "no-flag", "open-quote", "line-break"],
+)
+def test_nonsense_completes_to_nothing(tmp_path: Path, env: dict[str, str], words: list[str]) -> None:
+    """While somebody types, the words before may be wrong: no message disturbs the prompt."""
+    ran = subprocess.run(["kubectl_complete-topodns", *words], env=env, cwd=tmp_path, capture_output=True, text=True,
+                         timeout=PATIENCE, check=False)  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (DONE, "") and ran.stdout.splitlines()[-1] in (":4", ":6")

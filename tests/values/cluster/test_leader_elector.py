@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""A controller and its Lease, on an API server that answers as a test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from locator.cluster.api_client import Readiness, Returns
+from locator.cluster.leading import controller, leader_writer
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.leader_elector import LeaderElector
+from locator.cluster.responses import Refused
+from locator.control.lease import LeaderElection
+from locator.podlocators.objects import NODES, POD_LOCATORS, PODS
+from locator.podlocators.reconciler import Reconciler, Write
+from tests.kit import api_objects
+from tests.kit.api_answers import INITIAL_END, Answer, bookmark, line
+from tests.kit.api_objects import Item
+from tests.kit.waiting import PATIENCE, until_in_trio
+
+SHORT = {"duration": 1.5, "deadline": 1.0, "retry": 0.01}
+LONG = {"duration": 60.0, "deadline": 30.0, "retry": 0.01}  # where a Lease that ran out would be another test
+
+
+class FakeServer:
+    """Holds one Lease, lists Pods and Nodes, and refuses what ``refuse`` lists."""
+
+    def __init__(self, *pods: Item) -> None:
+        self.lists = {PODS: list(pods), NODES: [{"metadata": {"name": "n1"}}], POD_LOCATORS: []}
+        self.lease: Item | None = None
+        self.asked: list[tuple[str, str]] = []
+        self.returns = Returns(self.is_ready)
+        self.on_history_lost: list[Callable[[float], None]] = []
+        self.refuse: Callable[[str, str], Refused | None] = lambda method, path: None
+        self._lock = threading.Lock()
+        self._version = 0
+
+    async def is_ready(self) -> Readiness:
+        return Readiness.READY
+
+    def open(self, path: str, query: Any, *, silence: float) -> Answer:
+        lines = [line("ADDED", item) for item in self.lists[path]]
+        return Answer([*lines, bookmark(1, INITIAL_END)], waits=True)
+
+    def request(self, method: str, path: str, *, body: Any = None, **more: Any) -> bytes:
+        with self._lock:
+            self.asked.append((method, path))
+            if (refusal := self.refuse(method, path)) is not None:
+                raise refusal
+            if method == "GET" and self.lease is None:
+                raise Refused(404, "NotFound", "there is none")
+            self._version += 1
+            if body is not None:
+                written = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self._version)}}
+                if "/leases" in path:
+                    self.lease = written
+                return msgspec.json.encode(written)
+            return msgspec.json.encode(self.lease)
+
+
+def pod(namespace: str, name: str) -> Item:
+    made = api_objects.pod(name, ["10.0.0.1"], "n1", where=namespace)
+    made["metadata"]["uid"] = f"{namespace}-{name}"
+    return made
+
+
+def test_each_renewal_wakes_whoever_waits_to_write() -> None:
+    """Each renewal lets waiting writes go on, though the log shows changes only."""
+    server: Any = FakeServer()
+    woken = []
+
+    async def main() -> None:
+        election = LeaderElection("me", "ns", "lease", **SHORT)
+        candidate = LeaderElector(server, election, writes="PodLocators")
+        candidate.on_observed(lambda: woken.append(1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(candidate.run)
+            await until_in_trio(lambda: candidate.is_leader() and len(woken) >= 5)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_a_write_that_does_not_fit_is_made_anew(status: int) -> None:
+    """After a refusal, the elector reads the Lease again before its next write."""
+    server: Any = FakeServer()
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 1, "leaseTransitions": 2**31 - 1}
+    server.lease = {"metadata": {"name": "lease", "resourceVersion": "1"}, "spec": spec}
+    refusals = [Refused(status, "Invalid", "no")]
+    server.refuse = lambda method, path: refusals.pop() if method == "PUT" and refusals else None
+
+    async def main() -> None:
+        election = LeaderElection("me", "ns", "lease", **SHORT)
+        candidate = LeaderElector(server, election, writes="PodLocators")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(candidate.run)
+            await until_in_trio(candidate.is_leader)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    methods = [method for method, _ in server.asked]
+    first = methods.index("PUT")
+    assert "GET" in methods[first + 1 : methods.index("PUT", first + 1)]
+    assert server.lease["spec"]["leaseTransitions"] == 2**31 - 1, "no more than the API's field holds"
+
+
+def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a namespace refuses writes, as by a quota, the others get their PodLocators, without a storm."""
+    monkeypatch.setattr(leader_writer, "REFUSED_SECONDS", 0.01)
+    monkeypatch.setattr("locator.backoff.FLOOR", 0.001)  # what was refused is due again at once
+    server: Any = FakeServer(*(pod("full", f"web-{number}") for number in range(100)), pod("shop", "web"))
+
+    def refuse(method: str, path: str) -> Refused | None:
+        return Refused(403, "Forbidden", "exceeded quota") if "/namespaces/full/" in path else None
+
+    server.refuse = refuse
+    written = ("POST", "/apis/topodns.io/v1alpha1/namespaces/shop/podlocators")
+    tried: list[str] = []
+
+    class NotingReconciler(Reconciler):
+        """Records the writes in their order; threads send them in another order."""
+
+        def next_write(self, now: float) -> Write | None:
+            write = super().next_write(now)
+            if write is not None:
+                tried.append(write.key)
+            return write
+
+    monkeypatch.setattr(controller, "Reconciler", NotingReconciler)
+
+    async def main() -> None:
+        elector = LeaderElector(server, LeaderElection("me", "ns", "lease", **LONG), writes="PodLocators")
+        one = Controller(server, elector, writes_per_second=1000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(elector.lead, one.run)
+            await until_in_trio(lambda: written in server.asked)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    before = tried[: tried.index("shop/web")]
+    assert len(before) == len(set(before)), "each was tried once before any was tried again"
+
+
+def test_the_lease_is_released_after_the_last_write() -> None:
+    """A write that is under way at the end is waited for: another replica may write as soon as the Lease is free."""
+    writing, may_end = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    class SlowServer(FakeServer):
+        """Ends a write when told to, or once the Lease has been released."""
+
+        def request(self, method: str, path: str, **more: Any) -> bytes:
+            if "/podlocators" in path:
+                writing.set()
+                assert may_end.wait(PATIENCE)
+                ended.append("write")
+            elif writing.is_set():
+                ended.append("release")
+                may_end.set()
+            return super().request(method, path, **more)
+
+    server: Any = SlowServer(pod("shop", "web"))
+
+    async def main() -> None:
+        election = LeaderElection("me", "ns", "lease", **LONG | {"retry": 20})  # no renewal meanwhile
+        elector = LeaderElector(server, election, writes="PodLocators")
+        one = Controller(server, elector)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(elector.lead, one.run)
+            await until_in_trio(writing.is_set)
+            nursery.cancel_scope.cancel()
+            threading.Timer(0.2, may_end.set).start()
+
+    trio.run(main)
+    assert ended == ["write", "release"]

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""When several clusters are published, and which of them count, in virtual time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from locator.cluster.set_publisher import START_SECONDS, OtherCluster, SetPublisher
+from locator.federation.clusterset import ClusterSet
+from locator.federation.federating import Joining, default_constraint
+from locator.ip import parse_address
+from locator.model import CLUSTER, Finding
+from locator.state.snapshot import Snapshot
+from locator.state.store import Store, StoreOptions
+from tests.kit.in_memory import NOW, dump_of, take_in
+from tests.kit.three_clusters import IN_EAST, IN_WEST, site
+
+MAX_AGE = 60.0  # seconds
+
+
+class Feed:
+    """A publisher and a source whose age the test sets."""
+
+    def __init__(self) -> None:
+        self.snapshot: Snapshot | None = None
+        self.seconds = 0.0
+        self._subscribers: list[Callable[[Snapshot, Sequence[Finding]], None]] = []
+
+    def subscribe(self, subscriber: Callable[[Snapshot, Sequence[Finding]], None]) -> None:
+        self._subscribers.append(subscriber)
+
+    def age(self) -> float:
+        return self.seconds
+
+    def publish(self, name: str) -> None:
+        store = Store(StoreOptions(cluster=name, exports=True))
+        take_in(store, dump_of(site(name)).objects)
+        self.snapshot = store.publish(NOW)
+        for subscriber in self._subscribers:
+            subscriber(self.snapshot, ())
+
+
+class Set:
+    """East, which is the own cluster, and west; ``published`` are the snapshots of both."""
+
+    def __init__(self) -> None:
+        self.own, self.west = Feed(), Feed()
+        feeds: tuple[Any, Any] = (self.own, self.west)
+        joining = Joining(frozenset(), default_constraint(("*",)))
+        self.watches: dict[str, Any] = {}
+        others = [OtherCluster("west", feeds[1], feeds[1], self.watches)]
+        self.publisher = SetPublisher(ClusterSet("east", ["west"], joining), feeds[0], others, max_age=MAX_AGE)
+        self.published: list[Snapshot] = []
+        self.publisher.subscribe(lambda snapshot, _: self.published.append(snapshot))
+
+    def knows(self) -> list[str]:
+        """Return the clusters of an address in each, as published last."""
+        places = [self.published[-1].addresses.locate(parse_address(text)) for text in (IN_EAST, IN_WEST)]
+        return [place.location.labels.get(CLUSTER, "") for place in places]
+
+
+def in_virtual_time(main: Callable[[Set], Any]) -> None:
+    async def run() -> None:
+        await main(Set())
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_cluster_that_is_slow_holds_up_the_first_publication_for_a_while() -> None:
+    """Readiness tells of it: nothing is answered before."""
+
+    async def main(both: Set) -> None:
+        both.own.publish("east")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(both.publisher.run)
+            await trio.sleep(START_SECONDS - 0.5)
+            assert (both.published, both.publisher.health().ok) == ([], False)
+            assert both.publisher.health().text == "waiting up to 2 s for west"
+        assert trio.current_time() < START_SECONDS + 0.1
+        assert both.publisher.health().ok
+        assert both.knows() == ["east", ""]
+
+    in_virtual_time(main)
+
+
+def test_a_lost_cluster_does_not_count_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Both are in the log; whatever it publishes meanwhile waits, too."""
+    caplog.set_level(logging.INFO, "topodns")
+
+    async def main(both: Set) -> None:
+        both.own.publish("east")
+        both.west.publish("west")
+        await both.publisher.run()
+        known = []
+        for age in (0.0, MAX_AGE, MAX_AGE + 1, MAX_AGE + 2, 0.0):
+            both.west.seconds = age
+            both.publisher.check_ages()
+            both.west.publish("west")
+            known.append(both.knows()[1])
+        assert known == ["west", "west", "", "", "west"]
+
+    in_virtual_time(main)
+    assert [record.getMessage() for record in caplog.records] == [
+        "cluster west: out of reach for 60 s (--cluster-max-age); it does not count until it is back",
+        "cluster west: back in reach; it counts again",
+    ]

@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Health by quorum, the prober: what it probes, when it changes its mind, and what it writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from locator.api.decoding import RESOURCES, decode_untrusted
+from locator.api.deltas import Drop, Put, Replace
+from locator.health.conditions import first_seen
+from locator.health.reconciler import (
+    CREATE,
+    DELETE,
+    PATCH,
+    RENEW_AGAINST_SECONDS,
+    RENEW_SECONDS,
+    HealthReconciler,
+    HealthWrite,
+)
+from locator.health.targets import Target, targets_of
+from locator.health.votes import VOTE_SECONDS
+from locator.model import Service, ServiceHealth
+from tests.kit.api_objects import Port
+from tests.kit.balanced_services import HEALTH, balanced_record
+
+ONE, TWO = "192.0.2.1", "192.0.2.2"
+REFUSED = "connection refused"
+NO_BALANCERS = (
+    *("0.0.0.0", "169.254.169.254", "224.0.0.1", "255.255.255.255", "168.63.129.16", "100.100.100.200"),
+    *("::", "fe80::1", "ff02::1", "fd00:ec2::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9f0"),
+)
+
+
+# -- when an address changes
+
+
+@pytest.mark.parametrize(
+    ("probes", "healthy"),
+    [
+        ("", ""),
+        ("++", "++"),
+        ("--", "++"),
+        ("---", "++-"),
+        ("--+--", "+++++"),
+        ("---+", "++--"),
+        ("---++", "++--+"),
+        ("---+-+-++", "++------+"),
+        ("---++---", "++--+++-"),
+    ],
+)  # fmt: skip
+def test_three_failures_in_a_row_and_two_successes(probes: str, healthy: str) -> None:
+    """An address that nobody has probed is healthy; one that flaps stays what it was."""
+    condition, states = first_seen(ONE, "t0"), ""
+    for number, probe in enumerate(probes, start=1):
+        condition = condition.after("" if probe == "+" else REFUSED, f"t{number}")
+        states += "+" if condition.entry.healthy else "-"
+    assert states == healthy
+    changes = [number for number in range(1, len(states) + 1) if f"+{states}"[number - 1] != f"+{states}"[number]]
+    assert condition.entry.since == f"t{changes[-1] if changes else 0}"
+    assert condition.entry.message == (REFUSED if states.endswith("-") and not probes.endswith("+") else
+                                       condition.entry.message)  # fmt: skip
+
+
+def test_the_message_is_the_latest_reason() -> None:
+    """Why an unhealthy address failed last; a healthy one has no message."""
+    condition = first_seen(ONE, "t")
+    seen = []
+    for failure in ("a", "b", "c", "d", "", ""):
+        condition = condition.after(failure, "t")
+        seen.append(condition.entry.message)
+    assert seen == ["", "", "c", "d", "d", ""]
+
+
+# -- what is probed
+
+
+@pytest.mark.parametrize(
+    ("check", "addresses", "ports", "expected"),
+    [
+        pytest.param("tcp", [ONE, TWO], [("http", 80, "TCP")], [(ONE, 80, None), (TWO, 80, None)], id="all addresses"),
+        pytest.param("tcp", [ONE], [("dns", 53, "UDP"), ("x", 54, "TCP"), ("y", 55, "TCP")], [(ONE, 54, None)],
+                     id="the first TCP port"),
+        pytest.param("tcp", [ONE], [("dns", 53, "UDP")], [], id="no TCP port"),
+        pytest.param("tcp:8443", [ONE], [("dns", 53, "UDP"), ("a", 80, "TCP"), ("b", 8443, "TCP")], [(ONE, 8443, None)],
+                     id="another port of the Service"),
+        pytest.param("tcp:8443", [ONE], [("a", 80, "TCP")], [], id="a port of somebody else"),
+        pytest.param("http:10250/pods", [ONE], [], [], id="a port without any of its own"),
+        pytest.param("tcp:53", [ONE], [("dns", 53, "UDP"), ("a", 80, "TCP")], [], id="a UDP port"),
+        pytest.param("http:80/", [ONE], [("a", 80, "TCP")], [(ONE, 80, "/")], id="http"),
+        pytest.param("http:80/healthz?deep=1", [ONE], [("a", 80, "TCP")], [(ONE, 80, "/healthz?deep=1")],
+                     id="path with query"),
+        pytest.param(" tcp:80 ", [ONE], [("a", 80, "TCP")], [(ONE, 80, None)], id="white space"),
+        pytest.param("tcp:0", [ONE], [("a", 80, "TCP")], [], id="port 0"),
+        pytest.param("tcp:65536", [ONE], [("a", 80, "TCP")], [], id="no port"),
+        pytest.param("https:443/", [ONE], [("a", 80, "TCP")], [], id="https"),
+        pytest.param("http:80", [ONE], [("a", 80, "TCP")], [], id="http without path"),
+        pytest.param(None, [ONE], [("a", 80, "TCP")], [], id="no annotation"),
+        pytest.param("tcp", [], [("a", 80, "TCP")], [], id="no address"),
+        pytest.param("tcp", ["LB.example.com", "2001:DB8::1"], [("a", 80, "TCP")],
+                     [("lb.example.com", 80, None), ("2001:db8::1", 80, None)], id="host name and IPv6"),
+        pytest.param("tcp", [*NO_BALANCERS, ONE], [("a", 80, "TCP")], [(ONE, 80, None)], id="no address of a balancer"),
+        pytest.param(
+            "tcp", ["240.0.0.1"], [("a", 80, "TCP")], [("240.0.0.1", 80, None)], id="private in some clouds"
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_probed(
+    check: str | None, addresses: Sequence[str], ports: Sequence[Port], expected: Sequence[tuple[Any, ...]]
+) -> None:
+    """Each address of a load balancer, at the port and path of the annotation."""
+    found = targets_of(balanced_record("web", addresses, check, ports=ports))
+    assert [(target.address, target.port, target.path) for target in found] == expected
+
+
+def test_the_port_for_health_checks_is_the_services_own() -> None:
+    """``spec.healthCheckNodePort``, as with ``externalTrafficPolicy: Local``; but ``tcp`` alone does not mean it."""
+    own = replace(balanced_record("web", [ONE], "http:30123/healthz", ports=()), health_check_port=30123)
+    assert [(target.port, target.path) for target in targets_of(own)] == [(30123, "/healthz")]
+    assert not list(targets_of(replace(own, annotations={HEALTH: "tcp"})))
+
+
+# -- what is written
+
+
+class World:
+    """A reconciler, and the API server that it writes to."""
+
+    def __init__(self, *, others: int = 0, probing: bool = True, healths: Iterable[ServiceHealth] = ()) -> None:
+        self.now = 0.0
+        self.stored = {health.name: health for health in healths}
+        self.version = 100
+        self.one = HealthReconciler("east", others=others, wall=lambda: f"{self.now:06.1f}")
+        self.one.apply(Replace(ServiceHealth, list(self.stored.values())))
+        if probing:
+            for cluster in range(1 + others):
+                self.services(cluster=cluster)
+            self.one.start_probing()
+
+    def services(self, *services: Service, cluster: int = 0) -> None:
+        """List the Services of a cluster."""
+        self.one.apply(Replace(Service, list(services)), cluster)
+
+    def write(self) -> list[HealthWrite]:
+        """Carry out all writes that are due."""
+        done = []
+        while (write := self.one.next_write(self.now)) is not None:
+            done.append(write)
+            self.version += 1
+            answer = None
+            if write.verb == DELETE:
+                del self.stored[write.key]
+            else:
+                answer = self.stored[write.key] = decoded(write, self.version)
+            self.one.written(write, answer)
+            self.one.queue.done(write.key)
+        return done
+
+    def said(self, name: str = "web.shop") -> dict[str, bool]:
+        return {entry.address: entry.healthy for entry in self.stored[name].entries}
+
+    def probe(self, address: str, failure: str, times: int = 1) -> None:
+        for _ in range(times):
+            (target,) = (target for target in self.one.targets if target.address == address)
+            self.one.record(target, failure)
+
+
+def decoded(write: HealthWrite, version: int) -> ServiceHealth:
+    """Return what the API server makes of a write."""
+    body = {**write.body, "metadata": {"name": write.key, "resourceVersion": str(version)}}
+    built = decode_untrusted(RESOURCES[ServiceHealth], json.dumps(body).encode()).built
+    assert isinstance(built, ServiceHealth)
+    return built
+
+
+def verbs(writes: Iterable[HealthWrite]) -> list[str]:
+    return [write.verb for write in writes]
+
+
+def test_the_life_of_a_servicehealth() -> None:
+    """It is there while the Service has something to probe, and says what was found."""
+    world = World()
+    world.services(balanced_record("web", [ONE, TWO]))
+    (write,) = world.write()
+    assert (write.verb, write.method, write.path) == (
+        CREATE, "POST", "/apis/topodns.io/v1alpha1/servicehealths")  # fmt: skip
+    assert write.body == {
+        "apiVersion": "topodns.io/v1alpha1",
+        "kind": "ServiceHealth",
+        "metadata": {"name": "web.shop"},
+        "status": {
+            "cluster": "east",
+            "service": {"namespace": "shop", "name": "web"},
+            "entries": [{"address": ONE, "healthy": True, "since": "0000.0"},
+                        {"address": TWO, "healthy": True, "since": "0000.0"}],
+            "renewTime": "0000.0",
+        },
+    }  # fmt: skip
+    world.now = 1
+    world.probe(ONE, REFUSED, 2)
+    assert world.write() == []
+    world.probe(ONE, REFUSED)
+    (write,) = world.write()
+    assert (write.verb, write.path) == (PATCH, "/apis/topodns.io/v1alpha1/servicehealths/web.shop")
+    assert write.body["metadata"] == {"resourceVersion": "101"}
+    assert write.body["status"]["entries"][0] == {
+        "address": ONE, "healthy": False, "since": "0001.0", "message": REFUSED}  # fmt: skip
+    world.one.apply(Drop(Service, "shop/web"))
+    (write,) = world.write()
+    assert (write.verb, write.body["preconditions"]) == (DELETE, {"resourceVersion": "102"})
+    assert (world.write(), len(world.one.queue), world.one.targets) == ([], 0, frozenset())
+
+
+def test_a_vote_is_renewed_in_time() -> None:
+    """Twice or more in the time that readers believe it; one against an address sooner, and nothing in between."""
+    world = World()
+    world.services(balanced_record("web", [ONE]), balanced_record("sick", [TWO]))
+    world.write()
+    world.probe(TWO, REFUSED, 3)
+    written: dict[str, list[float]] = {"web.shop": [], "sick.shop": []}
+    for world.now in range(41):
+        for write in world.write():
+            written[write.key].append(world.now)
+            assert write.health.renewed == f"{world.now:06.1f}"
+    assert written["web.shop"] == [10, 20, 30, 40]
+    assert written["sick.shop"] == [0, 5, 10, 15, 20, 25, 30, 35, 40]
+    assert RENEW_AGAINST_SECONDS + 18 < VOTE_SECONDS and 3 * RENEW_SECONDS <= VOTE_SECONDS
+    assert world.one.queue.due() == 45
+
+
+def test_renewals_against_an_address_come_first() -> None:
+    """When many are due, those that readers act on."""
+    world = World()
+    world.services(*(balanced_record(f"web-{number}", [f"192.0.2.{number}"]) for number in range(1, 6)))
+    world.write()
+    world.probe("192.0.2.4", REFUSED, 3)
+    world.now = 5.5
+    world.write()
+    world.now = 10.5
+    assert next(write.key for write in world.write()) == "web-4.shop"
+
+
+def test_a_new_leader_goes_on_from_what_stands_written() -> None:
+    """What was unhealthy stays so until it answers; what is not there is new."""
+    first = World()
+    first.services(balanced_record("web", [ONE, TWO]))
+    first.probe(ONE, REFUSED, 3)
+    first.write()
+    second = World(healths=first.stored.values())
+    second.now = 20
+    second.services(balanced_record("web", [ONE, TWO]))
+    (write,) = second.write()  # and it renews at once
+    assert write.verb == PATCH and second.said() == {ONE: False, TWO: True}
+    assert write.health.entries == first.stored["web.shop"].entries
+    second.probe(ONE, "")
+    assert second.write() == []
+    second.probe(ONE, "")
+    assert second.write() and second.said() == {ONE: True, TWO: True}
+
+
+def test_who_does_not_lead_knows_and_says_nothing() -> None:
+    """No results, no writes; and when it leads again, what stands written then counts."""
+    world = World()
+    world.services(balanced_record("web", [ONE]))
+    world.write()
+    world.probe(ONE, REFUSED, 3)
+    world.one.stop_probing()
+    assert world.write() == [] and world.one.unlisted and world.one.entries == []
+    (target,) = world.one.targets
+    assert world.one.record(target, REFUSED) is None
+    world.one.start_probing()
+    world.write()
+    assert world.said() == {ONE: True}
+
+
+def test_results_are_kept_while_nothing_can_be_written() -> None:
+    """The own API server may be away for minutes."""
+    world = World()
+    world.services(balanced_record("web", [ONE]))
+    world.probe(ONE, REFUSED, 9)
+    world.now = 300
+    assert verbs(world.write()) == [CREATE] and world.said() == {ONE: False}
+
+
+def test_an_entry_that_moves_is_written_at_once() -> None:
+    """Its new address begins healthy, the other one keeps what was found, the old one is forgotten."""
+    world = World()
+    world.services(balanced_record("web", [ONE, TWO]))
+    world.probe(ONE, REFUSED, 3)
+    world.probe(TWO, REFUSED, 3)
+    world.write()
+    world.one.apply(Put(balanced_record("web", [TWO, "192.0.2.3"])))
+    assert verbs(world.write()) == [PATCH] and world.said() == {TWO: False, "192.0.2.3": True}
+    world.probe(TWO, "", 2)
+    world.one.apply(Put(balanced_record("web", [ONE, TWO])))  # before that is written
+    world.write()
+    assert world.said() == {ONE: True, TWO: True}
+
+
+def test_a_result_of_an_earlier_check_counts_for_nothing() -> None:
+    """The annotation was changed while the probe was under way."""
+    world = World()
+    world.services(balanced_record("web", [ONE], "tcp:80"))
+    (before,) = world.one.targets
+    world.one.apply(Put(balanced_record("web", [ONE], "tcp:81")))
+    for _ in range(5):
+        assert world.one.record(before, REFUSED) is None
+    (after,) = world.one.targets
+    assert [world.one.record(after, REFUSED) is None for _ in range(3)] == [True, True, False]
+
+
+def test_what_a_hand_does_is_undone() -> None:
+    """Votes that others change, take away or delete are written again."""
+    world = World()
+    world.services(balanced_record("web", [ONE]))
+    world.write()
+    other = World()
+    other.services(balanced_record("web", [TWO]))
+    (write,) = other.write()
+    world.version = 200
+    world.one.apply(Put(decoded(write, 200)))
+    assert verbs(world.write()) == [PATCH] and world.said() == {ONE: True}
+    world.one.apply(Drop(ServiceHealth, "web.shop"))
+    assert verbs(world.write()) == [CREATE]
+    world.one.apply(Replace(ServiceHealth, []))
+    assert verbs(world.write()) == [CREATE]
+    world.one.apply(Put(decoded(write, 1)))  # an event that comes late
+    assert world.write() == []
+
+
+# -- of several clusters
+
+
+def test_the_services_of_all_clusters_are_probed() -> None:
+    """One object has the entries of all; an address that two clusters have is probed as the own one says."""
+    world = World(others=2)
+    world.services(balanced_record("web", [ONE], "tcp:80"))
+    world.services(balanced_record("web", [TWO, ONE], "tcp:82"), cluster=1)
+    world.services(balanced_record("web", ["lb.example"], "http:83/"), balanced_record("own", [TWO]), cluster=2)
+    assert verbs(world.write()) == [CREATE, CREATE]
+    assert list(world.said()) == [ONE, TWO, "lb.example"]
+    assert Target("shop/web", ONE, 80) in world.one.targets and len(world.one.targets) == 4
+    assert world.one.object_counts == {"Service": 2, "ServiceHealth": 2}
+    world.services(balanced_record("web", [ONE], None))  # the annotation is gone here, and so the next one counts
+    assert Target("shop/web", ONE, 82) in world.one.targets
+    assert world.write() == []
+    world.services(cluster=1)
+    assert verbs(world.write()) == [PATCH] and list(world.said()) == ["lb.example"]
+
+
+def test_a_cluster_that_was_never_read_deletes_nothing() -> None:
+    """Its Services may be what stands written: that is left to age, until the cluster has been read."""
+    first = World()
+    first.services(balanced_record("theirs", [ONE]))
+    first.probe(ONE, REFUSED, 3)
+    first.write()
+    world = World(others=1, probing=False, healths=first.stored.values())
+    world.services()
+    assert not world.one.ready
+    world.one.stop_waiting()
+    assert world.one.ready
+    world.one.start_probing()
+    assert world.write() == []
+    world.services(balanced_record("theirs", [ONE]), cluster=1)
+    assert verbs(world.write()) == [PATCH] and world.said("theirs.shop") == {ONE: False}
+    world.services(cluster=1)
+    assert verbs(world.write()) == [DELETE]
+
+
+def test_nothing_is_written_before_all_is_known() -> None:
+    """The own Services and ServiceHealths always, the other clusters unless that takes too long."""
+    one = HealthReconciler("east", others=1, wall=lambda: "t")
+    one.stop_waiting()
+    for delta in (Replace(Service, [balanced_record("web", [ONE])]), Replace(ServiceHealth, [])):
+        assert not one.ready and one.next_write(0) is None
+        one.apply(delta)
+    assert one.ready and one.next_write(0) is None, "it does not probe yet"
+    one.start_probing()
+    assert one.next_write(0) is not None
+
+
+# -- any history
+
+NAMES, ADDRESSES = ("web", "api"), (ONE, TWO)
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("service"), st.integers(0, 1), st.sampled_from(NAMES), st.sets(st.sampled_from(ADDRESSES))),
+        st.tuples(st.just("list"), st.integers(0, 1), st.sampled_from(NAMES), st.sets(st.sampled_from(ADDRESSES))),
+        st.tuples(st.just("probe"), st.integers(0, 9), st.booleans(), st.integers(1, 4)),
+        st.tuples(st.just("hand"), st.sampled_from(NAMES)),
+        st.tuples(st.just("leader")),
+        st.tuples(st.just("write")),
+        st.tuples(st.just("time"), st.floats(0.1, 12)),
+    ),
+    max_size=30,
+)
+
+
+@given(EVENTS)
+def test_what_stands_written_is_what_is_known(events: Sequence[tuple[Any, ...]]) -> None:
+    """After any history, all due writes lead to one ServiceHealth for each probed Service, and then none is due."""
+    world = World(others=1)
+    stated: dict[tuple[int, str], set[str]] = {}
+    for event in events:
+        match event:
+            case ("service", cluster, name, addresses):
+                stated[cluster, name] = addresses
+                world.one.apply(Put(balanced_record(name, sorted(addresses))), cluster)
+            case ("list", cluster, name, addresses):
+                stated = {key: known for key, known in stated.items() if key[0] != cluster} | {
+                    (cluster, name): addresses
+                }
+                world.services(balanced_record(name, sorted(addresses)), cluster=cluster)
+            case ("probe", number, works, times) if world.one.targets:
+                targets = sorted(world.one.targets, key=str)
+                for _ in range(times):
+                    world.one.record(targets[number % len(targets)], "" if works else REFUSED)
+            case ("hand", name) if f"{name}.shop" in world.stored:
+                del world.stored[f"{name}.shop"]
+                world.one.apply(Drop(ServiceHealth, f"{name}.shop"))
+            case ("leader",):
+                world.write()
+                world.one.stop_probing()
+                world.one.start_probing()
+            case ("write",):
+                world.write()
+            case ("time", seconds):
+                world.now += seconds
+    world.write()
+    wanted: dict[str, set[str]] = {}
+    for (_, name), addresses in stated.items():
+        wanted.setdefault(f"{name}.shop", set()).update(addresses)
+    assert {name: set(world.said(name)) for name in world.stored} == {k: v for k, v in wanted.items() if v}
+    now = {entry.address: entry.healthy for entry in world.one.entries}
+    assert all(world.said(name).keys() <= now.keys() for name in world.stored)
+    assert world.write() == []

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Which slices the leader writes: those whose hints a node, a constraint or a policy has made wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from locator.api.decoding import decode_untrusted
+from locator.api.deltas import Delta, Drop, Put, Replace
+from locator.hints.hint_store import HintStore
+from locator.hints.objects import WEBHOOK_RESOURCES, HintedSlice
+from locator.hints.reconciler import REST_SECONDS, HintReconciler
+from locator.model import Node, Service, ServicePolicy
+from tests.kit.api_objects import RACK, REGION, ZONE, endpoint, endpoint_slice, item, node, service
+from tests.kit.hint_worlds import HINTED, admitted, patched, records_of, store_of, zones_of
+
+Item = dict[str, Any]
+KEYS = {resource.name: kind for kind, resource in WEBHOOK_RESOURCES.items()}
+
+
+def record(thing: Item) -> Any:
+    return decode_untrusted(WEBHOOK_RESOURCES[KEYS[thing["kind"]]], json.dumps(thing).encode()).built
+
+
+def versioned(thing: Item, version: int) -> Item:
+    return {**thing, "metadata": {**thing["metadata"], "resourceVersion": str(version)}}
+
+
+def hinted_slice(number: int = 0, *on: str, owner: str = "web", zones: str = "", late: bool = False) -> Item:
+    """Return version 7 of a slice with an endpoint on each node *on*, all with hints for *zones* or none.
+
+    A *late* one says no zone, and has an endpoint that is not ready.
+    """
+    hints = {"hints": {"forZones": [{"name": zone} for zone in zones]}} if zones else {}
+    endpoints = [
+        endpoint(f"10.0.{number}.{place + 1}", nodeName=name, **({} if late else {"zone": name[0]}), **hints)
+        for place, name in enumerate(on)
+    ]
+    endpoints += [endpoint(f"10.0.{number}.99", ready=False, nodeName="a1", **hints)] if late else []
+    return versioned(endpoint_slice(owner, number, endpoints, labels=HINTED), 7)
+
+
+def desk_of(items: Iterable[Item]) -> HintReconciler:
+    """Return a reconciler that has listed a cluster and compared everything."""
+    desk = HintReconciler(HintStore())
+    for kind, records in records_of(items).items():
+        desk.apply(Replace(kind, records))
+    assert drained(desk) == []
+    return desk
+
+
+def drained(desk: HintReconciler, now: float = 0.0) -> list[tuple[str, Any]]:
+    """Carry out the writes that are due; return the key and the patch of each."""
+    writes = []
+    while write := desk.next_write(now):
+        writes.append((write.key, write.patch))
+        desk.written(write, now)
+        desk.queue.done(write.key)
+    return writes
+
+
+def service_of(**asked: Any) -> Item:
+    return service("web", cluster_ips=("10.96.0.9",), **asked)
+
+
+POLICY = item("ServicePolicy", "p", "shop", spec={"serviceSelector": {"matchLabels": {"app": "web"}},
+                                                  "topology": {"key": RACK, "mode": "required"}})  # fmt: skip
+A1, B1 = node("a1", {ZONE: "a", RACK: "r1", REGION: "west"}), node("b1", {ZONE: "b", RACK: "r2", REGION: "west"})
+WORLD = [A1, B1, service_of(labels={"app": "web"}, keys=ZONE), hinted_slice(0, "a1", zones="a"),
+         service("other", cluster_ips=("10.96.0.10",)), hinted_slice(0, "a1", owner="other", zones="a")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("delta", "expected"),
+    [
+        pytest.param(Put(record(service_of(keys=REGION))), ["a", "b"], id="annotation"),
+        pytest.param(Put(record(service_of(keys="example.com/no"))), ["none.topodns.io"], id="no-zone-gets-it"),
+        pytest.param(Put(record(node("a1", {ZONE: "c"}))), ["c"], id="zone-of-its-node"),
+        pytest.param(Put(record(POLICY)), ["a"], id="policy"),
+        pytest.param(Put(record(node("a1", {ZONE: "a", "new": "x"}))), None, id="another-label"),
+        pytest.param(Put(record(node("d1", {ZONE: "d"}))), None, id="a-zone-that-gets-nothing"),
+        pytest.param(Drop(Service, "shop/web"), None, id="service-gone"),
+        pytest.param(Drop(Node, "b1"), None, id="another-node-gone"),
+        pytest.param(Put(record(hinted_slice(1, "b1", zones="b"))), None, id="another-slice"),
+        pytest.param(Put(record(hinted_slice(1, "b1"))), None, id="another-slice-without-hints"),
+    ],
+)
+def test_one_write_for_what_is_wrong(delta: Delta, expected: list[str] | None) -> None:
+    """It sets the hints, and requires the version that it was computed from."""
+    desk = desk_of(WORLD)
+    desk.apply(delta)
+    writes = dict(drained(desk))
+    if expected in (None, ["a"]):  # as before
+        assert "shop/web-0" not in writes
+    else:
+        hints = {
+            "op": "add",
+            "path": "/endpoints/0/hints",
+            "value": {"forZones": [{"name": zone} for zone in expected]},
+        }
+        assert writes["shop/web-0"] == [{"op": "test", "path": "/metadata/resourceVersion", "value": "7"}, hints]
+
+
+def test_a_zone_that_shares_a_label_no_more() -> None:
+    """A second node in a zone, without the label that the constraint names, changes what all of the zone share."""
+    desk = desk_of([A1, B1, service_of(keys=f"{RACK},{ZONE}"), hinted_slice(0, "a1", zones="a")])
+    desk.apply(Put(record(service_of(keys=RACK))))
+    assert drained(desk) == []
+    desk.apply(Put(record(node("a2", {ZONE: "a"}))))
+    ((key, patch),) = drained(desk)
+    assert (key, patch[1]["value"]) == ("shop/web-0", {"forZones": [{"name": "none.topodns.io"}]})
+
+
+def test_hints_are_taken_away_and_come_back() -> None:
+    """While one hint would need more than eight zones, and afterwards."""
+    desk = desk_of([*WORLD, *(node(f"z{number}", {ZONE: f"z{number}", REGION: "west"}) for number in range(7))])
+    desk.apply(Put(record(service_of(keys=REGION))))
+    ((key, patch),) = drained(desk)
+    assert (key, patch[1]) == ("shop/web-0", {"op": "remove", "path": "/endpoints/0/hints"})
+    desk.apply(Put(record(versioned(hinted_slice(0, "a1"), 8))))
+    assert drained(desk) == []
+    desk.apply(Put(record(service_of(keys=ZONE))))
+    ((_, patch),) = drained(desk, REST_SECONDS)
+    assert patch[1]["value"] == {"forZones": [{"name": "a"}]}
+
+
+@pytest.mark.parametrize("keys", [None, ZONE], ids=["no-constraint", "constraint"])
+@pytest.mark.parametrize("on", [{"nodeName": "c1"}, {"targetRef": {"kind": "Node", "name": "c1"}}], ids=["on", "is"])
+def test_a_node_that_gets_its_zone_late(keys: str | None, on: dict[str, Any]) -> None:
+    """The slice says no zone, and nobody writes it when its Node gets one: until then, it is for no zone."""
+    late = versioned(endpoint_slice("web", 0, [endpoint("10.0.0.1", nodeName="a1", zone="a"),
+                                               endpoint("10.0.0.9", **on)], labels=HINTED), 7)  # fmt: skip
+    desk = HintReconciler(store_of([A1, B1, node("c1"), node("c2", {ZONE: "c"}), service_of(keys=keys), late]))
+    assert zones_of(admitted(late, desk.store))[1] == ["none.topodns.io"]
+    desk.apply(Put(record(admitted(late, desk.store))))
+    drained(desk)
+    desk.apply(Put(record(node("c1", {ZONE: "c"}))))
+    ((_, patch),) = drained(desk, REST_SECONDS)
+    assert patch[-1] == {"op": "add", "path": "/endpoints/1/hints", "value": {"forZones": [{"name": "c"}]}}
+
+
+def test_a_slice_rests_between_two_writes() -> None:
+    """If somebody takes the hints away each time, one slice is written every 5 s, and others are not held up."""
+    desk = desk_of(WORLD)
+    desk.apply(Put(record(hinted_slice(0, "a1"))))
+    assert [key for key, _ in drained(desk, 100.0)] == ["shop/web-0"]
+    for version in range(10, 20):
+        desk.apply(Put(record(versioned(hinted_slice(0, "a1", zones="a"), version))))
+        desk.apply(Put(record(versioned(hinted_slice(0, "a1"), version))))
+        assert drained(desk, 100.0 + (version - 10) * 0.4) == []
+    desk.apply(Put(record(hinted_slice(0, "a1", owner="other"))))
+    assert [key for key, _ in drained(desk, 104.0)] == ["shop/other-0"]
+    assert desk.queue.due() == 100.0 + REST_SECONDS
+    assert [key for key, _ in drained(desk, 100.0 + REST_SECONDS)] == ["shop/web-0"]
+
+
+def test_a_write_that_fails_is_tried_again_without_rest() -> None:
+    """It waits out its backoff alone, and then fits the version that came between."""
+    desk = desk_of(WORLD)
+    desk.apply(Put(record(hinted_slice(0, "a1"))))
+    write = desk.next_write(100.0)
+    assert write is not None
+    desk.queue.retry(write.key, 100.0, 0.0)
+    desk.apply(Put(record(versioned(hinted_slice(0, "a1"), 8))))
+    again = desk.next_write(102.0)
+    assert again is not None
+    assert again.patch[0]["value"] == "8"
+
+
+def test_heartbeats_are_no_work() -> None:
+    """What changes no hint asks for no comparison."""
+    desk = desk_of(WORLD)
+    beating = {**A1, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}
+    desk.apply(Put(record(beating)))
+    desk.apply(Put(record(versioned(hinted_slice(0, "a1", zones="a"), 8))))
+    assert not desk.queue.ready
+
+
+def test_nothing_is_due_before_everything_is_listed() -> None:
+    desk = HintReconciler(HintStore())
+    records = records_of([*WORLD[:3], hinted_slice(0, "a1")])
+    for kind in (HintedSlice, Node, Service):
+        desk.apply(Replace(kind, records[kind]))
+        assert desk.next_write(0.0) is None
+    desk.apply(Replace(ServicePolicy, []))
+    assert [key for key, _ in drained(desk)] == ["shop/web-0"]
+
+
+def test_who_does_not_write_remembers_nothing_of_what_is_gone() -> None:
+    """A follower, which takes nothing out of the queue, keeps no key of a deleted slice."""
+    desk = desk_of(WORLD)
+    for number in range(2, 100):
+        desk.apply(Put(record(hinted_slice(number, "a1"))))
+        desk.apply(Drop(HintedSlice, f"shop/web-{number}"))
+    desk.apply(Put(record(hinted_slice(1, "a1"))))
+    desk.apply(Replace(HintedSlice, [record(hinted_slice(0, "a1", zones="a"))]))
+    assert len(desk.queue) <= 1
+
+
+CHANGES: dict[str, Callable[[random.Random], Delta]] = {
+    "node": lambda rng: Put(record(node(rng.choice(("a1", "a2", "b1")), rng.choice(
+        ({}, {ZONE: "a"}, {ZONE: "b", RACK: "r1"}, {ZONE: "a", RACK: "r1", REGION: "west"}))))),
+    "no-node": lambda rng: Drop(Node, rng.choice(("a1", "a2", "b1"))),
+    "service": lambda rng: Put(record(service_of(labels=rng.choice(({}, {"app": "web"})), keys=rng.choice(
+        (None, ZONE, RACK, f"{REGION},*", "*,*"))))),
+    "no-service": lambda rng: Drop(Service, "shop/web"),
+    "policy": lambda rng: Put(record(POLICY)),
+    "no-policy": lambda rng: Drop(ServicePolicy, "shop/p"),
+    "slice": lambda rng: Put(record(hinted_slice(
+        rng.randint(0, 2), *rng.choices(("a1", "a2", "b1"), k=rng.randint(0, 3)), zones=rng.choice(("", "a", "ab")),
+        late=rng.random() < 0.3))),
+    "no-slice": lambda rng: Drop(HintedSlice, f"shop/web-{rng.randint(0, 2)}"),
+}  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 10**9))
+def test_after_any_changes_every_slice_is_as_admission_would_leave_it(seed: int) -> None:
+    """However the state was reached: what was compared equals what a fresh store of the same objects wants."""
+    rng = random.Random(seed)
+    desk = desk_of(WORLD)
+    known: dict[type[Any], dict[str, Any]] = {
+        kind: {one.key: one for one in records} for kind, records in records_of(WORLD).items()
+    }
+    now = 0.0
+    for name in rng.choices(list(CHANGES), k=15):
+        delta = CHANGES[name](rng)
+        desk.apply(delta)
+        if isinstance(delta, Put):
+            known[type(delta.object)][delta.object.key] = delta.object
+        elif isinstance(delta, Drop):
+            known[delta.kind].pop(delta.key, None)
+        if rng.random() < 0.3:
+            now += 2 * REST_SECONDS
+            for key, _ in drained(desk, now):  # the write is lost, and the slice compared again
+                desk.queue.add(key)
+    fresh = HintReconciler(HintStore())
+    for kind, records in known.items():
+        fresh.apply(Replace(kind, list(records.values())))
+    later = now + 2 * REST_SECONDS
+    assert sorted(drained(desk, later), key=str) == sorted(drained(fresh, later), key=str)
+
+
+def test_the_leader_and_admission_agree() -> None:
+    """The leader's patch makes what admission makes of the same slice."""
+    one = hinted_slice(0, "a1", "b1")
+    cluster = [A1, B1, service_of(keys=f"{ZONE},*"), one]
+    desk = HintReconciler(store_of(cluster))
+    write = desk.write_for("shop/web-0")
+    assert write is not None
+    assert patched(one, write.patch) == admitted(one, desk.store)
+    assert zones_of(patched(one, write.patch)) == [["a"], ["b"]]

@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The hints that EndpointSlices should carry: what kube-proxy makes of them is what DNS answers."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dns.message
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kit.api_objects import (
+    HOSTNAME,
+    OLD,
+    RACK,
+    REGION,
+    ZONE,
+    endpoint,
+    endpoint_slice,
+    item,
+    listed,
+    namespace,
+    node,
+    pod,
+    service,
+)
+from tests.kit.hint_worlds import HINTED, admitted, store_of, zones_of
+from tests.kit.in_memory import CountedResponder, ask_in_memory, responder_of
+from tests.kit.this_machine import ROOT
+from tests.oracle.kube_proxy import endpoints_on
+
+Item = dict[str, Any]
+NOWHERE = ["none.topodns.io"]
+GARDENER = {"endpoint-slice-hints.resources.gardener.cloud/consider": "true"}
+
+# Two nodes in zone a with different racks, one in b, and c without endpoints.
+NODES = [
+    node("a1", {ZONE: "a", REGION: "west", RACK: "r1", HOSTNAME: "a1"}),
+    node("a2", {ZONE: "a", REGION: "west", RACK: "r2", HOSTNAME: "a2"}),
+    node("b1", {ZONE: "b", REGION: "west", RACK: "r1", HOSTNAME: "b1"}),
+    node("c1", {ZONE: "c", REGION: "east", HOSTNAME: "c1"}),
+]
+CLUSTER_IP = ("10.96.0.9",)
+FOLDER = ROOT / "tests" / "scenarios"
+
+
+def on(name: str, address: int, **fields: Any) -> Item:
+    """Return an endpoint on a node of ``NODES``."""
+    return endpoint(f"10.0.0.{address}", nodeName=name, **{"zone": name[0], **fields})
+
+
+WEB = [on("a1", 1), on("a2", 2), on("b1", 3)]
+
+
+def hints_of(
+    endpoints: Sequence[Item] = WEB,
+    *more: Item,
+    labels: Mapping[str, str] = HINTED,
+    nodes: Sequence[Item] = NODES,
+    **asked: Any,
+) -> list[list[str] | None]:
+    """Return the zones of each endpoint of a slice after admission; *more* are further objects."""
+    one = endpoint_slice("web", 0, endpoints, labels=labels)
+    cluster = [*nodes, service("web", cluster_ips=CLUSTER_IP, **asked), one, *more]
+    return zones_of(admitted(one, store_of(cluster)))
+
+
+def policy(key: str, mode: str, name: str = "p") -> Item:
+    selected = {"matchLabels": {"app": "web"}}
+    return item(
+        "ServicePolicy", name, "shop", spec={"serviceSelector": selected, "topology": {"key": key, "mode": mode}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        pytest.param({}, [["a"], ["a"], ["b"]], id="no-constraint"),
+        pytest.param({"keys": "*,zone"}, [["a"], ["a"], ["b"]], id="invalid-constraint"),
+        pytest.param({"keys": f"{ZONE},*"}, [["a", "c"], ["a", "c"], ["b", "c"]], id="soft-the-rest-gets-all"),
+        pytest.param({"keys": ZONE}, [["a"], ["a"], ["b"]], id="hard"),
+        pytest.param({"keys": REGION}, [["a", "b"]] * 3, id="region"),
+        pytest.param({"keys": f"{REGION},*"}, [["a", "b", "c"]] * 3, id="all-zones"),
+        pytest.param({"keys": OLD[ZONE]}, [["a"], ["a"], ["b"]], id="old-name"),
+        pytest.param({"field": [ZONE]}, [["a"], ["a"], ["b"]], id="field"),
+        pytest.param({"keys": RACK}, [["b"], NOWHERE, ["b"]], id="label-that-a-zone-shares-in-part"),
+        pytest.param({"keys": f"{HOSTNAME},{REGION}"}, [["a"], ["a"], ["a", "b"]], id="host-of-a-zone-with-one-node"),
+        pytest.param({"keys": "example.com/no"}, [NOWHERE] * 3, id="nobody-gets-anything"),
+        pytest.param({"keys": f"{ZONE},{REGION}", "least": "2"}, [["a", "b"], ["a", "b"], ["b"]], id="min-endpoints"),
+        pytest.param({"trafficDistribution": "PreferSameNode"}, [["a"], ["a"], ["b"]], id="not-trafficDistribution"),
+        pytest.param({"keys": ZONE, "externalTrafficPolicy": "Local"}, [["a"], ["a"], ["b"]], id="contradiction"),
+    ],
+)
+def test_zones_of_each_constraint(asked: Mapping[str, Any], expected: object) -> None:
+    """An endpoint is for all zones whose clients the constraint gives it, or else for its own zone."""
+    assert hints_of(**asked) == expected
+
+
+def test_policies() -> None:
+    """Policies count as in DNS: those that select the Service, but not for peers that must find each other."""
+    labels = {"app": "web"}
+    required = policy(REGION, "required")
+    assert hints_of(WEB, required, keys=ZONE) == [["a"], ["a"], ["b"]], "the policy does not select it"
+    one = endpoint_slice("web", 0, WEB, labels=HINTED)
+    for more, expected in (({}, [["a", "b"]] * 3), ({"publishNotReadyAddresses": True}, [["a"], ["a"], ["b"]])):
+        asking = service("web", cluster_ips=CLUSTER_IP, labels=labels, **more)
+        assert zones_of(admitted(one, store_of([*NODES, asking, one, required]))) == expected
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [HINTED, GARDENER, {**HINTED, **GARDENER}, {**GARDENER, "topodns.io/hints": "false"}],
+    ids=["ours", "gardener", "both", "one-of-two"],
+)
+def test_labels_that_opt_in(labels: Mapping[str, str]) -> None:
+    assert hints_of(labels=labels) == [["a"], ["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{}, {"topodns.io/hints": "True"}, {"topodns.io/hints": ""}, {"topodns.io/hint": "true"}],
+    ids=["none", "capital", "empty", "another"],
+)
+def test_labels_that_do_not(labels: Mapping[str, str]) -> None:
+    assert hints_of(labels=labels) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param({"forZones": [{"name": "b"}]}, id="another-zone"),
+        pytest.param({"forNodes": [{"name": "a1"}]}, id="nodes"),
+        pytest.param({"forZones": [{"name": "a"}], "forNodes": [{"name": "a1"}]}, id="zone-and-nodes"),
+        pytest.param({"forZones": [{"name": "b"}, {"name": "a"}]}, id="more-zones"),
+        pytest.param({}, id="empty"),
+        pytest.param(None, id="null"),
+    ],
+)
+@pytest.mark.parametrize("ready", [True, False], ids=["ready", "not-ready"])
+def test_whatever_was_there_before(before: object, ready: bool) -> None:
+    """Earlier hints, those for nodes among them, make no difference; endpoints that are not ready have none."""
+    one = endpoint_slice("web", 0, [on("a1", 1, ready=ready, hints=before)], labels=HINTED)
+    after = admitted(one, store_of([*NODES, service("web", cluster_ips=CLUSTER_IP), one]))["endpoints"][0].get("hints")
+    assert after == {"forZones": [{"name": "a"}]} if ready else not after
+
+
+LATE = [*NODES, node("c2", {ZONE: "c"}), node("bare")]  # the zone of c2 came after the slices
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        pytest.param(None, ["c"], id="no-constraint"),
+        pytest.param(f"{ZONE},*", ["c"], id="soft"),
+        pytest.param(ZONE, ["c"], id="hard"),
+        pytest.param(REGION, NOWHERE, id="by-other-labels-of-the-node"),
+    ],
+)
+@pytest.mark.parametrize("zone", ["", None, "no label value!"], ids=["empty", "absent", "unspeakable"])
+def test_a_late_slice_is_where_its_node_is(keys: str | None, expected: list[str], zone: str | None) -> None:
+    """The controller wrote the slice before the Node had its zone: DNS goes by the Node, and so do hints."""
+    late = endpoint("10.0.0.9", nodeName="c2", **({} if zone is None else {"zone": zone}))
+    assert hints_of([*WEB, late], nodes=LATE, keys=keys)[-1] == expected
+
+
+@pytest.mark.parametrize("keys", [None, f"{ZONE},*", ZONE], ids=["no-constraint", "soft", "hard"])
+@pytest.mark.parametrize("where", ["same-slice", "another-slice", "another-family", "slice-without-label"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param({}, id="no-node"),
+        pytest.param({"nodeName": "bare"}, id="node-without-zone"),
+        pytest.param({"nodeName": "lost"}, id="no-such-node"),
+        pytest.param({"nodeName": "lost", "zone": ""}, id="empty-zone"),
+        pytest.param({"nodeName": "lost", "zone": "no label value!"}, id="unspeakable-zone"),
+        pytest.param({"deprecatedTopology": {ZONE: ""}}, id="empty-label"),
+    ],
+)
+def test_an_endpoint_without_zone_is_one_that_no_zone_gets(
+    keys: str | None, where: str, place: Mapping[str, Any]
+) -> None:
+    """It has the hint for nowhere, or kube-proxy would ignore those of the others, which are as without it."""
+    family, address = ("IPv6", "fd00::9") if where == "another-family" else ("IPv4", "10.0.0.9")
+    homeless = endpoint(address, **place)
+    zoned = [on("a1", 1), on("b1", 3), on("c1", 4)]
+    if where == "same-slice":
+        assert hints_of([*zoned, homeless], keys=keys, nodes=LATE) == [["a"], ["b"], ["c"], NOWHERE]
+        return
+    labels = {} if where == "slice-without-label" else HINTED
+    other = endpoint_slice("web", 1, [homeless], family=family, labels=labels)
+    assert hints_of(zoned, other, keys=keys, nodes=LATE) == [["a"], ["b"], ["c"]]
+    store = store_of([*LATE, service("web", keys=keys), endpoint_slice("web", 0, zoned, labels=HINTED), other])
+    assert zones_of(admitted(other, store)) == [None if where == "slice-without-label" else NOWHERE]
+
+
+def test_a_zone_that_gets_every_endpoint_gets_one_without_zone_too() -> None:
+    """Zone c has no endpoint, so DNS gives it all. No hint names it then, and kube-proxy there takes all."""
+    homeless = endpoint("10.0.0.9", nodeName="bare")
+    one = endpoint_slice("web", 0, [*WEB, homeless], labels=HINTED)
+    store = store_of([*LATE, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},*"), one])
+    after = admitted(one, store)
+    assert zones_of(after) == [["a"], ["a"], ["b"], NOWHERE]
+    assert endpoints_on(NODES[-1], [after]) == {"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9"}
+    assert endpoints_on(NODES[0], [after]) == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_an_endpoint_without_zone_is_near_by_other_labels() -> None:
+    """Its node has a region, by which DNS gives it to zones of that region; so do hints."""
+    homeless = endpoint("10.0.0.9", nodeName="regional")
+    nodes = [*NODES, node("regional", {REGION: "west"})]
+    assert hints_of([*WEB, on("c1", 4), homeless], nodes=nodes, keys=f"{REGION},*") == [
+        *[["a", "b"]] * 3,
+        ["c"],
+        ["a", "b"],
+    ]
+
+
+@pytest.mark.parametrize("keys", [None, f"{ZONE},*", f"{REGION},*"], ids=["no-constraint", "zone", "region"])
+def test_no_hints_where_nothing_ready_has_a_zone(keys: str | None) -> None:
+    """There is nothing to say: kube-proxy takes all."""
+    before = {"forZones": [{"name": "a"}], "forNodes": [{"name": "a1"}]}
+    endpoints = [endpoint("10.0.0.1", nodeName="bare", hints=before), on("a1", 2, ready=False, hints=before)]
+    assert hints_of(endpoints, nodes=LATE, keys=keys) == [None] * 2
+
+
+@pytest.mark.parametrize("keys", [None, f"{ZONE},*"], ids=["no-constraint", "constraint"])
+@pytest.mark.parametrize("place", [{}, {"nodeName": "bare"}, {"nodeName": "c1", "zone": "c"}], ids=str)
+def test_an_endpoint_that_is_not_ready_decides_nothing(keys: str | None, place: Mapping[str, Any]) -> None:
+    """Kube-proxy does not look at its hints, and DNS does not answer it."""
+    starting = endpoint("10.0.0.9", ready=False, **place, hints={"forZones": [{"name": "a"}]})
+    assert hints_of([*WEB, starting], nodes=LATE, keys=keys) == [*hints_of(WEB, nodes=LATE, keys=keys), None]
+
+
+def test_each_family_has_its_own_hints() -> None:
+    """Kube-proxy judges the families apart. So does DNS where a soft constraint would leave a client no address."""
+    west, east = [on("a1", 1)], [endpoint(f"fd00::{name}", nodeName=name, zone=name[0]) for name in ("b1", "c1")]
+    six = endpoint_slice("web", 1, east, family="IPv6", labels=HINTED)
+    four = endpoint_slice("web", 0, west, labels=HINTED)
+    store = store_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION},*"), four, six])
+    assert zones_of(admitted(four, store)) == [["a", "b", "c"]], "no zone but a has an IPv4 address"
+    assert zones_of(admitted(six, store)) == [["a", "b"], ["c"]], "zone a has no IPv6 address, but its region has"
+    hard = store_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION}"), four, six])
+    assert zones_of(admitted(four, hard)) == [["a"]]
+    assert zones_of(admitted(six, hard)) == [["b"], ["c"]]
+
+
+def test_reported_slices() -> None:
+    """kubernetes/kubernetes#123401 and #107927: a slice older than its Node's zone, and a pod that is not ready yet."""
+    cluster = list(yaml.safe_load_all((FOLDER / "hints-late-and-starting.yaml").read_text()))[1:]
+    late, starting = ([one for one in cluster if one["metadata"]["name"] == name] for name in ("late-1", "starting-1"))
+    store = store_of(cluster)
+    assert zones_of(admitted(late[0], store)) == [["z-a"], ["z-b"], ["z-c"]]
+    assert zones_of(admitted(starting[0], store)) == [["z-a", "z-c"], ["z-b", "z-c"], None]
+
+
+@pytest.mark.parametrize(
+    "keys", [None, f"{ZONE},*", ZONE, f"{REGION},*"], ids=["no-constraint", "soft", "hard", "region"]
+)
+@pytest.mark.parametrize("where", ["same-slice", "dying-first", "dying-last"])
+@pytest.mark.parametrize("pods", [True, False], ids=["pods", "no-pods"])
+def test_an_address_is_where_the_living_endpoint_is(keys: str | None, where: str, pods: bool) -> None:
+    """A pod that ends may still be published, although its address is another pod's by now: DNS goes by that one."""
+
+    def on_pod(name: str, address: int, pod_name: str, **conditions: bool) -> Item:
+        return on(name, address, targetRef={"kind": "Pod", "name": pod_name} if pods else None, conditions=conditions)
+
+    dying = on_pod("a1", 9, "old", ready=True, terminating=True)
+    living = [on_pod("b1", 9, "new", ready=True, terminating=False), on_pod("c1", 4, "web-4")]
+    rows = [[dying, *living]] if where == "same-slice" else [[dying], living][:: 1 if where == "dying-first" else -1]
+    slices = [endpoint_slice("web", number, part, labels=HINTED) for number, part in enumerate(rows)]
+    store = store_of([*NODES, service("web", keys=keys, publishNotReadyAddresses=True), *slices])
+    after = [admitted(one, store) for one in slices]
+    alone = endpoint_slice("web", 0, living, labels=HINTED)
+    expected = admitted(alone, store_of([*NODES, service("web", keys=keys, publishNotReadyAddresses=True), alone]))
+    zones = {one["addresses"][0]: one["hints"] for part in after for one in part["endpoints"]}
+    assert zones == {one["addresses"][0]: one["hints"] for one in expected["endpoints"]}
+    assert len({str(one["hints"]) for part in after for one in part["endpoints"]}) == 2
+    for on_node in NODES:
+        assert endpoints_on(on_node, after) == endpoints_on(on_node, [expected])
+
+
+def test_a_dead_pod_that_is_not_published_has_no_hints() -> None:
+    ended = on("a1", 3, conditions={"ready": False, "terminating": True})
+    assert hints_of([*WEB, ended], keys=ZONE) == [["a"], ["a"], ["b"], None]
+
+
+def test_names_for_addresses_do_not_count() -> None:
+    """Neither kube-proxy nor DNS reads a slice of domain names."""
+    names = endpoint_slice("web", 1, [endpoint("example.org")], family="FQDN", labels=HINTED)
+    assert hints_of(WEB, names) == [["a"], ["a"], ["b"]]
+    assert zones_of(admitted(names, store_of([*NODES, service("web"), names]))) == [None]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(8, 8), (9, None)])
+def test_at_most_eight_zones(count: int, expected: int | None) -> None:
+    """The API server refuses more in one hint, so no endpoint of the Service has hints then."""
+    nodes = [node(f"z{number}", {ZONE: f"z{number}", REGION: "west"}) for number in range(count)]
+    endpoints = [endpoint("10.0.0.1", nodeName="z0", zone="z0"), endpoint("10.0.0.2", nodeName="z1", zone="z1")]
+    found = hints_of(endpoints, nodes=nodes, keys=f"{REGION},*")
+    assert [hint and len(hint) for hint in found] == [expected] * 2
+    assert hints_of(endpoints, nodes=nodes) == [["z0"], ["z1"]], "more zones in all are no obstacle"
+
+
+def test_the_slice_says_which_zone_is_its_own_and_the_node_where_it_is() -> None:
+    """If they disagree, the slice counts without a constraint, and the node's labels for one."""
+    moved = [on("a1", 1, zone="b")]
+    assert hints_of(moved) == [["b"]]
+    assert hints_of(moved, keys=ZONE) == [["a"]]
+    unknown = [endpoint("10.0.0.1", nodeName="gone", zone="b")]
+    assert hints_of(unknown, keys=ZONE) == [["b"]], "no such node: the slice's word"
+
+
+def test_a_pod_in_both_families_counts_once() -> None:
+    """As in DNS, where A and AAAA agree: two endpoints of one pod are not two endpoints."""
+    target = {"kind": "Pod", "name": "web-0"}
+    both = [endpoint_slice("web", number, [endpoint(address, nodeName="a1", zone="a", targetRef=target)],
+                           family=family, labels=HINTED)
+            for number, (family, address) in enumerate((("IPv4", "10.0.0.1"), ("IPv6", "fd00::1")))]  # fmt: skip
+    far = endpoint_slice("web", 2, [on("b1", 3)], labels=HINTED)
+    cluster = [*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION}", least="2"), *both, far]
+    store = store_of(cluster)
+    assert [zones_of(admitted(one, store)) for one in (*both, far)] == [[["a", "b"]]] * 3
+
+
+def test_a_slice_without_service_is_left_alone() -> None:
+    """Its Service may be gone, or not have been seen yet: nobody knows what it asks for."""
+    one = endpoint_slice("web", 0, [on("a1", 1, hints={"forZones": [{"name": "b"}]})], labels=HINTED)
+    assert admitted(one, store_of([*NODES, one])) == one
+
+
+def test_large() -> None:
+    """A thousand endpoints in ten slices, whose order makes no difference."""
+    endpoints = [on(("a1", "a2", "b1")[number % 3], number % 250 + 1) for number in range(1000)]
+    slices = [
+        endpoint_slice("web", start, endpoints[start : start + 100], labels=HINTED) for start in range(0, 1000, 100)
+    ]
+    cluster = [*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},*"), *slices]
+    found = [zones_of(admitted(one, store_of(cluster))) for one in slices]
+    assert found == [zones_of(admitted(one, store_of(cluster[::-1]))) for one in slices]
+    assert {tuple(zones or ()) for row in found for zones in row} == {("a", "c"), ("b", "c")}
+
+
+# kube-proxy and DNS
+
+
+class RandomCluster:
+    """A cluster whose labels are the same on all nodes of a zone, and a Service with a constraint by such labels.
+
+    Some nodes have no zone; some slices lack the zone of a node, or name a node that is not there.
+    """
+
+    def __init__(self, seed: int) -> None:
+        rng = self.rng = random.Random(seed)
+        zones = [f"z{number}" for number in range(rng.randint(1, 8))]
+        shared = {zone: self.labels(zone) for zone in zones}
+        self.nodes = [
+            node(f"n{number}", self.of_node(shared[rng.choice(zones)])) for number in range(rng.randint(1, 9))
+        ]
+        self.clients = [
+            pod(f"client-{number}", [f"10.1.0.{number + 1}"], one["metadata"]["name"])
+            for number, one in enumerate(self.nodes)
+        ]
+        asked = self.asked()
+        self.soft = asked["keys"].endswith("*")
+        # The same Service twice: by its name for DNS, by its cluster IP for kube-proxy.
+        self.headless = service("web", labels={"app": "web"}, **asked)
+        self.virtual = service("web", labels={"app": "web"}, cluster_ips=CLUSTER_IP, **asked)
+        self.policies = [
+            policy(self.key(), rng.choice(("required", "preferred", "preferred", "ignored")), f"p{number}")
+            for number in range(rng.choice((0, 0, 1, 2)))
+        ]
+        if any(one["spec"]["topology"]["mode"] != "ignored" for one in self.policies):
+            self.soft = all(one["spec"]["topology"]["mode"] != "required" for one in self.policies)
+        four, six = self.endpoints()
+        cuts = sorted(rng.choices(range(len(four) + 1), k=2))
+        parts = (four[: cuts[0]], four[cuts[0] : cuts[1]], four[cuts[1] :])
+        self.four = [endpoint_slice("web", number, part, labels=HINTED) for number, part in enumerate(parts)]
+        self.six = [endpoint_slice("web", 9, six, family="IPv6", labels=HINTED)] if six else []
+        self.slices = [*self.four, *self.six]
+
+    def of_node(self, labels: Mapping[str, str]) -> dict[str, str]:
+        return {key: text for key, text in labels.items() if key != ZONE} if self.rng.random() < 0.2 else dict(labels)
+
+    def labels(self, zone: str) -> dict[str, str]:
+        optional = {REGION: self.rng.choice("rs"), RACK: self.rng.choice("tuv"), "example.com/x": "1"}
+        return {ZONE: zone, **{key: value for key, value in optional.items() if self.rng.random() < 0.8}}
+
+    def key(self) -> str:
+        return self.rng.choice((ZONE, ZONE, REGION, RACK, "example.com/x", OLD[ZONE]))
+
+    def asked(self) -> dict[str, Any]:
+        keys = list(dict.fromkeys(self.key() for _ in range(self.rng.randint(1, 3))))
+        keys += ["*"] if self.rng.random() < 0.7 else []
+        asked: dict[str, Any] = {"keys": ",".join(keys)}
+        if self.rng.random() < 0.3:
+            asked["least"] = str(self.rng.randint(1, 4))
+        return asked
+
+    def endpoints(self) -> tuple[list[Item], list[Item]]:
+        """Return the endpoints of both families; some pods are in both."""
+        four, six = [], []
+        two_families = self.rng.random() < 0.5
+        for number in range(self.rng.randint(1, 12)):
+            made = self.endpoint(number)
+            sides = self.rng.choice(("4", "6", "46")) if two_families else "4"
+            four += [{**made, "addresses": [f"10.2.0.{number + 1}"]}] if "4" in sides else []
+            six += [{**made, "addresses": [f"fd00::{number + 1}"]}] if "6" in sides else []
+        return four, six
+
+    def endpoint(self, number: int) -> Item:
+        where = self.rng.choice([*self.nodes, node("gone", {ZONE: "z0"})])
+        zone = where["metadata"]["labels"].get(ZONE) if self.rng.random() < 0.7 else self.rng.choice(("", None))
+        hints = ({}, {"forNodes": [{"name": "n0"}]}, {"forZones": [{"name": "z0"}]})
+        return endpoint(
+            ready=self.rng.random() < 0.8,
+            nodeName=where["metadata"]["name"],
+            targetRef={"kind": "Pod", "name": f"web-{number}"},
+            hints=copy.deepcopy(self.rng.choice(hints)),
+            **({} if zone is None else {"zone": zone}),
+        )
+
+
+def ready_in(slices: Sequence[Item]) -> set[str]:
+    return {one["addresses"][0] for part in slices for one in part["endpoints"] if one["conditions"]["ready"]}
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 10**9))
+def test_kube_proxy_does_what_dns_answers(seed: int) -> None:
+    """On each node with a zone; but where a hard constraint leaves DNS no answer, kube-proxy uses all endpoints.
+
+    Where a soft one leaves a client no address of a family, the choice is made again among those of that family.
+    """
+    world = RandomCluster(seed)
+    store = store_of([*world.nodes, world.virtual, *world.policies, *world.slices])
+    slices = [admitted(one, store) for one in world.slices]
+    hints = [(one["conditions"]["ready"], zones) for part in slices
+             for one, zones in zip(part["endpoints"], zones_of(part), strict=True)]  # fmt: skip
+    assert not any(zones for ready, zones in hints if not ready)
+    assert all(len(zones or ()) <= 8 for _, zones in hints)
+    if not any(zones for _, zones in hints):
+        zones = {one["metadata"]["name"]: one["metadata"]["labels"].get(ZONE) for one in world.nodes}
+        ready = [one for part in slices for one in part["endpoints"] if one["conditions"]["ready"]]
+        assert not any(one.get("zone") or zones.get(one["nodeName"]) for one in ready)
+        return
+    assert all(zones for ready, zones in hints if ready), "one without hints, and kube-proxy would ignore all others"
+    unsliced = [namespace("shop"), *world.nodes, *world.clients, world.headless, *world.policies]
+    for family, rtype, own in (("IPv4", "A", world.four), ("IPv6", "AAAA", world.six)):
+        everything = ready_in(own)
+        both, alone = (responder_of(listed([*unsliced, *part])) for part in (world.slices, own))
+        for where, client in zip(world.nodes, world.clients, strict=True):
+            address = client["status"]["podIP"]
+            answered = addresses_of(both, rtype, address)
+            if not answered and world.soft:
+                answered = addresses_of(alone, rtype, address)
+            expected = answered or everything if ZONE in where["metadata"]["labels"] else everything
+            assert endpoints_on(where, slices, family=family) == expected
+
+
+def addresses_of(responder: CountedResponder, rtype: str, client: str) -> set[str]:
+    """Return the addresses that the Service's name has for a client."""
+    reply = ask_in_memory(responder, dns.message.make_query("web.shop.svc.cluster.local", rtype), client)
+    assert reply is not None
+    return {record.address for answer in reply.answer for record in answer}

@@ -1,0 +1,642 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""PodLocators: which ones Pods and Nodes call for, what the controller writes, and that it always ends right."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from locator.api.decoding import decode_untrusted
+from locator.api.deltas import Drop, Put, Replace
+from locator.podlocators.label_filter import LabelFilter
+from locator.podlocators.objects import (
+    CONTROLLER_RESOURCES,
+    ActualLocator,
+    ControllerObject,
+    LabelledNode,
+    OwnerPod,
+    OwnerReference,
+    owner_reference,
+)
+from locator.podlocators.reconciler import CREATE, DELETE, PATCH, Reconciler, Write
+from tests.kit.api_objects import HOSTNAME, OLD, ZONE
+
+Item = dict[str, Any]
+
+ZONES = {"a1": {ZONE: "a", HOSTNAME: "a1"}, "b1": {ZONE: "b", "rack": "7"}}
+POD = OwnerPod("shop", "web-0", "u1", ("10.0.0.1", "fd00::1"), "a1")
+TRUE = ActualLocator(
+    "shop", "web-0", "l1", "5", POD.ips, "a1", ZONES["a1"], (OwnerReference("v1", "Pod", "web-0", "u1"),)
+)  # what POD's PodLocator should be
+KEY = POD.key
+
+
+def decoded(kind: type[ControllerObject], item: Mapping[str, Any]) -> Any:
+    found = decode_untrusted(CONTROLLER_RESOURCES[kind], json.dumps(item).encode())
+    assert not found.findings
+    return found.built
+
+
+def desk_of(
+    pods: Sequence[OwnerPod] = (),
+    written: Sequence[ActualLocator] = (),
+    nodes: Mapping[str, dict[str, str]] = ZONES,
+    labels: LabelFilter | None = None,
+) -> Reconciler:
+    desk = Reconciler(labels)
+    desk.apply(Replace(ActualLocator, list(written)))
+    desk.apply(Replace(LabelledNode, [LabelledNode(name, node) for name, node in nodes.items()]))
+    desk.apply(Replace(OwnerPod, list(pods)))
+    return desk
+
+
+def writes_of(desk: Reconciler) -> list[Write]:
+    """Return all writes that are due, as if each were refused for ever."""
+    writes = []
+    while write := desk.next_write(0.0):
+        writes.append(write)
+    return writes
+
+
+# What is read
+
+
+def pod(*, phase: str = "Running", ips: Sequence[str] = ("10.0.0.1",), node: str = "a1", **status: Any) -> Item:
+    return {
+        "metadata": {"namespace": "shop", "name": "web-0", "uid": "u1", "resourceVersion": "9"},
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase, "podIP": ips[0], "podIPs": [{"ip": ip} for ip in ips], **status} if ips else {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("item", "ips", "node"),
+    [
+        (pod(ips=["10.0.0.1", "fd00::1"]), ("10.0.0.1", "fd00::1"), "a1"),
+        (pod(podIPs=None), ("10.0.0.1",), "a1"),
+        (pod(ips=["10.0.0.1", "10.0.0.1"]), ("10.0.0.1",), "a1"),
+        (pod(phase="Pending", ips=[], node=""), (), ""),
+        (pod(phase="Succeeded"), (), "a1"),
+        (pod(phase="Failed"), (), "a1"),
+        (pod(phase="Unknown"), ("10.0.0.1",), "a1"),
+    ],
+    ids=["both-families", "only-podIP", "twice", "not-scheduled", "succeeded", "failed", "node-silent"],
+)
+def test_a_pod_is_read(item: Item, ips: tuple[str, ...], node: str) -> None:
+    """Its addresses while it may have them, its node, and its uid."""
+    assert decoded(OwnerPod, item) == OwnerPod("shop", "web-0", "u1", ips, node)
+
+
+def test_what_changes_often_is_invisible() -> None:
+    """After a heartbeat, a condition or a restart the record is equal, and nothing is queued."""
+    before = decoded(OwnerPod, pod())
+    item = pod(conditions=[{"type": "Ready", "status": "True"}], containerStatuses=[{"restartCount": 3}])
+    item["metadata"] |= {"resourceVersion": "10", "annotations": {"a": "b"}, "labels": {"c": "d"}}
+    after = decoded(OwnerPod, item)
+    assert before == after
+    node = {"metadata": {"name": "a1", "labels": ZONES["a1"]}, "status": {"conditions": [{"type": "Ready"}]}}
+    assert decoded(LabelledNode, node) == LabelledNode("a1", ZONES["a1"])
+    desk = desk_of([before])
+    writes_of(desk)
+    desk.apply(Put(after))
+    desk.apply(Put(LabelledNode("a1", dict(ZONES["a1"]))))
+    assert not desk.queue.ready
+
+
+@pytest.mark.parametrize(
+    ("fields", "ips", "node", "labels"),
+    [
+        ({}, (), "", {}),
+        ({"ips": [{"ip": "10.0.0.1"}], "nodeName": "a1", "nodeLabels": {"z": "1"}}, ("10.0.0.1",), "a1", {"z": "1"}),
+        ({"ips": None, "nodeName": None, "nodeLabels": None}, (), "", {}),
+        ({"ips": "10.0.0.1", "nodeName": 7, "nodeLabels": ["z"]}, None, None, None),
+        ({"ips": [{"address": "10.0.0.1"}], "nodeLabels": {"z": 1}}, None, "", {"z": 1}),
+    ],
+    ids=["empty", "whole", "null", "wrong-types", "wrong-within"],
+)
+def test_any_pod_locator_is_read(fields: Item, ips: object, node: object, labels: object) -> None:
+    """Any content is read, so that it can be mended; a wrong one never equals a right one."""
+    item = {"metadata": {"namespace": "shop", "name": "web-0", "uid": "l1", "resourceVersion": "5"}, **fields}
+    assert decoded(ActualLocator, item) == ActualLocator("shop", "web-0", "l1", "5", ips, node, labels)  # type: ignore[arg-type]
+    desk = desk_of([POD], [decoded(ActualLocator, item)])
+    (write,) = writes_of(desk)
+    whole = merged(item, write.body)
+    assert decoded(ActualLocator, whole) == TRUE
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Return the result of a merge patch (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+# What is written
+
+OTHER = OwnerPod("shop", "web-0", "u2", ("10.0.0.9",), "b1")
+PENDING = OwnerPod("shop", "web-0", "u2")
+EMPTY = replace(TRUE, ips=())
+
+
+@pytest.mark.parametrize(
+    ("pods", "written", "verb", "body"),
+    [
+        ([], [], None, {}),
+        ([POD], [TRUE], None, {}),
+        ([PENDING], [], None, {}),
+        ([replace(POD, node="")], [], None, {}),
+        ([replace(POD, ips=())], [], None, {}),
+        ([replace(POD, ips=())], [EMPTY], None, {}),
+        ([replace(POD, ips=())], [TRUE], PATCH, {"ips": []}),
+        ([replace(POD, ips=("10.0.0.2",))], [TRUE], PATCH, {"ips": [{"ip": "10.0.0.2"}]}),
+        ([replace(POD, node="b1")], [TRUE], PATCH,
+         {"nodeName": "b1", "nodeLabels": {HOSTNAME: None, ZONE: "b", "rack": "7"}}),
+        ([replace(POD, node="gone")], [TRUE], PATCH, {"nodeName": None, "nodeLabels": None}),
+        ([POD], [replace(TRUE, labels={**ZONES["a1"], ZONE: "x", "hand": "made"})], PATCH,
+         {"nodeLabels": {ZONE: "a", "hand": None}}),
+        ([POD], [replace(TRUE, node="b1")], PATCH, {"nodeName": "a1"}),
+    ],
+    ids=["nothing", "as-it-should-be", "pending", "no-node", "no-address", "finished-and-emptied", "finished",
+         "address", "moved", "node-gone", "labels-edited", "node-edited"],
+)  # fmt: skip
+def test_what_is_written(pods: list[OwnerPod], written: list[ActualLocator], verb: str | None, body: Item) -> None:
+    """A patch has only the differences, and the version that was seen as its precondition."""
+    writes = writes_of(desk_of(pods, written))
+    if verb is None:
+        assert writes == []
+        return
+    (write,) = writes
+    assert (write.verb, write.unseen_owner, write.version) == (verb, None, "5")
+    assert write.body == {"metadata": {"resourceVersion": "5"}, **body}
+    assert (write.method, write.path) == (
+        "PATCH", "/apis/topodns.io/v1alpha1/namespaces/shop/podlocators/web-0"
+    )  # fmt: skip
+
+
+def test_a_pod_with_address_and_node_gets_one() -> None:
+    """Its owner reference needs no further right and blocks no deletion."""
+    (write,) = writes_of(desk_of([POD]))
+    assert (write.method, write.path) == ("POST", "/apis/topodns.io/v1alpha1/namespaces/shop/podlocators")
+    assert write.body == {
+        "apiVersion": "topodns.io/v1alpha1",
+        "kind": "PodLocator",
+        "metadata": {
+            "namespace": "shop",
+            "name": "web-0",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "u1"}],
+        },
+        "ips": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}],
+        "nodeName": "a1",
+        "nodeLabels": ZONES["a1"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("owners", "mended"),
+    [
+        ((), True),
+        ((owner_reference(POD), OwnerReference("v1", "Node", "a1", "n1")), True),
+        ((owner_reference(POD),), False),
+    ],
+    ids=["missing", "another-beside", "right"],
+)
+def test_the_owner_reference_is_mended(owners: tuple[OwnerReference, ...], mended: bool) -> None:
+    """The pod is the only owner: with a second one, the PodLocator would outlive the pod."""
+    writes = writes_of(desk_of([POD], [replace(TRUE, owners=owners)]))
+    assert [write.body["metadata"].get("ownerReferences") for write in writes] == (
+        [[{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "u1"}]] if mended else []
+    )
+
+
+def test_deletion_goes_with_the_pod() -> None:
+    """The controller deletes the version that it saw, without a look at the API: it saw the pod go."""
+    desk = desk_of([POD], [TRUE])
+    desk.apply(Drop(OwnerPod, KEY))
+    (write,) = writes_of(desk)
+    assert (write.verb, write.unseen_owner) == (DELETE, None)
+    assert write.body["preconditions"] == {"uid": "l1", "resourceVersion": "5"}
+
+
+def test_a_successor_takes_over() -> None:
+    """A new pod of the same name takes over the PodLocator by a patch; without an address yet, it is deleted."""
+    desk = desk_of([POD], [TRUE])
+    desk.apply(Put(OTHER))
+    (write,) = writes_of(desk)
+    assert (write.verb, write.unseen_owner) == (PATCH, None)
+    assert write.body["metadata"]["ownerReferences"][0]["uid"] == "u2"
+    assert (write.body["ips"], write.body["nodeName"]) == ([{"ip": "10.0.0.9"}], "b1")
+    desk = desk_of([POD], [TRUE])
+    desk.apply(Put(PENDING))
+    assert [(write.verb, write.unseen_owner) for write in writes_of(desk)] == [(DELETE, None)]
+
+
+@pytest.mark.parametrize(
+    ("pods", "alive", "resolved"),
+    [([], "", True), ([], "u1", False), ([], "u3", True), ([OTHER], "u2", True), ([OTHER], "u1", False),
+     ([OTHER], "", True), ([PENDING], "u2", True)],
+    ids=["orphan", "unseen-pod-lives", "a-third-lives", "successor", "we-are-behind", "none-lives", "pending-lives"],
+)  # fmt: skip
+def test_the_unseen_pod_is_asked_for(pods: list[OwnerPod], alive: str, resolved: bool) -> None:
+    """For a PodLocator of an unseen pod, the controller asks the API: its watch may be behind."""
+    desk = desk_of(pods, [TRUE])
+    (write,) = writes_of(desk)
+    assert write.unseen_owner == "u1"
+    assert desk.confirm_owner(write, alive) is resolved
+    again = desk.write_for(KEY)
+    assert again is not None
+    assert again.unseen_owner == (None if resolved else "u1")
+
+
+def test_an_orphan_without_owner_is_removed() -> None:
+    """Once the controller knows that no pod has its name."""
+    desk = desk_of([], [replace(TRUE, owners=())])
+    (write,) = writes_of(desk)
+    assert write.unseen_owner == ""
+    assert not desk.confirm_owner(write, "u1")
+    assert desk.confirm_owner(write, "")
+    assert desk.write_for(KEY) == replace(write, unseen_owner=None)
+
+
+def test_nothing_is_written_before_all_is_known() -> None:
+    """Before the pods are listed, every PodLocator would look like an orphan."""
+    desk = Reconciler()
+    for kind, objects in ((ActualLocator, [TRUE]), (LabelledNode, [])):
+        desk.apply(Replace(kind, objects))
+        assert (desk.next_write(0.0), desk.write_for(KEY)) == (None, None)
+    assert desk.unlisted == {OwnerPod}
+    desk.apply(Replace(OwnerPod, []))
+    assert desk.next_write(0.0) is not None
+
+
+def test_a_relabelled_node_concerns_its_pods_only() -> None:
+    """Only its pods are queued, behind new pods."""
+    pods = [OwnerPod("shop", f"p{n}", f"u{n}", (f"10.0.0.{n}",), "a1" if n % 2 else "b1") for n in range(1, 9)]
+    desk = desk_of(pods)
+    known = [
+        ActualLocator("shop", pod.name, "l", "1", pod.ips, pod.node, ZONES[pod.node], (owner_reference(pod),))
+        for pod in pods
+    ]
+    desk.apply(Replace(ActualLocator, known))
+    assert writes_of(desk) == []
+    desk.apply(Put(LabelledNode("a1", {ZONE: "c", HOSTNAME: "a1"})))
+    desk.apply(Put(POD))
+    writes = writes_of(desk)
+    assert [write.name for write in writes] == ["web-0", *sorted(pod.name for pod in pods if pod.node == "a1")]
+    assert {str(write.body["nodeLabels"]) for write in writes[1:]} == {str({ZONE: "c"})}
+
+
+@pytest.mark.parametrize(
+    ("globs", "told"),
+    [
+        ((), {ZONE, OLD[ZONE], HOSTNAME, "example.com/rack", "beta"}),
+        ((ZONE,), {ZONE, OLD[ZONE]}),
+        ((OLD[ZONE],), {ZONE, OLD[ZONE]}),
+        (("topology.kubernetes.io/*", "example.com/*"), {ZONE, OLD[ZONE], "example.com/rack"}),
+        (("Topology*", "none"), set()),
+    ],
+    ids=["all", "one", "by-its-old-name", "globs", "none"],
+)
+def test_labels(globs: tuple[str, ...], told: set[str]) -> None:
+    """A PodLocator has the labels that a glob matches, under old and new names; changes of others cause no write."""
+    labels = {ZONE: "a", OLD[ZONE]: "a", HOSTNAME: "a1", "example.com/rack": "7", "beta": "x"}
+    desk = desk_of([POD], nodes={"a1": labels}, labels=LabelFilter(globs))
+    (write,) = writes_of(desk)
+    assert set(write.body.get("nodeLabels", {})) == told
+    if globs:
+        desk.queue.done(write.key)
+        desk.apply(Put(LabelledNode("a1", {**labels, "beta": "y"})))
+        assert not desk.queue.ready
+
+
+def test_an_older_echo_changes_nothing() -> None:
+    """A watch event that is older than the reply to a write is ignored."""
+    desk = desk_of([POD], [])
+    writes_of(desk)
+    desk.apply(Put(replace(TRUE, version="10")))
+    desk.apply(Put(replace(TRUE, version="9", node="b1")))
+    assert desk.write_for(KEY) is None
+    desk.locator_gone(Write("shop", "web-0", DELETE, {}, version="9"))
+    assert desk.write_for(KEY) is None
+    desk.locator_gone(Write("shop", "web-0", DELETE, {}, version="10"))
+    assert desk.write_for(KEY) is not None
+
+
+# Whatever happens
+
+NAMES = ("p0", "p1", "p2")
+NODES = ("n0", "n1")
+LABELS = ({}, {ZONE: "a"}, {ZONE: "b", "rack": "1"})
+IPS = ("10.0.0.1", "10.0.0.2")
+
+
+class Refusal(Exception):
+    pass
+
+
+class ModelApi:
+    """A model of the API server: versions, preconditions, merge patches, and events by kind."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.pods: dict[str, OwnerPod] = {}
+        self.nodes: dict[str, LabelledNode] = {}
+        self.locators: dict[str, Item] = {}
+        self.log: dict[type[ControllerObject], list[Any]] = {OwnerPod: [], LabelledNode: [], ActualLocator: []}
+
+    def version(self) -> str:
+        self.now += 1
+        return str(self.now)
+
+    def put(self, kind: type[ControllerObject], record: Any) -> None:
+        self.version()
+        kept: dict[str, Any] = self.pods if kind is OwnerPod else self.nodes
+        kept[record.key] = record
+        self.log[kind].append(Put(record))
+
+    def drop(self, kind: type[ControllerObject], key: str) -> None:
+        self.version()
+        kept: dict[str, Any] = {OwnerPod: self.pods, LabelledNode: self.nodes, ActualLocator: self.locators}[kind]
+        if kept.pop(key, None) is not None:
+            self.log[kind].append(Drop(kind, key))
+
+    def store(self, item: Item) -> ActualLocator:
+        item["metadata"]["resourceVersion"] = self.version()
+        self.locators[f"shop/{item['metadata']['name']}"] = item
+        written: ActualLocator = decoded(ActualLocator, item)
+        self.log[ActualLocator].append(Put(written))
+        return written
+
+    def carry_out(self, write: Write) -> ActualLocator | None:
+        """Carry out a write. Raises Refusal."""
+        present = self.locators.get(write.key)
+        if write.verb == CREATE:
+            if present is not None:
+                raise Refusal
+            item = json.loads(json.dumps(write.body))
+            item["metadata"]["uid"] = f"l{self.now}"
+            return self.store(item)
+        if present is None or present["metadata"]["resourceVersion"] != write.version:
+            raise Refusal
+        meta = write.body["preconditions"] if write.verb == DELETE else write.body["metadata"]
+        assert meta["resourceVersion"] == write.version
+        # Nobody is robbed while its pod lives: not when a watch is behind, and not by an old leader's view.
+        owner, heirs = decoded(ActualLocator, present).pod_uid, meta.get("ownerReferences", [])
+        if write.verb == DELETE or (heirs and heirs[0]["uid"] != owner):
+            assert owner not in {pod.uid for pod in self.pods.values()}
+        if write.verb == DELETE:
+            self.drop(ActualLocator, write.key)
+            return None
+        return self.store(merged(present, write.body))
+
+    def all(self, kind: type[ControllerObject]) -> list[Any]:
+        if kind is ActualLocator:
+            return [decoded(ActualLocator, item) for item in self.locators.values()]
+        return list(self.pods.values() if kind is OwnerPod else self.nodes.values())
+
+
+class Controlling:
+    """Pods, nodes and users change the cluster; watches lag, and writes may fail in every way."""
+
+    def __init__(self) -> None:
+        self.api, self.desk = ModelApi(), Reconciler()
+        self.told: dict[type[ControllerObject], int] = dict.fromkeys(
+            CONTROLLER_RESOURCES, 0
+        )  # events of the log that were delivered
+        self.clock = 0.0
+        self.uids = 0
+        self.under_way: dict[str, Write] = {}
+
+    def begin(self, labels: dict[str, str], begun: bool, settled: bool) -> None:
+        """Begin with a cluster that has run for a while, in most cases."""
+        for name in NODES:
+            self.label_node(name, labels)
+        for name, node in zip(NAMES, (*NODES, ""), strict=True):
+            self.change_pod(name, node, IPS[0], fresh=False)
+        if begun or settled:
+            self.catch_up()
+        if settled:
+            self.settle()
+
+    # The cluster
+
+    def change_pod(self, name: str, node: str, ip: str, fresh: bool) -> None:
+        before = self.api.pods.get(f"shop/{name}")
+        if before is None or fresh:
+            if before is not None:
+                self.api.drop(OwnerPod, before.key)
+            self.uids += 1
+            before = OwnerPod("shop", name, f"u{self.uids}")
+        node = before.node or node  # a pod never moves
+        self.api.put(OwnerPod, replace(before, node=node, ips=(ip,) if ip and node else ()))
+
+    def delete_pod(self, name: str) -> None:
+        self.api.drop(OwnerPod, f"shop/{name}")
+
+    def label_node(self, name: str, labels: dict[str, str]) -> None:
+        self.api.put(LabelledNode, LabelledNode(name, labels))
+
+    def delete_node(self, name: str) -> None:
+        self.api.drop(LabelledNode, name)
+
+    def edit_by_hand(self, name: str, change: Item) -> None:
+        present = self.api.locators.get(f"shop/{name}") or {"metadata": {"name": name, "namespace": "shop", "uid": "h"}}
+        self.api.store(merged(present, change))
+
+    def delete_by_hand(self, name: str) -> None:
+        self.api.drop(ActualLocator, f"shop/{name}")
+
+    def another_leader_writes(self, name: str) -> None:
+        """An earlier leader, whose view was ahead of ours, writes."""
+        if (pod := self.api.pods.get(f"shop/{name}")) and pod.ips and f"shop/{name}" not in self.api.locators:
+            desk = desk_of([pod])
+            write = desk.write_for(pod.key)
+            assert write is not None
+            self.api.carry_out(write)
+
+    # The watches
+
+    def deliver(self, kind: type[ControllerObject], count: int, twice: bool) -> None:
+        if kind in self.desk.unlisted:
+            return
+        for change in self.api.log[kind][self.told[kind] :][:count]:
+            self.told[kind] += 1
+            for _ in range(1 + twice):
+                self.desk.apply(change)
+
+    def list_again(self, kind: type[ControllerObject]) -> None:
+        self.desk.apply(Replace(kind, self.api.all(kind)))
+        self.told[kind] = len(self.api.log[kind])
+
+    # The writes
+
+    def begin_write(self) -> None:
+        if write := self.desk.next_write(self.clock):
+            assert write.key not in self.under_way, "two writes of one object at once"
+            self.under_way[write.key] = write
+
+    def end_write(self, last: bool, lost: str) -> None:
+        if self.under_way:
+            self.finish(self.under_way.pop(list(self.under_way)[-1 if last else 0]), lost)
+
+    def a_quiet_while(self, kind: type[ControllerObject]) -> None:
+        """Everything arrives, but one watch lags."""
+        for each in CONTROLLER_RESOURCES:
+            if each is not kind:
+                self.deliver(each, len(self.api.log[each]), twice=False)
+        self.settle()
+
+    def finish(self, write: Write, lost: str = "") -> None:
+        if write.unseen_owner is not None:
+            alive = self.api.pods.get(write.key)
+            if not self.desk.confirm_owner(write, alive.uid if alive else ""):
+                lost = "request"
+        failed = bool(lost)
+        if lost != "request":
+            try:
+                written = self.api.carry_out(write)
+            except Refusal:
+                failed = True
+                if not lost:
+                    present = self.api.locators.get(write.key)
+                    if present is None:
+                        self.desk.locator_gone(write)
+                    else:
+                        self.desk.apply(Put(decoded(ActualLocator, present)))
+            else:
+                if not lost and written is not None:
+                    self.desk.apply(Put(written))
+                elif not lost:
+                    self.desk.locator_gone(write)
+        if failed:
+            self.desk.queue.retry(write.key, self.clock, 0.5)
+        else:
+            self.desk.queue.done(write.key)
+
+    def time_passes(self, seconds: float) -> None:
+        self.clock += seconds
+
+    # The end
+
+    def finish_all(self) -> None:
+        for key in list(self.under_way):
+            self.finish(self.under_way.pop(key))
+        for _ in range(10):
+            self.catch_up()
+            self.settle()
+        self.assert_true()
+        before = self.api.now
+        for kind in CONTROLLER_RESOURCES:
+            self.list_again(kind)
+        assert self.desk.next_write(self.clock + 60.0) is None, "a resync of an unchanged cluster writes"
+        assert (self.api.now, len(self.desk.queue)) == (before, 0)
+
+    def catch_up(self) -> None:
+        for kind in CONTROLLER_RESOURCES:
+            if kind in self.desk.unlisted:
+                self.list_again(kind)
+            self.deliver(kind, len(self.api.log[kind]), twice=False)
+
+    def settle(self) -> None:
+        """Make all writes that are due or wait after failures, except those that wait for a watch event."""
+        for _ in range(5):
+            self.clock += 60.0
+            while write := self.desk.next_write(self.clock):
+                self.finish(write)
+
+    def assert_true(self) -> None:
+        """Compare all PodLocators with what KEP-536 asks for, computed from the cluster."""
+        for key, pod in self.api.pods.items():
+            item = self.api.locators.get(key)
+            if item is None:
+                assert not (pod.ips and pod.node), f"{key} has none"
+                continue
+            node = self.api.nodes.get(pod.node)
+            assert [each["ip"] for each in item.get("ips", [])] == list(pod.ips)
+            assert item.get("nodeName", "") == (pod.node if node else "")
+            assert item.get("nodeLabels", {}) == (node.labels if node else {})
+            assert [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == [pod.uid]
+        assert set(self.api.locators) <= set(self.api.pods), "an orphan is left"
+
+
+def test_who_does_not_write_remembers_nothing_of_what_is_gone() -> None:
+    """A standby, which sees all pods come and go, keeps no state of deleted ones."""
+    desk = Reconciler()
+    for number in range(1000):
+        pod = OwnerPod("shop", f"web-{number}", f"u{number}", ("10.0.0.1",), "n1")
+        desk.apply(Put(pod))
+        desk.apply(Put(ActualLocator("shop", pod.name, f"l{number}", "1", pod.ips)))
+        desk.apply(Drop(OwnerPod, pod.key))
+        assert len(desk.queue) == 1, "it may be an orphan"
+        desk.apply(Drop(ActualLocator, pod.key))
+        assert len(desk.queue) == 0
+
+
+def test_one_that_somebody_holds_tells_no_address() -> None:
+    """An orphan with a finalizer is emptied, with one write, since its address is used again."""
+    desk = Reconciler()
+    for kind in KINDS:
+        desk.apply(Replace(kind, []))
+    held = ActualLocator("shop", "web", "l1", "7", ("10.0.0.1",), "n1", {"zone": "a"}, terminating=True)
+    desk.apply(Put(held))
+    write = desk.write_for("shop/web")
+    assert write is not None
+    assert (write.verb, write.body) == (PATCH, {"metadata": {"resourceVersion": "7"}, "ips": []})
+    desk.apply(Put(replace(held, version="8", ips=())))
+    assert desk.write_for("shop/web") is None
+
+
+HANDS: tuple[Item, ...] = (
+    {"ips": [{"ip": "10.9.9.9"}]},
+    {"ips": None},
+    {"nodeName": "x"},
+    {"nodeLabels": {"hand": "made"}},
+    {"nodeLabels": None},
+    {"metadata": {"ownerReferences": None}},
+    {"metadata": {"labels": {"seen": "1"}}},
+)
+KINDS = tuple(CONTROLLER_RESOURCES)
+
+# What happens, and how often: dense enough that what must come together often does.
+HAPPENINGS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]] = {
+    "change_pod": (15, lambda rng: (rng.choice(NAMES), rng.choice(("", *NODES)), rng.choice(("", *IPS)),
+                                    rng.random() < 0.3)),
+    "delete_pod": (5, lambda rng: (rng.choice(NAMES),)),
+    "label_node": (5, lambda rng: (rng.choice(NODES), rng.choice(LABELS))),
+    "delete_node": (3, lambda rng: (rng.choice(NODES),)),
+    "edit_by_hand": (5, lambda rng: (rng.choice(NAMES), rng.choice(HANDS))),
+    "delete_by_hand": (3, lambda rng: (rng.choice(NAMES),)),
+    "another_leader_writes": (3, lambda rng: (rng.choice(NAMES),)),
+    "deliver": (20, lambda rng: (rng.choice(KINDS), rng.randint(1, 4), rng.random() < 0.2)),
+    "list_again": (3, lambda rng: (rng.choice(KINDS),)),
+    "begin_write": (15, lambda rng: ()),
+    "end_write": (15, lambda rng: (rng.random() < 0.5, rng.choice(("", "", "", "request", "answer")))),
+    "a_quiet_while": (3, lambda rng: (rng.choice(KINDS),)),
+    "time_passes": (5, lambda rng: (rng.choice((0.1, 1.0, 10.0)),)),
+}  # fmt: skip
+
+
+@settings(max_examples=800)
+@given(st.integers(0, 10**9))
+def test_it_ends_well(seed: int) -> None:
+    """After anything, all PodLocators become right, and then nothing more is written."""
+    rng = random.Random(seed)
+    controlling = Controlling()
+    controlling.begin(rng.choice(LABELS), rng.random() < 0.7, rng.random() < 0.5)
+    for what in rng.choices(list(HAPPENINGS), [weight for weight, _ in HAPPENINGS.values()], k=60):
+        getattr(controlling, what)(*HAPPENINGS[what][1](rng))
+        assert not (controlling.desk.unlisted and controlling.under_way), "nothing is written before all is listed"
+    controlling.finish_all()

@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""ServicePolicies: how they are read, which Services they apply to, and which endpoints they choose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dnsserver.message.wire import A
+from dnsserver.names import labels_of
+from dnsserver.programs.from_settings import authority_of
+from dnsserver.tools.explain.explain import explain
+from dnsserver.tools.explain.explanation_text import as_text
+from locator.api.deltas import Put, Replace
+from locator.api.dump import entries
+from locator.ip import parse_network
+from locator.labels import IN, Requirement, Selector
+from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
+from locator.state.store import Store
+from locator.topology.constraint_findings import policy_findings, service_findings
+from locator.topology.constraints import (
+    MAX_KEYS,
+    MIN_ENDPOINTS,
+    POLICY,
+    TOPOLOGY_KEYS,
+    Declaration,
+    declarations_of,
+    heard,
+)
+from locator.topology.selection import LocatedEndpoint, Narrowing, select
+from tests.kit.api_objects import item
+from tests.kit.in_memory import dump_of, settings_of, snapshot_of
+from tests.kit.kube import ApiError, ControlPlane
+from tests.kit.this_machine import ROOT
+
+FOLDER = ROOT / "tests" / "scenarios"
+ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"
+WEB = {"app": "web"}
+IS_WEB = Selector((Requirement("app", IN, frozenset(("web",))),))
+
+
+def policy(key: str, mode: str, *, name: str = "p", created: str = "", selector: Selector = IS_WEB) -> ServicePolicy:
+    return ServicePolicy("shop", name, created, selector, key, mode)
+
+
+def service(**fields: Any) -> Service:
+    return Service("shop", "web", labels=WEB, **{"headless": True, **fields})
+
+
+def declaration_of(asked: Service, policies: Sequence[ServicePolicy] = ()) -> Declaration | None:
+    """Return the declaration that counts."""
+    return heard(declarations_of(asked, policies))
+
+
+def read(selector: object, topology: object = None) -> tuple[ServicePolicy | None, list[Finding]]:
+    """Return a policy as it is read, and its findings."""
+    spec = {
+        "serviceSelector": selector,
+        "topology": {"key": ZONE, "mode": "required"} if topology is None else topology,
+    }
+    made = item("ServicePolicy", "p", "shop", spec=spec)
+    made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
+    found = [item for _, item in entries(json.dumps(made).encode())]
+    built = [result for result in found if isinstance(result, ServicePolicy)]
+    return (built[0] if built else None), [result for result in found if isinstance(result, Finding)]
+
+
+def expression(operator: str, *values: str, key: str = "app") -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator} | ({"values": values} if values else {})]}
+
+
+SELECTORS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str]]] = [
+    # id, selector, labels that are selected, labels that are not
+    ("label", {"matchLabels": WEB}, {"app": "web", "tier": "front"}, {"app": "db"}),
+    ("two-labels", {"matchLabels": {"app": "web", "tier": "front"}}, {"app": "web", "tier": "front"}, WEB),
+    ("empty-value", {"matchLabels": {"app": ""}}, {"app": ""}, {}),
+    ("in", expression("In", "web", "db"), WEB, {"app": "cache"}),
+    ("in-without-the-label", expression("In", "web"), WEB, {}),
+    ("not-in", expression("NotIn", "db"), WEB, {"app": "db"}),
+    ("not-in-without-the-label", expression("NotIn", "db"), {}, {"app": "db"}),
+    ("exists", expression("Exists"), {"app": ""}, {"tier": "app"}),
+    ("does-not-exist", expression("DoesNotExist"), {"tier": "app"}, WEB),
+    ("all-must-hold", {"matchLabels": WEB} | expression("Exists", key="tier"), {"app": "web", "tier": ""}, WEB),
+    ("key-with-a-prefix", {"matchLabels": {"app.kubernetes.io/name": "web"}}, {"app.kubernetes.io/name": "web"}, WEB),
+]
+NO_SELECTORS: list[tuple[str, dict[str, Any]]] = [
+    ("unknown-operator", expression("Equals", "web")),
+    ("operator-in-small-letters", expression("in", "web")),
+    ("in-without-values", expression("In")),
+    ("not-in-without-values", expression("NotIn")),
+    ("exists-with-values", expression("Exists", "web")),
+    ("does-not-exist-with-values", expression("DoesNotExist", "web")),
+    ("key", expression("Exists", key="a b")),
+    ("key-of-a-label", {"matchLabels": {"a/b/c": "web"}}),
+    ("no-key", expression("Exists", key="")),
+    ("value", expression("In", "we b")),
+    ("value-of-a-label", {"matchLabels": {"app": "-web"}}),
+    ("long-value", {"matchLabels": {"app": "a" * 64}}),
+    ("one-of-two", {"matchLabels": WEB} | expression("Exists", key="a b")),
+]
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected", "other"), [row[1:] for row in SELECTORS], ids=[r[0] for r in SELECTORS]
+)
+def test_selects(selector: dict[str, Any], selected: dict[str, str], other: dict[str, str]) -> None:
+    """``matchLabels`` and ``matchExpressions`` must all hold, as everywhere in Kubernetes."""
+    found, wrong = read(selector)
+    assert found is not None and not wrong
+    assert found.selector.matches(selected) and not found.selector.matches(other)
+
+
+EMPTY: list[tuple[str, object]] = [
+    ("empty", {}), ("empty-parts", {"matchLabels": {}, "matchExpressions": []}), ("null", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "selector", [row[1] for row in (*NO_SELECTORS, *EMPTY)], ids=[row[0] for row in (*NO_SELECTORS, *EMPTY)]
+)
+def test_selects_nothing(selector: object) -> None:
+    """An empty or unreadable selector selects nothing, rather than too much, and is a finding."""
+    found, wrong = read(selector)
+    assert found is None
+    assert [(finding.code, finding.kind, finding.namespace, finding.name) for finding in wrong] == [
+        ("InvalidServicePolicy", "ServicePolicy", "shop", "p")
+    ]
+    assert wrong[0].field.startswith("spec.serviceSelector") and wrong[0].expected
+
+
+def test_the_api_server_takes_the_same_selectors(control_plane: ControlPlane) -> None:
+    """The API server refuses the same label selectors as topodns, and no others."""
+    path = control_plane.api.path("Service", "default").replace("/api/v1", "/apis/networking.k8s.io/v1")
+    path = path.replace("/services", "/networkpolicies?dryRun=All")
+
+    def taken(selector: object) -> bool:
+        item = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}}
+        try:
+            control_plane.api.request("POST", path, {**item, "spec": {"podSelector": selector}})
+        except ApiError:
+            return False
+        return True
+
+    rows = [(name, selector) for name, selector, *_ in (*SELECTORS, *NO_SELECTORS)]
+    assert {name: taken(selector) for name, selector in rows} == {
+        name: read(selector)[0] is not None for name, selector in rows
+    }
+
+
+@pytest.mark.parametrize(
+    ("topology", "mode", "wrong"),
+    [
+        ({"key": ZONE, "mode": "Required"}, "Required", {}),
+        ({"key": ZONE, "mode": "Preferred"}, "Preferred", {}),
+        ({"key": ZONE, "mode": "Ignored"}, "Ignored", {}),
+        ({"key": ZONE, "mode": "required"}, "Required", {}),
+        ({"key": ZONE, "mode": "preferred"}, "Preferred", {}),
+        ({"key": ZONE, "mode": "ignored"}, "Ignored", {}),
+        ({"key": ZONE}, "Ignored", {"mode": "policy without a mode"}),
+        ({"key": ZONE, "mode": None}, "Ignored", {"mode": "policy without a mode"}),
+        ({"key": ZONE, "mode": "REQUIRED"}, "REQUIRED", {"mode": "'REQUIRED' is no mode"}),
+        ({"key": ZONE, "mode": ""}, "", {"mode": "'' is no mode"}),
+        ({"key": "*", "mode": "Preferred"}, "Preferred", {"key": "label key"}),
+        ({"key": "a b", "mode": "Required"}, "Required", {"key": "label key"}),
+        ({"mode": "Required"}, "Required", {"key": "label key"}),
+        ({}, "Ignored", {"mode": "policy without a mode", "key": "label key"}),
+    ],
+    ids=["required", "preferred", "ignored", "required-alias", "preferred-alias", "ignored-alias", "default", "null",
+         "capitals", "empty-mode", "any", "key", "no-key", "empty"],
+)  # fmt: skip
+def test_topology(topology: dict[str, Any], mode: str, wrong: dict[str, str]) -> None:
+    """One label key and one of three modes, in lower case, too; any other value stays as written and is a finding.
+
+    So is no mode.
+    """
+    found, findings = read({"matchLabels": WEB}, topology)
+    assert found == ServicePolicy("shop", "p", "2026-01-02T03:04:05Z", IS_WEB, topology.get("key", ""), mode)
+    assert [finding.field for finding in findings] == [f"spec.topology.{field}" for field in wrong]
+    for finding, words in zip(findings, wrong.values(), strict=True):
+        assert words in finding.message and finding.expected
+        assert finding.code == ("PolicyWithoutMode" if "without" in words else "InvalidServicePolicy")
+
+
+REQUIRES, PREFERS, IGNORES = policy(ZONE, "Required"), policy(RACK, "Preferred"), policy(RACK, "Ignored")
+MANY = [policy(f"example.com/k{n}", "Preferred", name=f"p{n:02}") for n in range(MAX_KEYS + 1)]
+MANY_KEYS = tuple(policy.topology_key for policy in MANY)
+FOR_OTHERS = policy(RACK, "Required", selector=Selector((Requirement("app", IN, frozenset(("db",))),)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "policies", "keys", "required", "error"),
+    [
+        (service(), [], None, (), None),
+        (service(), [IGNORES, FOR_OTHERS], None, (), None),
+        (service(), [REQUIRES], (ZONE,), (ZONE,), None),
+        (service(), [PREFERS], (RACK,), (), None),
+        (service(), [PREFERS, REQUIRES, IGNORES, FOR_OTHERS], (ZONE, RACK), (ZONE,), None),
+        (service(), [REQUIRES, policy(ZONE, "Preferred", created="1")], (ZONE,), (ZONE,), None),
+        (service(), [policy("a", "Preferred", created="3"), policy("b", "Preferred")], ("b", "a"), (), None),
+        (service(), [policy("b", "Required", name="y"), policy("a", "Required")], ("a", "b"), ("a", "b"), None),
+        (service(annotations={TOPOLOGY_KEYS: "*,a"}, topology_keys=("b",)), [REQUIRES], (ZONE,), (ZONE,), None),
+        (service(), [REQUIRES, policy("a b", "Preferred")], (ZONE, "a b"), (ZONE,), "ServicePolicy p: 'a b'"),
+        (service(), [policy(ZONE, "strict", name="bad")], (ZONE,), (), "ServicePolicy bad: 'strict' is no mode"),
+        (service(), [policy("a b", "Ignored")], None, (), None),
+        (service(), MANY[:MAX_KEYS], MANY_KEYS[:MAX_KEYS], (), None),
+        (service(), MANY, MANY_KEYS, (), "17 keys, at most 16"),
+        (service(external_traffic_policy="Local"), [REQUIRES], (ZONE,), (ZONE,), "externalTrafficPolicy"),
+        (service(external_traffic_policy="Local", headless=False), [REQUIRES], (ZONE,), (ZONE,), None),
+    ],
+    ids=["none", "none-for-it", "required", "preferred", "both", "required-and-preferred", "by-age", "by-name",
+         "before-all-else", "key", "mode", "ignored-though-invalid", "sixteen", "seventeen", "local", "local-of-many"],
+)  # fmt: skip
+def test_constraint(
+    asked: Service,
+    policies: Sequence[ServicePolicy],
+    keys: tuple[str, ...] | None,
+    required: tuple[str, ...],
+    error: str | None,
+) -> None:
+    """Each policy that is not ignored applies to the Services it selects; an invalid one makes all invalid."""
+    declaration = declaration_of(asked, policies)
+    if keys is None:
+        assert declaration is None
+        return
+    assert declaration is not None
+    assert (declaration.source, declaration.constraint) == (POLICY, Narrowing(keys, required))
+    assert declaration.error is None if error is None else error in str(declaration.error)
+    assert declaration.effective == (error is None and asked.headless)
+
+
+@pytest.mark.parametrize(
+    ("asked", "policies", "code", "words"),
+    [
+        (service(), [REQUIRES], None, ""),
+        (service(), [policy("a b", "Required", name="bad")], "InvalidServicePolicy",
+         "invalid constraint: ServicePolicy bad"),
+        (service(headless=False), [REQUIRES], None, ""),
+        (service(headless=False), [policy("a b", "Required", name="bad")], None, ""),
+        (service(publishes_unready=True), [REQUIRES], "ConstraintWithoutEffect",
+         "constraint without effect: the Service publishes"),
+        (service(publishes_unready=True, annotations={TOPOLOGY_KEYS: ZONE}), [PREFERS], None, ""),
+    ],
+    ids=["nothing", "invalid", "not-headless", "invalid-and-not-headless", "peers", "peers-by-their-own-word"],
+)  # fmt: skip
+def test_findings(asked: Service, policies: list[ServicePolicy], code: str | None, words: str) -> None:
+    """If policies are invalid, the finding is on the Services that they spoil, too."""
+    found = list(service_findings(asked, declarations_of(asked, policies)))
+    assert [finding.code for finding in found] == ([code] if code else [])
+    assert not found or (found[0].message.startswith(words) and found[0].field == "metadata.labels")
+
+
+@pytest.mark.parametrize(
+    ("selected", "code"),
+    [
+        ([], "PolicySelectsNothing"),
+        ([service(headless=False)], "ConstraintWithoutEffect"),
+        ([service(headless=False), service()], None),
+    ],
+    ids=["none", "none-that-is-headless", "headless-ones-too"],
+)
+def test_policies_that_choose_nothing(selected: list[Service], code: str | None) -> None:
+    """A policy that selects no Service, or none that is headless, is a finding."""
+    found = list(policy_findings(REQUIRES, selected))
+    assert [finding.code for finding in found] == ([code] if code else [])
+    assert not found or (found[0].kind, found[0].field) == ("ServicePolicy", "spec.serviceSelector")
+
+
+KEYS = st.sampled_from(("a", "b", "c"))
+LABELS = st.dictionaries(KEYS, st.sampled_from("xy"))
+POLICIES = st.lists(
+    st.builds(
+        ServicePolicy,
+        namespace=st.just("shop"),
+        name=st.uuids().map(str),
+        created=st.sampled_from(("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")),
+        selector=st.sampled_from((IS_WEB, FOR_OTHERS.selector)),
+        topology_key=KEYS,
+        mode=st.sampled_from(("Required", "Preferred", "Ignored")),
+    ),
+    max_size=5,
+)
+
+
+@given(
+    policies=POLICIES,
+    here=LABELS,
+    rows=st.lists(LABELS, min_size=1, max_size=6),
+    least=st.integers(1, 3),
+    order=st.randoms(use_true_random=False),
+)
+def test_policies_equal_the_rule_read_word_by_word(
+    policies: list[ServicePolicy], here: dict[str, str], rows: list[dict[str, str]], least: int, order: Any
+) -> None:
+    """All required keys hold; each preferred key narrows if enough endpoints stay; order does not matter."""
+    asked = service(annotations={MIN_ENDPOINTS: str(least)})
+    selecting = [policy for policy in policies if policy.selector is IS_WEB and policy.mode != "Ignored"]
+    required = {policy.topology_key for policy in selecting if policy.mode == "Required"}
+    left = {n for n, row in enumerate(rows) if all(key in here and row.get(key) == here[key] for key in required)}
+    narrowed = bool(required)
+    for policy in sorted(selecting, key=lambda policy: (policy.created, policy.name)):
+        key = policy.topology_key
+        near = {n for n in left if key in here and rows[n].get(key) == here[key]}
+        if policy.mode == "Preferred" and len(near) >= least:
+            left, narrowed = near, True
+
+    declaration = declaration_of(asked, policies)
+
+    order.shuffle(policies)
+    assert declaration_of(asked, policies) == declaration
+    assert (declaration is None) == (not selecting)
+    if declaration is None:
+        return
+    constraint = declaration.constraint
+    endpoints = [LocatedEndpoint(Endpoint((bytes((10, 0, 0, n)),)), Location(None, row)) for n, row in enumerate(rows)]
+    location = Location("n", here)
+    selection = select(constraint, location, endpoints)
+    assert [endpoints.index(endpoint) for endpoint in selection.endpoints] == sorted(left)
+    assert selection.outcome == ("unmet" if not left else "nearest" if narrowed else "all")
+    assert constraint.soft == (not required) and (left or not constraint.soft)
+    assert [step.key for step in selection.steps] == list(constraint.keys)[: len(selection.steps)]
+    assert selection.steps[-1].matched == 0 if not left else len(selection.steps) == len(constraint.keys)
+
+
+SERVICES = st.lists(
+    st.builds(
+        Service,
+        namespace=st.sampled_from(("shop", "lab")),
+        name=st.sampled_from(("web", "db", "api")),
+        headless=st.just(True),
+        labels=st.fixed_dictionaries({"app": st.sampled_from(("web", "db")), "version": st.sampled_from("12")}),
+    ),
+    max_size=4,
+    unique_by=lambda each: each.key,
+)
+
+
+@given(before=POLICIES, changed=st.none() | POLICIES, asked=SERVICES, later=SERVICES, policies_first=st.booleans())
+def test_a_store_hears_policies_come_and_go(
+    before: list[ServicePolicy],
+    changed: list[ServicePolicy] | None,
+    asked: list[Service],
+    later: list[Service],
+    policies_first: bool,
+) -> None:
+    """After any change, each Service has the constraint of its current labels and policies.
+
+    If that is the same as before, its cached answers stay.
+    """
+    after = before if changed is None else changed
+    store = Store()
+    store.replace(Service, asked)
+    store.replace(ServicePolicy, before)
+    first = store.publish(1)
+    changes = [Replace(ServicePolicy, after), Replace(Service, later)]
+    for change in changes if policies_first else reversed(changes):
+        store.apply(change)
+    second = store.publish(2)
+    for snapshot, services, policies in ((first, asked, before), (second, later, after)):
+        assert {key: service.declaration for key, service in snapshot.services.items()} == {
+            service.key: declaration_of(service, policies if service.namespace == "shop" else ())
+            for service in services
+        }
+    for key in set(first.services) & set(second.services):
+        same = first.services[key].declarations == second.services[key].declarations
+        assert (second.services[key] is first.services[key]) == same
+    asking = [each for each in later if each.namespace == "shop"]
+    in_vain = [
+        policy.name
+        for policy in after
+        if policy.mode != "Ignored" and not any(policy.selector.matches(each.labels) for each in asking)
+    ]
+    found = [finding.name for finding in second.findings if finding.kind == "ServicePolicy"]
+    assert sorted(found) == sorted(in_vain)
+
+
+def test_a_service_that_is_relabelled() -> None:
+    """A label that a policy selects by makes a difference, another one does not."""
+    store = Store()
+    store.apply(Put(REQUIRES))
+    store.apply(Put(service()))
+    first = store.publish(1).services["shop/web"]
+    assert first.declaration == declaration_of(service(), [REQUIRES])
+    store.apply(Put(replace(service(), labels={**WEB, "version": "2"})))
+    assert store.publish(2).services["shop/web"] is first
+    assert store.apply(Put(replace(service(), labels={"app": "db"})))
+    assert store.publish(3).services["shop/web"].declaration is None
+
+
+def explained_as_text(name: str, client: str) -> str:
+    cluster = (FOLDER / "service-policies.yaml").read_text()
+    network, authority = parse_network(client), authority_of(settings_of())
+    return as_text(explain(labels_of(f"{name}.shop.svc.cluster.local"), A, network, snapshot_of(cluster), authority))
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "facts"),
+    [
+        ("db", "127.1.0.1", [f"{ZONE}, {RACK}  (by policy)", f"required: {ZONE}",
+                             "policies: stay-in-zone, near", f"{ZONE}=a  2 endpoints", f"{RACK}=r1  "]),
+        ("web", "127.1.0.7", [f"{RACK}, {ZONE}  (by policy)", "required: none",
+                             "policies: web-b-rack, web-a-zone", "all: "]),
+        ("virtual", "127.1.0.1", ["policies: stay-in-zone", "without effect: the Service is not headless"]),
+    ],
+    ids=["narrowed", "nothing-narrowed", "without-effect"],
+)  # fmt: skip
+def test_explained_as_text(name: str, client: str, facts: list[str]) -> None:
+    """The text shows which policies apply, what they require and prefer, and how many endpoints each key left."""
+    text = explained_as_text(name, client)
+    assert [fact for fact in facts if fact not in text] == [], text
+
+
+def test_invalid_policies_are_reported_with_the_services_that_they_spoil() -> None:
+    """``check`` names the invalid policy, and each Service that has no constraint because of it."""
+    cluster = (FOLDER / "service-policies-invalid.yaml").read_text()
+    in_objects = {finding.name for finding in dump_of(cluster).findings}
+    assert in_objects == {*("bad-key", "any", "no-key", "mode", "half", "before", "harmless"),
+                          *("empty-1", "empty-2", "none", "operator")}  # fmt: skip
+    on_services = {
+        finding.name: finding.message for finding in snapshot_of(cluster).findings if finding.kind == "Service"
+    }
+    assert set(on_services) == {"bad-key", "any", "no-key", "mode", "half", "before", "local", "many"}
+    assert "ServicePolicy half: 'a b' is no valid label key" in on_services["half"]

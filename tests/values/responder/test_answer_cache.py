@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The answer cache: entries go when their sources change, stay when they do not, and are bounded in number."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import dns.message
+import dns.rcode
+import pytest
+
+from dnsserver.answers.decision import Decision
+from dnsserver.message.records import Address, Record, Soa
+from dnsserver.message.rendering import RenderedAnswer
+from dnsserver.message.wire import A, ClientSubnet, Edns, Query, read_untrusted
+from dnsserver.metrics.counters import Counts, Tally
+from dnsserver.names import labels_of
+from dnsserver.programs.from_settings import authority_of, store_of
+from dnsserver.responder.answer_cache import MAX_QUESTIONS, MAX_TERMS, MAX_UNLIMITED, AnswerCache
+from dnsserver.responder.clients import MAX_BLOCKS, Clients
+from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_ADDRESS_AT, EdnsProfiles
+from dnsserver.responder.rendered_decisions import DecisionRenderer
+from dnsserver.tools.explain.explain import explain
+from locator.cluster import dump_files
+from locator.cluster.dumps.reading import Input
+from locator.ip import Network, parse_client
+from locator.model import Location
+from locator.places.book import AddressBook
+from tests.kit.api_objects import HOSTNAME, ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.kit.in_memory import NOW, CountedResponder, ask_in_memory, settings_of, take_in
+
+WEB = "web.shop.svc.cluster.local"
+BASE = [namespace("shop"), node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]), node("b1", {ZONE: "b"})]
+
+
+def alias(name: str, target: str) -> Item:
+    own = service(name, ports=())
+    own["spec"] = {"type": "ExternalName", "externalName": target}
+    return own
+
+
+def headless(name: str, *addresses: str, keys: str | None = None, on: str = "a1") -> list[Item]:
+    rows = [endpoint(address, nodeName=on) for address in addresses]
+    return [service(name, keys=keys), endpoint_slice(name, 1, rows)]
+
+
+class Changing:
+    """A responder whose cluster is replaced, as when a server publishes a new snapshot."""
+
+    def __init__(self, **settings: Any) -> None:
+        flags = {key.replace("_", "-"): value for key, value in settings.items()}
+        self.responder = CountedResponder(flags)
+        self.counts = self.responder.counts
+        self._store = store_of(settings_of(flags))
+        self._now = NOW
+
+    def become(self, items: Sequence[Item]) -> None:
+        take_in(self._store, dump_files.read_here([Input("cluster.json", listed([*BASE, *items]).encode())]).objects)
+        self._now += 1
+        self.responder.publish(self._store.publish(self._now))
+
+    def ask(self, name: str, rtype: str, client: str = "127.1.0.1") -> list[str]:
+        """Return the data of the answer, or the rcode if there is no answer."""
+        reply = ask_in_memory(self.responder, dns.message.make_query(name, rtype), client)
+        assert reply is not None
+        if reply.authority:
+            assert reply.authority[0][0].serial == self._now
+        return sorted(str(row) for rrset in reply.answer for row in rrset) or [dns.rcode.to_text(reply.rcode())]
+
+
+CHANGES = [
+    # id, name, type, cluster before, answer before, cluster after, answer after
+    ("another-service-has-the-address", "1.0.0.10.in-addr.arpa", "PTR",
+     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."],
+     [*headless("web", "10.0.0.1"), *headless("api", "10.0.0.1")],
+     ["10-0-0-1.api.shop.svc.cluster.local.", f"10-0-0-1.{WEB}."]),
+    ("the-address-is-a-services-own-now", "1.0.0.10.in-addr.arpa", "PTR",
+     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."],
+     [*headless("web", "10.0.0.1"), service("api", cluster_ips=("10.0.0.1",))],
+     [f"10-0-0-1.{WEB}.", "api.shop.svc.cluster.local."]),
+    ("nobody-has-the-address-any-more", "1.0.0.10.in-addr.arpa", "PTR",
+     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."], headless("web", "10.0.0.2"), ["NXDOMAIN"]),
+    ("somebody-has-an-address-within", "0.10.in-addr.arpa", "PTR",
+     headless("web", "10.1.0.1"), ["NXDOMAIN"], headless("web", "10.0.0.1"), ["NOERROR"]),
+    ("the-alias-leads-to-other-endpoints", "near.shop.svc.cluster.local", "A",
+     [alias("near", WEB), *headless("web", "10.0.0.1", keys=ZONE)], ["10.0.0.1", f"{WEB}."],
+     [alias("near", WEB), *headless("web", "10.0.0.2", keys=ZONE)], ["10.0.0.2", f"{WEB}."]),
+    ("the-alias-leads-to-another-service", "near.shop.svc.cluster.local", "A",
+     [alias("near", WEB), *headless("web", "10.0.0.1"), *headless("api", "10.0.0.2")], ["10.0.0.1", f"{WEB}."],
+     [alias("near", "api.shop.svc.cluster.local"), *headless("web", "10.0.0.1"), *headless("api", "10.0.0.2")],
+     ["10.0.0.2", "api.shop.svc.cluster.local."]),
+    ("the-alias-leads-to-something-now", "near.shop.svc.cluster.local", "A",
+     [alias("near", WEB)], [f"{WEB}."],
+     [alias("near", WEB), *headless("web", "10.0.0.1")], ["10.0.0.1", f"{WEB}."]),
+    ("the-alias-leads-elsewhere", "near.shop.svc.cluster.local", "A",
+     [alias("near", "a.example.")], ["a.example."], [alias("near", "b.example.")], ["b.example."]),
+    ("the-endpoint-moved", f"a.pin._zone.{WEB}", "A",
+     headless("web", "10.0.0.1"), ["10.0.0.1"], headless("web", "10.0.0.1", on="b1"), ["NOERROR"]),
+    ("the-zone-has-one-now", f"b.pin._zone.{WEB}", "A",
+     headless("web", "10.0.0.1"), ["NOERROR"], headless("web", "10.0.0.1", on="b1"), ["10.0.0.1"]),
+    ("the-pod-is-gone", "10-0-0-1.shop.pod.cluster.local", "A", [pod("x", ["10.0.0.1"], "a1")], ["10.0.0.1"],
+     [pod("x", ["10.0.0.1"], "a1", phase="Failed")], ["NXDOMAIN"]),
+    ("the-pod-is-there", "10-0-0-1.shop.pod.cluster.local", "A", [], ["NXDOMAIN"],
+     [pod("x", ["10.0.0.1"], "a1")], ["10.0.0.1"]),
+    ("the-service-is-there", WEB, "A", [], ["NXDOMAIN"], headless("web", "10.0.0.1"), ["10.0.0.1"]),
+    ("the-service-is-gone", WEB, "A", headless("web", "10.0.0.1"), ["10.0.0.1"], [], ["NXDOMAIN"]),
+    ("the-last-endpoint-is-gone", WEB, "A", headless("web", "10.0.0.1"), ["10.0.0.1"], headless("web"), ["NXDOMAIN"]),
+    ("the-namespace-is-there", "lab.svc.cluster.local", "A", [], ["NXDOMAIN"], [namespace("lab")], ["NOERROR"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "rtype", "before", "first", "after", "second"),
+    [row[1:] for row in CHANGES],
+    ids=[row[0] for row in CHANGES],
+)
+def test_a_change_is_seen(
+    name: str, rtype: str, before: list[Item], first: list[str], after: list[Item], second: list[str]
+) -> None:
+    """After each change, and after its reversal, answers are those of the current cluster."""
+    cluster = Changing(pods="verified")
+    for items, expected in ((before, first), (after, second), (before, first)):
+        cluster.become(items)
+        for _ in range(2):
+            assert cluster.ask(name, rtype) == expected
+
+
+def test_what_did_not_change_is_not_computed_again() -> None:
+    """While other Services come and go, a cached answer stays; only the SOA's serial changes."""
+    cluster = Changing()
+    hot = [*headless("web", "10.0.0.1", keys=f"{ZONE},*"), alias("out", "a.example.")]
+    asked = ((WEB, "A"), (WEB, "AAAA"), (f"_main._tcp.{WEB}", "SRV"), (f"a.pin._zone.{WEB}", "A"),
+             ("out.shop.svc.cluster.local", "A"))  # fmt: skip
+    for number in range(4):
+        cluster.become([*hot, *headless(f"other-{number}", "10.9.0.1")])
+        if number == 1:
+            computed = cluster.counts.computed
+        for name, rtype in asked:
+            cluster.ask(name, rtype)
+    assert cluster.counts.computed == computed
+
+
+def test_a_publication_that_changes_no_answer_forgets_none() -> None:
+    """An endpoint that is not ready makes another snapshot: even names that do not exist stay remembered."""
+    store, responder = store_of(settings_of()), CountedResponder()
+    starting = {**endpoint("10.0.0.2", nodeName="b1"), "conditions": {"ready": False}}
+    seen = []
+    for rows in ([], [starting]):
+        cluster = [*BASE, *headless("web", "10.0.0.1"), endpoint_slice("web", 2, rows), pod("x", ["10.0.0.2"], "b1")]
+        take_in(store, dump_files.read_here([Input("cluster.json", listed(cluster).encode())]).objects)
+        seen.append(store.publish(NOW + len(seen)))
+        responder.publish(seen[-1])
+        for name in (WEB, "nobody.shop.svc.cluster.local"):
+            ask_in_memory(responder, dns.message.make_query(name, "A"), "127.1.0.1")
+    assert seen[0] is not seen[1] and responder.counts.computed == 2
+
+
+def test_services_that_are_gone_leave_nothing() -> None:
+    """Whatever is remembered of deleted and changed Services is freed, though nobody asks for their names again."""
+    cluster = Changing()
+
+    def remembered() -> int:
+        gc.collect()
+        return sum(type(each) is RenderedAnswer for each in gc.get_objects())
+
+    before = remembered()
+    for number in range(300):
+        cluster.become([*headless(f"job-{number}", "10.0.0.1"), *headless("web", f"10.1.0.{number % 250 + 1}")])
+        cluster.ask(f"job-{number}.shop.svc.cluster.local", "A")
+        cluster.ask(WEB, "A")
+    assert remembered() - before < 150
+
+
+def test_the_serial_is_current_in_a_shared_answer() -> None:
+    """An answer from before a publication gets the new serial, also if only a further client that shares it asks."""
+    store = store_of(settings_of())
+    web = [*BASE, *headless("web", "10.0.0.1", keys=ZONE)]
+    take_in(store, dump_files.read_here([Input("cluster.json", listed(web).encode())]).objects)
+    first = store.publish(NOW)
+    more = [*web, namespace("more")]
+    take_in(store, dump_files.read_here([Input("cluster.json", listed(more).encode())]).objects)
+    second = store.publish(NOW + 1)
+    (compiled,) = second.services.values()
+    cache = AnswerCache()
+    renderer = DecisionRenderer(authority_of(settings_of()), Counts())
+
+    def keep(name: bytes, zone: str, share_key: str | None = None) -> RenderedAnswer:
+        soa = Record("x", 6, 5, Soa("x", "x", NOW, 5))
+        decision = Decision(None, A, 0, (), authority_records=(soa,))
+        location = Location(None, {ZONE: zone})
+        return cache.keep(name, lambda: renderer.render((name,), decision), basis=compiled, location=location,
+                          terms=(ZONE,), useful=lambda: (frozenset("ab"),), share_key=share_key)  # fmt: skip
+
+    cache.publish(first)
+    keep(b"web", "a", "shared")
+    for number in range(MAX_QUESTIONS * 200):
+        keep(b"%d" % number, "a")
+    cache.publish(second)
+    assert keep(b"web", "b", "shared").tail.find((NOW + 1).to_bytes(4)) > 0
+
+
+UNLIMITED = [
+    # of such names there is no end; {} is a number
+    "n{}.cluster.local",
+    "n{}.shop.svc.cluster.local",
+    f"n{{}}.{WEB}",
+    f"n{{}}.pin._zone.{WEB}",
+    "{}-0-0-10.shop.pod.cluster.local",
+    "fd00--{}.shop.pod.cluster.local",
+    "{}.0.0.11.in-addr.arpa",
+]
+
+
+def test_unlimited_names_push_out_nothing_hot() -> None:
+    """A flood of random names, some with records, does not displace names that exist."""
+    cluster = Changing(pods="insecure")
+    cluster.become(headless("web", *(f"10.0.0.{number}" for number in range(1, 101))))
+    cluster.ask(WEB, "A")
+    computed = cluster.counts.computed
+    for number in range(300):
+        for name in UNLIMITED:
+            cluster.ask(name.format(number), ("A", "AAAA", "SRV", "PTR")[number % 4])
+    assert cluster.counts.computed == computed + 300 * len(UNLIMITED)
+    cluster.ask(WEB, "A")
+    assert cluster.counts.computed == computed + 300 * len(UNLIMITED)
+
+
+def test_names_that_prefer_a_zone_without_endpoints_share_an_answer() -> None:
+    """Whoever makes such names up costs no computation for each, however many endpoints the Service has."""
+    cluster = Changing()
+    cluster.become(headless("web", "10.0.0.1"))
+    answers, before = [], cluster.counts.computed
+    for zone in ("nowhere", "elsewhere", "x" * 63, "b"):
+        name = f"{zone}.prefer._zone.{WEB}"
+        query, channel = dns.message.make_query(name, "A").to_wire(), cluster.responder.channel(b"\x7f\1\0\1", "udp")
+        answers.append(cluster.ask(name, "A"))
+        computed = cluster.responder.compute(query, b"\x7f\1\0\1", channel)
+        assert computed is not None and computed == cluster.responder.answer(query, b"\x7f\1\0\1", channel)
+        before += 1  # that of the line before
+    assert answers == [answers[0]] * 4 and answers[0] != ["NXDOMAIN"]
+    assert cluster.counts.computed == before + 1
+    cluster.become(headless("web", "10.0.0.2", on="b1"))
+    assert cluster.ask(f"nowhere.prefer._zone.{WEB}", "A") != answers[0]
+    assert cluster.ask(f"a.prefer._zone.{WEB}", "A") == cluster.ask(f"b.prefer._zone.{WEB}", "A")
+
+
+def test_srv_records_without_glue_are_shared_within_a_dns_zone() -> None:
+    """Their targets end in it."""
+    cluster = Changing(zone=["cluster.local", "topo.local"])
+    cluster.become(headless("web", *(f"10.0.0.{number}" for number in range(1, 101))))
+    for zone in ("topo.local", "cluster.local"):
+        before = cluster.counts.computed
+        for value in ("nowhere", "elsewhere"):
+            targets = cluster.ask(f"{value}.prefer._zone.web.shop.svc.{zone}", "SRV")
+            assert len(targets) > 1 and all(target.endswith(f".svc.{zone}.") for target in targets)
+        assert cluster.counts.computed == before + 1
+
+
+# Names that do not exist, in groups whose names have the same length: answers about such names may be shared.
+NONEXISTENT = [
+    ["aaa.shop.svc.cluster.local", "a.shop2.svc.cluster.local", "a.b.c.de.svc.cluster.local", "aa.abcde.cluster.local"],
+    ["xyz.dns.cluster.local", "xyz.svc.cluster.local", "x.y.dns.cluster.local", "dns.svc.cluster.local"],
+    ["a.ns.dns.cluster.local", "abcd.dns.cluster.local", "abcd.svc.cluster.local", "dns.ns.x.cluster.local"],
+    ["x.hostmaster.cluster.local", "hostmaster.x.cluster.local", "a.dns.x.svc.cluster.local"],
+    ["hostmaster.in-addr.arpa", "abcdefg.dns.in-addr.arpa", "300.1.1.1.in-addr.arpa"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("group", NONEXISTENT, ids=lambda group: group[0])
+def test_names_that_do_not_exist_get_their_own_bytes(group: list[str]) -> None:
+    """A name that does not exist gets the reply that it would get alone, whatever was asked before."""
+    cluster = Changing()
+    for items in ([], headless("web", "10.0.0.1")):
+        cluster.become(items)
+        for name, rtype in product(group, ("A", "AAAA", "SRV", "TXT")):
+            query = dns.message.make_query(name, rtype).to_wire()
+            channel = cluster.responder.channel(b"\x7f\1\0\1", "udp")
+            assert cluster.ask(name, rtype) == ["NXDOMAIN"]
+            assert cluster.responder.answer(query, b"\x7f\1\0\1", channel) == cluster.responder.compute(
+                query, b"\x7f\1\0\1", channel
+            )
+
+
+def test_unlimited_names_share_a_small_memory() -> None:
+    """Answers for random names take a bounded number of octets, however many are asked for."""
+    cache, renderer = AnswerCache(), DecisionRenderer(authority_of(settings_of()), Counts())
+    records = [Record("x", A, 5, Address(bytes((10, 0, 0, number)))) for number in range(100)]
+    for number in range(2 * MAX_UNLIMITED // 5000):
+        question = b"\x06%06d\0\0\x01\0\x01" % number
+        decision = Decision(None, A, 0, tuple(records))
+        cache.keep_unlimited(question, renderer.render((b"%06d" % number,), decision))
+    assert MAX_UNLIMITED / 4 < sum(found.weight for found in cache.unlimited.values()) <= MAX_UNLIMITED
+
+
+def test_one_snapshot_for_several_readers() -> None:
+    """Two responders and explain read one snapshot in turns; none sees what another has cached."""
+    store = store_of(settings_of())
+    items = [*BASE, *headless("web", "10.0.0.1", keys=ZONE), *headless("db", "10.0.0.9"), alias("near", WEB)]
+    take_in(store, dump_files.read_here([Input("cluster.json", listed(items).encode())]).objects)
+    snapshot, authority = store.publish(NOW), authority_of(settings_of())
+    responders = [CountedResponder(), CountedResponder()]
+    responders[1].counts.tally(Tally("MX", 0))  # so that the same answer is another number to each
+    for responder in responders:
+        responder.publish(snapshot)
+    names = (WEB, "db.shop.svc.cluster.local", "near.shop.svc.cluster.local", f"10-0-0-1.{WEB}", f"_main._tcp.{WEB}")
+    for name, rtype in product((*names, *names), ("A", "SRV")):
+        query = dns.message.make_query(name, rtype)
+        explained = explain(labels_of(name), query.question[0].rdtype, parse_client("127.1.0.1"), snapshot, authority)
+        for responder in responders:
+            reply = ask_in_memory(responder, query, "127.1.0.1")
+            assert reply is not None
+            data = [str(row) for rrset in reply.answer for row in rrset]
+            assert data == [record["data"] for record in explained["answers"]]
+    assert responders[0].counts.computed == responders[1].counts.computed > 0
+
+
+def test_a_flood_of_places_leaves_a_hot_one() -> None:
+    """If clients with thousands of values of a key ask for one name, a frequent client is computed once."""
+    cluster, nodes = Changing(), 3000
+    cluster.become([
+        *headless("web", "10.0.0.1", keys="rack,*"),
+        *(node(f"n{number}", {"rack": f"r{number}"}, addresses=[f"127.2.{number // 250}.{number % 250 + 1}"])
+          for number in range(nodes)),
+    ])  # fmt: skip
+    cluster.ask(WEB, "A")
+    cluster.ask(WEB, "A")
+    for number in range(nodes):
+        before = cluster.counts.computed
+        cluster.ask(WEB, "A")
+        assert cluster.counts.computed == before, number
+        cluster.ask(WEB, "A", f"127.2.{number // 250}.{number % 250 + 1}")
+
+
+@pytest.mark.parametrize(
+    "hints", [None, {"forNodes": [{"name": "a1"}], "forZones": [{"name": "a"}]}], ids=["keys", "hints"]
+)
+def test_nodes_without_an_endpoint_share_an_answer(hints: Item | None) -> None:
+    """A key that differs on every node costs one answer for each node with an endpoint, and one for each zone."""
+    cluster, nodes = Changing(), 3000
+    own = service("web", keys=None if hints else f"{HOSTNAME},{ZONE},*")
+    cluster.become([
+        own,
+        endpoint_slice("web", 1, [endpoint("10.0.0.1", nodeName="a1", **({"hints": hints} if hints else {}))]),
+        *(node(f"n{number}", {ZONE: "ab"[number % 2]}, addresses=[f"127.2.{number // 250}.{number % 250 + 1}"])
+          for number in range(nodes)),
+    ])  # fmt: skip
+    before = cluster.counts.computed
+    for _ in range(2):
+        for number in range(nodes):
+            assert cluster.ask(WEB, "A", f"127.2.{number // 250}.{number % 250 + 1}") == ["10.0.0.1"]
+    assert cluster.counts.computed - before <= 4
+
+
+def test_a_daemon_on_every_node() -> None:
+    """Each client of a node-local agent gets the agent on its node, and each answer is computed once."""
+    cluster, nodes = Changing(), 1500
+    agents = [endpoint(f"10.{number // 250}.{number % 250}.1", nodeName=f"n{number}") for number in range(nodes)]
+    cluster.become([
+        service("web", keys=HOSTNAME),
+        *(endpoint_slice("web", start, agents[start : start + 100]) for start in range(0, nodes, 100)),
+        *(node(f"n{number}", addresses=[f"127.2.{number // 250}.{number % 250 + 1}"]) for number in range(nodes)),
+    ])  # fmt: skip
+    for turn in range(3):
+        before = cluster.counts.computed
+        for number in range(nodes):
+            answer = cluster.ask(WEB, "A", f"127.2.{number // 250}.{number % 250 + 1}")
+            assert answer == [f"10.{number // 250}.{number % 250}.1"]
+        assert turn == 0 or cluster.counts.computed == before
+
+
+@pytest.mark.parametrize("order", [("127.1.0.1", "127.1.0.2"), ("127.1.0.2", "127.1.0.1")], ids=["value", "no-label"])
+def test_an_error_names_the_clients_own_value(order: Sequence[str]) -> None:
+    """A value without an endpoint and no value at all get the same endpoints, none, but not the same text."""
+    cluster = Changing()
+    bare = node("bare", addresses=["127.1.0.2"])
+    cluster.become([*headless("web", "10.0.0.1", keys=ZONE, on="b1"), bare])
+    texts = {}
+    for client in (*order, *order):
+        reply = ask_in_memory(cluster.responder, dns.message.make_query(WEB, "A", use_edns=0), client)
+        assert reply is not None
+        texts[client] = str(reply.options[0])
+    assert f"{ZONE}=a" in texts["127.1.0.1"] and "no label" in texts["127.1.0.2"]
+
+
+def test_a_flood_of_terms_leaves_a_hot_list() -> None:
+    """If Services with hundreds of lists of keys are asked for, a frequent list is computed once."""
+    cluster, others = Changing(), 3 * MAX_TERMS
+    keys = [f"{ZONE},example.com/key-{number},*" for number in range(others)]
+    cluster.become([
+        *headless("web", "10.0.0.1", keys=ZONE),
+        *(item for number in range(others) for item in headless(f"s{number}", "10.0.1.1", keys=keys[number])),
+    ])  # fmt: skip
+    cluster.ask(WEB, "A")
+    cluster.ask(WEB, "A")
+    for number in range(others):
+        cluster.ask(f"s{number}.shop.svc.cluster.local", "A")
+        before = cluster.counts.computed
+        cluster.ask(WEB, "A")
+        assert cluster.counts.computed == before, number
+
+
+def test_a_flood_of_profiles_leaves_a_hot_one() -> None:
+    """If a client sends thousands of different OPT records, those of a real forwarder stay recognised."""
+    profiles = EdnsProfiles(b"", 1232)
+    hot = wire_of("web.shop.svc.cluster.local", 1232)
+    profiles.of(*hot, remember=True)
+    for number in range(4 * MAX_PROFILES):
+        profiles.of(*wire_of("web.shop.svc.cluster.local", 512 + number), remember=True)
+        if number % 50 == 0:
+            profiles.of(*hot, remember=True)
+            assert hot[0][hot[1].end :][:SUBNET_ADDRESS_AT] in profiles.known
+        assert len(profiles.known) <= MAX_PROFILES
+
+
+def wire_of(name: str, payload: int) -> tuple[bytes, Query]:
+    octets = dns.message.make_query(name, "A", use_edns=0, payload=payload).to_wire()
+    return octets, read_untrusted(octets)
+
+
+def test_a_flood_of_subnets_leaves_a_hot_one() -> None:
+    """If a forwarder names tens of thousands of subnets, a frequent one stays cached."""
+    clients, forwarder = Clients(), bytes((10, 0, 0, 53))
+    clients.follow(AddressBook(forwarders=[Network(forwarder, 32)], subnets={Network(bytes((10, 1, 0, 0)), 16): {}}))
+    hot = ClientSubnet(1, 24, bytes((10, 1, 1)))
+
+    def ask(subnet: ClientSubnet) -> None:
+        clients.place_of(forwarder, Edns(1232, 0, False, subnet), header_client=None, remember=True)
+
+    ask(hot)
+    for number in range(2 * MAX_BLOCKS):
+        ask(ClientSubnet(1, 24, bytes((20 + number // 65536, number // 256 % 256, number % 256))))
+        if number % 1000 == 0:
+            ask(hot)
+            assert hot.content in clients.blocks
+        assert len(clients.blocks) <= MAX_BLOCKS

@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The metrics: what they count, that they are all described, and that they cost a replica little."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dns.message
+import pytest
+
+from dnsserver.message.wire import PROBE, PROBE_TEXT
+from dnsserver.metrics import counters, families, server_families
+from dnsserver.metrics.collector import TopodnsCollector
+from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics, ControllerState, HealthState
+from dnsserver.metrics.counters import MAX_TALLIES, Counts, Tally
+from dnsserver.metrics.exposition import Metrics
+from dnsserver.metrics.families import ANY, COUNTER, HISTOGRAM, Family, labelled
+from dnsserver.metrics.server_families import relation
+from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts, WebhookMetrics, WebhookState
+from locator.ip import host_network, parse_address
+from locator.printable import cut
+from tests.kit import api_objects
+from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
+from tests.kit.dns_queries import ecs, opt, option, query
+from tests.kit.in_memory import CountedResponder, snapshot_of, with_and_without_native
+from tests.kit.proxy_headers import proxied
+from tests.kit.tapped import Everything, tap_of
+
+FORWARDER = "10.9.0.1"
+IN_A, IN_B, IN_C, NO_ZONE, NOWHERE = "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "192.0.2.1"
+
+
+def web(name: str, *nodes: str, keys: str | None = None) -> list[Item]:
+    """Return a headless Service with an endpoint on each of these nodes."""
+    rows = [endpoint(f"10.1.{number}.{len(name)}", nodeName=where) for number, where in enumerate(nodes)]
+    return [api_objects.service(name, keys=keys), endpoint_slice(name, 0, rows)]
+
+
+CLUSTER: list[Item] = [
+    *(node(f"n-{zone}", {ZONE: zone}, addresses=[f"10.0.0.{number}"]) for number, zone in enumerate("abc", start=11)),
+    node("n", addresses=[NO_ZONE]),
+    *web("all", "n-a", "n-b"),
+    *web("near", "n-a", "n-b", "n-b", keys=f"{ZONE},*"),
+    *web("hard", "n-a", keys=ZONE),
+    *web("lost", "n-a", "n"),
+    api_objects.service("virtual", cluster_ips=["10.96.0.1"]),
+    api_objects.external("away", "all.shop.svc.cluster.local"),
+]
+FLAGS = {"trusted-forwarder": [f"{FORWARDER}/32"]}
+
+
+def responder_of(counts: Counts | None = None, *, native: bool | None = False) -> CountedResponder:
+    responder = CountedResponder(FLAGS, counts=counts, native=native)
+    responder.publish(snapshot_of(listed(CLUSTER), FLAGS))
+    return responder
+
+
+def ask(responder: CountedResponder, name: str, client: str, *, rtype: str = "A", proto: str = "udp") -> None:
+    wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=opt(ecs(client)))
+    source = parse_address(FORWARDER)
+    assert responder.answer(wire, source, responder.channel(source, proto)) is not None
+
+
+def samples(collector: TopodnsCollector, name: str) -> dict[tuple[str, ...], float]:
+    """Return the values of a metric by the values of its labels, in the order of the labels."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for metric in collector.collect()
+        for sample in metric.samples
+        if sample.name == name
+    }
+
+
+ANSWERED = [
+    ("same", "near", IN_A, "A", "same"),
+    ("same, several", "near", IN_B, "A", "same"),
+    ("all zones, as none is the client's", "near", IN_C, "A", "other"),
+    ("unconstrained", "all", IN_A, "A", "some"),
+    ("unconstrained, no endpoint near", "all", IN_C, "A", "other"),
+    ("SRV", "near", IN_A, "SRV", "same"),
+    ("an alias", "away", IN_B, "A", "some"),
+    ("an endpoint without a zone, one near", "lost", IN_A, "A", "some"),
+    ("an endpoint without a zone, which may be near", "lost", IN_B, "A", "unknown"),
+    ("a client without a zone", "all", NO_ZONE, "A", "unknown"),
+    ("a client that cannot be located", "all", NOWHERE, "A", "unknown"),
+    ("nothing for this client", "hard", IN_B, "A", None),
+    ("no record of this type", "near", IN_A, "AAAA", None),
+    ("no endpoints at all", "near", IN_A, "TXT", None),
+    ("a cluster IP, behind which kube-proxy chooses", "virtual", IN_A, "A", None),
+    ("a name that does not exist", "none", IN_A, "A", None),
+]
+ZONE_OF = {IN_A: "a", IN_B: "b", IN_C: "c", NO_ZONE: "unknown", NOWHERE: "unknown"}
+
+
+@with_and_without_native
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
+@pytest.mark.parametrize(("name", "client", "rtype", "answer"), [row[1:] for row in ANSWERED],
+                         ids=[row[0] for row in ANSWERED])  # fmt: skip
+def test_zones_of_answers(name: str, client: str, rtype: str, answer: str | None, proto: str, native: bool) -> None:
+    """Answers count by the client's zone and whether their endpoints are in it, remembered or not."""
+    responder = responder_of(native=native)
+    for _ in range(3):
+        ask(responder, name, client, rtype=rtype, proto=proto)
+    found = samples(Metrics(responder.counts), "topodns_answer_zones_total")
+    zone = ZONE_OF[client]
+    assert {key: number for key, number in found.items() if number} == ({(zone, answer): 3} if answer else {})
+    assert set(found) >= {(zone, word) for word in server_families.RELATIONS}
+
+
+def test_labels_are_printable() -> None:
+    """Others write zones into dumps, PodLocators and EndpointSlices. What looks the same counts together."""
+    numbers = labelled({"a\x1b[2J": 1, "a\\x1b[2J": 2, "b" * 1000: 4})
+    metric = Family("topodns_answers", COUNTER, "", {"zone": ANY}).metric(numbers)
+    assert {sample.labels["zone"]: sample.value for sample in metric.samples} == {r"a\x1b[2J": 3, cut("b" * 1000): 4}
+
+
+RELATIONS = [
+    ("the client's", "a", "a", "same"),
+    ("the client's and another", "a", "ab", "some"),
+    ("another", "a", "b", "other"),
+    ("several others", "a", "bc", "other"),
+    ("the client's and an unknown one", "a", ["a", ""], "some"),
+    ("another and an unknown one", "a", ["b", ""], "unknown"),
+    ("of an unknown client", "", "a", "unknown"),
+    ("nothing is known", "", [""], "unknown"),
+]
+
+
+@pytest.mark.parametrize(
+    ("zone", "answered", "expected"), [row[1:] for row in RELATIONS], ids=[row[0] for row in RELATIONS]
+)
+def test_relations(zone: str, answered: Sequence[str], expected: str) -> None:
+    """same: all endpoints are in the client's zone; other: none; unknown: that is not known."""
+    assert relation(zone, frozenset(answered)) == expected
+
+
+def test_zones_by_service() -> None:
+    """--metrics-per-service: the same answers, each with its Service; sums over the Services are as without it."""
+    responders = responder_of(), responder_of(Counts(per_service=True))
+    for responder in responders:
+        for name in ("all", "near", "hard", "away", "virtual"):
+            for client in (IN_A, IN_B, IN_C):
+                ask(responder, name, client)
+    without, by_service = (samples(Metrics(found.counts), "topodns_answer_zones_total") for found in responders)
+    assert by_service["shop", "near", "a", "same"] == 1
+    assert by_service["shop", "all", "b", "some"] == 2  # its own name, and the alias
+    sums: Counter[tuple[str, ...]] = Counter()
+    for (_, _, *key), number in by_service.items():
+        sums[tuple(key)] += int(number)
+    assert sums == {key: number for key, number in without.items() if number}
+
+
+def test_services_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many Services, the later ones count together, under empty labels. Those that gave nothing do not count."""
+    monkeypatch.setattr(counters, "MAX_SERVICES", 1)
+    responder = responder_of(Counts(per_service=True))
+    ask(responder, "hard", IN_B)
+    ask(responder, "all", IN_A, rtype="AAAA")
+    for name in ("near", "all", "lost", "near"):
+        ask(responder, name, IN_A)
+    found = samples(Metrics(responder.counts), "topodns_answer_zones_total")
+    assert found == {("shop", "near", "a", "same"): 2, ("", "", "a", "some"): 2}
+
+
+def test_tallies_are_bounded() -> None:
+    """However many zones, keys and Services there are, the numbers stay few; nothing is lost but the detail."""
+    counts = Counts(per_service=True)
+    zones = [counts.origin("pod", f"z-{number}") for number in range(5000)]
+    assert max(zones) + MAX_TALLIES < 1 << 32  # as the native code has them
+    tallies = [
+        counts.tally(Tally("A", 0, "nearest", f"k-{number}", frozenset((f"z-{number}",))))
+        for number in range(MAX_TALLIES)
+    ]
+    assert max(tallies) < MAX_TALLIES
+    channel = counts.channels["udp", 1]
+    for number in tallies:
+        channel.counts[zones[-1] + number] += 1
+    assert samples(Metrics(counts), "topodns_answers_total")["nearest",] == MAX_TALLIES
+    assert samples(Metrics(counts), "topodns_clients_total")["pod",] == MAX_TALLIES
+
+
+UNLOCATED = [
+    ("addresses of one range", (NOWHERE, "192.0.2.77"), ("address", "192.0.2.0/24")),
+    ("IPv6", ("2001:db8::1", "2001:db8::2"), ("address", "2001:db8::/64")),
+    ("blocks", ("192.0.2.0/25", "192.0.2.128/25"), ("block", "192.0.2.0/24")),
+    ("a block that is larger", ("192.0.0.0/16", "192.0.0.0/22"), ("block", "192.0.0.0/24")),
+]
+
+
+@pytest.mark.parametrize(("clients", "expected"), [row[1:] for row in UNLOCATED], ids=[row[0] for row in UNLOCATED])
+def test_unlocated_clients(clients: Sequence[str], expected: tuple[str, str]) -> None:
+    """By what was looked up, and by the range around it."""
+    responder = responder_of()
+    for client in (*clients, IN_A):
+        ask(responder, "near", client)
+    assert samples(Metrics(responder.counts), "topodns_unlocated_clients_total") == {expected: 2}
+
+
+# Who asks, and what the query carries: its EDNS, or what comes before it. All are unknown.
+UNLOCATED_BY = {
+    "source": (NOWHERE, b"", b""),
+    "source-with-edns": (NOWHERE, opt(), b""),
+    "source-over-ipv6": ("2001:db8::1", opt(), b""),
+    "source-that-names-somebody": (NOWHERE, opt(ecs(IN_A)), b""),
+    "source-that-names-a-block": (NOWHERE, opt(ecs("10.0.0.0/24")), b""),
+    "address": (FORWARDER, opt(ecs(NOWHERE)), b""),
+    "mapped-address": (FORWARDER, opt(ecs(f"::ffff:{NOWHERE}")), b""),
+    "block": (FORWARDER, opt(ecs("192.0.2.0/24")), b""),
+    "block-of-odd-bits": (FORWARDER, opt(ecs("192.0.2.0/25")), b""),
+    "block-of-ipv6": (FORWARDER, opt(ecs("2001:db8::/32")), b""),
+    "option": (FORWARDER, opt(option(65001, parse_address(NOWHERE))), b""),
+    "header": (FORWARDER, opt(), proxied(NOWHERE)),
+    "header-before-a-subnet": (FORWARDER, opt(ecs(IN_A)), proxied(NOWHERE)),
+}
+# Names and types: constrained, not, several times, and what nobody has.
+ASKED = [("near", "A"), ("near", "A"), ("near", "A"), ("all", "A"), ("all", "SRV"), ("all", "SRV"), ("none", "A")] * 2
+
+
+@with_and_without_native
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
+@pytest.mark.parametrize("tapped", [False, True], ids=["alone", "tapped"])
+@pytest.mark.parametrize(("source", "edns", "header"), UNLOCATED_BY.values(), ids=UNLOCATED_BY)
+def test_a_query_of_an_unlocated_client_counts_once(
+    source: str, edns: bytes, header: bytes, tapped: bool, proto: str, native: bool
+) -> None:
+    """However it is answered: computed, remembered, repeated by native code, or told to ``tail``."""
+    flags = {**FLAGS, "client-option": 65001, "proxy-protocol": True}
+    responder = CountedResponder(flags, native=native)
+    responder.publish(snapshot_of(listed(CLUSTER), flags))
+    if tapped:
+        tap_of(responder, flags).listen(Everything(flags))
+    packed = parse_address(source)
+    named = parse_address(NOWHERE) if header and proto == "tcp" else None  # the stream's reader takes the header off
+    for name, rtype in ASKED:
+        wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=edns)
+        sent = header + wire if proto == "udp" else wire
+        assert responder.answer(sent, packed, responder.channel(packed, proto), header_client=named) is not None
+    metrics = Metrics(responder.counts)
+    (counted,) = samples(metrics, "topodns_unlocated_clients_total").values()
+    assert counted == len(ASKED) == samples(metrics, "topodns_clients_total")["unknown",]
+
+
+PROBES = {
+    "unlocated": (NOWHERE, ()),
+    "unlocated-and-named": (FORWARDER, (ecs(NOWHERE),)),
+    "names-nobody": (FORWARDER, ()),
+    "untrusted-and-names-others": (IN_A, (ecs(IN_B),)),
+}
+OF_CLIENTS = (
+    "topodns_unlocated_clients_total", "topodns_clients_total", "topodns_client_subnets_ignored_total",
+    "topodns_untrusted_forwarders", "topodns_answer_zones_total",
+)  # fmt: skip
+
+
+@with_and_without_native
+@pytest.mark.parametrize("code", [None, PROBE], ids=["alone", "the-client-option"])
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
+@pytest.mark.parametrize(("source", "options"), PROBES.values(), ids=PROBES)
+def test_a_probe_is_a_query_but_no_client(
+    source: str, options: Sequence[bytes], proto: str, code: int | None, native: bool
+) -> None:
+    """Its answer is that of everybody who asks so, whatever was remembered; what is told of clients stays as it was."""
+    flags = {**FLAGS, **({} if code is None else {"client-option": code})}
+    responder = CountedResponder(flags, native=native)
+    responder.publish(snapshot_of(listed(CLUSTER), flags))
+    packed = parse_address(source)
+
+    def answered(edns: bytes) -> list[Any]:
+        replies = []
+        for name, rtype in ASKED:
+            wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=edns)
+            reply = responder.answer(wire, packed, responder.channel(packed, proto))
+            assert isinstance(reply, bytes)
+            message = dns.message.from_wire(reply)
+            replies.append((message.rcode(), {record for rrset in message.answer for record in rrset}, message.options))
+        return replies
+
+    def clients() -> list[Any]:
+        metrics = Metrics(responder.counts)
+        return [{key: number for key, number in samples(metrics, name).items() if number} for name in OF_CLIENTS]
+
+    usual, before = answered(opt(*options)), clients()
+    assert before[1]
+    assert answered(opt(*options, option(PROBE, PROBE_TEXT))) == usual
+    assert clients() == before
+    metrics = Metrics(responder.counts)
+    unnamed = {(FORWARDER,): 2 * len(ASKED)} if source == FORWARDER and not options else {}  # that is the forwarder's
+    assert samples(metrics, "topodns_forwarded_without_client_total") == unnamed
+    assert samples(metrics, "topodns_probes_total") == {(): len(ASKED)}
+    assert sum(samples(metrics, "topodns_dns_responses_total").values()) == 2 * len(ASKED)
+
+
+def test_ranges_are_bounded() -> None:
+    """Further ranges count together."""
+    counter = counters.RangeCounter()
+    for number in range(counters.MAX_SOURCES + 10):
+        counter.add(counter.number(host_network(bytes((10, number >> 8, number & 255, 1)))))
+    numbers = counter.numbers()
+    assert len(numbers) == counters.MAX_SOURCES + 1 and numbers["address", counters.OTHER] == 10
+
+
+def test_untrusted_forwarders() -> None:
+    """A source that names three clients; one that names itself is none."""
+    responder = responder_of()
+    for source, clients in (
+        (NOWHERE, (IN_A, IN_B, IN_C)),
+        ("192.0.2.2", (IN_A, IN_B)),
+        ("192.0.2.3", ["192.0.2.3"] * 3),
+    ):
+        for client in clients:
+            wire, packed = query("near.shop.svc.cluster.local", edns=opt(ecs(client))), parse_address(source)
+            responder.answer(wire, packed, responder.channel(packed, "udp"))
+    assert samples(Metrics(responder.counts), "topodns_untrusted_forwarders") == {(NOWHERE,): 1}
+
+
+class Other:
+    """Another cluster."""
+
+    name = "far"
+    watches = {"Pod": type("Watch", (), {"listed": True, "restarts": Counter(ended=2)})}
+
+    def object_counts(self) -> dict[str, int]:
+        return {"Pod": 3}
+
+
+def server() -> Metrics:
+    metrics = Metrics(Counts(), ["Pod"])
+    metrics.watches = Other.watches
+    metrics.others = [Other()]
+    metrics.ages = lambda: {"local": 0.0, "far": 2.5}
+    metrics.votes = lambda: {"far": 1}
+    return metrics
+
+
+LEADS = {"topodns/topodns-webhook": False}
+
+
+def controller() -> ControllerMetrics:
+    health = HealthState({}, {}, {})
+    return ControllerMetrics(lambda: ControllerState({}, {}, LEADS, 0, {"Pod": 1}, Other.watches, health))
+
+
+def webhook() -> WebhookMetrics:
+    return WebhookMetrics(WebhookCounts(), lambda: WebhookState({}, LEADS, 0, {"Pod": 1}, Other.watches, 0.0, 0.0))
+
+
+PROGRAMS = [
+    ("serve", server(), (*server_families.OF_QUERIES, *server_families.OF_THE_CLUSTER)),
+    ("controller", controller(), OF_CONTROLLERS),
+    ("webhook", webhook(), OF_WEBHOOKS),
+]
+
+
+# Labels that Prometheus gives to what it scrapes: by its external labels, its targets, and the Prometheus Operator.
+OF_PROMETHEUS = {"cluster", "container", "endpoint", "instance", "job", "namespace", "node", "pod", "service"}
+
+
+@pytest.mark.parametrize(("collector", "own"), [row[1:] for row in PROGRAMS], ids=[row[0] for row in PROGRAMS])
+def test_every_metric_is_described(collector: TopodnsCollector, own: Iterable[Family]) -> None:
+    """A program shows the metrics of its tables, those of watches and of each process, and no other.
+
+    No label is one that Prometheus sets: it would rename ours, or ours would hide it.
+    """
+    described = {family.name: family for family in (*own, *families.OF_WATCHES, *families.OF_EACH_PROCESS)}
+    collected = {metric.name: metric for metric in collector.collect()}
+    assert collected.keys() == described.keys()
+    for name, family in described.items():
+        assert (collected[name].type, collected[name].documentation) == (family.kind, family.text)
+        assert not OF_PROMETHEUS & family.labels.keys()
+        if family.kind != HISTOGRAM and ANY not in family.labels.values():
+            first, *others = collected[name].samples
+            assert [*first.labels] == [*family.labels]
+            assert all(sample.value == 0 for sample in (first, *others))
+
+
+def test_the_process() -> None:
+    """CPU seconds, memory and descriptors of the process are there, under the names that everybody knows."""
+    found = {metric.name for metric in server().registry().collect()}
+    assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_open_fds"} <= found

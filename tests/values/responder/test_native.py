@@ -1,0 +1,469 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The native code: which answers it repeats, which it leaves to Python, and what a server does without it."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import termios
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+import dnsserver.net
+from dnsserver import __version__
+from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.programs.from_settings import store_of
+from dnsserver.programs.server import native_code
+from locator.ip import parse_address
+from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
+from tests.kit.dns_queries import CLIENT_OPTION, ecs, opt, option, query
+from tests.kit.in_memory import HAS_NATIVE, NOW, CountedResponder, dump_of, settings_of, snapshot_of, take_in
+from tests.kit.programs import environment
+from tests.kit.proxy_headers import proxied
+from tests.kit.this_machine import lacking
+from tests.kit.waiting import PATIENCE, until
+
+FORWARDER, POD, SIX = "192.0.2.53", "10.244.3.5", "fd00::5"
+CLUSTER = [
+    namespace("shop"),
+    node("a1", {ZONE: "a"}, cidrs=["10.244.1.0/24"]),
+    node("b1", {ZONE: "b"}, cidrs=["10.244.2.0/24"]),
+    node("c1", {ZONE: "a"}, cidrs=["10.244.3.0/24"]),  # where clients are
+    pod("client", [POD, SIX], "c1"),
+    service("web", keys=f"{ZONE},*"),
+    endpoint_slice("web", 0, [endpoint("10.244.1.9", nodeName="a1"), endpoint("10.244.2.9", nodeName="b1")]),
+    service("hard", keys=ZONE),
+    endpoint_slice("hard", 0, [endpoint("10.244.2.9", nodeName="b1")]),
+    service("free"),
+    endpoint_slice("free", 0, [endpoint("10.244.1.9"), endpoint("10.244.2.9")]),
+    *large("six", 6),
+    *large("many", 80),
+]
+FLAGS = {
+    "trusted-forwarder": [f"{FORWARDER}/32"],
+    "client-option": CLIENT_OPTION,
+    "proxy-protocol": True,
+    "upstream": ["192.0.2.1"],
+}
+WEB, FREE, MANY, HARD, NOBODY = (f"{name}.shop.svc.cluster.local" for name in ("web", "free", "many", "hard", "nope"))
+
+REPEATED = [
+    # id, query, its source
+    ("for all clients", query(FREE), "198.51.100.7"),
+    ("by zone", query(WEB), POD),
+    ("over IPv6", query(WEB), SIX),
+    ("by pod CIDR", query(WEB), "10.244.3.77"),
+    ("unknown client", query(WEB), "198.51.100.7"),
+    ("upper case", query(WEB.upper()), POD),
+    ("SRV with glue", query(f"_main._tcp.{FREE}", "SRV", edns=opt()), POD),
+    ("NODATA", query(FREE, "AAAA"), POD),
+    ("HTTPS", query(WEB, 65), POD),
+    ("no such name", query(NOBODY), POD),
+    ("EDNS", query(WEB, edns=opt()), POD),
+    ("truncated", query(MANY), POD),
+    ("truncated, over IPv6", query(MANY), SIX),
+    ("truncated, with EDNS", query(MANY, edns=opt(size=700)), POD),
+    ("a pod that a forwarder names", query(WEB, edns=opt(ecs(f"{POD}/32"))), FORWARDER),
+    ("a pod by IPv6", query(WEB, edns=opt(ecs(f"{SIX}/128"))), FORWARDER),
+    ("a pod by mapped IPv4", query(WEB, edns=opt(ecs(f"::ffff:{POD}/128"), size=1400)), FORWARDER),
+    ("a block", query(WEB, edns=opt(ecs("10.244.3.0/24"))), FORWARDER),
+    ("a PROXY header", proxied(POD) + query(WEB), FORWARDER),
+    ("a PROXY header for IPv6", proxied(SIX) + query(WEB, edns=opt()), FORWARDER),
+    ("a PROXY header over a subnet", proxied(POD) + query(WEB, edns=opt(ecs("10.244.2.0/24"))), FORWARDER),
+]
+LEFT_TO_PYTHON = [
+    ("glue that does not fit", query("_main._tcp.six.shop.svc.cluster.local", "SRV"), POD),
+    ("a forwarder that names nobody", query(WEB), FORWARDER),
+    ("a client that names another", query(WEB, edns=opt(ecs("10.244.2.7/32"))), POD),
+    ("the client option", query(WEB, edns=opt(option(CLIENT_OPTION, parse_address(POD)))), FORWARDER),
+    ("many records of any number of names", query(f"any.prefer._zone.{MANY}"), POD),
+    ("an unmet constraint", query(HARD, edns=opt()), POD),
+    ("a name outside the zones", query("example.com"), POD),
+    ("an unknown option", query(WEB, edns=opt(option(65002, b"x"))), POD),
+    ("another class", query(WEB, qclass=3), POD),
+    ("octets after the end", query(WEB) + b"x", POD),
+    ("a header from a client", proxied(POD) + query(WEB), POD),
+    ("a header with more", proxied(POD, b"\4\0\1x") + query(WEB), FORWARDER),
+    ("part of a header", proxied(POD)[:20], FORWARDER),
+    ("a part of a query", query(WEB)[:20], POD),
+]
+
+ONE_RECORD = (
+    0x8400,
+    (1, 0, 0),
+    bytes(16),
+    [0, 16],
+    b"",
+    0,
+    0,
+    True,
+    0,
+)  # the parts of an answer that depends on the client
+
+
+@pytest.mark.parametrize(
+    ("wire", "source", "repeats"),
+    [(*row[1:], True) for row in REPEATED] + [(*row[1:], False) for row in LEFT_TO_PYTHON],
+    ids=[row[0] for row in (*REPEATED, *LEFT_TO_PYTHON)],
+)
+def test_what_is_asked_again_needs_no_python(wire: bytes, source: str, repeats: bool) -> None:
+    """But for what is unusual, or differs by more than the client's place. A name that does not exist counts twice."""
+    responder = native_responder()
+    packed = parse_address(source)
+    channel = responder.channel(packed, "udp")
+    for _ in range(2):
+        responder.answer(wire, packed, channel)
+    assert responder.native is not None
+    assert (responder.native.reply(wire, packed) is not None) == repeats
+
+
+@pytest.mark.parametrize("cut", [-4, -1, 1], ids=["no address", "a short address", "a long address"])
+def test_a_malformed_subnet_teaches_nothing(cut: int) -> None:
+    """A query that starts as a forwarder's usual ones, but ends too early or too late, gets FORMERR as ever."""
+    responder, wire = native_responder(), query(WEB, edns=opt(ecs(f"{POD}/32")))
+    packed = parse_address(FORWARDER)
+    malformed = wire[:cut] if cut < 0 else wire + b"x" * cut
+    for sent, rcode in ((wire, 0), (malformed, 1), (malformed, 1), (wire, 0)):
+        reply = responder.answer(sent, packed, responder.channel(packed, "udp"))
+        assert isinstance(reply, bytes)
+        assert reply[3] & 15 == rcode
+
+
+CHANGES = [
+    # id, what is replaced in the cluster
+    ("an endpoint", endpoint_slice("web", 0, [endpoint("10.244.1.10", nodeName="a1")])),
+    ("the constraint", service("web")),
+    ("the clients' node", node("c1", {ZONE: "b"}, cidrs=["10.244.3.0/24"])),
+    ("a pod CIDR", node("c1", {ZONE: "a"}, cidrs=["10.244.4.0/24"])),
+    ("an endpoint's node", node("b1", {ZONE: "a"}, cidrs=["10.244.2.0/24"])),
+    ("the client's pod", pod("client", [POD, SIX], "b1")),
+    ("the client's addresses", pod("client", ["10.244.9.9"], "c1")),
+    ("a new Service", service("nope")),
+]
+
+
+@pytest.mark.parametrize("changed", [row[1] for row in CHANGES], ids=[row[0] for row in CHANGES])
+@pytest.mark.parametrize("flags", [{}, {"client-source": "nodes"}], ids=["by pods", "by nodes"])
+def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, str]) -> None:
+    """Replies are those of a server that starts now, and the numbers of the metrics are those of Python alone."""
+    flags = {**FLAGS, **flags}
+    after = [changed if _name(item) == _name(changed) else item for item in CLUSTER]
+    after += [changed] * (changed not in after)
+    store = store_of(settings_of(flags))
+    take_in(store, dump_of(listed(CLUSTER)).objects)
+    before = store.publish(NOW)
+    take_in(store, dump_of(listed(after)).objects)
+    later = store.publish(NOW + 1)  # shares with the snapshot before what is the same
+    responder, alone, fresh = (CountedResponder(flags, native=native) for native in (True, False, False))
+    fresh.publish(later)
+    asked = [(wire, parse_address(source)) for _, wire, source in REPEATED]
+    for snapshot in (before, later):
+        for each in (responder, alone):
+            each.publish(snapshot)
+            for wire, source in 3 * asked:
+                each.answer(wire, source, each.channel(source, "udp"))
+    for wire, source in asked:
+        reply = responder.answer(wire, source, responder.channel(source, "udp"))
+        computed = fresh.compute(wire, source, fresh.channel(source, "udp"))
+        assert isinstance(reply, bytes) and isinstance(computed, bytes)
+        assert sorted(reply) == sorted(computed) or reply[2] & computed[2] & 2  # but for the rotation
+        alone.answer(wire, source, alone.channel(source, "udp"))
+    assert replies_of(responder) == replies_of(alone)
+
+
+@pytest.mark.parametrize(("endpoints", "at_least", "at_most"), [(2, 60, 70), (80, 5, 20)], ids=["small", "large"])
+def test_a_publication_refreshes_few_endpoints(endpoints: int, at_least: int, at_most: int) -> None:
+    """If many Services change that clients ask for, their answers are made anew at once, but not for long."""
+    names, source, known = [f"web-{number}" for number in range(70)], parse_address(POD), 0
+    responder = CountedResponder(native=True)
+    for count in (endpoints, endpoints - 1):
+        responder.publish(snapshot_of(listed([item for name in names for item in large(name, count)])))
+        for name in names:
+            wire = query(f"{name}.shop.svc.cluster.local")
+            assert responder.native is not None
+            known += responder.native.reply(wire, source) is not None
+        for name in 2 * names:
+            responder.answer(query(f"{name}.shop.svc.cluster.local"), source, responder.channel(source, "udp"))
+    assert at_least <= known <= at_most
+
+
+def test_many_questions_cost_no_more_than_few() -> None:
+    """Clients of one zone ask for 20,000 Services: neither a reply nor what makes its answer known gets slow."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    source = parse_address(POD)
+
+    def seconds(number: int) -> float:
+        repeated = native.Repeated((), (1.0,), 1)
+        repeated.learn_source(source, (1, 0, False, 0))
+        asked = [query(f"svc-{each}.shop.svc.cluster.local") for each in range(number)]
+        for basis, wire in enumerate(asked):
+            repeated.learn_choice(wire[12:], basis, (1, 1, 1), ONE_RECORD)
+        started = time.thread_time()
+        for wire in asked[:: number // 200]:
+            assert repeated.reply(wire, source) is not None
+        return time.thread_time() - started
+
+    assert min(seconds(20_000) for _ in range(2)) < 10 * max(seconds(200) for _ in range(2))
+
+
+def _name(item: Item) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def replies_of(responder: CountedResponder) -> dict[object, tuple[int, Counter[object]]]:
+    """Return for each channel how many replies were truncated, and how many there were of each origin and tally."""
+    counts = responder.counts
+    replies: dict[object, Counter[object]] = {channel: Counter() for channel in counts.channels.values()}
+    for channel, origin, tally, number in counts.replies():
+        replies[channel][origin, tally] += number
+    return {name: (channel.truncated, replies[channel]) for name, channel in counts.channels.items()}
+
+
+def native_responder(flags: dict[str, str] | None = None) -> CountedResponder:
+    responder = CountedResponder({**FLAGS, **(flags or {})}, native=True)
+    responder.publish(snapshot_of(listed(CLUSTER), {**FLAGS, **(flags or {})}))
+    return responder
+
+
+def test_two_responders_know_nothing_of_each_other() -> None:
+    """Each has native code of its own."""
+    first, second = native_responder(), native_responder()
+    source = parse_address(POD)
+    for _ in range(2):
+        first.answer(query(WEB), source, first.channel(source, "udp"))
+    assert first.native is not None and second.native is not None
+    assert first.native.reply(query(WEB), source) is not None
+    assert second.native.reply(query(WEB), source) is None
+
+
+def test_a_question_is_forgotten_with_its_service_alone() -> None:
+    """However often its clients depend on other label keys, and however many Services there were before."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    source, wire = parse_address(POD), query(WEB)
+    repeated = native.Repeated((), (1.0,), 1)
+    repeated.learn_source(source, (1, 0, False, 0))
+    first, second = 1 << 32, (1 << 32) + 1
+    for terms in (1, 2, 1, 2):
+        repeated.learn_choice(wire[12:], first, (terms, 1, 1), ONE_RECORD)
+    assert repeated.reply(wire, source) is not None and repeated.asked([first]) == [wire[12:]]
+    repeated.learn_choice(wire[12:], second, (1, 1, 1), ONE_RECORD)
+    repeated.publish(1, [first], None)
+    assert repeated.reply(wire, source) is not None
+    repeated.publish(1, [second], None)
+    assert repeated.reply(wire, source) is None
+
+
+def test_an_internal_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """What Rust would print to standard error itself: where in the code, and what."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    repeated, source = native.Repeated((), (1.0,), 1), parse_address(POD)
+    repeated.learn_source(source, (1, 0, False, 0))
+    flags, sections, records, (start, end), *more = ONE_RECORD
+    beyond = [start, *[999] * 60, end]  # wherever the rotation begins, but for one place
+    repeated.learn_transient(query(WEB)[12:], (flags, sections, records, beyond, *more))
+    with pytest.raises(BaseException, match="out of range"):
+        repeated.reply(query(WEB), source)
+    (record,) = until(lambda: caplog.records, "a line")
+    assert (record.name, record.levelname) == ("topodns", "ERROR")
+    assert re.search(r"native code: panicked at src/\w+\.rs:\d+:\d+:\n.*out of range", record.getMessage())
+
+
+@pytest.fixture
+def receiver() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A socket whose datagrams nobody answers, and one that sends to it."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        server.bind(("127.0.0.1", 0))
+        client.connect(server.getsockname())
+        yield server, client
+
+
+def waiting(server: socket.socket, sent: Iterable[object], *, dropped: int) -> list[bytes]:
+    """Return datagrams as Python gets them that have come to a socket, of which so many were *dropped*.
+
+    *sent* sends each of them when it is asked for the next.
+    """
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    repeated = native.Repeated(PLAIN_HEADERS, (1.0,), 1)
+    repeated.learn_places([(parse_address(NEAR), (1, 0, True, 0))])
+    datagrams = native.Datagrams(server.fileno(), repeated, six=False, wildcard=False)
+    for number, _ in enumerate(sent):
+        while number % 64 == 0 and fcntl.ioctl(server, termios.FIONREAD, bytes(4)) != bytes(4):
+            os.sched_yield()  # the socket's own buffer must not overflow
+    end = time.monotonic() + PATIENCE
+    while (lost := datagrams.take_failures()[2]) < dropped and time.monotonic() < end:
+        dropped -= lost
+    datagrams.end()
+    assert lost == dropped
+    taken = []
+    while batch := datagrams.receive():
+        taken += [wire for wire, _ in batch]
+    return taken
+
+
+def test_what_waits_for_python_is_bounded(receiver: tuple[socket.socket, socket.socket]) -> None:
+    """Beyond 16,384 datagrams, the oldest but for the first 64 are dropped and counted."""
+    server, client = receiver
+    limit = 16_384
+    taken = waiting(server, (client.send(number.to_bytes(2)) for number in range(limit + 10)), dropped=10)
+    assert sorted(int.from_bytes(wire) for wire in taken) == [*range(64), *range(64 + 10, limit + 10)]
+
+
+FLOOD, ONE = query("flood.example"), query("one.example")
+NEAR = "127.0.0.4"  # a trusted forwarder
+
+
+def named(wire: bytes, subnet: str, *before: bytes) -> bytes:
+    return wire[:10] + b"\0\1" + wire[12:] + opt(*before, ecs(subnet))
+
+
+# Datagrams of a flood, and a single one after them; where both come from; how many of the flood go before it: the first
+# 64 that wait keep their order, whoever sends them, and take turns with the others.
+LANES = {
+    "another source": (FLOOD, "127.0.0.2", ONE, "127.0.0.3", 2),
+    "the same source": (FLOOD, "127.0.0.2", ONE, "127.0.0.2", 73),
+    "another client of one forwarder": (named(FLOOD, "10.0.0.1"), NEAR, named(ONE, "10.0.0.2"), NEAR, 2),
+    "the same client of a forwarder": (named(FLOOD, "10.0.0.1"), NEAR, named(ONE, "10.0.0.1"), NEAR, 73),
+    "a client that forges others": (named(FLOOD, "10.0.0.1"), "127.0.0.2", named(ONE, "10.0.0.2"), "127.0.0.2", 73),
+    "an option of the client's own in front": (
+        named(FLOOD, "10.0.0.1", option(100, b"1")), NEAR, named(ONE, "10.0.0.1", option(100, b"2")), NEAR, 73,
+    ),
+    "a PROXY header of a forwarder": (
+        proxied("10.0.0.1") + FLOOD, NEAR, proxied("10.0.0.2") + ONE, NEAR, 2
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("flood", "its_source", "one", "source", "before"), LANES.values(), ids=LANES)
+def test_clients_take_turns(
+    receiver: tuple[socket.socket, socket.socket], flood: bytes, its_source: str, one: bytes, source: str, before: int
+) -> None:
+    """Whoever sends many queries that Python must answer waits for them by himself, also behind a forwarder."""
+    server, _ = receiver
+
+    def sent() -> Iterator[None]:
+        for number, wire, own in ((100, flood, its_source), (1, one, source)):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                client.bind((own, 0))
+                for _ in range(number):
+                    client.sendto(wire, server.getsockname())
+                    yield
+
+    assert waiting(server, sent(), dropped=0).index(one) == before
+
+
+def test_what_is_known_waits_for_nothing(receiver: tuple[socket.socket, socket.socket]) -> None:
+    """Its reply comes even if Python takes none of the many queries before it, one at a time or all at once."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    server, client = receiver
+    repeated = native.Repeated((), (1.0,), 1)
+    repeated.learn_source(parse_address("127.0.0.1"), (1, 0, False, 0))
+    repeated.learn_answer(query(WEB)[12:], 1, ONE_RECORD)
+    datagrams = native.Datagrams(server.fileno(), repeated, six=False, wildcard=False)
+    client.settimeout(PATIENCE)
+    try:
+        for number in (10, 1, 100, 1):
+            for _ in range(number):
+                client.send(query(FREE))
+            client.send(query(WEB))
+            assert client.recv(2048)[:2] == query(WEB)[:2]
+    finally:
+        datagrams.end()
+
+
+def test_what_is_asked_for_once_is_not_worth_learning() -> None:
+    """Python need not tell the native code of it. What a Service answers is, and so is what was asked before."""
+    responder = native_responder()
+    source, passing = parse_address(POD), []
+    channel = responder.channel(source, "udp")
+    for wire in (query(WEB), query(NOBODY), query(NOBODY), query(WEB), query("example.com"), query("example.com")):
+        before = responder.passing
+        responder.answer(wire, source, channel)
+        passing.append(responder.passing - before)
+    assert passing == [0, 1, 0, 0, 1, 1]
+    responder.publish(snapshot_of(listed(CLUSTER), FLAGS, now=1_800_000_000))
+    before = responder.passing
+    responder.answer(query(NOBODY), source, channel)
+    assert responder.passing == before
+
+
+def test_without_native_code_a_server_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Python then answers every query; so, too, if it is of another version, does not load, or is switched off.
+
+    It is off with ``--log-queries``: every query would pass through it for nothing.
+    """
+    caplog.set_level(logging.INFO)
+    assert native_code(settings_of({"native": "off"}), seed=1) is None and not caplog.messages
+    assert native_code(settings_of({"log-queries": "5"}), seed=1) is None
+    monkeypatch.setitem(sys.modules, "dnsserver.net.native", type("Old", (), {"VERSION": "0.0.9"}))
+    monkeypatch.setattr("dnsserver.net.native", sys.modules["dnsserver.net.native"], raising=False)
+    assert native_code(settings_of(), seed=1) is None
+    monkeypatch.delattr("dnsserver.net.native")
+    monkeypatch.setitem(sys.modules, "dnsserver.net.native", None)
+    assert native_code(settings_of(), seed=1) is None
+    monkeypatch.delitem(sys.modules, "dnsserver.net.native")
+    (tmp_path / "native.py").write_text("raise ImportError('GLIBC_9.9 not found')")
+    monkeypatch.setattr(dnsserver.net, "__path__", [str(tmp_path)])
+    assert native_code(settings_of(), seed=1) is None
+    logging_all, old, missing, broken = caplog.messages
+    assert logging_all.startswith("native code is not used with --log-queries")
+    assert old == f"native code 0.0.9 is not used, expected version {__version__}: install topodns again"
+    assert missing.startswith("native code is not installed")
+    assert broken == "native code is not used: GLIBC_9.9 not found"
+
+
+def test_without_native_code_a_wrong_configuration_is_the_only_message() -> None:
+    """A cluster that cannot be configured ends the server with one line."""
+    start = (
+        "import sys; sys.modules['dnsserver.net.native'] = None; from dnsserver.cli.main import main; sys.exit(main())"
+    )
+    command = (sys.executable, "-c", start, "serve", "--kubeconfig", "/nowhere/config")
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert ran.returncode == 2 and "/nowhere/config" in ran.stderr and len(ran.stderr.splitlines()) == 1, ran.stderr
+
+
+def test_an_error_in_one_service_keeps_no_old_answer_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked before is answered again at a publication; if that fails, the others are still right."""
+    responder = native_responder()
+    source = parse_address(POD)
+    for wire in 2 * [query(WEB), query(FREE)]:
+        responder.answer(wire, source, responder.channel(source, "udp"))
+    responder.answer(query(FREE), source, responder.channel(source, "udp"))
+    monkeypatch.setattr("dnsserver.responder.responder.resolve", _broken)
+    changed = [item for item in CLUSTER if item["metadata"]["name"] not in ("web-0", "free-0")]
+    responder.publish(snapshot_of(listed(changed), FLAGS, now=1_800_000_000))
+    assert responder.native is not None
+    assert [responder.native.reply(query(name), source) for name in (WEB, FREE)] == [None, None]
+
+
+def _broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Findings: how they are printed, and the tables of their codes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from dnsserver.cli.errors import DONE, FAILED
+from dnsserver.cli.report import as_lines, report
+from dnsserver.tools.corefile.corefile_codes import CorefileCode
+from dnsserver.tools.explain.explanation_text import RED
+from dnsserver.tools.simulation.codes import SimulationCode
+from locator.finding_codes import ClusterCode, FindingCode
+from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
+
+CODES: list[FindingCode] = [*ClusterCode, *CorefileCode, *SimulationCode]
+
+
+def finding(severity: str, name: str = "web", line: int | None = None, file: str = "") -> Finding:
+    """Return a finding with a field and an expectation."""
+    return Finding("SomeCode", severity, "Service", "shop", name, "spec.x", "'y' found", "z", line, file)
+
+
+@pytest.mark.parametrize(
+    ("severities", "last"),
+    [
+        ((), "0 errors, 0 warnings"),
+        ((ERROR,), "1 error, 0 warnings"),
+        ((WARNING, ERROR, WARNING), "1 error, 2 warnings"),
+        ((INFO,), "0 errors, 0 warnings, 1 info"),
+        ((INFO, WARNING, INFO), "0 errors, 1 warning, 2 infos"),
+    ],
+    ids=["nothing", "error", "both", "info", "several-infos"],
+)
+def test_counted(severities: Sequence[str], last: str) -> None:
+    """The last line counts each severity; infos only if there are any."""
+    lines = as_lines([finding(severity) for severity in severities], colour=False)
+    assert lines[-1] == last and len(lines) == len(severities) + 1
+
+
+@pytest.mark.parametrize(
+    ("shown", "line"),
+    [
+        (finding(ERROR), "error    Service shop/web: spec.x: 'y' found, expected z [SomeCode]"),
+        (finding(WARNING, file="c.yaml"),
+         "warning  c.yaml: Service shop/web: spec.x: 'y' found, expected z [SomeCode]"),
+        (finding(INFO, line=7, file="c.yaml"),
+         "info     c.yaml: line 7: Service shop/web: spec.x: 'y' found, expected z [SomeCode]"),
+        (Finding("SomeCode", ERROR, "", "", "", "a.example:53", "cache", line=2, file="Corefile"),
+         "error    Corefile: line 2: a.example:53: cache [SomeCode]"),
+    ],
+    ids=["alone", "with-file", "with-line", "of-a-line"],
+)  # fmt: skip
+def test_a_line(shown: Finding, line: str) -> None:
+    """A line says where, what was found and what was expected, as far as known, and the code."""
+    assert as_lines([shown], colour=False)[0] == line
+    coloured = as_lines([shown], colour=True)[0]
+    assert re.sub("\033\\[\\d+m", "", coloured) == line and (RED in coloured) == (shown.severity == ERROR)
+
+
+def test_the_gravest_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """Findings are sorted by severity; an error makes the command fail."""
+    mixed = [finding(severity, name) for name in "ab" for severity in reversed(SEVERITIES)]
+    assert report(mixed, "json") == FAILED
+    ordered = [(row["severity"], row["name"]) for row in json.loads(capsys.readouterr().out)]
+    assert ordered == [(severity, name) for severity in SEVERITIES for name in "ab"]
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each field has its name; an unknown line is null."""
+    assert report([finding(INFO)], "json") == DONE
+    assert json.loads(capsys.readouterr().out) == [
+        {"code": "SomeCode", "severity": "info", "kind": "Service", "namespace": "shop", "name": "web",
+         "field": "spec.x", "message": "'y' found", "expected": "z", "line": None, "file": ""},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_a_code(code: FindingCode) -> None:
+    """A code is in CamelCase as Kubernetes' reasons, has a severity, and tells in whole sentences what to do."""
+    assert re.fullmatch(r"([A-Z][a-z0-9]+)+", code.name) and code.severity in SEVERITIES
+    assert code.cause.endswith(".") and code.cure[-1] in ".:"
+    assert "  " not in code.cause + code.cure and code.cause.count("`") % 2 == code.cure.count("`") % 2 == 0
+    assert bool(code.command) or not code.cure.endswith(":"), "a colon announces a command"
+    made = code.finding("Service", "shop", "web", field="spec.x", message="'y' found")
+    assert (made.code, made.severity) == (code.name, code.severity)
+
+
+@pytest.mark.parametrize("code", ClusterCode, ids=lambda code: code.name)
+def test_a_command_mends(code: ClusterCode) -> None:
+    """For each code of a cluster the page has a command that mends the cause, or shows what has to be mended."""
+    assert code.command.startswith("kubectl ")
+
+
+def test_no_code_stands_for_two_causes() -> None:
+    """A code has one cause, across clusters and Corefiles."""
+    assert len({code.name for code in CODES}) == len(CODES)
+
+
+# Stable: scripts and dashboards hold on to them. A code may be added, never renamed.
+IN_A_CLUSTER = {
+    "InvalidTopologyKeys": ERROR,
+    "InvalidServicePolicy": ERROR,
+    "UnreadableObject": ERROR,
+    "KeyOnNoNode": ERROR,
+    "PolicyWithoutMode": WARNING,
+    "PolicySelectsNothing": WARNING,
+    "EmptyTopologyKeys": WARNING,
+    "UnknownAnnotation": WARNING,
+    "InvalidMinEndpoints": WARNING,
+    "InvalidHealth": WARNING,
+    "ConstraintWithoutEffect": WARNING,
+    "SourceNotHeard": INFO,
+    "KeyOnNoEndpoint": ERROR,
+    "EndpointsInOneDomain": INFO,
+    "SingleEndpoint": INFO,
+    "HintsIncomplete": WARNING,
+    "AutoWithoutHints": INFO,
+    "HintsElsewhere": INFO,
+    "TwinWithoutConstraint": INFO,
+    "AnswerTooLarge": WARNING,
+    "NoTrustedForwarder": WARNING,
+    "NodeWithoutZone": WARNING,
+    "ZoneInTwoRegions": WARNING,
+    "EndpointWithoutLocation": WARNING,
+    "PodCidrDistrusted": WARNING,
+    "SliceWithoutService": WARNING,
+    "KindMissing": ERROR,
+    "SliceLeftBehind": WARNING,
+    "ServiceImportWithoutSlices": WARNING,
+    "ImportWithoutCluster": WARNING,
+    "NameWithoutAddress": INFO,
+    "EndpointsTruncated": WARNING,
+    "LoadBalancerWithoutAddress": WARNING,
+    "HostNameWithoutUpstream": WARNING,
+    "ExternalNameExported": WARNING,
+    "FederatedConstraintsDiffer": WARNING,
+    "ExportsDisagree": WARNING,
+    "ExportedInOneCluster": INFO,
+    "ExportWithoutService": WARNING,
+    "FlatNetworkOverlaps": WARNING,
+    "ClusterUnreachable": WARNING,
+    "ObjectTwice": WARNING,
+    "PassedOver": INFO,
+}
+
+
+def test_codes_are_stable() -> None:
+    """Each code keeps its name and severity."""
+    assert {code.name: code.severity for code in ClusterCode} == IN_A_CLUSTER

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Which texts name a zone, in every command and every setting that takes one, and which zones a network means."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import dns.message
+import dns.rcode
+import dns.reversename
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnsserver.names import parse_zone, parse_zones
+from tests.kit.commands_in_process import Run
+from tests.kit.in_memory import ask_in_memory, responder_of, settings_of
+
+CLUSTER = """\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Namespace, metadata: {name: default}}
+- apiVersion: v1
+  kind: Service
+  metadata: {name: k, namespace: default}
+  spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, "fd00:1234::1"], ports: [{name: https, port: 443}]}
+"""
+LONG = ".".join(["a" * 60] * 4)  # 243 octets: "dns-version" before it is too long
+REFUSED = {
+    "a space": "cluster local",
+    "a wildcard": "*.cluster.local",
+    "an address": "10.96.0.1",
+    "an IPv6 address": "fd00:1234::1",
+    "an address with a final dot": "10.96.0.1.",
+    "a part of an address": "10.96.0",
+    "an address with a port": "10.96.0.1:53",
+    "a port": "cluster.local:53",
+    "a hyphen first": "-x.y",
+    "a hyphen last": "x-.y",
+    "a label that is too long": f"{'a' * 64}.local",
+    "a name that is too long": LONG,
+    "an empty label": "cluster..local",
+    "a dot first": ".cluster.local",
+    "two dots last": "cluster.local..",
+    "the root": ".",
+    "nothing": "",
+    "no ASCII": "clüster.local",
+    "a prefix that is too long": "10.96.0.0/33",
+    "a prefix that is none": "10.96.0.0/x",
+    "a mask": "10.96.0.0/255.240.0.0",
+    "a mask for hosts": "10.0.0.0/0.255.255.255",
+    "a mask and a prefix": "10.96.0.0/255.240.0.0/1",
+    "a prefix with a zero in front": "10.96.0.0/012",
+    "a prefix with a sign": "10.96.0.0/+12",
+    "a prefix in other digits": "10.96.0.0/1\u0662",
+    "an interface": "fe80::1%eth0/64",
+    "a delegation of less than an octet": "0/25.2.0.192.in-addr.arpa",
+    "a URL": "http://cluster.local",
+    "a brace": "cluster.local {",
+    "an escape": "cluster\\046local",
+}
+ACCEPTED = {
+    "cluster.local": ["cluster.local"],
+    "Cluster.LOCAL.": ["cluster.local"],
+    "local": ["local"],
+    "10.in-addr.arpa": ["10.in-addr.arpa"],
+    "_msdcs.example.org": ["_msdcs.example.org"],
+    "xn--clster-3ya.local": ["xn--clster-3ya.local"],
+    "3.example": ["3.example"],
+    "10.96.0.0/16": ["96.10.in-addr.arpa"],
+    "10.96.0.1/32": ["1.0.96.10.in-addr.arpa"],
+    "10.96.0.0/15": ["96.10.in-addr.arpa", "97.10.in-addr.arpa"],
+    "10.96.0.0/12": [f"{number}.10.in-addr.arpa" for number in range(96, 112)],
+    "10.96.0.10/12": [f"{number}.10.in-addr.arpa" for number in range(96, 112)],  # host bits: as CoreDNS has it
+    "0.0.0.0/0": ["in-addr.arpa"],
+    "fd00:1234::/48": ["0.0.0.0.4.3.2.1.0.0.d.f.ip6.arpa"],
+    "fd00::/7": ["c.f.ip6.arpa", "d.f.ip6.arpa"],
+    "FD00::/8": ["d.f.ip6.arpa"],
+    "::/0": ["ip6.arpa"],
+    "::ffff:10.96.0.0/112": ["96.10.in-addr.arpa"],
+}
+
+
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_a_zone_is_a_domain_name_or_the_reverse_zones_of_a_network(text: str) -> None:
+    """As CoreDNS reads its zones: without case or final dot; a network means zones of whole octets or digits."""
+    assert [zone.name for zone in parse_zones(text)] == ACCEPTED[text]
+
+
+def test_the_longest_zone() -> None:
+    """The names that every zone has must fit."""
+    name = f"{LONG[2:]}"
+    assert parse_zone(name).name == name
+
+
+networks = st.one_of(
+    st.tuples(st.ip_addresses(v=4), st.integers(0, 32)), st.tuples(st.ip_addresses(v=6), st.integers(0, 128))
+).map(lambda pair: ipaddress.ip_network(pair, strict=False))
+
+
+@given(networks, st.data())
+def test_the_zones_of_a_network_hold_its_addresses_and_no_others(network: Any, data: st.DataObject) -> None:
+    """Each address of the network lies in exactly one of its zones, and any other in none."""
+    if network.version == 6 and network.overlaps(ipaddress.ip_network("::ffff:0:0/96")):
+        return  # IPv4 in disguise
+    zones = [zone.name for zone in parse_zones(str(network))]
+    assert len(set(zones)) == len(zones) <= 128
+    inside = data.draw(st.ip_addresses(network=network))
+    outside = data.draw(st.ip_addresses(v=network.version))
+    for address in (inside, outside):
+        reverse = f".{address.reverse_pointer}"
+        holding = [zone for zone in zones if reverse.endswith(f".{zone}")]
+        assert len(holding) == (address in network)
+
+
+# In each command, each setting that takes a zone
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "serve": ("serve", "--snapshot", "{}"),
+    "check": ("check", "--snapshot", "{}"),
+    "explain": ("explain", "k.default", "--client", "10.0.0.1", "--snapshot", "{}"),
+    "simulate": ("simulate", "--snapshot", "{}"),
+    "console": ("console", "{}"),
+}
+SETTINGS = {"--zone": "{}", "--federation": "{}", "--multicluster": "{}", "--default-topology-keys": "{}=a"}
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(CLUSTER)
+    return str(path)
+
+
+def ways(flag: str, text: str, folder: Path) -> Iterator[tuple[str, Sequence[str], dict[str, str]]]:
+    """Yield where a setting can stand: the words of a message about it, flags, and variables."""
+    yield flag, (f"{flag}={text}",), {}
+    config = folder / "config.yaml"
+    config.write_text(f"{flag[2:]}: [{text!r}]\n" if "\\" not in text else f"{flag[2:]}: ['{text}']\n")
+    yield f"{config}: {flag[2:]}", (f"--config={config}",), {}
+    if text and not set(text) & set(" "):  # white space separates several values
+        variable = f"TOPODNS_{flag[2:].replace('-', '_').upper()}"
+        yield variable, (), {variable: text}
+
+
+@pytest.mark.parametrize("flag", SETTINGS)
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_domain_is_refused(topodns: Run, snapshot: str, tmp_path: Path, case: str, flag: str) -> None:
+    """Status 2: the message names the flag, file or variable, what was found, and what was expected."""
+    text = SETTINGS[flag].format(REFUSED[case])
+    for source, flags, env in ways(flag, text, tmp_path):
+        ran = topodns("check", "--snapshot", snapshot, *flags, **env)
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err.startswith(f"topodns: {source}: ") and repr(text) in ran.err and "a domain name" in ran.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("case", ["a space", "a wildcard", "an address", "a hyphen first", "an empty label"])
+def test_every_command_refuses_the_same(topodns: Run, snapshot: str, case: str, command: str) -> None:
+    """And in the same words."""
+    words = [word.format(snapshot) for word in COMMANDS[command]]
+    said = {topodns(*words, f"--zone={REFUSED[case]}") for words in (words, ["check", "--snapshot", snapshot])}
+    ((status, out, err),) = said
+    assert (status, out) == (2, "") and err.startswith(f"topodns: --zone: {REFUSED[case]!r}")
+    printed = topodns("corefile", "--for", "coredns", "--to", "10.0.0.1", f"--zone={REFUSED[case]}")
+    assert (printed.status, printed.out) == (2, "") and printed.err == err
+
+
+@pytest.mark.parametrize("flag", ["--federation", "--multicluster", "--default-topology-keys"])
+def test_a_network_is_no_zone_for_names(topodns: Run, snapshot: str, flag: str) -> None:
+    """Only --zone takes networks."""
+    for text in ("10.96.0.0/12", "fd00::/8"):
+        ran = topodns("check", "--snapshot", snapshot, flag, SETTINGS[flag].format(text))
+        assert (ran.status, ran.out) == (2, "") and f"{text!r} is not a domain name" in ran.err
+
+
+def test_an_address_is_told_its_network(topodns: Run, snapshot: str) -> None:
+    """Who means one address writes it as a network."""
+    ran = topodns("check", "--snapshot", snapshot, "--zone", "10.96.0.1")
+    assert ran.err == (
+        "topodns: --zone: '10.96.0.1' is an address, whose network is 10.96.0.1/32, expected a domain name such as "
+        "cluster.local, or a network such as 10.96.0.0/12\n"
+    )
+
+
+def test_a_zone_twice_is_once() -> None:
+    """However it is written, in each setting."""
+    flags = {"zone": ["cluster.local", "10.96.0.0/16", "Cluster.local.", "10.96.0.0/15"], "federation": ["a.b", "A.b"]}
+    settings = settings_of({**flags, "multicluster": ["c.d.", "c.d"]})
+    names = [[zone.name for zone in zones] for zones in (settings.zone, settings.federation, settings.multicluster)]
+    assert names == [["cluster.local", "96.10.in-addr.arpa", "97.10.in-addr.arpa"], ["a.b"], ["c.d"]]
+
+
+@pytest.mark.parametrize(
+    ("address", "answer"),
+    [
+        ("10.96.0.1", "NOERROR"),
+        ("10.111.255.255", "NXDOMAIN"),
+        ("10.112.0.1", "REFUSED"),
+        ("8.8.8.8", "REFUSED"),
+        ("fd00:1234::1", "NOERROR"),
+        ("fd00:1234::2", "NXDOMAIN"),
+        ("fd00:1235::1", "REFUSED"),
+    ],
+)
+def test_only_the_networks_given_are_served(address: str, answer: str) -> None:
+    """They replace the default reverse zones. What lies around them belongs to somebody else."""
+    responder = responder_of(CLUSTER, {"zone": ["cluster.local", "10.96.0.0/12", "fd00:1234::/48"]})
+    reply = ask_in_memory(responder, dns.message.make_query(dns.reversename.from_address(address), "PTR"), "10.0.0.1")
+    assert reply is not None and dns.rcode.to_text(reply.rcode()) == answer
+    found = [str(rdata) for rrset in reply.answer for rdata in rrset]
+    assert found == (["k.default.svc.cluster.local."] if answer == "NOERROR" else [])
+
+
+def test_the_apex_of_a_reverse_zone() -> None:
+    """A network's zones have SOA and NS like every zone."""
+    responder = responder_of(CLUSTER, {"zone": ["cluster.local", "10.96.0.0/12"]})
+    for rtype in ("SOA", "NS"):
+        reply = ask_in_memory(responder, dns.message.make_query("96.10.in-addr.arpa", rtype), "10.0.0.1")
+        assert reply is not None and len(reply.answer) == 1
+
+
+def test_a_network_in_a_stub_block(topodns: Run) -> None:
+    """The printed block forwards the reverse zones, and --check finds nothing to say."""
+    ran = topodns(
+        "corefile", "--for", "coredns", "--to", "10.0.0.1", "--zone", "cluster.local", "--zone", "10.96.0.0/15"
+    )
+    assert ran.status == 0 and "cluster.local:53 96.10.in-addr.arpa:53 97.10.in-addr.arpa:53 {" in ran.out

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""``topodns simulate``: random clusters against the rules, read a second time; the edges, by hand."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dnsserver.tools.simulation.groups import FEW, Grouping
+from tests.kit import clusters
+from tests.kit.api_objects import HOSTNAME, RACK, ZONE, listed
+from tests.kit.cluster_worlds import case_of
+from tests.kit.commands_in_process import Run
+from tests.oracle.twin import Modes
+from tests.oracle.twin_clusters import FEDERATION, TwinClusters
+from tests.oracle.twin_simulation import Expected, FixedTwin, Key, clients_of, expected, failed, pods_that_ask, tried
+
+Simulate = Callable[..., Any]
+NONE = ("", "")  # no Service: every running pod asks
+TRIED = (f"{ZONE},*", ZONE, f"{HOSTNAME},{ZONE}", f"{RACK},*", "")
+
+
+@pytest.fixture(params=[FEW, 0], ids=["few-groups", "many-groups"])
+def _few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large cluster, only groups with an endpoint are gone through: here of small ones, too."""
+    monkeypatch.setattr(Grouping.__init__, "__kwdefaults__", {"few": request.param})
+
+
+@pytest.fixture
+def simulate(topodns: Run, tmp_path: Path) -> Simulate:
+    def run(items: Any, *flags: str, status: int = 0) -> Any:
+        path = tmp_path / "cluster.json"
+        path.write_text(items if isinstance(items, str) else listed(items))
+        ran = topodns("simulate", "--snapshot", str(path), "-o", "json", "--client-source", "pods,nodes", *flags)
+        assert ran.status == status, ran.err
+        return ran.json if status == 0 else ran.err
+
+    return run
+
+
+def assert_same(row: Mapping[str, Any], wanted: Expected) -> None:
+    """Compare what was simulated for one Service with the figures of the second reading."""
+    assert len(row["endpoints"]) == len(wanted.shares)
+    for endpoint in row["endpoints"]:
+        (share,) = [share for addresses, share in wanted.shares.items() if endpoint["address"] in addresses]
+        assert endpoint["share"] == pytest.approx(share)
+        assert endpoint["even_share"] == pytest.approx(1 / len(wanted.shares))
+    assert row["max_overload"] == pytest.approx(max(wanted.shares.values(), default=0) * len(wanted.shares))
+    assert len(row["idle"]) == list(wanted.shares.values()).count(0)
+    assert row["cross_zone"]["before"] == pytest.approx(wanted.crossing_before)
+    assert row["cross_zone"]["after"] == pytest.approx(wanted.crossing)
+    assert (row["unmet_clients"], row["unknown_clients"]) == (wanted.unmet, wanted.unknown)
+    assert domains_of(row, wanted) == wanted.domains
+
+
+def domains_of(row: Mapping[str, Any], wanted: Expected) -> dict[Any, int]:
+    """Return the domains with all addresses of each endpoint, as ``Expected`` has them."""
+    whole = {address: addresses for addresses in wanted.shares for address in addresses}
+    found: dict[Any, int] = {}
+    outcomes = set[Any]()
+    for domain in row["domains"]:
+        chosen = frozenset(whole[address] for address in domain["endpoints"])
+        key = tuple(sorted(domain["domain"].items())), chosen
+        assert (*key, domain["outcome"]) not in outcomes, "a domain twice"
+        outcomes.add((*key, domain["outcome"]))
+        found[key] = found.get(key, 0) + domain["clients"]
+    return found
+
+
+def compared(rows: Any, twin: FixedTwin, items: Any) -> int:
+    crossing = arriving = 0.0
+    distinct = set[Key]()
+    for row in rows["services"]:
+        key: Key = (row["namespace"], row["name"])
+        asked = twin.asked(key)
+        narrows = asked.keys or asked.required or asked.preferred or asked.by_hints
+        keys = [name for name in row["constraint"]["keys"] if name != "*"] if row["constraint"] and narrows else []
+        asking = pods_that_ask(items, key)
+        distinct |= asking.keys()
+        wanted = expected(twin, key, list(asking.values()), keys)
+        assert_same(row, wanted)
+        arriving += len(asking) - wanted.unmet
+        crossing += wanted.crossing * (len(asking) - wanted.unmet)
+    assert rows["totals"]["clients"] == len(distinct)
+    assert rows["totals"]["cross_zone"]["after"] == pytest.approx(crossing / (arriving or 1))
+    return len(rows["services"])
+
+
+@pytest.mark.usefixtures("_few")
+@pytest.mark.parametrize("seed", range(25, 35))
+def test_random_clusters(simulate: Simulate, seed: int) -> None:
+    """Every Service of a random cluster; the same as if one had other keys; and as if a domain had failed."""
+    items, rng = clusters.world(seed).items, random.Random(seed)
+    twin = FixedTwin(items, Modes(client_source="pods,nodes"))
+    if not clients_of(items, NONE):
+        assert "--clients: " in simulate(items, "--service", "shop/s0", status=2)
+        return
+    headless = twin.headless()
+    services = [word for key in headless for word in ("--service", "/".join(key))]
+    if services:
+        assert compared(simulate(items, *services), twin, items) == len(headless)
+    for key in headless[:1]:
+        keys = rng.choice(TRIED)
+        later = tried(items, key, keys)
+        if twin.services[key]["spec"].get("externalTrafficPolicy") == "Local" and keys:
+            continue
+        flag = f"--with={'/'.join(key)}={keys}"
+        assert compared(simulate(items, *services, flag), FixedTwin(later, twin.modes), items)
+        labels = {(label, value) for row in twin.ready(key) for label, value in row.labels.items() if label == ZONE}
+        for label, value in sorted(labels)[:1]:
+            gone = failed(later, twin, label, value)
+            rows = simulate(items, *services, flag, "--fail", f"{label}={value}")
+            assert compared(rows, FixedTwin(gone, twin.modes), items)
+
+
+@pytest.mark.parametrize("seed", range(16, 22))
+def test_random_federations(simulate: Simulate, tmp_path: Path, seed: int) -> None:
+    """The federated names of several random clusters: each client gets the entries that it would be given."""
+    case = case_of(seed)
+    kept = {name: [found for found in items if found["kind"] != "ServiceHealth"]
+            for name, items in case.world.clusters.items()}  # fmt: skip
+    modes = case.world.modes._replace(client_source="pods,nodes", unknown_client="strict")
+    world = case.world._replace(clusters=kept, hosts={}, modes=modes)
+    others = []
+    for name, items in kept.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(listed(items))
+        others += ["--cluster", f"{name}={path}"] if name != world.own else []
+    flags = tmp_path / "flags.yaml"
+    flags.write_text(yaml.safe_dump({**world.flags(), "upstream": "off", "client-source": "pods,nodes"}))
+    twins = {name: TwinClusters(world._replace(own=name)) for name in kept}  # each asks the server of its own cluster
+    twin = twins[world.own]
+    keys = sorted({(found["metadata"]["namespace"], found["metadata"]["name"])
+                   for items in kept.values() for found in items if found["kind"] == "Service"})  # fmt: skip
+    keys = [key for key in keys if any(twin.entries(key, context) for context in (*kept, None))]
+    if not keys or not any(clients_of(items, NONE) for items in kept.values()):
+        return
+    rows = simulate(kept[world.own], "--config", str(flags), *others)["services"]
+    federated = {(row["namespace"], row["name"]): row for row in rows if row["zone"] == FEDERATION}
+    assert sorted(federated) == keys
+    for key, row in federated.items():
+        exported = twin.exported(key)
+        clients = [
+            (name, text)
+            for name, items in kept.items()
+            for text in clients_of(items, key if name in exported else NONE)
+        ]
+        loads, unmet = Counter[str](), 0
+        known = {endpoint["address"] for endpoint in row["endpoints"]}
+        for name, client in clients:
+            chosen = twins[name].tiers(key, client)[0]
+            unmet += not chosen
+            for entry in chosen:
+                (address,) = known & entry.addresses  # the seeds have no two entries that share one
+                loads[address] += 1 / len(chosen)
+        arriving = len(clients) - unmet
+        shares = Counter[str]()
+        for endpoint in row["endpoints"]:
+            shares[endpoint["address"]] += endpoint["share"]
+        assert row["unmet_clients"] == unmet
+        assert shares == pytest.approx({address: loads[address] / (arriving or 1) for address in known})

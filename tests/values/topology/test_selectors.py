@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Label selectors: what they select, which are invalid, and what of a cluster they let topodns serve. Label keys."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from locator.labels import nearest_label_key, parse_selector
+from locator.model import Namespace, Pod, Service
+from locator.state.store import Store, StoreOptions
+from locator.topology.scope import Scope
+from tests.kit import api_objects
+from tests.kit.kube import ApiError, ControlPlane
+
+WEB = {"app": "web", "tier": "front", "size": "12"}
+SELECTORS = [
+    # id, selector, labels that are selected, labels that are not
+    ("equal", "app=web", WEB, {"app": "db"}),
+    ("equal-twice", "app==web", WEB, {}),
+    ("unequal", "app!=web", {"app": "db"}, WEB),
+    ("unequal-without-the-label", "app!=web", {}, WEB),
+    ("in", "tier in (front, back)", WEB, {"tier": "middle"}),
+    ("in-without-the-label", "tier in (front)", WEB, {}),
+    ("not-in", "tier notin (back,middle)", WEB, {"tier": "back"}),
+    ("not-in-without-the-label", "tier notin (back)", {}, {"tier": "back"}),
+    ("in-of-nothing", "app in ()", {"app": ""}, WEB),
+    ("exists", "app", WEB, {"tier": "app"}),
+    ("exists-with-an-empty-value", "app", {"app": ""}, {}),
+    ("absent", "!app", {"tier": "front"}, WEB),
+    ("absent-with-space", " ! app ", {}, WEB),
+    ("above", "size>11", WEB, {"size": "11"}),
+    ("above-no-number", "size>11", WEB, {"size": "large"}),
+    ("above-without-the-label", "size>11", WEB, {}),
+    ("below", "size<13", WEB, {"size": "13"}),
+    ("empty-value", "app=", {"app": ""}, {}),
+    ("all-must-hold", "app=web,tier!=back,!canary", WEB, {**WEB, "canary": "yes"}),
+    ("comma-within-a-set", "app in (a,b),tier", {"app": "b", "tier": ""}, {"app": "b"}),
+    ("key-with-a-prefix", "kubernetes.io/metadata.name=shop", {"kubernetes.io/metadata.name": "shop"}, {}),
+    ("key-called-in", "in in (in)", {"in": "in"}, {"in": "out"}),
+    ("key-that-begins-with-in", "inner", {"inner": ""}, {"in": "ner"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "selected", "other"), [row[1:] for row in SELECTORS], ids=[row[0] for row in SELECTORS]
+)
+def test_selects(text: str, selected: dict[str, str], other: dict[str, str]) -> None:
+    """A selector selects as the API's ``labelSelector`` does."""
+    selector = parse_selector(text)
+    assert selector.matches(selected) and not selector.matches(other)
+    assert selector.matches(selector.relevant({**selected, "more": "labels"}))
+    assert "more" not in selector.relevant({**selected, "more": "labels"})
+
+
+def test_the_api_server_selects_alike(control_plane: ControlPlane) -> None:
+    """For each selector, the API server finds the same Services or refuses it, too."""
+    labels = [dict(pairs) for pairs in dict.fromkeys(tuple(each.items()) for row in SELECTORS for each in row[2:])]
+    items = [api_objects.service(f"s{number}", where="selectors", labels=own) for number, own in enumerate(labels)]
+    control_plane.api.create(api_objects.namespace("selectors"), *items)
+    for text in [row[1] for row in SELECTORS]:
+        found = control_plane.api.items("Service", "selectors", labels=quote(text))
+        selector = parse_selector(text)
+        expected = {f"s{number}" for number, own in enumerate(labels) if selector.matches(own)}
+        assert (text, {item["metadata"]["name"] for item in found}) == (text, expected)
+    for text in NO_SELECTORS:
+        if text.strip():  # to the API server, nothing is a selector of everything
+            with pytest.raises(ApiError):
+                control_plane.api.items("Service", "selectors", labels=quote(text))
+
+
+NO_SELECTORS = (
+    ["", " ", ",", "app=web,", ",app", "app web", "app=web=db", "=web", "app in web", "app in (web", "app notin",
+     "(app)", "app>many", "-app", "app=we b", "app=-web", "app in (we b)", "a/b/c", "app=web,,tier", "!app=web", "app!",
+     "app<>1", "appin(web)", "appin (web)", "appnotin(web)"]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_SELECTORS)
+def test_no_selector(text: str) -> None:
+    """An unreadable selector is an error, rather than one that selects too much."""
+    with pytest.raises(ValueError, match=r".+"):
+        parse_selector(text)
+
+
+SERVICE = Service("shop", "web", labels={"app": "web", "version": "1"})
+NEWER = Service("shop", "web", labels={"app": "web", "version": "2"})
+
+
+def test_labels_that_are_not_looked_at_are_invisible() -> None:
+    """If other labels of a Service change, it stays the same, with its cached answers."""
+    for scope in (Scope(), Scope(service_selector=parse_selector("app=web"))):
+        store = Store(StoreOptions(scope=scope))
+        store.replace(Service, [SERVICE])
+        first = store.publish(1)
+        assert store.replace(Service, [NEWER]) is False
+        assert store.publish(2) is first
+
+
+def test_labels_that_are_looked_at_are_seen() -> None:
+    """A Service, or its namespace, that is no longer selected is not served, until it is again."""
+    store = Store(StoreOptions(scope=Scope(frozenset(), parse_selector("team=a"), parse_selector("version=1"))))
+    for team, service, served in (
+        ("a", SERVICE, True),
+        ("a", NEWER, False),
+        ("b", SERVICE, False),
+        ("a", SERVICE, True),
+    ):
+        store.replace(Namespace, [Namespace("shop", {"team": team})])
+        store.replace(Service, [service])
+        snapshot = store.publish(1)
+        assert ("shop/web" in snapshot.services) == served
+        assert ("shop" in snapshot.namespaces) == (team == "a")
+
+
+def test_a_namespace_without_an_object_is_selected_by_name_alone() -> None:
+    """It has no labels: a selector does not match it, its name does."""
+    for scope, served in ((Scope(frozenset(("shop",))), True), (Scope(frozenset(), parse_selector("!x")), False)):
+        store = Store(StoreOptions(scope=scope))
+        store.replace(Service, [SERVICE])
+        assert ("shop" in store.publish(1).namespaces) == served
+
+
+def test_namespaces_that_only_unwatched_pods_are_in() -> None:
+    """A namespace exists if any object is in it, watched or not."""
+    store = Store(StoreOptions(pods=False))
+    store.replace(Pod, [Pod("shop", "web-0")])
+    assert store.publish(1).namespaces == {"shop"}
+    assert store.replace(Pod, [Pod("lab", "web-0")]) is True
+    assert store.publish(2).namespaces == {"lab"}
+    assert store.replace(Pod, [Pod("lab", "web-1")]) is False
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("topology.kubernetes.io/zon", "topology.kubernetes.io/zone"),
+        ("kubernetes.io/zone", "topology.kubernetes.io/zone"),
+        ("topology.kubernetes.io/rack", "topology.example.com/rack"),
+        ("topology.kubernetes.io/hostname", "kubernetes.io/hostname"),
+        ("rack", "topology.example.com/rack"),
+        ("zone", "topology.kubernetes.io/zone"),
+        ("Zone", "topology.kubernetes.io/zone"),
+        ("topology.gke.io/Zone", "topology.gke.io/zone"),
+        ("example.com/rakc", "topology.example.com/rack"),
+    ],
+)
+def test_nearest_label_key(key: str, nearest: str) -> None:
+    """A key with the same name counts as nearer than one with the same prefix."""
+    known = ("kubernetes.io/hostname", "kubernetes.io/os", "topology.example.com/rack", "topology.gke.io/zone",
+             "topology.kubernetes.io/region", "topology.kubernetes.io/zone")  # fmt: skip
+    assert nearest_label_key(key, known) == nearest
