@@ -272,15 +272,15 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
         return known.get(basis.service.key) is basis
 
 
-Changes = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
+ServiceChanges = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
 
 
-def service_addresses_after(before: Snapshot, changes: Changes) -> KeysByAddress:
+def service_addresses_after(before: Snapshot, changes: ServiceChanges) -> KeysByAddress:
     """Return the Services by address after *changes*."""
     return with_moves(before.service_addresses, _moves(before.services, changes))
 
 
-def _moves(before: Mapping[str, CompiledService], changes: Changes) -> Iterator[Move]:
+def _moves(before: Mapping[str, CompiledService], changes: ServiceChanges) -> Iterator[Move]:
     for key, after in changes.items():
         known = before.get(key)
         if known is None or after is None:
