@@ -218,11 +218,12 @@ class EndpointRows(Struct, frozen=True, gc=False):
         """Yield the positions of the endpoints that have an address."""
         packed = address if len(address) == self.octets else _MAPPED + address
         start = self.addresses.find(packed) if len(packed) == self.octets else -1
+        ends = [*accumulate(self.counts)]
         while start >= 0:
             number, rest = divmod(start, self.octets)
             if not rest:
-                yield bisect_right([*accumulate(self.counts)], number) if self.counts else number
-            start = self.addresses.find(packed, start + 1)
+                yield bisect_right(ends, number) if ends else number
+            start = self.addresses.find(packed, (number + 1) * self.octets)
 
 
 def in_rows(endpoints: Iterable[Endpoint]) -> EndpointRows:
