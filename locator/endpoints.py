@@ -67,8 +67,8 @@ class EndpointRows(Struct, frozen=True, gc=False):
 
     A large cluster has as many endpoints as pods, and nearly all of them stay as they are while they are known. So a
     record of one is made only when somebody reads it.
-    A column has a value for each endpoint, or one that all of them have, or none if all have nothing. ``nodes`` has
-    one for each. Two that have the same endpoints are equal.
+    A column in a tuple has a value for each endpoint, or one that all of them have, or none if all have nothing;
+    ``nodes`` has one for each. Equal columns mean equal endpoints, and the other way round.
     """
 
     addresses: bytes = b""  # joined
@@ -82,7 +82,7 @@ class EndpointRows(Struct, frozen=True, gc=False):
     pods: str = ""  # joined
     hints: tuple[Hints | None, ...] = ()
     clusters: tuple[str | None, ...] = ()
-    terminating: bytes = b""  # likewise
+    terminating: bytes = b""  # 1 if it terminates; empty if none does
     target_nodes: str = ""  # joined
     pod_namespaces: tuple[str | None, ...] = ()
 
@@ -90,10 +90,29 @@ class EndpointRows(Struct, frozen=True, gc=False):
         return len(self.nodes)
 
     def __getitem__(self, position: int) -> Endpoint:
-        return Endpoint(*next(self._rows(position, position + 1)))
+        def of(column: Sequence[Any], nothing: Any) -> Any:
+            return column[position if len(column) > 1 else 0] if column else nothing
+
+        def name(column: str) -> str | None:
+            return (column and column.split(_SEPARATOR)[position]) or None
+
+        return Endpoint(
+            self._addresses(position, position + 1)[0],
+            of(self.ports, ()),
+            hostname=name(self.hostnames),
+            node=self.nodes[position],
+            slice_labels=of(self.slice_labels, {}),
+            ready=not of(self.unready, 0),
+            pod=name(self.pods),
+            hints=of(self.hints, None),
+            cluster=of(self.clusters, None),
+            terminating=of(self.terminating, 0) == 1,
+            target_node=name(self.target_nodes),
+            pod_namespace=of(self.pod_namespaces, None),
+        )
 
     def __iter__(self) -> Iterator[Endpoint]:
-        return starmap(Endpoint, self._rows(0, len(self.nodes)))
+        return starmap(Endpoint, self._rows())
 
     def all_addresses(self) -> list[bytes]:
         """Return all addresses of the endpoints, in their order."""
@@ -112,8 +131,10 @@ class EndpointRows(Struct, frozen=True, gc=False):
 
     def addresses_on(self, node: str) -> list[bytes]:
         """Return the addresses of the endpoints that name a node, as the one that they are on or are."""
-        each = zip(self.addresses_of_each(), self.nodes, self._names(self.target_nodes), strict=True)
-        return [address for addresses, *names in each if node in names for address in addresses]
+        named = {position for position, name in enumerate(self.nodes) if name == node}
+        if self.target_nodes:
+            named.update(at for at, name in enumerate(self._names(self.target_nodes)) if name == node)
+        return [address for position in sorted(named) for address in self._addresses(position, position + 1)[0]]
 
     def target_node_names(self) -> list[str]:
         """Return the Nodes that endpoints name as what they are."""
@@ -131,11 +152,11 @@ class EndpointRows(Struct, frozen=True, gc=False):
 
     def of_pod(self, namespace: str, pod: str) -> list[Endpoint]:
         """Return the endpoints that a pod is behind, by its key; they are in a slice in *namespace*."""
-        return [self[position] for position, key in enumerate(self.pod_keys(namespace)) if key == pod]
+        return self._at([position for position, key in enumerate(self.pod_keys(namespace)) if key == pod])
 
     def with_address(self, address: bytes) -> list[Endpoint]:
         """Return the endpoints that have an address."""
-        return [self[position] for position in self._positions(address)]
+        return self._at([*self._positions(address)])
 
     def nodes_with(self, address: bytes) -> list[str | None]:
         """Return the nodes of the endpoints that have an address."""
@@ -146,29 +167,35 @@ class EndpointRows(Struct, frozen=True, gc=False):
 
         Where several endpoints have the same addresses, which is rare, all but the last count as changed.
         """
-        old, new = ([*rows._rows(0, len(rows))] for rows in (self, after))  # addresses first
+        old, new = ([*rows._rows()] for rows in (self, after))  # addresses first
         had, has = ({row[0]: row for row in rows} for rows in (old, new))
         for rows, others in ((old, has), (new, had)):
             for row in rows:
                 if others.get(row[0]) != row:
                     yield from row[0]
 
-    def _rows(self, start: int, stop: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the fields of the endpoints at some positions."""
-        here, count = slice(start, stop), stop - start
+    def _at(self, positions: Sequence[int]) -> list[Endpoint]:
+        if len(positions) < 2:
+            return [self[position] for position in positions]
+        endpoints = [*self]  # one after the other would take long if there are thousands
+        return [endpoints[position] for position in positions]
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the fields of each endpoint."""
+        count = len(self.nodes)
         return zip(
-            self._addresses(start, stop),
-            _each(self.ports, here, count, ()),
-            self._names(self.hostnames)[here],
-            self.nodes[here],
-            _each(self.slice_labels, here, count, {}),
-            map(not_, self.unready[here] or bytes(count)),
-            self._names(self.pods)[here],
-            _each(self.hints, here, count, None),
-            _each(self.clusters, here, count, None),
-            map(bool, self.terminating[here] or bytes(count)),
-            self._names(self.target_nodes)[here],
-            _each(self.pod_namespaces, here, count, None),
+            self.addresses_of_each(),
+            _each(self.ports, count, ()),
+            self._names(self.hostnames),
+            self.nodes,
+            _each(self.slice_labels, count, {}),
+            map(not_, self.unready or bytes(count)),
+            self.pod_names(),
+            _each(self.hints, count, None),
+            _each(self.clusters, count, None),
+            map(bool, self.terminating or bytes(count)),
+            self._names(self.target_nodes),
+            _each(self.pod_namespaces, count, None),
             strict=True,
         )
 
@@ -178,8 +205,9 @@ class EndpointRows(Struct, frozen=True, gc=False):
     def _addresses(self, start: int, stop: int) -> list[tuple[bytes, ...]]:
         if not self.counts:
             return [*zip(self._unpacked(self.addresses[start * self.octets : stop * self.octets]))]
-        addresses = iter(self.all_addresses())
-        return [tuple(islice(addresses, count)) for count in self.counts][start:stop]
+        counts, before = self.counts[start:stop], self.octets * sum(self.counts[:start])
+        addresses = iter(self._unpacked(self.addresses[before : before + self.octets * sum(counts)]))
+        return [tuple(islice(addresses, count)) for count in counts]
 
     def _unpacked(self, addresses: bytes) -> list[bytes]:
         octets = self.octets
@@ -190,11 +218,12 @@ class EndpointRows(Struct, frozen=True, gc=False):
         """Yield the positions of the endpoints that have an address."""
         packed = address if len(address) == self.octets else _MAPPED + address
         start = self.addresses.find(packed) if len(packed) == self.octets else -1
+        ends = [*accumulate(self.counts)]
         while start >= 0:
             number, rest = divmod(start, self.octets)
             if not rest:
-                yield bisect_right([*accumulate(self.counts)], number) if self.counts else number
-            start = self.addresses.find(packed, start + 1)
+                yield bisect_right(ends, number) if ends else number
+            start = self.addresses.find(packed, (number + 1) * self.octets)
 
 
 def in_rows(endpoints: Iterable[Endpoint]) -> EndpointRows:
@@ -232,9 +261,9 @@ def _column(values: Iterable[T], nothing: T) -> tuple[T, ...]:
     return () if not column or column[0] == nothing else column[:1]
 
 
-def _each(column: Sequence[T], here: slice, count: int, nothing: T) -> Sequence[T]:
-    """Return the values of a column for *count* endpoints, at the positions *here*."""
-    return column[here] if len(column) > 1 else (*(column or (nothing,)),) * count
+def _each(column: Sequence[T], count: int, nothing: T) -> Sequence[T]:
+    """Return the values of a column for each of *count* endpoints."""
+    return column if len(column) > 1 else (*(column or (nothing,)),) * count
 
 
 def _joined(names: Iterable[str | None]) -> str:

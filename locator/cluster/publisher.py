@@ -165,7 +165,9 @@ class Publisher:
         snapshot, triggered = self.store.publish(now), self._triggered
         self._triggered = []
         findings = [*chain.from_iterable(self._found.values()), *self._with_files(snapshot.findings)]
-        return Publication(snapshot, [finding for finding in findings if self._is_served(finding)], triggered)
+        if not self.store.exposes_all:
+            findings = [found for found in findings if not found.namespace or self.store.exposes(found.namespace)]
+        return Publication(snapshot, findings, triggered)
 
     def advice(self) -> list[Finding]:
         """Return what is worth knowing about the last snapshot although nothing is wrong in it."""
@@ -178,10 +180,6 @@ class Publisher:
 
     def _with_files(self, findings: Iterable[Finding]) -> Iterable[Finding]:
         return map(self.with_file, findings) if self._files else findings
-
-    def _is_served(self, finding: Finding) -> bool:
-        """Whether a finding is not about an object in a namespace that is not served."""
-        return self.store.exposes_all or not finding.namespace or self.store.exposes(finding.namespace)
 
     def start_from(self, kept: Snapshot) -> None:
         """Publish a kept snapshot, before any batch is sent, and nothing else until all kinds are known.

@@ -353,21 +353,21 @@ class BookBuilder:
         return frozenset(found.node for found in self._evidence_at(address))
 
     def settled(self, addresses: Mapping[bytes, str | None]) -> dict[bytes, str]:
-        """Return the only one of ``nodes_at`` for those of some addresses at which it can be told fast: for most.
+        """Return the node of those of some addresses that need no closer look: the only one of ``nodes_at``.
 
-        The values are those of ``KeptEndpoints.pop_changed``.
+        The values of *addresses* are those of ``KeptEndpoints.pop_changed``.
         """
         pods: Mapping[str | None, Pod] = self._pods  # type: ignore[assignment]
-        is_known, any_endpoint_at = self._locations.of_node, self._endpoints.any_at
+        is_known, all_endpoints_on = self._locations.of_node, self._endpoints.all_on
         if not pods and not self._locators:
             return {address: node for address, node in addresses.items() if is_known(node) is not None and node}
-        alone = map(pods.get, self.pods_at(addresses))
+        alone = map(pods.get, self._pod_keys.only_each("address", addresses))
         return {
             address: pod.node
             for (address, node), pod in zip(addresses.items(), alone, strict=True)
             if pod is not None
             and pod.node is not None
-            and (pod.node == node or (node is None and not any_endpoint_at(address)))
+            and (pod.node == node or (node is None and all_endpoints_on(address, pod.node)))
             and not pod.host_network
             and is_known(pod.node) is not None
         }
@@ -398,10 +398,6 @@ class BookBuilder:
             yield from self._pods[key].addresses
         for key in self._locator_keys.keys("node", node):
             yield from self._locators[key].addresses
-
-    def pods_at(self, addresses: Iterable[bytes]) -> list[str | None]:
-        """Return the key of the one running pod that has each of some addresses, None if it is not one."""
-        return self._pod_keys.only_each("address", addresses)
 
     def slices_at(self, addresses: Iterable[bytes]) -> Iterator[str]:
         """Yield the keys of the slices with an endpoint at some addresses, as of the last book."""

@@ -121,9 +121,10 @@ class KeptEndpoints:
         own = known is None or not known.endpoints.clusters or {*known.endpoints.clusters} <= {None, self._cluster}
         return known if own else None
 
-    def any_at(self, address: bytes) -> bool:
-        """Whether an endpoint in a kept slice has an address, as of the last ``pop_changed``."""
-        return any(map(self.is_kept, self._slices_at(address)))
+    def all_on(self, address: bytes, node: str) -> bool:
+        """Whether no endpoint in a kept slice at an address names another node, as of the last ``pop_changed``."""
+        slices = filter(self.is_kept, self._slices_at(address))
+        return all(name == node for known in slices for name in known.endpoints.nodes_with(address))
 
     def is_kept(self, known: EndpointSlice) -> bool:
         """Whether Kubernetes' own controller keeps a slice."""

@@ -47,7 +47,7 @@ SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 Pods = frozenset[object]  # those of a Service
 
 
-class Rank(IntEnum):
+class FindingOrder(IntEnum):
     """The subjects of findings, in the order in which topodns reports them."""
 
     SERVICE = 0
@@ -66,11 +66,11 @@ class Findings:
     """The findings of one cluster, by rank and by a key that sorts within it."""
 
     def __init__(self) -> None:
-        self._by_rank: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in Rank)
+        self._by_rank: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in FindingOrder)
         self._all: tuple[Finding, ...] | None = ()
         self._left_out: frozenset[str] = frozenset()
 
-    def set(self, rank: Rank, key: object, findings: Iterable[Finding]) -> None:
+    def set(self, rank: FindingOrder, key: object, findings: Iterable[Finding]) -> None:
         """Replace the findings of one subject; no findings remove it."""
         by_key, after = self._by_rank[rank], tuple(findings)
         if after == by_key.get(key, ()):

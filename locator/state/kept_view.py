@@ -76,7 +76,7 @@ class Writable(Protocol):
         """Write *octets*."""
 
 
-class Origin(Struct, frozen=True):
+class KeptIdentity(Struct, frozen=True):
     """What a view is of: the *cluster*, the *kinds* of its objects, and the *settings* with which it was made.
 
     *settings* is any text. With other settings, the same objects make another snapshot.
@@ -100,7 +100,7 @@ class KeptView(NamedTuple):
 
 class _Header(Struct):
     layout: str
-    origin: Origin
+    origin: KeptIdentity
 
 
 # Created on import, since threads share them: see ``decoding.RESOURCES``.
@@ -108,7 +108,7 @@ _HEADERS = msgspec.msgpack.Decoder(_Header)
 _PACKED = msgspec.msgpack.Decoder(tuple[Service, tuple[EndpointSlice, ...]])
 
 
-def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin: Origin) -> None:
+def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin: KeptIdentity) -> None:
     """Write a view of *origin*, with all objects of its kinds. ``read`` reads it.
 
     Other threads can run meanwhile, except for up to 11 ms in a cluster of 150,000 pods, twice.
@@ -127,7 +127,7 @@ def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin:
     file.write(output.digest())
 
 
-def read(data: bytes, origin: Origin) -> KeptView:
+def read(data: bytes, origin: KeptIdentity) -> KeptView:
     """Return the view in the content of a file. Raises Unusable unless it is of *origin*, except for its settings."""
     if not data.startswith(MAGIC):
         raise Unusable("not a state file of topodns")

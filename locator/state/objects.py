@@ -195,17 +195,14 @@ class Objects:
         """Note that some slices may depend on other pods than before: a Node or a pod came, went or changed."""
         self._marked.update(slices)
 
-    def follow_pods(self, pods_at: Callable[[Iterable[bytes]], list[str | None]]) -> None:
-        """Find out which pods the changed slices depend on.
-
-        *pods_at* returns the key of the only running pod that has each of some addresses, or None.
-        """
+    def follow_pods(self) -> None:
+        """Find out which pods the changed slices depend on."""
         marked, self._marked = self._marked, set()
         for key in marked if self._follows_pods else ():
             known = self.of(EndpointSlice).get(key)
-            self._depended_on.set(key, () if known is None else self._pods_of(known, pods_at))
+            self._depended_on.set(key, () if known is None else self._pods_of(known))
 
-    def _pods_of(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[str | None]]) -> tuple[str, ...]:
+    def _pods_of(self, known: EndpointSlice) -> tuple[str, ...]:
         """Return the pods that a slice depends on."""
         rows = known.endpoints
         if not rows.pods:
@@ -213,7 +210,8 @@ class Objects:
         nodes, pods = self.of(Node), self.of(Pod)
         has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
         if nodes.keys() >= set(rows.nodes) and (  # as nearly always
-            not has_to_be_of_pod or pods_at(rows.all_addresses()) == rows.pod_keys(known.namespace)
+            not has_to_be_of_pod
+            or self.pods.only_each("address", rows.all_addresses()) == rows.pod_keys(known.namespace)
         ):
             return ()
         depended_on: dict[str, None] = {}

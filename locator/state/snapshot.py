@@ -65,7 +65,12 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     @property
     def addresses(self) -> set[bytes]:
         """The cluster IPs of the Service and the addresses of its endpoints."""
-        return set(self.service.cluster_ips).union(*(rows.ready_addresses() for rows in living_endpoints(self.slices)))
+        return {*self.each_address()}
+
+    def each_address(self) -> Iterator[bytes]:
+        """Yield the same, some of them perhaps more than once."""
+        of_slices = (rows.ready_addresses() for rows in living_endpoints(self.slices))
+        return chain(self.service.cluster_ips, chain.from_iterable(of_slices))
 
 
 class ImportedService(CompiledService, frozen=True, eq=False, gc=False):
@@ -267,22 +272,22 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
         return known.get(basis.service.key) is basis
 
 
-Changes = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
+ServiceChanges = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
 
 
-def service_addresses_after(before: Snapshot, changes: Changes) -> KeysByAddress:
+def service_addresses_after(before: Snapshot, changes: ServiceChanges) -> KeysByAddress:
     """Return the Services by address after *changes*."""
     return with_moves(before.service_addresses, _moves(before.services, changes))
 
 
-def _moves(before: Mapping[str, CompiledService], changes: Changes) -> Iterator[Move]:
+def _moves(before: Mapping[str, CompiledService], changes: ServiceChanges) -> Iterator[Move]:
     for key, after in changes.items():
-        has = after.addresses if after is not None else set[bytes]()
-        if key not in before:
-            yield key, (), has
-        else:
-            had = before[key].addresses
-            yield key, had - has, has - had
+        known = before.get(key)
+        if known is None or after is None:
+            had, has = (() if one is None else tuple(one.each_address()) for one in (known, after))
+            yield key, had, has
+        elif known.slices != after.slices or known.service.cluster_ips != after.service.cluster_ips:
+            yield key, known.addresses - after.addresses, after.addresses - known.addresses
 
 
 def answers_differ(before: Snapshot, after: Snapshot) -> bool:

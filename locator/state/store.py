@@ -447,7 +447,7 @@ class Store:
         if self._snapshot is not None and not self._changed and (due is None or now < due):
             return self._snapshot
         before = self._snapshot or self._empty
-        self._objects.follow_pods(self._addresses.pods_at)
+        self._objects.follow_pods()
         addresses = self._endpoint_locator.book = self._address_book(book_of(before), now)
         self._mark_unplaced(book_of(before), addresses)
         for of_service in (self._services, self._unready, self._exported):
@@ -527,7 +527,7 @@ class Store:
         if service is None or not self.exposes(service.namespace) or not self._options.scope.serves(service):
             return None
         slices = self._objects.slices_of(key)
-        has_hints = any(known.endpoints.hints for known in slices)
+        has_hints = any(part.endpoints.hints for part in slices)
         declarations = declarations_of(
             service,
             self._objects.policies_in(service.namespace),

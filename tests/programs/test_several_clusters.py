@@ -22,7 +22,7 @@ from locator.finding_codes import ClusterCode
 from locator.ip import parse_address
 from locator.model import INFO, WARNING, Finding
 from locator.state import kept_view
-from locator.state.kept_view import Origin
+from locator.state.kept_view import KeptIdentity
 from locator.state.store import Store, StoreOptions
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -418,7 +418,11 @@ def test_what_a_cluster_contributes_is_kept() -> None:
     ]).objects  # fmt: skip
     first, second = (Store(StoreOptions(cluster="east", exports=True, imports=True)) for _ in range(2))
     take_in(first, objects)
-    before, origin, file = first.publish(NOW), Origin("c", tuple(kind.__name__ for kind in first.kinds), "s"), BytesIO()
+    before, origin, file = (
+        first.publish(NOW),
+        KeptIdentity("c", tuple(kind.__name__ for kind in first.kinds), "s"),
+        BytesIO(),
+    )
     kept_view.write(file, before, first.all_objects(), origin)
     view = kept_view.read(file.getvalue(), origin)
     assert view.snapshot is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.index import Index
+from locator.index import Index, Relation
 
 Row = tuple[str, tuple[str, ...]]  # a node, and some pods
 
@@ -76,3 +76,20 @@ def test_it_says_what_a_plain_look_at_all_objects_says(events: list[tuple[str, R
             for value in expected:
                 keys = slices.keys(name, value)
                 assert sorted(keys) == sorted(key for key, row in known.items() if value in function(row))
+            keys_of = [[*slices.keys(name, value)] for value in expected]
+            alone = [keys[0] if len(keys) == 1 else None for keys in keys_of]
+            assert slices.only_each(name, [*expected, "none"]) == [*alone, None]
+            assert [slices.only(name, value) for value in expected] == alone
+
+
+@given(st.lists(st.tuples(st.sampled_from(("web", "api")), st.lists(st.sampled_from("pqr"), unique=True).map(tuple))))
+def test_a_relation_is_found_from_both_sides(events: list[tuple[str, tuple[str, ...]]]) -> None:
+    """It says whether the values of a key differ, and finds the keys by them."""
+    relation, known = Relation[str, str](), dict[str, tuple[str, ...]]()
+    for key, values in events:
+        assert relation.set(key, values) is (known.get(key, ()) != values)
+        known[key] = values
+        assert relation.values_of(key) == values and bool(relation) is any(known.values())
+        assert {*relation.values()} == {value for values in known.values() for value in values}
+        for value in "pqr":
+            assert sorted(relation.keys_of(value)) == sorted(key for key, values in known.items() if value in values)

@@ -27,14 +27,14 @@ from locator.cluster.state_file import StateFile
 from locator.endpoints import in_rows
 from locator.model import KINDS, EndpointSlice, Finding, Node, Object, Pod
 from locator.state import kept_view
-from locator.state.kept_view import CHECKSUM, MAGIC, Origin, Unusable
+from locator.state.kept_view import CHECKSUM, MAGIC, KeptIdentity, Unusable
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store, StoreOptions
 from tests.kit import api_objects, clusters
 from tests.kit.in_memory import NOW, dump_of, take_in
 
 CLUSTER = "https://10.96.0.1:443 of the tests"
-ORIGIN = Origin(CLUSTER, tuple(kind.__name__ for kind in KINDS), "with the defaults")
+ORIGIN = KeptIdentity(CLUSTER, tuple(kind.__name__ for kind in KINDS), "with the defaults")
 
 
 def view_of(seed: int) -> tuple[Snapshot, list[Object]]:
