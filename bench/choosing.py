@@ -21,6 +21,7 @@ from dnsserver.answers.decision import Authority
 from dnsserver.metrics.counters import Channel, Counts
 from dnsserver.names import parse_zone
 from dnsserver.responder.responder import Responder
+from locator.endpoints import in_rows
 from locator.ip import Network, parse_address
 from locator.labels import IN, Requirement, Selector
 from locator.model import (
@@ -36,7 +37,7 @@ from locator.model import (
     ServicePolicy,
     by_kind,
 )
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 
 NODES = 5_000
 SERVICES = 20  # with each constraint
@@ -65,7 +66,7 @@ class Chosen(NamedTuple):
 
 def measure() -> list[Chosen]:
     """Ask for each Service from a node that shares no label with others, then from all nodes in turn."""
-    counts, store = Counts(), Store(forwarders=[Network(FORWARDER, 32)])
+    counts, store = Counts(), Store(StoreOptions(forwarders=[Network(FORWARDER, 32)]))
     for kind, objects in by_kind(_objects()).items():
         store.replace(kind, objects)
     responder = Responder(
@@ -153,7 +154,7 @@ def _objects() -> list[Object]:
                 )
                 for position, node in enumerate(pick.sample(range(NODES - 1), ENDPOINTS))
             )
-            objects.append(EndpointSlice("bench", f"{name}-1", name, endpoints))
+            objects.append(EndpointSlice("bench", f"{name}-1", name, in_rows(endpoints)))
     return objects
 
 

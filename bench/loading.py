@@ -21,7 +21,7 @@ import msgspec
 from bench import dumps
 from bench.memory import peak
 from locator.cluster import dump_files
-from locator.state.cluster_view import ClusterView
+from locator.cluster.publisher import Publisher
 from locator.state.store import Store
 
 FORMS = ("yaml", "json")
@@ -62,9 +62,9 @@ def load(path: Path) -> Loaded:
     dump = dump_files.read_here(dump_files.DumpFiles([str(path)]).inputs())
     read = time.perf_counter()
     gc.disable()  # as the server does
-    view = ClusterView(Store())
-    view.apply(dump.batch())
-    publication = view.publish(int(time.time()))
+    publisher = Publisher(Store())
+    publisher.apply(dump.batch())
+    publication = publisher.publication(int(time.time()))
     published, cpu = time.perf_counter(), time.process_time() - cpu
     return Loaded(
         path.name,

@@ -32,7 +32,7 @@ from locator.endpoints import in_rows
 from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint
 from locator.model import CLUSTER, ZONE, EndpointSlice, Service
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from locator.topology.selection import ANY
 from tests.kit.dns_queries import query
 
@@ -89,7 +89,7 @@ def report(rows: Iterable[Several]) -> str:
 def _measured(number: int) -> Several:
     """Measure a number of clusters; 0 for one without a federation."""
     names = [f"c{position}" for position in range(max(1, number))]
-    stores = {name: Store(cluster=name, exports=bool(number)) for name in names}
+    stores = {name: Store(StoreOptions(cluster=name, exports=bool(number))) for name in names}
     joining = Joining(frozenset(), default_constraint((CLUSTER, ZONE, ANY)))
     joined = ClusterSet(names[0], names[1:], joining)
     zones = (parse_zone("cluster.local"), replace(parse_zone("fed.example"), about=FEDERATION))

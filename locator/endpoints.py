@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The endpoints of Services, as records, and in rows, which take a fifth of the memory.
-
-A large cluster has as many endpoints as pods, and nearly all of them stay as they are while they are known. So a slice
-keeps its endpoints in rows, and makes a record of one only when somebody reads it.
-"""
+"""The endpoints of Services: a slice keeps its own in columns, and makes a record of one when somebody reads it."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from itertools import accumulate, islice, starmap
+from operator import not_
+from typing import Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import astuple
+
+T = TypeVar("T")
 
 _SEPARATOR = "\n"  # between names in a column; no name of Kubernetes has it
+_MAPPED = bytes(10) + b"\xff\xff"  # before an IPv4 address in an IPv4-mapped one (RFC 4291, section 2.5.5.2)
 
 
 class Port(Struct, frozen=True, gc=False):
@@ -61,247 +62,210 @@ class Endpoint(Struct, frozen=True, gc=False):
         return None if self.pod is None else f"{self.pod_namespace or namespace}/{self.pod}"
 
 
-class EndpointRows(Struct, frozen=True, eq=False, gc=False):
-    """Endpoints with one address each, all of one family and with the same ports, in columns.
+class EndpointRows(Struct, frozen=True, gc=False):
+    """The endpoints of a slice, in columns: a sequence of ``Endpoint`` in a fifth of the memory. ``in_rows`` makes it.
 
-    It reads as a sequence of ``Endpoint``, and equals a tuple of the same ones.
-    A column has a value for each endpoint. A column of nothing is empty, except for the first ones. No endpoint has a
-    ``pod_namespace``.
+    A large cluster has as many endpoints as pods, and nearly all of them stay as they are while they are known. So a
+    record of one is made only when somebody reads it.
+    A column in a tuple has a value for each endpoint, or one that all of them have, or none if all have nothing;
+    ``nodes`` has one for each. Equal columns mean equal endpoints, and the other way round.
     """
 
-    addresses: bytes
-    octets: int  # in each address
-    ports: tuple[Port, ...]
-    nodes: tuple[str | None, ...]
-    slice_labels: tuple[dict[str, str], ...]
-    ready: bytes  # 1, or 0 if it is not
-    hostnames: str = ""  # joined; empty for None
-    pods: str = ""  # likewise
+    addresses: bytes = b""  # joined
+    octets: int = 4  # in each address; 16 if both families are there, where an IPv4 address is a mapped one
+    counts: tuple[int, ...] = ()  # of addresses; none if each endpoint has one
+    ports: tuple[tuple[Port, ...], ...] = ()
+    nodes: tuple[str | None, ...] = ()
+    slice_labels: tuple[dict[str, str], ...] = ()
+    unready: bytes = b""  # 1 if it is not ready; empty if all are
+    hostnames: str = ""  # joined
+    pods: str = ""  # joined
     hints: tuple[Hints | None, ...] = ()
-    cluster: str | None = None
-    terminating: bytes = b""  # as ready; empty if none is
-    target_nodes: str = ""  # likewise
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, EndpointRows):
-            return astuple(self) == astuple(other)
-        return tuple(self) == other if isinstance(other, tuple) else NotImplemented
+    clusters: tuple[str | None, ...] = ()
+    terminating: bytes = b""  # 1 if it terminates; empty if none does
+    target_nodes: str = ""  # joined
+    pod_namespaces: tuple[str | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     def __getitem__(self, position: int) -> Endpoint:
-        start = position * self.octets
-        hostname, pod, target = (
-            column and column.split(_SEPARATOR)[position] for column in (self.hostnames, self.pods, self.target_nodes)
-        )
+        def of(column: Sequence[Any], nothing: Any) -> Any:
+            return column[position if len(column) > 1 else 0] if column else nothing
+
+        def name(column: str) -> str | None:
+            return (column and column.split(_SEPARATOR)[position]) or None
+
         return Endpoint(
-            (self.addresses[start : start + self.octets],),
-            self.ports,
-            hostname or None,
-            self.nodes[position],
-            self.slice_labels[position],
-            self.ready[position] == 1,
-            pod or None,
-            self.hints[position] if self.hints else None,
-            self.cluster,
-            bool(self.terminating) and self.terminating[position] == 1,
-            target or None,
+            self._addresses(position, position + 1)[0],
+            of(self.ports, ()),
+            hostname=name(self.hostnames),
+            node=self.nodes[position],
+            slice_labels=of(self.slice_labels, {}),
+            ready=not of(self.unready, 0),
+            pod=name(self.pods),
+            hints=of(self.hints, None),
+            cluster=of(self.clusters, None),
+            terminating=of(self.terminating, 0) == 1,
+            target_node=name(self.target_nodes),
+            pod_namespace=of(self.pod_namespaces, None),
         )
 
     def __iter__(self) -> Iterator[Endpoint]:
-        ports, cluster = self.ports, self.cluster
-        for address, hostname, node, labels, ready, pod, hints, terminating, target in self.rows():
-            yield Endpoint(
-                *((address,), ports, hostname or None, node, labels, ready == 1, pod or None, hints, cluster),
-                *(terminating == 1, target or None),
-            )
+        return starmap(Endpoint, self._rows())
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield what the columns have for each endpoint, its address first."""
+    def all_addresses(self) -> list[bytes]:
+        """Return all addresses of the endpoints, in their order."""
+        return self._unpacked(self.addresses)
+
+    def addresses_of_each(self) -> list[tuple[bytes, ...]]:
+        """Return the addresses of each endpoint."""
+        return self._addresses(0, len(self.nodes))
+
+    def ready_addresses(self) -> list[bytes]:
+        """Return all addresses of the endpoints that are ready."""
+        if not self.unready:
+            return self.all_addresses()
+        each = zip(self.addresses_of_each(), self.unready, strict=True)
+        return [address for addresses, is_unready in each if not is_unready for address in addresses]
+
+    def addresses_on(self, node: str) -> list[bytes]:
+        """Return the addresses of the endpoints that name a node, as the one that they are on or are."""
+        named = {position for position, name in enumerate(self.nodes) if name == node}
+        if self.target_nodes:
+            named.update(at for at, name in enumerate(self._names(self.target_nodes)) if name == node)
+        return [address for position in sorted(named) for address in self._addresses(position, position + 1)[0]]
+
+    def target_node_names(self) -> list[str]:
+        """Return the Nodes that endpoints name as what they are."""
+        return [*filter(None, self.target_nodes.split(_SEPARATOR))]
+
+    def pod_keys(self, namespace: str) -> list[str | None]:
+        """Return the key of the pod behind each endpoint of a slice in *namespace*, None if there is none."""
+        if not self.pod_namespaces:
+            return [name and f"{namespace}/{name}" for name in self.pod_names()]
+        return [endpoint.pod_key(namespace) for endpoint in self]
+
+    def pod_names(self) -> Sequence[str | None]:
+        """Return the name of the pod behind each endpoint, None if there is none."""
+        return self._names(self.pods)
+
+    def of_pod(self, namespace: str, pod: str) -> list[Endpoint]:
+        """Return the endpoints that a pod is behind, by its key; they are in a slice in *namespace*."""
+        return self._at([position for position, key in enumerate(self.pod_keys(namespace)) if key == pod])
+
+    def with_address(self, address: bytes) -> list[Endpoint]:
+        """Return the endpoints that have an address."""
+        return self._at([*self._positions(address)])
+
+    def nodes_with(self, address: bytes) -> list[str | None]:
+        """Return the nodes of the endpoints that have an address."""
+        return [self.nodes[position] for position in self._positions(address)]
+
+    def differing_addresses(self, after: EndpointRows) -> Iterator[bytes]:
+        """Yield the addresses whose endpoints are not the same *after*, however many there are of the same.
+
+        Where several endpoints have the same addresses, which is rare, all but the last count as changed.
+        """
+        old, new = ([*rows._rows()] for rows in (self, after))  # addresses first
+        had, has = ({row[0]: row for row in rows} for rows in (old, new))
+        for rows, others in ((old, has), (new, had)):
+            for row in rows:
+                if others.get(row[0]) != row:
+                    yield from row[0]
+
+    def _at(self, positions: Sequence[int]) -> list[Endpoint]:
+        if len(positions) < 2:
+            return [self[position] for position in positions]
+        endpoints = [*self]  # one after the other would take long if there are thousands
+        return [endpoints[position] for position in positions]
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the fields of each endpoint."""
         count = len(self.nodes)
-        hostnames, pods, targets = (
-            column.split(_SEPARATOR) if column else ("",) * count
-            for column in (self.hostnames, self.pods, self.target_nodes)
-        )
         return zip(
-            self.each_address(), hostnames, self.nodes, self.slice_labels, self.ready, pods,
-            self.hints or (None,) * count, self.terminating or bytes(count), targets, strict=True,
-        )  # fmt: skip
+            self.addresses_of_each(),
+            _each(self.ports, count, ()),
+            self._names(self.hostnames),
+            self.nodes,
+            _each(self.slice_labels, count, {}),
+            map(not_, self.unready or bytes(count)),
+            self.pod_names(),
+            _each(self.hints, count, None),
+            _each(self.clusters, count, None),
+            map(bool, self.terminating or bytes(count)),
+            self._names(self.target_nodes),
+            _each(self.pod_namespaces, count, None),
+            strict=True,
+        )
 
-    def pod_names(self) -> list[str | None]:
-        """Return the pod of each endpoint."""
-        names = self.pods.split(_SEPARATOR) if self.pods else [""] * len(self.nodes)
-        return [name or None for name in names]
+    def _names(self, column: str) -> Sequence[str | None]:
+        return [name or None for name in column.split(_SEPARATOR)] if column else (None,) * len(self.nodes)
 
-    def positions(self, address: bytes) -> list[int]:
-        """Return the positions of the endpoints that have an address."""
-        addresses, octets = self.addresses, self.octets
-        found: list[int] = []
-        start = addresses.find(address) if len(address) == octets else -1
+    def _addresses(self, start: int, stop: int) -> list[tuple[bytes, ...]]:
+        if not self.counts:
+            return [*zip(self._unpacked(self.addresses[start * self.octets : stop * self.octets]))]
+        counts, before = self.counts[start:stop], self.octets * sum(self.counts[:start])
+        addresses = iter(self._unpacked(self.addresses[before : before + self.octets * sum(counts)]))
+        return [tuple(islice(addresses, count)) for count in counts]
+
+    def _unpacked(self, addresses: bytes) -> list[bytes]:
+        octets = self.octets
+        found = [addresses[start : start + octets] for start in range(0, len(addresses), octets)]
+        return found if octets == 4 else [address.removeprefix(_MAPPED) for address in found]
+
+    def _positions(self, address: bytes) -> Iterator[int]:
+        """Yield the positions of the endpoints that have an address."""
+        packed = address if len(address) == self.octets else _MAPPED + address
+        start = self.addresses.find(packed) if len(packed) == self.octets else -1
+        ends = [*accumulate(self.counts)]
         while start >= 0:
-            if start % octets == 0:
-                found.append(start // octets)
-            start = addresses.find(address, start + 1)
-        return found
-
-    def each_address(self) -> list[bytes]:
-        """Return the address of each endpoint."""
-        addresses, octets = self.addresses, self.octets
-        return [addresses[start : start + octets] for start in range(0, len(addresses), octets)]
+            number, rest = divmod(start, self.octets)
+            if not rest:
+                yield bisect_right(ends, number) if ends else number
+            start = self.addresses.find(packed, (number + 1) * self.octets)
 
 
-Endpoints = tuple[Endpoint, ...] | EndpointRows
-
-
-def in_rows(endpoints: Sequence[Endpoint]) -> Endpoints:
-    """Return *endpoints* in rows, or as they are if they do not fit into rows."""
-    sizes = {tuple(map(len, endpoint.addresses)) for endpoint in endpoints}
-    if sizes not in ({(4,)}, {(16,)}) or any(endpoint.ports != endpoints[0].ports for endpoint in endpoints):
-        return tuple(endpoints)
-    if any(endpoint.cluster != endpoints[0].cluster or endpoint.pod_namespace for endpoint in endpoints):
-        return tuple(endpoints)
-    hostnames = _column(endpoint.hostname for endpoint in endpoints)
-    pods = _column(endpoint.pod for endpoint in endpoints)
-    targets = _column(endpoint.target_node for endpoint in endpoints)
-    if hostnames is None or pods is None or targets is None:
-        return tuple(endpoints)
-    terminating = bytes(endpoint.terminating for endpoint in endpoints)
-    hints = tuple(endpoint.hints for endpoint in endpoints)
+def in_rows(endpoints: Iterable[Endpoint]) -> EndpointRows:
+    """Return *endpoints* in columns. A line end in a name, which no name of Kubernetes has, becomes a space."""
+    rows = [*endpoints]
+    counts = [len(row.addresses) for row in rows]
+    addresses = [address for row in rows for address in row.addresses]
+    octets = 4
+    if any(len(address) != octets for address in addresses):
+        octets, addresses = 16, [address if len(address) == 16 else _MAPPED + address for address in addresses]
+    unready, terminating = (bytes([not row.ready for row in rows]), bytes([row.terminating for row in rows]))
+    hostnames, pods = _joined(row.hostname for row in rows), _joined(row.pod for row in rows)
     return EndpointRows(
-        b"".join(endpoint.addresses[0] for endpoint in endpoints),
-        len(endpoints[0].addresses[0]),
-        endpoints[0].ports,
-        tuple(endpoint.node for endpoint in endpoints),
-        tuple(endpoint.slice_labels for endpoint in endpoints),
-        bytes(endpoint.ready for endpoint in endpoints),
+        b"".join(addresses),
+        octets,
+        tuple(counts) if counts.count(1) < len(counts) else (),
+        _column((row.ports for row in rows), ()),
+        tuple([row.node for row in rows]),
+        _column((row.slice_labels for row in rows), {}),
+        unready if any(unready) else b"",
         pods if hostnames == pods else hostnames,
         pods,
-        hints if any(hints) else (),
-        endpoints[0].cluster,
+        _column((row.hints for row in rows), None),
+        _column((row.cluster for row in rows), None),
         terminating if any(terminating) else b"",
-        targets,
+        _joined(row.target_node for row in rows),
+        _column((row.pod_namespace for row in rows), None),
     )
 
 
-def _column(names: Iterable[str | None]) -> str | None:
-    """Return names joined, empty if there are none at all; None if one of them cannot be joined."""
-    column = list(names)
-    text = _SEPARATOR.join([name or "" for name in column])
-    if column.count(None) == len(column):
-        return ""
-    return text if text.count(_SEPARATOR) == len(column) - 1 and "" not in column else None
+def _column(values: Iterable[T], nothing: T) -> tuple[T, ...]:
+    column = tuple(values)
+    if any(value != column[0] for value in column):
+        return column
+    return () if not column or column[0] == nothing else column[:1]
 
 
-def nodes_of(endpoints: Endpoints) -> Iterable[str | None]:
-    """Return the node of each endpoint."""
-    return endpoints.nodes if isinstance(endpoints, EndpointRows) else [endpoint.node for endpoint in endpoints]
+def _each(column: Sequence[T], count: int, nothing: T) -> Sequence[T]:
+    """Return the values of a column for each of *count* endpoints."""
+    return column if len(column) > 1 else (*(column or (nothing,)),) * count
 
 
-def target_nodes_of(endpoints: Endpoints) -> list[str]:
-    """Return the Nodes that endpoints name as what they are."""
-    if isinstance(endpoints, EndpointRows):
-        return endpoints.target_nodes.split(_SEPARATOR) if endpoints.target_nodes else []
-    return [endpoint.target_node for endpoint in endpoints if endpoint.target_node is not None]
-
-
-def any_terminating(endpoints: Endpoints) -> bool:
-    """Whether an endpoint terminates."""
-    if isinstance(endpoints, EndpointRows):
-        return bool(endpoints.terminating)
-    return any(endpoint.terminating for endpoint in endpoints)
-
-
-def all_ready(endpoints: Endpoints) -> bool:
-    """Whether each endpoint is ready."""
-    if isinstance(endpoints, EndpointRows):
-        return 0 not in endpoints.ready
-    return all(endpoint.ready for endpoint in endpoints)
-
-
-def any_hints(endpoints: Endpoints) -> bool:
-    """Whether an endpoint has hints."""
-    if isinstance(endpoints, EndpointRows):
-        return bool(endpoints.hints)
-    return any(endpoint.hints for endpoint in endpoints)
-
-
-def clusters_of(endpoints: Endpoints) -> Iterable[str | None]:
-    """Return the clusters that the endpoints are in, as ``Endpoint.cluster``, each once or more often."""
-    return [endpoints.cluster] if isinstance(endpoints, EndpointRows) else [row.cluster for row in endpoints]
-
-
-def addresses_on(endpoints: Endpoints, node: str) -> list[bytes]:
-    """Return the addresses of the endpoints that name a node, as the one that they are on or are."""
-    if isinstance(endpoints, EndpointRows) and not endpoints.target_nodes:
-        each = zip(endpoints.each_address(), endpoints.nodes, strict=True)
-        return [address for address, name in each if name == node]
-    on = (endpoint for endpoint in endpoints if node in (endpoint.node, endpoint.target_node))
-    return [address for endpoint in on for address in endpoint.addresses]
-
-
-def endpoints_of_pod(endpoints: Endpoints, namespace: str, pod: str) -> list[Endpoint]:
-    """Return the endpoints that a pod is behind, by its key; they are in a slice in *namespace*."""
-    if isinstance(endpoints, EndpointRows):
-        names = endpoints.pod_names()
-        return [endpoints[at] for at, name in enumerate(names) if name is not None and f"{namespace}/{name}" == pod]
-    return [endpoint for endpoint in endpoints if endpoint.pod_key(namespace) == pod]
-
-
-def pod_keys(endpoints: Endpoints, namespace: str) -> list[str]:
-    """Return the keys of the pods behind the endpoints of a slice in *namespace*."""
-    if isinstance(endpoints, EndpointRows):
-        return [f"{namespace}/{name}" for name in endpoints.pod_names() if name is not None]
-    return [key for endpoint in endpoints if (key := endpoint.pod_key(namespace)) is not None]
-
-
-def ready_addresses(endpoints: Endpoints) -> Iterable[bytes]:
-    """Return all addresses of the endpoints that are ready."""
-    if isinstance(endpoints, EndpointRows) and 0 not in endpoints.ready:
-        return endpoints.each_address()
-    return [address for endpoint in endpoints if endpoint.ready for address in endpoint.addresses]
-
-
-def with_address(endpoints: Endpoints, address: bytes) -> list[Endpoint]:
-    """Return the endpoints that have an address."""
-    if isinstance(endpoints, EndpointRows):
-        return [endpoints[position] for position in endpoints.positions(address)]
-    return [endpoint for endpoint in endpoints if address in endpoint.addresses]
-
-
-def nodes_with(endpoints: Endpoints, address: bytes) -> list[str | None]:
-    """Return the nodes of the endpoints that have an address."""
-    if isinstance(endpoints, EndpointRows):
-        return [endpoints.nodes[position] for position in endpoints.positions(address)]
-    return [endpoint.node for endpoint in endpoints if address in endpoint.addresses]
-
-
-def all_addresses(endpoints: Endpoints) -> Iterable[bytes]:
-    """Return all addresses of the endpoints."""
-    if isinstance(endpoints, EndpointRows):
-        return endpoints.each_address()
-    return [address for endpoint in endpoints for address in endpoint.addresses]
-
-
-def differing_addresses(before: Endpoints, after: Endpoints) -> Iterator[bytes]:
-    """Yield the addresses whose endpoints are not the same *before* and *after*, however many there are of the same.
-
-    Where several endpoints have the same addresses, which is rare, all but the last count as changed.
-    """
-    old, new = _by_addresses(before, after), _by_addresses(after, before)
-    had, has = dict(old), dict(new)
-    for rows, others in ((old, has), (new, had)):
-        for addresses, row in rows:
-            if others.get(addresses) != row:
-                yield from addresses
-
-
-def _by_addresses(endpoints: Endpoints, others: Endpoints) -> list[tuple[tuple[bytes, ...], object]]:
-    """Return each endpoint by its addresses: as a row if *others* can be compared in rows, which is faster."""
-    if (
-        isinstance(endpoints, EndpointRows)
-        and isinstance(others, EndpointRows)
-        and (endpoints.ports, endpoints.cluster) == (others.ports, others.cluster)
-    ):
-        return [(row[:1], row) for row in endpoints.rows()]
-    return [(endpoint.addresses, endpoint) for endpoint in endpoints]
+def _joined(names: Iterable[str | None]) -> str:
+    column = [(name or "").replace(_SEPARATOR, " ") for name in names]
+    return _SEPARATOR.join(column) if any(column) else ""

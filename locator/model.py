@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from locator.endpoints import Endpoint as Endpoint
-from locator.endpoints import Endpoints
+from locator.endpoints import EndpointRows
 from locator.endpoints import Hints as Hints
 from locator.endpoints import Port as Port
 from locator.ip import Network
@@ -60,7 +60,7 @@ def is_dns_label(text: str) -> bool:
     return _DNS_LABEL.fullmatch(text) is not None
 
 
-class Location(Struct, frozen=True, eq=False, gc=False):
+class Location(Struct, frozen=True, eq=False, weakref=True):
     """Where an address is: a node and its labels, or only some labels.
 
     ``known`` is false for a client that could not be located. Locations compare by identity, so that a reader can
@@ -269,7 +269,7 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
     """
 
     service: str | None
-    endpoints: Endpoints = ()
+    endpoints: EndpointRows = EndpointRows()
     kind: str = "EndpointSlice"
     imported_service: str | None = None
     managed_by: str = ""

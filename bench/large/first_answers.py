@@ -33,7 +33,7 @@ from dnsserver.responder.responder import Responder
 from locator.endpoints import in_rows
 from locator.ip import Network, parse_address
 from locator.model import ZONE, Endpoint, EndpointSlice, Node, Object, Port, Service, by_kind
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from tests.kit import go_programs
 
 NODES = 300
@@ -102,7 +102,7 @@ def absent() -> Load:
 
 def _first(endpoints: int, number: int) -> float:
     """Return the average CPU seconds of the first answers about Services with so many *endpoints*."""
-    counts, store = Counts(), Store(forwarders=[Network(FORWARDER, 32)])
+    counts, store = Counts(), Store(StoreOptions(forwarders=[Network(FORWARDER, 32)]))
     for kind, objects in by_kind(_objects(endpoints)).items():
         store.replace(kind, objects)
     zone = Authority((parse_zone("cluster.local"),), 5)

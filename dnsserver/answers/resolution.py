@@ -22,6 +22,7 @@ from dnsserver.message.records import Host, HostInfo, Record, Text
 from dnsserver.names import DISABLED, VERIFIED, Meaning, labels_of, meaning_of, pod_address
 from locator.ip import Network, is_within
 from locator.model import Location
+from locator.places.address_map import keys_at
 from locator.state.snapshot import Basis, CompiledService, FederatedService, Snapshot
 
 SCHEMA_VERSION = Text("1.1.0")
@@ -231,7 +232,7 @@ class _NameRank(IntEnum):
 
 def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[tuple[_NameRank, str]]:
     """Yield the names of the Services and endpoints that have *address*."""
-    for key in request.snapshot.service_addresses.of(address):
+    for key in keys_at(request.snapshot.service_addresses, address):
         compiled = request.snapshot.services[key]
         if address in compiled.service.cluster_ips:
             for name in services.names_of_service(compiled, zone):

@@ -35,11 +35,11 @@ from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ClusterSource
 from locator.api.decoding import RESOURCES, Resources, by_group_kind, with_client_pods
 from locator.api.deltas import DeltaBatch, Replace
+from locator.cluster.publisher import Publication, Publisher
 from locator.federation.clusterset import ClusterSet
 from locator.findings import ClusterCode
 from locator.labels import Selector
 from locator.model import Finding, Node, Object, Pod, in_cluster
-from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class Reading(NamedTuple):
     ``publication`` is what a server would publish, ``own`` the own cluster's snapshot in it. ``objects`` are those of
     the own cluster by kind, ``nodes`` those of all clusters; each Node has the label of its cluster. ``namespace`` is
     that of the kubeconfig's context, or of the pod; "default" for files.
-    By cluster, the own one with the name "": ``pods`` as they were read, ``views``, and ``counts`` of what was read in
-    a dump. ``clusters`` reads the clusters as one, None if nothing needs more than the own one.
+    By cluster, the own one with the name "": ``pods`` as they were read, ``publishers``, and ``counts`` of what was
+    read in a dump. ``clusters`` reads the clusters as one, None if nothing needs more than the own one.
     """
 
     publication: Publication
@@ -91,7 +91,7 @@ class Reading(NamedTuple):
     nodes: Sequence[Node]
     namespace: str
     pods: Mapping[str, Sequence[Any]]
-    views: Mapping[str, ClusterView]
+    publishers: Mapping[str, Publisher]
     clusters: ClusterSet | None
     counts: Mapping[str, ReadCounts]
 
@@ -107,11 +107,11 @@ def check_cluster(settings: Settings) -> Checked:
     """Read the clusters once, and check them. Raises CommandError."""
     reading = _read(settings, ())
     findings = [*reading.publication.findings]
-    for name, view in reading.views.items():
-        findings += [finding.in_cluster(name) for finding in view.advice()]
+    for name, publisher in reading.publishers.items():
+        findings += [finding.in_cluster(name) for finding in publisher.advice()]
     if reading.clusters is not None:
-        findings += _with_files(reading.clusters.advice(), reading.views)
-    findings += _with_files(too_large(reading.publication.snapshot, authority_of(settings)), reading.views)
+        findings += _with_files(reading.clusters.advice(), reading.publishers)
+    findings += _with_files(too_large(reading.publication.snapshot, authority_of(settings)), reading.publishers)
     return Checked(reading, findings)
 
 
@@ -159,7 +159,7 @@ def _read_and_tell(
 ) -> Reading:
     """Do what ``_read`` does, and report it."""
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
-    views, client = {OWN: ClusterView(store)}, None
+    publishers, client = {OWN: Publisher(store)}, None
     clients: Mapping[str, ApiClient | None] = {}
     counts: dict[str, ReadCounts] = {}
     if not settings.snapshot:
@@ -175,13 +175,13 @@ def _read_and_tell(
         kinds = tuple(dict.fromkeys((*store.kinds, *also)))
         batch, namespace = _live(settings, client, kinds, resources, report), client.namespace
     report("working out what was read")
-    views[OWN].apply(batch)
+    publishers[OWN].apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
     objects[Node] = [
         replace(node, labels=in_cluster(node.labels, settings.cluster_name)) for node in objects.get(Node, ())
     ]
     pods: dict[str, Sequence[Any]] = {OWN: objects.get(Pod, ())}
-    publication = own = views[OWN].publish(now)
+    publication = own = publishers[OWN].publication(now)
     if clusters is not None:
         clusters.update_own(own.snapshot)
         findings = list(own.findings)
@@ -191,28 +191,28 @@ def _read_and_tell(
                 continue
             if not isinstance(read, DeltaBatch):
                 counts[name], read = read.counts, read.batch()
-            views[name] = ClusterView(other_store_of(settings, name))
-            views[name].apply(read)
+            publishers[name] = Publisher(other_store_of(settings, name))
+            publishers[name].apply(read)
             pods[name] = _pods_in(read)
-            other = views[name].publish(now)
+            other = publishers[name].publication(now)
             clusters.update(name, other.snapshot)
             findings += [finding.in_cluster(name) for finding in other.findings]
         snapshot = _resolved(settings, clusters, now)
-        publication = Publication(snapshot, [*findings, *_with_files(clusters.findings(), views)], ())
+        publication = Publication(snapshot, [*findings, *_with_files(clusters.findings(), publishers)])
     nodes = [*objects[Node]]
-    for name in views.keys() - {OWN}:
-        nodes += [found for found in views[name].all_objects() if isinstance(found, Node)]
-    return Reading(publication, own.snapshot, objects, nodes, namespace, pods, views, clusters, counts)
+    for name in publishers.keys() - {OWN}:
+        nodes += [found for found in publishers[name].store.all_objects() if isinstance(found, Node)]
+    return Reading(publication, own.snapshot, objects, nodes, namespace, pods, publishers, clusters, counts)
 
 
 def _pods_in(batch: DeltaBatch) -> Sequence[Any]:
     return next((delta.objects for delta in batch.deltas if isinstance(delta, Replace) and delta.kind is Pod), ())
 
 
-def _with_files(findings: Iterable[Finding], views: Mapping[str, ClusterView]) -> Iterator[Finding]:
+def _with_files(findings: Iterable[Finding], publishers: Mapping[str, Publisher]) -> Iterator[Finding]:
     """Yield findings between clusters, each with the file that contains its object, if there is one."""
     for finding in findings:
-        yield views[finding.cluster].with_file(finding)
+        yield publishers[finding.cluster].with_file(finding)
 
 
 def _read_others(

@@ -157,7 +157,7 @@ def _content(path: str, text: bytes) -> object:
 
     expected = "expected settings as KEY: VALUE"
     try:
-        contents = [json.loads(document.text) for document in documents(text)]
+        contents = [json.loads(document) for document, _ in documents(text)]
     except NotYAML as error:
         line = f"line {error.line}: " if error.line else ""
         raise WrongInput(f"{path}: {line}not YAML ({' '.join(str(error).split())}), {expected}") from None

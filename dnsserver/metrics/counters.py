@@ -9,11 +9,11 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
+from cachetools import LRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dnsserver.message.records import type_name
-from locator.bounded_map import BoundedMap
 from locator.ip import Network, network_text
 
 # Seconds: from a remembered answer to one whose query waited in a full socket buffer.
@@ -122,7 +122,7 @@ class SourceCounter:
     def __init__(self, *, clients: int = 0) -> None:
         self.numbers: Counter[str] = Counter()
         self._clients = clients
-        self._suspects: BoundedMap[str, _Suspect] = BoundedMap(2 * MAX_SOURCES)
+        self._suspects: LRUCache[str, _Suspect] = LRUCache(2 * MAX_SOURCES)
 
     def note(self, source: str, named: bytes = b"") -> None:
         """Count a query from *source*; *named* is a client other than itself that the query names, or empty."""

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from dnsserver import __version__
 from dnsserver.metrics.counters import LOOP_DELAY_BOUNDS, Durations
-from locator.api.watching.listwatch import REASONS
+from locator.api.list_watch import REASONS
 from locator.printable import cut
 
 Values = Mapping[Any, float]  # by the values of all labels, as a tuple of strings

@@ -35,9 +35,9 @@ from dnsserver.metrics.families import (
     restarts,
     watched,
 )
-from locator.api.watching.listwatch import REASONS
+from locator.api.list_watch import REASONS
 from locator.model import Finding
-from locator.places.address_book import LOCATED_BY
+from locator.places.book import LOCATED_BY
 from locator.state.snapshot import Snapshot
 from locator.topology.checks import is_invalid_constraint
 from locator.topology.selection import OUTCOMES

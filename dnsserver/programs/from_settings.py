@@ -23,7 +23,7 @@ from locator.federation.federating import Joining, default_constraint, flat_pair
 from locator.ip import Network
 from locator.model import OWN_CLUSTER
 from locator.printable import shell_words
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from locator.topology.scope import Scope
 
 if TYPE_CHECKING:
@@ -39,35 +39,39 @@ RESOLV_CONF = "/etc/resolv.conf"
 def store_of(settings: Settings) -> Store:
     """Return an empty store for the Services, clients and networks of the own cluster that the settings describe."""
     return Store(
-        cluster=settings.cluster_name,
-        subnets=_subnets_of(settings),
-        forwarders=settings.trusted_forwarder,
-        forwarder_services=settings.forwarder_service,
-        pods=PODS in settings.client_source,
-        pod_locators=POD_LOCATORS in settings.client_source,
-        nodes=NODES in settings.client_source,
-        pod_names=settings.pods == VERIFIED,
-        scope=_scope_of(settings),
-        endpoint_records=not settings.no_endpoints,
-        honor_kubernetes=settings.traffic_distribution == HONOR,
-        default_keys={default.zone.name: default.keys for default in settings.default_topology_keys},
-        exports=bool(settings.federation),
-        imports=bool(settings.multicluster),
+        StoreOptions(
+            cluster=settings.cluster_name,
+            subnets=_subnets_of(settings),
+            forwarders=settings.trusted_forwarder,
+            forwarder_services=settings.forwarder_service,
+            pods=PODS in settings.client_source,
+            pod_locators=POD_LOCATORS in settings.client_source,
+            nodes=NODES in settings.client_source,
+            pod_names=settings.pods == VERIFIED,
+            scope=_scope_of(settings),
+            endpoint_records=not settings.no_endpoints,
+            honor_kubernetes=settings.traffic_distribution == HONOR,
+            default_keys={default.zone.name: default.keys for default in settings.default_topology_keys},
+            exports=bool(settings.federation),
+            imports=bool(settings.multicluster),
+        )
     )
 
 
 def other_store_of(settings: Settings, cluster: str) -> Store:
     """Return an empty store for another cluster: for its clients, and for the Services that it exports."""
     return Store(
-        cluster=cluster,
-        subnets=_subnets_of(settings),
-        pods=PODS in settings.client_source,
-        pod_locators=POD_LOCATORS in settings.client_source,
-        nodes=NODES in settings.client_source,
-        scope=_scope_of(settings),
-        endpoint_records=not settings.no_endpoints,
-        exports=bool(settings.federation),
-        nodes_by_name=bool(settings.multicluster),
+        StoreOptions(
+            cluster=cluster,
+            subnets=_subnets_of(settings),
+            pods=PODS in settings.client_source,
+            pod_locators=POD_LOCATORS in settings.client_source,
+            nodes=NODES in settings.client_source,
+            scope=_scope_of(settings),
+            endpoint_records=not settings.no_endpoints,
+            exports=bool(settings.federation),
+            nodes_by_name=bool(settings.multicluster),
+        )
     )
 
 

@@ -13,7 +13,7 @@ import trio
 from dnsserver.tools.explain.explanation_text import counted
 from locator.ip import Network
 from locator.model import ZONE, Finding, Node, Object, Pod, PodLocator
-from locator.places.address_map import PrefixTable
+from locator.places.prefix_table import PrefixTable
 from locator.state.snapshot import Snapshot, book_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def log_loaded(publisher: Publisher, networks: Collection[Network], about:
     listed = trio.Event()
 
     def subscriber(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
-        if not publisher.unlisted:
+        if publisher.has_synced():
             listed.set()
 
     publisher.subscribe(subscriber)

@@ -19,7 +19,6 @@ from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY
 from dnsserver.message.packing import Packer
 from dnsserver.names import MAX_LABEL, MULTICLUSTER, SERVICES, Zone, labels_of, meaning_of
-from locator.endpoints import EndpointRows
 from locator.findings import ClusterCode
 from locator.model import MAX_NAME, SUCCESSORS, UNKNOWN, EndpointSlice, Finding, Location
 from locator.state.snapshot import CompiledService, Snapshot
@@ -87,11 +86,10 @@ def _answers(compiled: CompiledService, zone: Zone, snapshot: Snapshot, authorit
 
 
 def _records(endpoint_slice: EndpointSlice) -> int:
-    """Return how many records the endpoints of a slice have at most, without reading each of them if they are rows."""
+    """Return how many records the endpoints of a slice have at most, without reading each of them."""
     endpoints = endpoint_slice.endpoints
-    if isinstance(endpoints, EndpointRows):
-        return len(endpoints) * max(1, len(endpoints.ports))
-    return sum(len(endpoint.addresses) * max(1, len(endpoint.ports)) for endpoint in endpoints)
+    addresses = sum(endpoints.counts) or len(endpoints)
+    return addresses * max(1, *map(len, endpoints.ports), 0)
 
 
 def _clients(constraint: Constraint, endpoints: Sequence[LocatedEndpoint], always_fit: int) -> Iterator[Location]:

@@ -14,7 +14,7 @@ from dnsserver.message.wire import ClientSubnet, Edns
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, host_network, plain_address
 from locator.model import UNKNOWN, Location
-from locator.places.address_book import (
+from locator.places.book import (
     NODE,
     NOWHERE,
     AddressBook,

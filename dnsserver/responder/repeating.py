@@ -35,7 +35,7 @@ from dnsserver.responder.recognition import (
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, host_network, plain_address
 from locator.model import Location
-from locator.places.address_book import UNKNOWN_PLACE, Place
+from locator.places.book import UNKNOWN_PLACE, Place
 from locator.state.snapshot import Basis, Snapshot
 
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits

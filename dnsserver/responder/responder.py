@@ -59,7 +59,7 @@ from dnsserver.responder.replies import DRAWN_BITS, Envelope, PendingReply, writ
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, address_text, host_network, plain_address
 from locator.model import ZONE, Location
-from locator.places.address_book import UNKNOWN_PLACE, Place
+from locator.places.book import UNKNOWN_PLACE, Place
 from locator.state.snapshot import Snapshot, answers_differ
 
 MAX_PASSING = 8192  # questions, about a megabyte

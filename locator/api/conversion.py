@@ -16,10 +16,10 @@ from msgspec.structs import asdict, replace
 
 from locator.api import schema
 from locator.api.finding_collector import FindingCollector
-from locator.api.health import canonical_address
+from locator.api.sharing import shared_labels, shared_ports, shared_text
 from locator.endpoints import in_rows
 from locator.findings import ClusterCode
-from locator.ip import Network, address_text, is_address, parse_network
+from locator.ip import Network, address_text, is_address, parse_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (
     ENDPOINTS,
@@ -33,6 +33,7 @@ from locator.model import (
     ClientPod,
     Endpoint,
     EndpointSlice,
+    HealthEntry,
     Hints,
     Namespace,
     Node,
@@ -41,13 +42,14 @@ from locator.model import (
     Port,
     Service,
     ServiceExport,
+    ServiceHealth,
     ServiceImport,
     ServicePolicy,
     canonical_labels,
     is_dns_label,
 )
 from locator.printable import quoted
-from locator.sharing import shared_labels, shared_ports, shared_text
+from locator.times import parse_time
 from locator.topology.annotations import PREFIX
 from locator.topology.constraints import IGNORED, MODE_ALIASES, MODES, SERVICE_ANNOTATIONS, policy_error
 
@@ -351,7 +353,7 @@ def to_endpoints(raw: schema.Endpoints, collector: FindingCollector) -> Endpoint
             endpoints += _subset(f"{path}.{field}", rows, namespace, ports, collector, ready=ready)
     if raw.metadata.annotations is not None and raw.metadata.annotations.over_capacity == "truncated":
         collector.wrong("subsets", "some endpoints are missing", "all endpoints", code=ClusterCode.EndpointsTruncated)
-    return EndpointSlice(namespace, name, name, tuple(endpoints), kind=ENDPOINTS, managed_by=SLICE_CONTROLLER)
+    return EndpointSlice(namespace, name, name, in_rows(endpoints), kind=ENDPOINTS, managed_by=SLICE_CONTROLLER)
 
 
 def _subset(
@@ -472,3 +474,51 @@ def _requirement(
     expected = "a requirement that Kubernetes accepts"
     parsed = collector.try_parse(field, lambda text: requirement(text, OPERATORS[operator], values), key, expected)
     return () if parsed is None else (parsed,)
+
+
+def to_service_health(raw: schema.ServiceHealth, collector: FindingCollector) -> ServiceHealth | None:
+    """Convert a ServiceHealth; None if its name is not that of a Service. An entry that says nothing is left out.
+
+    Any prober has written it, or somebody by hand.
+    """
+    name, status = raw.metadata.name or "", raw.status or schema.HealthStatus()
+    service = service_of(name)
+    if service is None:
+        collector.wrong("metadata.name", f"{quoted(name)} is the name of no Service", "NAME.NAMESPACE of a Service")
+        return None
+    about = status.service
+    if about is not None and f"{about.namespace}/{about.name}" != service:
+        collector.wrong("status.service", f"{about.namespace}/{about.name} in {name}", "the Service of its name")
+        return None
+    renewed = status.renew_time or ""
+    if renewed or status.entries:
+        collector.try_parse("status.renewTime", parse_time, renewed, "a time in RFC 3339")
+    entries: dict[str, HealthEntry] = {}
+    for position, entry in enumerate(status.entries or ()):
+        if not entry.address or entry.healthy is None:
+            collector.wrong(f"status.entries[{position}]", "an entry without a vote", "an address, and healthy or not")
+            continue
+        address = canonical_address(entry.address)
+        entries[address] = HealthEntry(address, entry.healthy, entry.since or "", entry.message or "")
+    return ServiceHealth(
+        name=name,
+        service=service,
+        entries=tuple(entries.values()),
+        renewed=renewed,
+        cluster=status.cluster or "",
+        version=raw.metadata.version or "",
+    )
+
+
+def service_of(name: str) -> str | None:
+    """Return the key of the Service that a ServiceHealth called *name* is about; None for any other name."""
+    service, _, namespace = name.partition(".")
+    return f"{namespace}/{service}" if is_dns_label(service) and is_dns_label(namespace) else None
+
+
+def canonical_address(text: str) -> str:
+    """Return the one text of an address that may have several: an IP address, or else a host name in lower case."""
+    try:
+        return address_text(parse_address(text))
+    except ValueError:
+        return text.lower().removesuffix(".")

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from locator.api import conversion, health, schema
+from locator.api import conversion, schema
 from locator.api.finding_collector import FindingCollector
 from locator.findings import ClusterCode
 from locator.labels import Selector
@@ -111,7 +111,7 @@ RESOURCES: Mapping[type[Object], Resource] = {
         "ServiceHealth",
         "/apis/topodns.io/v1alpha1/servicehealths",
         Decoder(schema.ServiceHealth),
-        health.to_service_health,
+        conversion.to_service_health,
         optional=True,
     ),
 }

@@ -46,7 +46,7 @@ class Drop(Struct, frozen=True, gc=False):
 Delta = Replace | Put | Drop
 
 
-class Origin(NamedTuple):
+class FileLine(NamedTuple):
     """The file and the line on which an object begins; None for a file as a whole."""
 
     file: str
@@ -65,7 +65,7 @@ class DeltaBatch(Struct, frozen=True, gc=False):
     deltas: Sequence[Delta] = ()
     findings: Mapping[str, Sequence[Finding]] = {}
     triggered: Sequence[str] = ()
-    files: Mapping[str, Origin] | None = None
+    files: Mapping[str, FileLine] | None = None
     restored: bool = False
 
     def __bool__(self) -> bool:
@@ -139,3 +139,16 @@ class DeltaBuilder:
         batch = DeltaBatch(self._deltas, findings, self._triggered)
         self._deltas, self._findings, self._triggered = [], {}, []
         return batch
+
+
+def version_order(version: str) -> tuple[int, str]:
+    """Return what sorts resourceVersions, the earliest first; those that are no numbers come before all others.
+
+    They are decimal numbers without leading zeros, and comparable within one resource (KEP-5504, Kubernetes 1.35).
+    """
+    return (len(version), version) if version.isascii() and version.isdigit() else (0, "")
+
+
+def precedes(version: str, other: str) -> bool:
+    """Whether *version* is earlier than *other*, both of one resource; False if that is unknown."""
+    return (0, "") < version_order(version) < version_order(other)

@@ -67,7 +67,7 @@ class _NotJSON(ValueError):
     """The text is not one JSON document."""
 
 
-class Unread(NamedTuple):
+class OtherKind(NamedTuple):
     """An object of a kind that topodns does not read."""
 
     group: str
@@ -80,11 +80,11 @@ class ListOf(NamedTuple):
     kind: str
 
 
-class Entry(NamedTuple):
+class DumpEntry(NamedTuple):
     """What is on a line of a dump, counted from 1."""
 
     line: int
-    item: Object | Finding | Unread | ListOf | Skipped
+    item: Object | Finding | OtherKind | ListOf | Skipped
 
 
 class _Document(NamedTuple):
@@ -118,7 +118,7 @@ def entries(
     only_json: bool = False,
     among_others: bool = False,
     resources: ByGroupKind = RESOURCES_BY_GROUP_KIND,
-) -> Iterator[Entry]:
+) -> Iterator[DumpEntry]:
     """Yield what is in a dump, in order. Raises ``NotADump``.
 
     *file* is named in commands. With *only_json*, a text that starts like JSON is never tried as YAML. *among_others*:
@@ -136,9 +136,9 @@ def entries(
                 raise
             documents = _documents(found.text, only_json=only_json)
             finding = _unreadable("", "", "", f"{found.message}; the rest of each value is read", found.expected)
-            yield Entry(found.line, replace(finding, line=found.line, severity=WARNING))
+            yield DumpEntry(found.line, replace(finding, line=found.line, severity=WARNING))
         if not documents and among_others and text.strip():
-            yield Entry(1, Skipped("nothing but comments", OBJECT))
+            yield DumpEntry(1, Skipped("nothing but comments", OBJECT))
         elif not documents:  # such as the file of a kubectl that has just been started
             raise NotADump(f"empty, expected Kubernetes objects; {COMMAND} prints them")
         for number, document in enumerate(documents, 1):
@@ -147,7 +147,7 @@ def entries(
             except NotAnObject as error:
                 if not among_others:
                     raise NotADump(f"document {number}: {error}") from None
-                yield Entry(document.line, error.skipped)
+                yield DumpEntry(document.line, error.skipped)
     except NotADump as error:
         if what := dump_text.other_text(text):
             raise NotADump(f"{what}, {EXPECTED}; {COMMAND} prints a dump") from None
@@ -156,7 +156,7 @@ def entries(
         raise NotADump("nested too deeply") from None
 
 
-def _entries(document: _Document, resources: ByGroupKind) -> Iterator[Entry]:
+def _entries(document: _Document, resources: ByGroupKind) -> Iterator[DumpEntry]:
     """Yield what is in a document, a single object or a list.
 
     Raises ``NotADump``; ``NotAnObject`` before it yields anything.
@@ -195,7 +195,7 @@ class _Walk:
 
     def object(
         self, text: bytes, typed: _Typed, line: int, where: str, list_kind: str, list_version: str | None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[DumpEntry]:
         """Yield an object, or the objects of a list; *list_kind* and *list_version* count if it states none itself."""
         kind, version = typed.kind or list_kind, typed.api_version or list_version
         if kind.endswith("List") and (inside := memoryview(typed.items)):
@@ -205,32 +205,32 @@ class _Walk:
             check_keys(text, line)
         if not kind:
             message, expected = "object without a kind", "a kind such as Service"
-            yield Entry(line, _unreadable("object", where, "kind", message, expected))
+            yield DumpEntry(line, _unreadable("object", where, "kind", message, expected))
             return
         group, slash, _ = (version or "v1").partition("/")
         resource = self._resources.get((group if slash else "", kind))
         if resource is None:
-            yield Entry(line, Unread(group if slash else "", kind))
+            yield DumpEntry(line, OtherKind(group if slash else "", kind))
             return
         decoded = decode_untrusted(resource, text, where)
         for finding in decoded.findings:
-            yield Entry(line, replace(finding, line=line))
+            yield DumpEntry(line, replace(finding, line=line))
         if decoded.built is not None:
-            yield Entry(line, decoded.built)
+            yield DumpEntry(line, decoded.built)
 
     def _list(
         self, text: bytes, inside: memoryview, line: int, where: str, kind: str, version: str | None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[DumpEntry]:
         """Yield the objects of a list; *inside* is the text of its items."""
         position = text.find(bytes(inside[:ENOUGH]))
         if not self._is_checked and not _has_each_key_once(text[:position] + b"0" + text[position + len(inside) :]):
             check_keys(text, line)  # the keys of the list itself: those of its items are checked one by one
         if kind:
-            yield Entry(line, ListOf(kind))
+            yield DumpEntry(line, ListOf(kind))
         try:
             items = _ITEMS.decode(inside) or ()
         except msgspec.ValidationError as error:
-            yield Entry(line, _unreadable(f"{kind}List", where, "items", error_words(error)[0]))
+            yield DumpEntry(line, _unreadable(f"{kind}List", where, "items", error_words(error)[0]))
             return
         counted = 0  # octets of the text whose lines are counted
         for number, item in enumerate(map(bytes, items)):
@@ -240,12 +240,12 @@ class _Walk:
             yield from self._item(item, line, f"{where}{'.' if where else ''}items[{number}]", kind, version)
             position = counted + len(item)
 
-    def _item(self, item: bytes, line: int, where: str, list_kind: str, version: str | None) -> Iterator[Entry]:
+    def _item(self, item: bytes, line: int, where: str, list_kind: str, version: str | None) -> Iterator[DumpEntry]:
         try:
             typed = _TYPED.decode(item)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             message, path = error_words(error)
-            yield Entry(line, _unreadable(list_kind or "object", where, path, f"unreadable object: {message}"))
+            yield DumpEntry(line, _unreadable(list_kind or "object", where, path, f"unreadable object: {message}"))
             return
         yield from self.object(item, typed, line, where, list_kind, version)
 
@@ -298,7 +298,7 @@ def _documents(text: bytes, *, only_json: bool) -> list[_Document]:
             if only_json:
                 raise NotADump(f"{error}, expected JSON") from None
     try:
-        return [_Document(*document, is_checked=True) for document in yaml_text.documents(text)]
+        return [_Document(document, line, is_checked=True) for document, line in yaml_text.documents(text)]
     except NotYAML as error:
         where = f"line {error.line}: " if error.line else ""
         if ", expected " in str(error):

@@ -4,63 +4,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
-from msgspec import Struct
+from msgspec.structs import force_setattr
 
-from locator.model import (
-    KINDS,
-    EndpointSlice,
-    Namespace,
-    Node,
-    Object,
-    Pod,
-    PodLocator,
-    Service,
-    ServiceExport,
-    ServiceHealth,
-    ServiceImport,
-    ServicePolicy,
-)
-from locator.sharing import share_parts
+from locator.api.sharing import shared_labels, shared_ports, shared_text
+from locator.model import KINDS, EndpointSlice, Namespaced, Node, Object, Pod, by_kind
 
 BATCH = 500  # objects packed at a time, which blocks the event loop for some milliseconds
 
-
-class _Batch(Struct):
-    """Some objects, by kind."""
-
-    namespaces: list[Namespace] = []
-    nodes: list[Node] = []
-    pods: list[Pod] = []
-    pod_locators: list[PodLocator] = []
-    services: list[Service] = []
-    policies: list[ServicePolicy] = []
-    slices: list[EndpointSlice] = []
-    exports: list[ServiceExport] = []
-    imports: list[ServiceImport] = []
-    healths: list[ServiceHealth] = []
+# Created on import, since threads share them: see ``decoding.RESOURCES``.
+_BATCHES = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
+_OBJECTS = {kind.__name__: msgspec.msgpack.Decoder(list[kind]) for kind in KINDS}  # type: ignore[valid-type]
 
 
-_BATCHES = msgspec.msgpack.Decoder(_Batch)  # created on import, since threads share it: see ``decoding.RESOURCES``
-_FIELDS: dict[type[Object], str] = dict(zip(KINDS, _Batch.__struct_fields__, strict=True))
-
-
-def batches(objects: Sequence[Object]) -> Iterator[bytes]:
-    """Yield *objects*, packed BATCH at a time. ``unbatched`` reads them."""
-    for start in range(0, len(objects), BATCH):
-        batch = _Batch()
-        for item in objects[start : start + BATCH]:
-            getattr(batch, _FIELDS[type(item)]).append(item)
-        yield msgspec.msgpack.encode(batch)
+def batches(objects: Iterable[Object]) -> Iterator[bytes]:
+    """Yield *objects* by kind, packed BATCH at a time. ``unbatched`` reads them."""
+    for kind, rows in by_kind(objects).items():
+        for start in range(0, len(rows), BATCH):
+            yield msgspec.msgpack.encode((kind.__name__, rows[start : start + BATCH]))
 
 
 def unbatched(packed: Iterable[bytes]) -> Iterator[Object]:
-    """Yield the objects of packed batches, ordered by kind within a batch. Raises msgspec.DecodeError."""
+    """Yield the objects of packed batches. Raises msgspec.DecodeError and KeyError."""
     for part in packed:
-        batch = _BATCHES.decode(part)
-        for name in _FIELDS.values():
-            for item in getattr(batch, name):
-                share_parts(item)
-                yield item
+        kind, rows = _BATCHES.decode(part)
+        for item in _OBJECTS[kind].decode(rows):
+            share_parts(item)
+            yield item
+
+
+def share_parts(thing: Object) -> None:
+    """Let an object that nobody else has seen yet share its parts with others."""
+    if isinstance(thing, Namespaced):
+        force_setattr(thing, "namespace", shared_text(thing.namespace))
+    if isinstance(thing, Pod) and thing.node is not None:
+        force_setattr(thing, "node", shared_text(thing.node))
+    elif isinstance(thing, Node):
+        force_setattr(thing, "name", shared_text(thing.name))
+        for key, value in thing.labels.items():
+            thing.labels[key] = shared_text(value)
+    elif isinstance(thing, EndpointSlice):
+        force_setattr(thing, "managed_by", shared_text(thing.managed_by))
+        rows = thing.endpoints
+        force_setattr(rows, "ports", tuple(map(shared_ports, rows.ports)))
+        if rows.hostnames == rows.pods:
+            force_setattr(rows, "hostnames", rows.pods)
+        force_setattr(rows, "nodes", tuple([node if node is None else shared_text(node) for node in rows.nodes]))
+        force_setattr(rows, "slice_labels", tuple(map(shared_labels, rows.slice_labels)))

@@ -13,7 +13,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import yaml
@@ -63,18 +63,12 @@ class NotYAML(ValueError):
 _Read = tuple[Any, str | dict[str, str] | list[Any] | None]
 
 
-class Document(NamedTuple):
-    """One document as JSON, and the line on which it begins.
+def documents(text: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield each document of a text in UTF-8 that is not empty as JSON, and the line on which it begins.
 
-    Each item of a List is on the line of its own: as many line feeds stand before it as in the YAML.
+    Each item of a List is on the line of its own: as many line feeds stand before it as in the YAML. Raises NotYAML and
+    RecursionError.
     """
-
-    text: bytes
-    line: int
-
-
-def documents(text: bytes) -> Iterator[Document]:
-    """Yield the documents of a text in UTF-8 that are not empty. Raises NotYAML and RecursionError."""
     try:
         yield from _Reader(text).documents()
     except yaml.MarkedYAMLError as error:
@@ -96,7 +90,7 @@ class _Reader:
         self._aliased = 0
         self._line = 0  # on which the JSON is
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[tuple[bytes, int]]:
         while (event := self._next()).__class__ is not StreamEndEvent:
             if event.__class__ is DocumentStartEvent:
                 self._anchors, self._sizes = {}, {}
@@ -104,7 +98,7 @@ class _Reader:
                 self._line = line = root.start_mark.line + 1
                 value = self._top(root, is_root=True)
                 if value is not None:
-                    yield Document(msgspec.json.encode(value), line)
+                    yield msgspec.json.encode(value), line
 
     def _top(self, event: Any, *, is_root: bool = False) -> Any:
         """Return an object, whose items are objects if it is a List; *is_root*: it is a whole document, or a list."""

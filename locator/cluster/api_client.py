@@ -24,7 +24,7 @@ import urllib3
 
 from locator.api.decoding import RESOURCES, Resources
 from locator.api.deltas import Delta, DeltaBatch
-from locator.api.watching.listwatch import ListWatch
+from locator.api.list_watch import ListWatch
 from locator.backoff import POLL, POLL_TIMEOUT, REFUSING, RETURNS
 from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of
 from locator.cluster.responses import (

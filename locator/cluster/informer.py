@@ -58,13 +58,13 @@ class Informer:
 
     def stale(self, after: float) -> bool:
         """Whether objects may be out of date: read from the state file, or without contact for *after* seconds."""
-        return bool(self._publisher.unlisted) or any(since + after <= trio.current_time() for since in self._lost())
+        return not self._publisher.has_synced() or any(since + after <= trio.current_time() for since in self._lost())
 
     def age(self) -> float:
         """Return for how many seconds a kind has been without contact, or how old what was restored is, if more."""
         now = trio.current_time()
         age = now - min(self._lost(), default=now)
-        restored = self._publisher.unlisted and self._publisher.snapshot is not None
+        restored = self._publisher.snapshot is not None and not self._publisher.has_synced()
         return max(age, time.time() - self._state_file.seen) if restored and self._state_file is not None else age
 
     def read_again(self) -> None:
@@ -116,7 +116,7 @@ class Informer:
     async def _save(self, state_file: StateFile) -> None:
         """Save all objects, if every kind has been listed, as of the last moment with contact."""
         snapshot = self._publisher.snapshot
-        if self._publisher.unlisted or snapshot is None:
+        if snapshot is None or not self._publisher.has_synced():
             return
         now = trio.current_time()
         seen = time.time() - (now - min(self._lost(), default=now))

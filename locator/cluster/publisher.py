@@ -16,16 +16,18 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import trio
+from msgspec import Struct
+from msgspec.structs import replace
 
-from locator.api.deltas import Delta, DeltaBatch, Put, Replace
+from locator.api.deltas import Delta, DeltaBatch, FileLine, Put, Replace, object_reference
 from locator.cluster import memory
-from locator.model import ERROR, INFO, WARNING, EndpointSlice, Finding, Health, Object
-from locator.state.cluster_view import ClusterView, Publication
+from locator.model import ERROR, INFO, WARNING, EndpointSlice, Finding, Health, Object, object_key
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from locator.times import parse_time
@@ -88,15 +90,29 @@ class Source(Protocol):
         """Read the cluster and follow its changes for ever."""
 
 
+class Publication(Struct, frozen=True):
+    """A snapshot, and all findings of the cluster: those of the source, then those of the store.
+
+    Findings about objects in namespaces that are not served are left out.
+    ``triggered`` has the times (RFC 3339) at which Kubernetes noted the changes that the snapshot is the first to show.
+    """
+
+    snapshot: Snapshot
+    findings: Sequence[Finding]
+    triggered: Sequence[str] = ()
+
+
 class Publisher:
     """Applies the deltas sent to ``batches`` to *store*, and publishes a snapshot whenever something visible changed.
 
     Publishes first when every kind of the store has been listed, or when a source calls ``start_from`` or ``flush``.
     Calls *on_programmed* with the seconds from a change of an EndpointSlice, by Kubernetes' timestamp, to its
-    publication.
+    publication. Who reads a cluster only once calls ``apply`` and ``publication`` instead of ``run``.
     """
 
-    def __init__(self, store: Store, *, on_programmed: Callable[[float], None]) -> None:
+    def __init__(self, store: Store, *, on_programmed: Callable[[float], None] = lambda seconds: None) -> None:
+        self.store = store
+        """Only one thread at a time may use it."""
         self.snapshot: Snapshot | None = None
         """The snapshot published last, None before the first."""
         self._send, self._receive = trio.open_memory_channel[DeltaBatch | trio.Event](WAITING_BATCHES)
@@ -104,32 +120,77 @@ class Publisher:
         """Where sources send their batches."""
         self.kinds = store.kinds
         """The kinds of objects that sources send."""
-        self._view = ClusterView(store)
+        self._unlisted = set(store.kinds)  # that the source has not listed yet
+        self._unknown = set(store.kinds)  # those of them that were not restored from a state file either
+        self._found: dict[str, Sequence[Finding]] = {}  # by the source
+        self._files: Mapping[str, FileLine] = {}  # by object
+        self._triggered: list[str] = []
         self._subscribers: list[Subscriber] = []
         self._on_programmed = on_programmed
         self._frozen = True  # whether gc.freeze has exempted all objects from collection
         self._lock = trio.Lock()  # held while a thread works on the store, or while all objects are read
 
-    @property
-    def unlisted(self) -> frozenset[type[Object]]:
-        """The kinds that have not been listed yet."""
-        return frozenset(self._view.unlisted)
+    def has_synced(self) -> bool:
+        """Whether the source has listed every kind."""
+        return not self._unlisted
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call *subscriber* at each publication from now on, after all earlier subscribers."""
         self._subscribers.append(subscriber)
 
+    def apply(self, batch: DeltaBatch) -> bool:
+        """Apply a batch; return whether publishing is worth it.
+
+        It is if an answer or a finding may differ, or if this batch listed the last kind that was not listed.
+        """
+        visible = False
+        for delta in batch.deltas:
+            visible |= self.store.apply(delta)
+        if visible and self.has_synced():  # objects of the first list changed long ago
+            self._triggered += batch.triggered
+        self._found |= batch.findings
+        for name in [name for name, findings in batch.findings.items() if not findings]:
+            del self._found[name]
+        if batch.files is not None:
+            self._files = batch.files
+        had_synced = self.has_synced()
+        replaced = {delta.kind for delta in batch.deltas if isinstance(delta, Replace)}
+        self._unknown -= replaced
+        if not batch.restored:
+            self._unlisted -= replaced
+        return visible or bool(batch.findings) or (self.has_synced() and not had_synced)
+
+    def publication(self, now: float) -> Publication:
+        """Return what there is to publish at *now* (seconds since 1970)."""
+        snapshot, triggered = self.store.publish(now), self._triggered
+        self._triggered = []
+        findings = [*chain.from_iterable(self._found.values()), *self._with_files(snapshot.findings)]
+        if not self.store.exposes_all:
+            findings = [found for found in findings if not found.namespace or self.store.exposes(found.namespace)]
+        return Publication(snapshot, findings, triggered)
+
+    def advice(self) -> list[Finding]:
+        """Return what is worth knowing about the last snapshot although nothing is wrong in it."""
+        return list(self._with_files(self.store.advice()))
+
     def with_file(self, finding: Finding) -> Finding:
-        """Return a finding with the file that contains its object, if there is one."""
-        return self._view.with_file(finding)
+        """Return a finding with the file that contains its object, and the line, if there is one."""
+        origin = self._files.get(object_reference(finding.kind, object_key(finding.namespace, finding.name)))
+        return finding if origin is None else replace(finding, file=origin.file, line=origin.line)
+
+    def _with_files(self, findings: Iterable[Finding]) -> Iterable[Finding]:
+        return map(self.with_file, findings) if self._files else findings
 
     def start_from(self, kept: Snapshot) -> None:
-        """Publish a kept snapshot, before any batch is sent, and nothing else until all kinds are known."""
-        self._show(self._view.start_from(kept))
+        """Publish a kept snapshot, before any batch is sent, and nothing else until all kinds are known.
+
+        Its findings follow with its objects.
+        """
+        self._show(Publication(self.store.start_from(kept), ()))
         gc.freeze()
 
     async def flush(self) -> None:
-        """Publish what has been sent so far, even if kinds are unlisted; return once it is published."""
+        """Publish what has been sent so far, even if some kinds have not been listed; return once it is published."""
         published = trio.Event()
         await self._send.send(published)
         await published.wait()
@@ -137,22 +198,22 @@ class Publisher:
     async def all_objects(self) -> list[Object]:
         """Return all objects, by kind."""
         async with self._lock:
-            return self._view.all_objects()
+            return self.store.all_objects()
 
     async def objects(self, kind: type[Object]) -> Mapping[str, Any]:
         """Return the objects of a kind by their keys. Of many Pods this takes too long: see the next two."""
         async with self._lock:
-            return dict(self._view.objects(kind))
+            return dict(self.store.objects(kind))
 
     async def listed(self, kind: type[Object]) -> list[Any]:
         """Return the objects of a kind: of 150,000 in a millisecond."""
         async with self._lock:
-            return list(self._view.objects(kind).values())
+            return list(self.store.objects(kind).values())
 
     async def look_up(self, kind: type[Object], key: str) -> tuple[Any, Sequence[str]]:
         """Return the object of a kind with this key; if there is none, None and all keys."""
         async with self._lock:
-            known = self._view.objects(kind)
+            known = self.store.objects(kind)
             return (known[key], ()) if key in known else (None, list(known))
 
     async def run(self) -> None:
@@ -167,21 +228,21 @@ class Publisher:
                 await self._publish()
                 if received is not None:
                     received.set()
-            elif await self._apply(received) and not self._view.unknown:
+            elif await self._take(received) and not self._unknown:
                 now = trio.current_time()
                 quiet, latest = now + QUIET_SECONDS, min(latest, now + LATEST_SECONDS)
 
     def _due(self) -> float:
         """Return when to publish although nothing changed, on trio's clock: the grace period of a forwarder ends."""
-        due = self._view.due
+        due = self.store.due
         if due is None or self.snapshot is None:
             return math.inf
         return trio.current_time() + max(0.0, due - time.time())
 
-    async def _apply(self, batch: DeltaBatch) -> bool:
-        """Apply a batch; return whether it is worth publishing."""
+    async def _take(self, batch: DeltaBatch) -> bool:
+        """Apply a batch, a large one in a thread; return the same as ``apply``."""
         if sum(map(_weight, batch.deltas)) <= AT_ONCE:
-            return self._view.apply(batch)
+            return self.apply(batch)
         # Only after a list: whatever else exists at that moment is frozen, too, and never freed if it becomes garbage.
         if listed := any(isinstance(delta, Replace) for delta in batch.deltas):
             self._frozen = False
@@ -191,14 +252,14 @@ class Publisher:
 
     def _apply_all(self, batch: DeltaBatch) -> bool:
         """Apply a large batch, and free its lists a part at a time: 150,000 pods at once would stop all threads."""
-        visible = self._view.apply(batch)
+        visible = self.apply(batch)
         for delta in batch.deltas:
             while isinstance(delta, Replace) and delta.objects:
                 del delta.objects[-FREED_AT_ONCE:]
         return visible
 
     async def _publish(self) -> None:
-        work = partial(self._view.publish, time.time())
+        work = partial(self.publication, time.time())
         async with self._lock:
             # A small publication makes few objects. Without collections meanwhile, the next one would visit all those
             # that answers made.

@@ -25,7 +25,7 @@ import trio
 
 from locator.api.decoding import Resource
 from locator.api.deltas import DeltaBatch
-from locator.api.watching.listwatch import SILENT, UNREACHABLE, ListWatch
+from locator.api.list_watch import SILENT, UNREACHABLE, ListWatch
 from locator.backoff import SPREAD
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Stream, Unreachable

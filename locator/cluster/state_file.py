@@ -16,7 +16,7 @@ from pathlib import Path
 
 from locator.model import Object
 from locator.state import kept_view
-from locator.state.kept_view import KeptView, Origin, Unusable
+from locator.state.kept_view import KeptIdentity, KeptView, Unusable
 from locator.state.snapshot import Snapshot
 
 log = logging.getLogger("topodns")
@@ -45,7 +45,7 @@ class StateFile:
     ) -> None:
         self._path = Path(folder) / name
         self._unfinished = self._path.with_suffix(".new")
-        self._origin = Origin(cluster, tuple(kind.__name__ for kind in kinds), settings)
+        self._origin = KeptIdentity(cluster, tuple(kind.__name__ for kind in kinds), settings)
         self._max_age = max_age
         self.seen = 0.0
         """When the view that ``load`` returned was up to date (seconds since 1970)."""

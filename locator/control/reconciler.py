@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from locator.api.decoding import Resource
-from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.api.watching.versions import precedes
+from locator.api.deltas import Delta, Drop, Put, Replace, precedes
 from locator.control.work_queue import WorkQueue
 from locator.control.writes import DELETE, Write
 

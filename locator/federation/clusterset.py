@@ -18,8 +18,9 @@ from locator.federation.findings import export_advice, export_findings, imported
 from locator.federation.importing import imported, imported_unready, is_on
 from locator.health.votes import Votes
 from locator.model import Finding
-from locator.places.address_book import AddressBook, Addresses
+from locator.places.book import AddressBook, Addresses
 from locator.places.joined_book import JoinedBook
+from locator.state.derived import mapping_after
 from locator.state.snapshot import (
     ExportedService,
     FederatedService,
@@ -28,7 +29,6 @@ from locator.state.snapshot import (
     Vote,
     answers_differ,
     book_of,
-    mapping_after,
 )
 from locator.topology.selection import LocatedEndpoint
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from locator.ip import is_address, parse_address
 from locator.model import CLUSTER, Endpoint, Location
-from locator.places.address_book import shared_location
+from locator.places.book import shared_location
 from locator.state.snapshot import Entry, ExportedService, FederatedMember, FederatedService, Vote
 from locator.topology.constraints import ZONE_DEFAULT, Declaration
 from locator.topology.selection import FirstMatch

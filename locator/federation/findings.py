@@ -11,8 +11,8 @@ from locator.federation.federating import Joining, is_host_name
 from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import Finding, Port, Service, ServiceImport
-from locator.places.address_book import POD, AddressBook
-from locator.places.address_map import PrefixTable
+from locator.places.book import POD, AddressBook
+from locator.places.prefix_table import PrefixTable
 from locator.state.snapshot import ExportedService, ImportedObjects
 from locator.topology.annotations import FEDERATED
 from locator.topology.constraints import SOURCE

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from locator.endpoints import nodes_of
 from locator.model import Endpoint, Location, canonical_labels, in_cluster
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ImportedObjects, ImportedService
@@ -54,7 +53,7 @@ def imported_unready(objects: ImportedObjects, nodes: Nodes) -> tuple[LocatedEnd
 
 def is_on(objects: ImportedObjects, nodes: set[str]) -> bool:
     """Whether an endpoint of a ServiceImport is on one of some nodes, in whichever cluster."""
-    return any(not nodes.isdisjoint(nodes_of(part.endpoints)) for part in objects.slices)
+    return any(not nodes.isdisjoint(part.endpoints.nodes) for part in objects.slices)
 
 
 def _taken_over(declaration: Declaration, *, headless: bool) -> Declaration:

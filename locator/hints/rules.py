@@ -131,7 +131,6 @@ class HintRules:
             self._zones.locations,
             lambda endpoint: self._locations.of_endpoint(service.namespace, endpoint),
         )
-        self._locations.forget_unused(frozenset)  # nothing holds a location for longer than a call
         return {one.name: row for one, row in zip(in_order, hints, strict=True)}
 
     def _policies_in(self, namespace: str) -> Sequence[ServicePolicy]:

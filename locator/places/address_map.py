@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Immutable mappings by address: ``AddressMap`` from single addresses, ``PrefixTable`` from blocks.
+"""An immutable mapping from single addresses.
 
-A changed copy shares all unchanged parts with its original. So readers of the original see no
-change, and the cost of a change depends on the parts it touches, not on the number of addresses.
+A changed copy shares all unchanged rows with its original. So readers of the original see no change, and what a change
+costs depends on the rows, not on the addresses.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from weakref import ReferenceType, ref
 
 from msgspec import Struct
@@ -19,8 +19,6 @@ from msgspec import Struct
 from locator.ip import Network, network_end
 
 T = TypeVar("T")
-
-GROUP = {4: 2, 16: 8}  # octets of an address -> octets that a group shares: an IPv4 /16, an IPv6 /64
 
 MAX_CHANGES = 4096  # that a changed copy remembers: more would take memory, and are soon compared
 
@@ -37,9 +35,6 @@ class Row(Struct, Generic[T], frozen=True, eq=False, gc=False):
     octets: bytes
     values: tuple[T, ...]
 
-    def __len__(self) -> int:
-        return len(self.octets)
-
     def get(self, octet: int) -> T | None:
         """Return the value of the address that ends in *octet*, None if it has none."""
         position = self.octets.find(octet)
@@ -52,112 +47,61 @@ class Row(Struct, Generic[T], frozen=True, eq=False, gc=False):
             yield head + _LAST[octet], value
 
 
-class InOrder(Generic[T]):
-    """An immutable mapping that is sorted by its keys, which all have the same size."""
-
-    __slots__ = ("_keys", "_values")
-
-    def __init__(self, values: dict[bytes, T] | None = None, keys: list[bytes] | None = None) -> None:
-        self._values = values or {}
-        self._keys = keys or []
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def get(self, key: bytes) -> T | None:
-        """Return the value of *key*, None if it has none."""
-        return self._values.get(key)
-
-    def items(self) -> Iterable[tuple[bytes, T]]:
-        """Return all keys with their values, in no order."""
-        return self._values.items()
-
-    def between(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, T]]:
-        """Yield the keys from *first* to *last* with their values, in order."""
-        keys = self._keys
-        for key in keys[bisect_left(keys, first) : bisect_right(keys, last)]:
-            yield key, self._values[key]
-
-    def with_changes(self, changes: Mapping[bytes, T | None]) -> InOrder[T]:
-        """Return a copy with new values of some keys; None removes a key."""
-        values, removed, added = dict(self._values), set(), []
-        for key, value in changes.items():
-            if value is not None:
-                if key not in values:
-                    added.append(key)
-                values[key] = value
-            elif values.pop(key, None) is not None:
-                removed.add(key)
-        keys = [key for key in self._keys if key not in removed] if removed else self._keys
-        return InOrder(values, sorted(keys + added) if added else keys)
-
-
-Group = InOrder[Row[T]]  # rows by the octets that each row shares
-
-
 class AddressMap(Generic[T]):
     """An immutable mapping from packed addresses; a row has the addresses that share all octets but the last."""
 
     _since: tuple[ReferenceType[AddressMap[T]], Sequence[bytes]] | None = None  # what it is a copy of, and what changed
 
     def __init__(self) -> None:
-        self._groups: dict[int, InOrder[Group[T]]] = {4: InOrder(), 16: InOrder()}  # by the octets of an address
+        self._rows: dict[bytes, Row[T]] = {}  # by the octets that its addresses share
+        self._heads: list[bytes] = []  # the keys of that dictionary, sorted
         self._size = 0
 
     def __getstate__(self) -> dict[str, object]:
         """Return what a copy in another process needs."""
-        return {"_groups": self._groups, "_size": self._size}
+        return {"_rows": self._rows, "_heads": self._heads, "_size": self._size}
 
     def __len__(self) -> int:
         return self._size
 
     def get(self, address: bytes) -> T | None:
         """Return the value of *address*, None if it has none."""
-        size = len(address)  # no calls from here on: all changes come here
-        group = self._groups[size]._values.get(address[: GROUP[size]])
-        row = None if group is None else group._values.get(address[:-1])
+        row = self._rows.get(address[:-1])
         if row is not None and (position := row.octets.find(address[-1])) >= 0:
             return row.values[position]
         return None
 
     def items(self) -> Iterator[tuple[bytes, T]]:
         """Yield every address with its value."""
-        for groups in self._groups.values():
-            for _, group in groups.items():
-                for _, row in group.items():
-                    yield from row.items()
+        for row in self._rows.values():
+            yield from row.items()
 
     def within(self, network: Network) -> Iterator[tuple[bytes, T]]:
         """Yield the addresses in *network* with their values, in no order."""
-        whole_rows = 8 * len(network.address) - network.length >= 8
-        last = network_end(network)
-        for _, row in self.rows_within(network):
-            if whole_rows:
-                yield from row.items()
+        first, last = network.address, network_end(network)
+        for row in self.rows_within(network):
+            if row.head == first[:-1] == last[:-1]:
+                yield from (item for item in row.items() if first <= item[0] <= last)
             else:
-                yield from (item for item in row.items() if network.address <= item[0] <= last)
+                yield from row.items()
 
-    def rows_within(self, network: Network) -> Iterator[tuple[bytes, Row[T]]]:
-        """Yield, in order, the rows with addresses in *network*, each with the octets that it shares.
+    def rows_within(self, network: Network) -> Iterator[Row[T]]:
+        """Yield, in order, the rows with addresses in *network*: an unchanged one is the same object in a changed copy.
 
-        A row that is the same object in a changed copy is unchanged.
+        The only row of a network that is smaller than a row may have others, too.
         """
-        last = network_end(network)
-        for _, group in self.groups_within(network):
-            yield from group.between(network.address[:-1], last[:-1])
+        heads, width = self._heads, len(network.address) - 1
+        start, stop = bisect_left(heads, network.address[:-1]), bisect_right(heads, network_end(network)[:-1])
+        return (self._rows[head] for head in heads[start:stop] if len(head) == width)
 
-    def groups_within(self, network: Network) -> Iterator[tuple[bytes, Group[T]]]:
-        """Yield, in order, the groups with rows in *network*, each with the octets that it shares.
-
-        A group that is the same object in a changed copy is unchanged.
-        """
-        size = len(network.address)
-        return self._groups[size].between(network.address[: GROUP[size]], network_end(network)[: GROUP[size]])
+    def any_within(self, network: Network) -> bool:
+        """Whether some address in *network* has a value."""
+        return next(self.within(network), None) is not None
 
     def changes_since(self, before: AddressMap[T]) -> Iterator[tuple[bytes, T | None]]:
         """Yield the addresses whose values are not the same objects as in *before*; None for an address now without.
 
-        Between a map and its changed copy, only what changed is compared, unless that is much. Otherwise only the parts
+        Between a map and its changed copy, only what changed is compared, unless that is much. Otherwise only the rows
         that are not the same object are.
         """
         if self._since is not None and self._since[0]() is before:
@@ -165,177 +109,102 @@ class AddressMap(Generic[T]):
                 if (value := self.get(address)) is not before.get(address):
                     yield address, value
             return
-        for octets, groups in self._groups.items():
-            for _, now, then in _differences(groups, before._groups[octets]):
-                for head, row, old_row in _differences(now or InOrder[Row[T]](), then or InOrder[Row[T]]()):
-                    if row is not None and old_row is None:
-                        yield from row.items()
-                        continue
-                    row, old_row = row or Row(head, b"", ()), old_row or Row(head, b"", ())
-                    for octet, value in zip(row.octets, row.values, strict=True):
-                        if old_row.get(octet) is not value:
-                            yield head + _LAST[octet], value
-                    yield from ((head + _LAST[octet], None) for octet in old_row.octets if octet not in row.octets)
-
-    def any_within(self, network: Network) -> bool:
-        """Whether some address in *network* has a value."""
-        return next(self.within(network), None) is not None
+        for head, row in self._rows.items():
+            old = before._rows.get(head)
+            if row is old:
+                continue
+            had = b"" if old is None else old.octets
+            for octet, value in zip(row.octets, row.values, strict=True):
+                if old is None or old.get(octet) is not value:
+                    yield head + _LAST[octet], value
+            yield from ((head + _LAST[octet], None) for octet in had if octet not in row.octets)
+        for head, old in before._rows.items():
+            if head not in self._rows:
+                yield from ((address, None) for address, _ in old.items())
 
     def with_changes(self, changes: Mapping[bytes, T | None]) -> AddressMap[T]:
         """Return a copy with new values of some addresses; None removes one. Without *changes*: the map itself."""
         if not changes:
             return self
-        # The touched ones, as they are to be, and which addresses they had: none has a change of its own twice.
-        rows: dict[bytes, tuple[bytearray, list[T], bytes]] = {}
-        size = self._size
-        for address, value in changes.items():
-            head = address[:-1]
-            row = rows.get(head)
-            if row is None:
-                group = self._groups[len(address)].get(address[: GROUP[len(address)]])
-                known = None if group is None else group.get(head)
-                row = rows[head] = _parts_of(known)
-                size -= len(row[1])
-            octets, values, had = row
-            octet = address[-1]
-            if octet in had:
-                _set(octets, values, octet, value)
-            elif value is not None:
-                octets.append(octet)
-                values.append(value)
-        touched: dict[int, dict[bytes, dict[bytes, Row[T] | None]]] = {4: {}, 16: {}}
-        for head, (octets, values, _) in rows.items():
-            size += len(values)
-            width = len(head) + 1
-            after_row = Row(head, bytes(octets), tuple(values)) if values else None
-            touched[width].setdefault(head[: GROUP[width]], {})[head] = after_row
+        by_head: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for address in changes:
+            by_head[address[:-1]].append(address)
+        rows, size, came = dict(self._rows), self._size, list[bytes]()
+        for head, addresses in by_head.items():
+            before = rows.get(head)
+            row = _changed_row(head, before, addresses, list(map(changes.__getitem__, addresses)))
+            size += (0 if row is None else len(row.octets)) - (0 if before is None else len(before.octets))
+            if row is not None:
+                rows[head] = row
+                if before is None:
+                    came.append(head)
+            elif before is not None:
+                del rows[head]
         after: AddressMap[T] = AddressMap()
-        after._size = size
+        after._rows, after._size = rows, size
+        some_went = len(rows) < len(self._rows) + len(came)
+        stayed = [*filter(rows.__contains__, self._heads)] if some_went else self._heads
+        after._heads = sorted(stayed + came) if came else stayed
         if len(changes) <= MAX_CHANGES:
             after._since = ref(self), tuple(changes)
-        after._groups = {width: _regrouped(groups, touched[width]) for width, groups in self._groups.items()}
         return after
 
 
-def _parts_of(row: Row[T] | None) -> tuple[bytearray, list[T], bytes]:
-    """Return copies of a row's octets and values, and its octets; nothing of None."""
-    return (bytearray(), [], b"") if row is None else (bytearray(row.octets), [*row.values], row.octets)
+def _changed_row(
+    head: bytes, before: Row[T] | None, addresses: Sequence[bytes], values: Sequence[T | None]
+) -> Row[T] | None:
+    """Return a row with new *values* of some of its addresses; None removes one. None: the row has none any more."""
+    octets = bytes([address[-1] for address in addresses])
+    if before is None and None not in values:  # as most rows that are new
+        return Row(head, octets, cast("tuple[T, ...]", tuple(values)))
+    after = {} if before is None else dict(zip(before.octets, before.values, strict=True))
+    for octet, value in zip(octets, values, strict=True):
+        if value is None:
+            after.pop(octet, None)
+        else:
+            after[octet] = value
+    return Row(head, bytes(after), tuple(after.values())) if after else None
 
 
-def _set(octets: bytearray, values: list[T], octet: int, value: T | None) -> None:
-    """Give the address of a row that ends in *octet*, which it has, a new value, or remove it."""
-    position = octets.find(octet)
-    if value is None:
-        del octets[position], values[position]
-    else:
-        values[position] = value
+KeysByAddress = AddressMap[str | tuple[str, ...]]
+"""The keys of the objects that have an address. One alone, as nearly always, stands there without a tuple around it."""
+Move = tuple[str, Iterable[bytes], Iterable[bytes]]  # the key of an object, the addresses it left, those it joined
 
 
-def _differences(now: InOrder[T], then: InOrder[T]) -> Iterator[tuple[bytes, T | None, T | None]]:
-    """Yield each key whose values are not the same object, with its value *now* and its value *then*."""
-    if now is then:
-        return
-    for key, value in now.items():
-        if (old := then.get(key)) is not value:
-            yield key, value, old
-    for key, value in then.items():
-        if now.get(key) is None:
-            yield key, None, value
+def keys_at(keys: KeysByAddress, address: bytes) -> tuple[str, ...]:
+    """Return the keys of the objects that have an address, sorted."""
+    return _all(keys.get(address))
 
 
-def _regrouped(groups: InOrder[Group[T]], touched: Mapping[bytes, Mapping[bytes, Row[T] | None]]) -> InOrder[Group[T]]:
-    """Return the groups with the touched rows replaced; None removes a row, and a group without rows is removed."""
-    if not touched:
-        return groups
-    changes = {key: (groups.get(key) or InOrder[Row[T]]()).with_changes(rows) for key, rows in touched.items()}
-    return groups.with_changes({key: group if len(group) else None for key, group in changes.items()})
+def with_moves(keys: KeysByAddress, moves: Iterable[Move]) -> KeysByAddress:
+    """Return a copy in which some objects left addresses, and then joined others; *keys* itself if none did.
+
+    An object may be in *moves* once.
+    """
+    changes: dict[bytes, Any] = {}
+    several: dict[bytes, set[str]] = {}  # also in changes: one address may have the keys of thousands of objects
+    occupied = len(keys) > 0
+    for key, left, joined in moves:
+        for address in left:
+            known = changes[address] if address in changes else keys.get(address)
+            if known.__class__ is not set:
+                known = changes[address] = several[address] = {*_all(known)}
+            known.discard(key)
+        for address in joined:
+            if occupied and address not in changes:
+                changes[address] = keys.get(address)
+            known = changes.setdefault(address, key)
+            if known is None:
+                changes[address] = key
+            elif known.__class__ is set:
+                known.add(key)
+            elif known is not key:
+                changes[address] = several[address] = {*_all(known), key}
+    for address, keys_there in several.items():
+        ordered = tuple(sorted(keys_there))
+        changes[address] = ordered if len(ordered) > 1 else ordered[0] if ordered else None
+    return keys.with_changes(changes)
 
 
-class PrefixTable(Generic[T]):
-    """An immutable mapping from address blocks; a longest match takes one look-up for each prefix length in use."""
-
-    def __init__(self, entries: Mapping[Network, T] | None = None) -> None:
-        self._tables: dict[int, list[tuple[int, dict[int, T]]]] = {
-            4: [],
-            16: [],
-        }  # by the number of host bits, fewest first
-        if entries:
-            self._tables = self.with_changes(entries)._tables
-
-    def __bool__(self) -> bool:
-        return any(self._tables.values())
-
-    def values(self) -> Iterator[T]:
-        """Yield the value of every block."""
-        for tables in self._tables.values():
-            for _, table in tables:
-                yield from table.values()
-
-    def around(self, address: bytes, length: int | None = None) -> list[T]:
-        """Return the values of all blocks around *address* (or its first *length* bits), the longest prefix first."""
-        number = int.from_bytes(address)
-        least_shift = 0 if length is None else 8 * len(address) - length
-        return [
-            value
-            for shift, table in self._tables[len(address)]
-            if shift >= least_shift and (value := table.get(number >> shift)) is not None
-        ]
-
-    def find(self, address: bytes, length: int | None = None) -> T | None:
-        """Return the first value that ``around`` returns, None if there is none."""
-        number = int.from_bytes(address)
-        least_shift = 0 if length is None else 8 * len(address) - length
-        for shift, table in self._tables[len(address)]:
-            if shift >= least_shift and (value := table.get(number >> shift)) is not None:
-                return value
-        return None
-
-    def around_each(self, addresses: Iterable[bytes]) -> Iterator[tuple[bytes, list[T]]]:
-        """Yield each address with what ``around`` returns for it; faster for many addresses."""
-        # Addresses that share all octets but the last are in the same blocks, unless a block is smaller than a row.
-        values_of_row: dict[bytes, list[T]] = {}
-        splits_rows = {size: bool(tables) and tables[0][0] < 8 for size, tables in self._tables.items()}
-        for address in addresses:
-            head = address[:-1]
-            values = values_of_row.get(head)
-            if values is None:
-                values = self.around(address)
-                if not splits_rows[len(address)]:
-                    values_of_row[head] = values
-            yield address, values
-
-    def changes_since(self, before: PrefixTable[T]) -> Iterator[Network]:
-        """Yield the blocks whose values are not the same objects as in *before*, among them those now without."""
-        for size, tables in self._tables.items():
-            now, then = dict(tables), dict(before._tables[size])
-            for shift in now.keys() | then.keys():
-                table, old = now.get(shift, {}), then.get(shift, {})
-                if table is not old:
-                    changed = (
-                        number for number in table.keys() | old.keys() if table.get(number) is not old.get(number)
-                    )
-                    yield from (Network((number << shift).to_bytes(size), 8 * size - shift) for number in changed)
-
-    def with_changes(self, changes: Mapping[Network, T | None]) -> PrefixTable[T]:
-        """Return a copy with new values of some blocks; None removes one. Without *changes*: the table itself."""
-        if not changes:
-            return self
-        tables = {size: dict(by_shift) for size, by_shift in self._tables.items()}
-        touched: dict[tuple[int, int], dict[int, T]] = {}
-        for network, value in changes.items():
-            size = len(network.address)
-            shift = 8 * size - network.length
-            table = touched.get((size, shift))
-            if table is None:
-                table = touched[size, shift] = tables[size][shift] = dict(tables[size].get(shift, ()))
-            number = int.from_bytes(network.address) >> shift
-            if value is None:
-                table.pop(number, None)
-            else:
-                table[number] = value
-        after: PrefixTable[T] = PrefixTable()
-        after._tables = {
-            size: sorted(((shift, table) for shift, table in by_shift.items() if table), key=itemgetter(0))
-            for size, by_shift in tables.items()
-        }
-        return after
+def _all(keys: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (keys,) if isinstance(keys, str) else keys or ()

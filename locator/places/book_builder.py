@@ -15,16 +15,15 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from locator.endpoints import nodes_of
 from locator.index import Index
 from locator.ip import Network
 from locator.model import EndpointSlice, Finding, Location, Node, Pod, PodLocator, Service
-from locator.places.address_book import ENDPOINT, NODE, POD, POD_LOCATOR, AddressBook, Place, same_place
-from locator.places.address_map import PrefixTable
+from locator.places.book import ENDPOINT, NODE, POD, POD_LOCATOR, AddressBook, Place, same_place
 from locator.places.forwarders import Forwarders
 from locator.places.kept_endpoints import KeptEndpoints, endpoint_text
 from locator.places.locations import Locations, has_labels
 from locator.places.pod_cidrs import ALL, Evidence, PodCidrs
+from locator.places.prefix_table import PrefixTable
 
 
 class Held(NamedTuple):
@@ -45,8 +44,9 @@ class Held(NamedTuple):
 class BookBuilder:
     """The holders of all addresses of one cluster, its pod CIDRs and trusted forwarders, kept up to date.
 
-    *locations* has the known Pods. *slices* and *services* are the known objects by key, always up to date. A
-    PodLocator holds addresses only while its pod is not known.
+    *locations* has the known Pods. *slices* and *services* are the known objects by key, *pods_by_value* finds the
+    Pods by their addresses and nodes; all are always up to date. A PodLocator holds addresses only while its pod is not
+    known.
     """
 
     def __init__(
@@ -54,11 +54,12 @@ class BookBuilder:
         locations: Locations,
         slices: Mapping[str, EndpointSlice],
         services: Mapping[str, Service],
+        pods_by_value: Index[str, Pod],
         subnets: Collection[Network] = (),
     ) -> None:
         self._locations, self._pods = locations, locations.pods
         self._locators: dict[str, PodLocator] = {}
-        self._pod_keys: Index[str, Pod] = Index(address=_pod_addresses, node=_pod_nodes)
+        self._pod_keys = pods_by_value
         self._locator_keys: Index[str, PodLocator] = Index(address=_locator_addresses, node=_locator_nodes)
         self._node_names: Index[str, Node] = Index(address=_node_addresses)
         self._slices = slices
@@ -82,11 +83,6 @@ class BookBuilder:
         """When trust in the next leaving forwarder ends (seconds since 1970), None if none is leaving."""
         return self._forwarders.due
 
-    def pack(self) -> None:
-        """Give memory back, see ``Packing.pack``."""
-        for index in (self._pod_keys, self._locator_keys, self._node_names):
-            index.pack()
-
     def start_from(self, book: AddressBook, locations: Callable[[], Iterable[Location]]) -> AddressBook:
         """Take over the book of a kept snapshot, with all its *locations*; return the book to go on from.
 
@@ -100,7 +96,6 @@ class BookBuilder:
 
     def update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
         """Record a change of a pod (None: it does not exist); return whether a place may have changed."""
-        self._pod_keys.move(key, before, after)
         changed = False
         for pod in (before, after):
             if pod is not None and pod.addresses and not pod.finished:
@@ -115,11 +110,9 @@ class BookBuilder:
 
     def add_pods(self, pods: Mapping[str, Pod]) -> bool:
         """Record many pods that are new, by key; return whether a place may have changed. No PodLocator is known."""
-        running = [(key, pod) for key, pod in pods.items() if pod.addresses and not pod.finished]
-        self._pod_keys.join("address", ((address, key) for key, pod in running for address in pod.addresses))
-        self._pod_keys.join("node", ((pod.node, key) for key, pod in running if pod.node is not None))
-        self.mark_addresses([address for _, pod in running for address in pod.addresses])
-        return bool(running)
+        addresses = [address for pod in pods.values() if not pod.finished for address in pod.addresses]
+        self.mark_addresses(addresses)
+        return bool(addresses)
 
     def update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         """Record a change of a PodLocator (None: it does not exist); return whether a place may have changed."""
@@ -155,7 +148,7 @@ class BookBuilder:
         """Record a change of a slice, which was *before* (None: it did not exist)."""
         self._endpoints.update_slice(key, before)
         for known in (before, self._slices.get(key)) if self._locations.subnets else ():
-            if known is not None and any(map(self._locations.may_lack_labels, nodes_of(known.endpoints))):
+            if known is not None and any(map(self._locations.may_lack_labels, known.endpoints.nodes)):
                 self.mark_addresses(self._endpoints.addresses_beside(known))
 
     def mark_addresses(self, addresses: Iterable[bytes]) -> None:
@@ -181,12 +174,13 @@ class BookBuilder:
         others, self._changed = self._changed, {}
         had_endpoints = self._endpoints.has_addresses
         addresses: dict[bytes, str | None] = {**dict.fromkeys(others), **self._endpoints.pop_changed()}
-        reviewed = self._cidrs.review(addresses, before)
+        settled = self.settled(addresses)
+        reviewed = self._cidrs.review(addresses, settled, before)
         for network in (*reviewed, ALL):
             report(network, self._cidrs.findings.get(network, ()))
         reviewed = {**dict.fromkeys(restored.cidrs.changes_since(PrefixTable())), **reviewed}
         cidrs = {
-            network: place for network, place in reviewed.items() if not same_place(place, before.cidr_place(network))
+            network: place for network, place in reviewed.items() if not same_place(place, before.cidrs.get(network))
         }
         trusted = self._forwarders.addresses
         if dns_slices is not None:
@@ -200,7 +194,10 @@ class BookBuilder:
                 addresses.update(dict.fromkeys(self._stated_in(cidrs, before)))
         else:
             book = before
-        places = self._changed_places(before, book, {**addresses, **dict.fromkeys(trust_changed)})
+        addresses.update(dict.fromkeys(trust_changed))
+        # Without Pods, or with subnets, to know the node of an address is not yet to know its place.
+        on_nodes = settled if self._pods and not self._locations.subnets else {}
+        places = self._changed_places(before, book, addresses, on_nodes)
         return book.with_changes(places, {}, distrusted_cidrs=book.distrusted_cidrs) if places else book
 
     def _stated_in(self, networks: Iterable[Network], before: AddressBook) -> Iterator[bytes]:
@@ -212,41 +209,32 @@ class BookBuilder:
                     yield address
 
     def _changed_places(
-        self, before: AddressBook, around: AddressBook, addresses: Iterable[bytes]
+        self, before: AddressBook, around: AddressBook, addresses: Collection[bytes], on_nodes: Mapping[bytes, str]
     ) -> dict[bytes, Place | None]:
         """Return those of some addresses with other places than *before*; None for one that no object holds now.
 
-        *around* is the book with the pod CIDRs of now.
+        *around* is the book with the pod CIDRs of now. *on_nodes* has the nodes of pods by address.
         """
-        forwarders, trusts_networks = self._forwarders.addresses, around.trusts_networks
-        held = before.places if len(before.places) else None
-        places: dict[bytes, Place | None] = {}
-        for address, place in self._places_of(addresses, around.cidrs):
-            if address in forwarders or (place is not None and trusts_networks and around.trusts(address)):
-                place = replace(place or around.locate_by_block(address), forwarder=True)
-            if not same_place(place, held.get(address)) if held is not None else place is not None:
-                places[address] = place
-        return places
+        locations = ((node, self._locations.of_node(node)) for node in {*on_nodes.values()})
+        on_node = {node: self._shared_place(location, POD) for node, location in locations if location is not None}
+        places: dict[bytes, Place | None] = {
+            address: on_node[on_nodes[address]] if address in on_nodes else self._place_at(address, around.cidrs)
+            for address in addresses
+        }
+        trusted = self._forwarders.addresses
+        for address in places if around.trusts_networks else trusted & places.keys():
+            place = places[address]
+            if address in trusted or (place is not None and around.trusts(address)):
+                places[address] = replace(place or around.locate_by_block(address), forwarder=True)
+        if not len(before.places):
+            return {address: place for address, place in places.items() if place is not None}
+        held = before.places.get
+        return {address: place for address, place in places.items() if not same_place(place, held(address))}
 
-    def _places_of(self, addresses: Iterable[bytes], cidrs: PrefixTable[Place]) -> Iterator[tuple[bytes, Place | None]]:
-        """Yield some addresses, each with its place by its holder, None if no object holds it."""
-        key_of, pods = self._pod_keys.only, self._pods
-        location_of = self._locations.of_node
-        on_node: dict[str | None, Place] = {}
-        has_subnets = bool(self._locations.subnets)
-        for address in addresses:
-            key = key_of("address", address)
-            pod = None if key is None else pods[key]
-            if pod is None or pod.host_network:
-                held = self._held(address) or (None if cidrs.find(address) else self._stated_by_slice(address))
-                yield address, None if held is None else self._shared_place(held.location, held.located_by)
-            elif (place := on_node.get(pod.node)) is not None:  # as nearly always: one pod, on a node that is known
-                yield address, place
-            elif not has_subnets and (location := location_of(pod.node)) is not None:
-                place = on_node[pod.node] = self._shared_place(location, POD)
-                yield address, place
-            else:
-                yield address, self._shared_place(*self._locations.of_pod(pod))
+    def _place_at(self, address: bytes, cidrs: PrefixTable[Place]) -> Place | None:
+        """Return the place of an address by its holder, None if no object holds it."""
+        held = self._held(address) or (None if cidrs.find(address) else self._stated_by_slice(address))
+        return None if held is None else self._shared_place(held.location, held.located_by)
 
     def _shared_place(self, location: Location, located_by: str) -> Place:
         place = self._places.get((location, located_by))
@@ -257,7 +245,10 @@ class BookBuilder:
     # Who holds an address
 
     def holder(self, address: bytes) -> str:
-        """See ``Holders``."""
+        """Describe the object that holds an address now (``pod shop/web-0``), empty if none does.
+
+        Another thread may call it while this one applies a change: then it may miss an object that is leaving.
+        """
         try:
             held = self._held(address) or self._stated_by_slice(address)
         except KeyError:  # an index still has the key
@@ -265,7 +256,10 @@ class BookBuilder:
         return "" if held is None else held.text
 
     def overlooked(self, address: bytes) -> str:
-        """See ``Holders``."""
+        """Say which endpoint has an address and does not count, and what would make it; empty if there is none.
+
+        Another thread may call it, as ``holder``.
+        """
         try:
             return self._endpoints.overlooked(address)
         except KeyError:  # likewise
@@ -273,7 +267,7 @@ class BookBuilder:
 
     def _held(self, address: bytes) -> Held | None:
         """Return the holder of an address that decides before pod CIDRs do, None without one."""
-        locations, keys = self._locations, self._pod_keys.keys("address", address)
+        locations, keys = self._locations, [*self._pod_keys.keys("address", address)]
         if (pod := self._pod_at(address, keys)) is not None:
             return Held(*locations.of_pod(pod), pod)
         if (locator := self._locator_at(address)) is not None:
@@ -322,7 +316,7 @@ class BookBuilder:
 
     def _pod_at(self, address: bytes, keys: Iterable[str]) -> Pod | None:
         """Return the newest of the pods with *keys* that have an address in a network of their own."""
-        pods = [pod for key in keys if not (pod := self._pods[key]).host_network]
+        pods = [pod for key in [*keys] if not (pod := self._pods[key]).host_network]
         return None if not pods else pods[0] if len(pods) == 1 else max(pods, key=_age)
 
     def _locator_at(self, address: bytes) -> PodLocator | None:
@@ -332,7 +326,7 @@ class BookBuilder:
         return self._locators[max(keys)]
 
     def _locators_without_pod(self, address: bytes) -> list[str]:
-        return [key for key in self._locator_keys.keys("address", address) if key not in self._pods]
+        return [key for key in [*self._locator_keys.keys("address", address)] if key not in self._pods]
 
     def _has_address(self, pod: Pod, address: bytes) -> bool:
         """Whether a known pod has an address now: it has not finished, and no newer pod has it."""
@@ -355,31 +349,31 @@ class BookBuilder:
     # What pods and endpoints prove about pod CIDRs
 
     def nodes_at(self, address: bytes) -> frozenset[str]:
-        """See ``Proofs``."""
+        """Return the known Nodes that the running pod and the ready kept endpoints at an address are on."""
         return frozenset(found.node for found in self._evidence_at(address))
 
-    def nodes_at_each(self, addresses: Mapping[bytes, str | None]) -> Iterator[frozenset[str]]:
-        """See ``Proofs``."""
-        pods, known = self._pods, self._locations.of_node
-        only_endpoints = not pods and not self._locators
-        alone: dict[str | None, frozenset[str] | None] = {None: None}  # None: whoever is there has to be looked at
-        keys = self.pods_at(addresses)
-        for (address, node), key in zip(addresses.items(), keys, strict=True):
-            pod = None if key is None else pods.get(key)
-            if pod is not None and node is None and not self._endpoints.any_at(address):
-                node = pod.node
-            if node not in alone:  # what the endpoint's targetRef names may be on a known one, if this is none
-                alone[node] = None if node is None or known(node) is None else frozenset((node,))
-            nodes = alone[node]
-            if nodes is not None and (
-                only_endpoints or (pod is not None and pod.node == node and not pod.host_network)
-            ):  # nearly always
-                yield nodes
-            else:
-                yield self.nodes_at(address)
+    def settled(self, addresses: Mapping[bytes, str | None]) -> dict[bytes, str]:
+        """Return the node of those of some addresses that need no closer look: the only one of ``nodes_at``.
+
+        The values of *addresses* are those of ``KeptEndpoints.pop_changed``.
+        """
+        pods: Mapping[str | None, Pod] = self._pods  # type: ignore[assignment]
+        is_known, all_endpoints_on = self._locations.of_node, self._endpoints.all_on
+        if not pods and not self._locators:
+            return {address: node for address, node in addresses.items() if is_known(node) is not None and node}
+        alone = map(pods.get, self._pod_keys.only_each("address", addresses))
+        return {
+            address: pod.node
+            for (address, node), pod in zip(addresses.items(), alone, strict=True)
+            if pod is not None
+            and pod.node is not None
+            and (pod.node == node or (node is None and all_endpoints_on(address, pod.node)))
+            and not pod.host_network
+            and is_known(pod.node) is not None
+        }
 
     def evidence(self, address: bytes, owners: Container[str]) -> Evidence:
-        """See ``Proofs``."""
+        """Return who has an address and is on a known Node not in *owners*; there is somebody."""
         return next(found for found in self._evidence_at(address) if found.node not in owners)
 
     def _evidence_at(self, address: bytes) -> Iterator[Evidence]:
@@ -399,31 +393,19 @@ class BookBuilder:
                 yield Evidence(holder, node)
 
     def addresses_on(self, node: str) -> Iterator[bytes]:
-        """See ``Proofs``."""
+        """Yield the addresses of the pods on a node, as Pods or PodLocators say."""
         for key in self._pod_keys.keys("node", node):
             yield from self._pods[key].addresses
         for key in self._locator_keys.keys("node", node):
             yield from self._locators[key].addresses
-
-    def pods_at(self, addresses: Iterable[bytes]) -> list[str | None]:
-        """Return the key of the one running pod that has each of some addresses, None if it is not one."""
-        return [self._pod_keys.only("address", address) for address in addresses]
 
     def slices_at(self, addresses: Iterable[bytes]) -> Iterator[str]:
         """Yield the keys of the slices with an endpoint at some addresses, as of the last book."""
         return self._endpoints.slices_at(addresses)
 
     def endpoint_addresses_in(self, network: Network) -> Iterator[bytes]:
-        """See ``Proofs``."""
+        """Yield the addresses in a network that endpoints have."""
         return self._endpoints.addresses_in(network)
-
-
-def _pod_addresses(pod: Pod) -> tuple[bytes, ...]:
-    return () if pod.finished else pod.addresses
-
-
-def _pod_nodes(pod: Pod) -> tuple[str, ...]:
-    return () if pod.node is None or pod.finished or not pod.addresses else (pod.node,)
 
 
 def _locator_addresses(locator: PodLocator) -> tuple[bytes, ...]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from locator.ip import Network, network_text
 from locator.model import Location
-from locator.places.address_book import (
+from locator.places.book import (
     SUBNET,
     UNKNOWN_PLACE,
     AddressBook,
@@ -23,7 +23,6 @@ from locator.places.address_book import (
     AgreementCache,
     BookChanges,
     Place,
-    Places,
     shared_location,
 )
 
@@ -34,23 +33,23 @@ EVERYTHING = (Network(bytes(4), 0), Network(bytes(16), 0))
 class JoinedBook:
     """The places of all addresses of the *own* cluster and of *others*, which are always in the same order.
 
-    See ``Addresses``; ``places`` are those of the own cluster.
+    ``places`` are those of the own cluster.
     """
 
     def __init__(self, own: AddressBook, others: Sequence[AddressBook]) -> None:
         self._own, self._others = own, tuple(others)
-        self.places: Places = own.places
+        self.places = own.places
         self.distrusted_cidrs = own.distrusted_cidrs
 
     def source(self, address: bytes) -> Place:
-        """See ``Addresses``."""
+        """Return the place of a packet's source; ``forwarder`` says whether it asks on behalf of other clients."""
         place = self.places.get(address)
         if place is not None:
             return place
         return self._own.source(address) if self._own.trusts(address) else self.locate(address)
 
     def locate(self, address: bytes) -> Place:
-        """See ``Addresses``."""
+        """Return the place of one address, ``UNKNOWN_PLACE`` if nothing locates it, or two clusters do."""
         place = self._own.held(address)
         if place is not None:
             return place
@@ -62,7 +61,7 @@ class JoinedBook:
         return replace(found[0], forwarder=True) if self._own.trusts(address) else found[0]
 
     def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
-        """See ``Addresses``."""
+        """Return the place that a whole block shares: a node, the labels in common, or ``UNKNOWN_PLACE``."""
         if network.length == 8 * len(network.address):
             return self.locate(network.address)
         if not network.length:
@@ -80,7 +79,7 @@ class JoinedBook:
         return _known(Place(location, first.located_by, network_text(network)))
 
     def holder(self, network: Network) -> str:
-        """See ``Addresses``."""
+        """Describe the object or block whose place ``locate_network`` returns, empty if nothing locates it."""
         if self._own.has_part_of(network) or self._own.held(network.address) is not None:
             return self._own.holder(network)
         holding = [book for book in self._others if book.has_part_of(network)]
@@ -89,13 +88,13 @@ class JoinedBook:
         return holding[0].holder(network) if len(holding) == 1 else ""
 
     def overlooked(self, network: Network) -> str:
-        """See ``Addresses``; the endpoints are those of the own cluster."""
+        """Say which endpoint of the own cluster has an address and does not locate it, and what would make it count."""
         place = self.locate(network.address)
         is_elsewhere = self._own.held(network.address) is None and place.location.known and place.located_by != SUBNET
         return "" if is_elsewhere else self._own.overlooked(network)
 
     def changes_since(self, before: Addresses) -> BookChanges:
-        """See ``Addresses``.
+        """Return what changed since *before*, an earlier book of the same clusters, or an empty one.
 
         The addresses of other clusters are not among the places, and need not be followed one by one: what changes
         there is a change of networks, and be they of one address each.

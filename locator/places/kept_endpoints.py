@@ -14,21 +14,10 @@ from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
-from locator.endpoints import (
-    EndpointRows,
-    all_addresses,
-    all_ready,
-    clusters_of,
-    differing_addresses,
-    endpoints_of_pod,
-    nodes_with,
-    pod_keys,
-    with_address,
-)
 from locator.index import Index
 from locator.ip import Network
 from locator.model import MANAGED_BY, SLICE_CONTROLLER, Endpoint, EndpointSlice, Pod, Service
-from locator.places.address_keys import AddressKeys, Move
+from locator.places.address_map import KeysByAddress, Move, keys_at, with_moves
 
 
 class EndpointHolder(NamedTuple):
@@ -70,7 +59,7 @@ class KeptEndpoints:
     ) -> None:
         self._cluster = cluster
         self._slices, self._services, self._pods, self._has_address = slices, services, pods, has_address
-        self._keys = AddressKeys()  # of the slices with an endpoint at an address, as of the last ``pop_changed``
+        self._keys = KeysByAddress()  # of the slices with an endpoint at an address, as of the last ``pop_changed``
         self._changed_slices: dict[str, EndpointSlice | None] = {}  # by key, as they were at that time
         self._joins = joins
         self._by_pod: Index[str, EndpointSlice] = Index(pod=_pods)  # slices by the pods in them, if it *joins* them
@@ -93,7 +82,7 @@ class KeptEndpoints:
         """
         slices, self._changed_slices = self._changed_slices, {}
         changed: dict[bytes, str | None] = {}
-        self._keys = self._keys.with_changes(self._moves(slices.items(), changed, first=not self._keys))
+        self._keys = with_moves(self._keys, self._moves(slices.items(), changed, first=not self._keys))
         return changed
 
     def _moves(
@@ -110,14 +99,16 @@ class KeptEndpoints:
         """
         for key, before in changed_slices:
             before, after = self._own(before), self._own(self._slices.get(key))
-            had, has = (() if known is None else all_addresses(known.endpoints) for known in (before, after))
+            had: Iterable[bytes]
+            has: Iterable[bytes]
+            had, has = ([] if known is None else known.endpoints.all_addresses() for known in (before, after))
             differing: Iterable[bytes] = chain(had, has)
             if before is not None and after is not None:
                 if (before.service, before.managed) == (after.service, after.managed):  # otherwise all are others
-                    differing = differing_addresses(before.endpoints, after.endpoints)
+                    differing = before.endpoints.differing_addresses(after.endpoints)
                 had, has = set(had).difference(has), set(has).difference(had)
-            rows = after.endpoints if first and after is not None and before is None and self.is_kept(after) else ()
-            if isinstance(rows, EndpointRows) and all_ready(rows):
+            rows = after.endpoints if first and after is not None and before is None and self.is_kept(after) else None
+            if rows is not None and not rows.unready and not rows.counts:
                 for address, node in zip(has, rows.nodes, strict=True):
                     if changed.setdefault(address, node) != node:
                         changed[address] = None
@@ -127,12 +118,13 @@ class KeptEndpoints:
 
     def _own(self, known: EndpointSlice | None) -> EndpointSlice | None:
         """Return a slice, None if its endpoints are in another cluster: there they have their addresses."""
-        own = None, self._cluster
-        return known if known is not None and all(name in own for name in clusters_of(known.endpoints)) else None
+        own = known is None or not known.endpoints.clusters or {*known.endpoints.clusters} <= {None, self._cluster}
+        return known if own else None
 
-    def any_at(self, address: bytes) -> bool:
-        """Whether an endpoint in a kept slice has an address, as of the last ``pop_changed``."""
-        return any(map(self.is_kept, self._slices_at(address)))
+    def all_on(self, address: bytes, node: str) -> bool:
+        """Whether no endpoint in a kept slice at an address names another node, as of the last ``pop_changed``."""
+        slices = filter(self.is_kept, self._slices_at(address))
+        return all(name == node for known in slices for name in known.endpoints.nodes_with(address))
 
     def is_kept(self, known: EndpointSlice) -> bool:
         """Whether Kubernetes' own controller keeps a slice."""
@@ -140,9 +132,9 @@ class KeptEndpoints:
 
     def only_node_at(self, address: bytes) -> tuple[str, EndpointSlice] | None:
         """Return the node, as its kept slice says, of the only endpoint at an address; None may mean anything else."""
-        key = self._keys.only(address)
-        known = None if key is None else self._slices.get(key)
-        if known is None or not self.is_kept(known) or len(nodes := nodes_with(known.endpoints, address)) != 1:
+        key = self._keys.get(address)
+        known = self._slices.get(key) if isinstance(key, str) else None
+        if known is None or not self.is_kept(known) or len(nodes := known.endpoints.nodes_with(address)) != 1:
             return None
         return None if nodes[0] is None else (nodes[0], known)
 
@@ -163,7 +155,7 @@ class KeptEndpoints:
             other.addresses
             for known in slices
             if known is not None and known.service_key == found.slice.service_key and self.is_kept(known)
-            for other in endpoints_of_pod(known.endpoints, known.namespace, pod)
+            for other in known.endpoints.of_pod(known.namespace, pod)
             if (other.node, other.ready, other.cluster) == (endpoint.node, endpoint.ready, endpoint.cluster)
         ]
         return tuple(dict.fromkeys(chain.from_iterable(same)))
@@ -172,15 +164,15 @@ class KeptEndpoints:
         """Yield the addresses in all slices that have an endpoint of a pod that *known* has, too."""
         for key in {key for pod in _pods(known) for key in self._by_pod.keys("pod", pod)}:
             if (other := self._slices.get(key)) is not None:
-                yield from all_addresses(other.endpoints)
+                yield from other.endpoints.all_addresses()
 
     def addresses_in(self, network: Network) -> Iterator[bytes]:
         """Yield the addresses in a network that some endpoint has, kept or not, in no order."""
-        return self._keys.within(network)
+        return (address for address, _ in self._keys.within(network))
 
     def slices_at(self, addresses: Iterable[bytes]) -> Iterator[str]:
         """Yield the keys of the slices with an endpoint at some addresses, as of the last ``pop_changed``."""
-        return (key for address in addresses for key in self._keys.of(address))
+        return (key for address in addresses for key in keys_at(self._keys, address))
 
     def overlooked(self, address: bytes) -> str:
         """Say which endpoint has an address and is not kept, and what would make it count; empty if there is none."""
@@ -219,7 +211,7 @@ class KeptEndpoints:
 
     def _slices_at(self, address: bytes) -> Iterator[EndpointSlice]:
         """Yield the slices with an endpoint at an address, as of the last ``pop_changed``."""
-        slices = (self._slices.get(key) for key in self._keys.of(address))  # one may be gone since
+        slices = (self._slices.get(key) for key in keys_at(self._keys, address))  # one may be gone since
         return (known for known in slices if known is not None)
 
 
@@ -228,12 +220,12 @@ def _holders(slices: Iterable[EndpointSlice], address: bytes) -> list[EndpointHo
     return [
         EndpointHolder(known, endpoint, position)
         for known in slices
-        for position, endpoint in enumerate(with_address(known.endpoints, address))
+        for position, endpoint in enumerate(known.endpoints.with_address(address))
     ]
 
 
 def _pods(known: EndpointSlice) -> Iterable[str]:
-    return pod_keys(known.endpoints, known.namespace)
+    return filter(None, known.endpoints.pod_keys(known.namespace))
 
 
 def endpoint_text(known: EndpointSlice) -> str:

@@ -8,10 +8,12 @@ Equal locations are the same object, because readers cache by the identity of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
+from weakref import WeakValueDictionary
 
-from locator.endpoints import EndpointRows, Endpoints
+from locator.endpoints import EndpointRows
 from locator.ip import Network
 from locator.model import (
     CLUSTER,
@@ -25,11 +27,38 @@ from locator.model import (
     in_cluster,
     object_key,
 )
-from locator.places.address_book import POD, POD_LOCATOR
-from locator.places.address_map import PrefixTable
-from locator.places.label_keys import LabelKeys
+from locator.places.book import POD, POD_LOCATOR
+from locator.places.prefix_table import PrefixTable
 
-MIN_SHARED = 1024  # shared locations kept without a check for use: too few to matter
+
+class LabelKeys:
+    """The label keys that nodes carry, as some sets of labels say, kept up to date set by set."""
+
+    def __init__(self) -> None:
+        self._carriers: Counter[str] = Counter()  # the number of sets, by key
+        self._carried: frozenset[str] | None = frozenset()  # None: not computed since a key came or went
+
+    @property
+    def carried(self) -> frozenset[str]:
+        """The keys that at least one set has; the same object until they change."""
+        if self._carried is None:
+            self._carried = frozenset(self._carriers.keys() - {CLUSTER})  # topodns adds that one itself
+        return self._carried
+
+    def move(self, before: Mapping[str, str] | None, after: Mapping[str, str] | None) -> None:
+        """Replace one set of labels; None: there is none."""
+        had, has = (frozenset() if labels is None else labels.keys() for labels in (before, after))
+        if had == has:
+            return
+        known = len(self._carriers)
+        self._carriers.update(has)
+        if len(self._carriers) != known:
+            self._carried = None
+        for key in had:
+            self._carriers[key] -= 1
+            if not self._carriers[key]:
+                del self._carriers[key]
+                self._carried = None
 
 
 class Locations:
@@ -55,9 +84,10 @@ class Locations:
         """The label keys of the known Nodes and PodLocators."""
         self._nodes: dict[str, Location] = {}
         self._locators: dict[str, PodLocator] = {}
-        # Locations without a Node object, by node name, else by their labels; rarely more than one for a name.
-        self._shared: dict[object, list[Location]] = {}
-        self._count, self._bound = 0, MIN_SHARED
+        # Locations that no Node object alone tells, for as long as anybody has them.
+        self._shared: WeakValueDictionary[tuple[str | None, frozenset[tuple[str, str]]], Location] = (
+            WeakValueDictionary()
+        )
         self._kept: Callable[[], dict[object, list[Location]]] = dict  # returns those of a kept snapshot, likewise
 
     def start_from(self, kept: Callable[[], Iterable[Location]]) -> None:
@@ -148,12 +178,12 @@ class Locations:
             return self._node_of_locator(locator)
         return None
 
-    def of_endpoints_on_nodes(self, namespace: str, endpoints: Endpoints) -> list[Location] | None:
-        """Return what ``of_endpoint`` returns for each, None if one of them is on no known Node, or not in rows.
+    def of_endpoints_on_nodes(self, namespace: str, endpoints: EndpointRows) -> list[Location] | None:
+        """Return what ``of_endpoint`` returns for each, None if one of them is on no known Node.
 
         It is faster, and nearly all endpoints are so.
         """
-        if not isinstance(endpoints, EndpointRows) or endpoints.cluster not in (None, self.cluster):
+        if any(cluster not in (None, self.cluster) for cluster in endpoints.clusters):
             return None
         location_of: Callable[[str | None], Location | None] = self._nodes.get  # type: ignore[assignment]
         found = [location for location in map(location_of, endpoints.nodes) if location is not None]
@@ -161,8 +191,7 @@ class Locations:
             return None
         if not self.subnets:
             return found
-        keys = [None if pod is None else f"{namespace}/{pod}" for pod in endpoints.pod_names()]
-        addresses = zip(endpoints.each_address())
+        keys, addresses = endpoints.pod_keys(namespace), endpoints.addresses_of_each()
         return list(map(self._with_subnet_labels_for, keys, found, addresses))
 
     def _with_subnet_labels_for(self, pod_key: str | None, location: Location, addresses: Sequence[bytes]) -> Location:
@@ -207,30 +236,16 @@ class Locations:
 
     def shared(self, node: str | None, labels: dict[str, str]) -> Location:
         """Return the one location object for this node name and these labels."""
-        locations = self._shared.setdefault(_key(node, labels), [])
-        for location in locations:
-            if location.labels == labels:
-                return location
-        locations.append(added := self._made(node, labels))
-        self._count += 1
-        return added
+        key = node, frozenset(labels.items())
+        location = self._shared.get(key)
+        if location is None:
+            location = self._shared[key] = self._made(node, labels)
+        return location
 
     def _made(self, node: str | None, labels: dict[str, str]) -> Location:
         kept = self._kept().get(_key(node, labels), ())
         same = (location for location in kept if location.labels == labels and location.known)
         return next(same, None) or Location(node, labels)
-
-    def forget_unused(self, used: Callable[[], Set[int]]) -> None:
-        """Drop the shared locations whose ids *used* does not return, once their number has doubled."""
-        if self._count <= self._bound:
-            return
-        ids = used()
-        remaining = {
-            key: [location for location in locations if id(location) in ids] for key, locations in self._shared.items()
-        }
-        self._shared = {key: locations for key, locations in remaining.items() if locations}
-        self._count = sum(map(len, self._shared.values()))
-        self._bound = max(MIN_SHARED, 2 * self._count)
 
 
 def has_labels(location: Location) -> bool:

@@ -10,17 +10,21 @@ once more are contradicted than confirmed, topodns believes none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from locator.findings import ClusterCode
-from locator.index import Index
+from locator.index import Relation
 from locator.ip import Network, address_text, network_text
 from locator.model import Finding, Location, Node
-from locator.places.address_book import POD_CIDR, AddressBook, Place, shared_location
-from locator.places.address_map import PrefixTable
+from locator.places.book import POD_CIDR, AddressBook, Place, shared_location
 from locator.places.locations import Locations
+from locator.places.prefix_table import PrefixTable
+
+if TYPE_CHECKING:
+    from locator.places.book_builder import BookBuilder
 
 ALL = Network(b"", 0)  # the subject of a finding about all pod CIDRs together
 MAX_NAMED = (
@@ -35,25 +39,6 @@ class Evidence(NamedTuple):
     node: str
 
 
-class Proofs(Protocol):
-    """What the pods and endpoints of a cluster prove."""
-
-    def nodes_at(self, address: bytes) -> frozenset[str]:
-        """Return the known Nodes that the running pod and the ready kept endpoints at an address are on."""
-
-    def nodes_at_each(self, addresses: Mapping[bytes, str | None]) -> Iterator[frozenset[str]]:
-        """Yield what ``nodes_at`` returns for each address; the values are those of ``KeptEndpoints.pop_changed``."""
-
-    def evidence(self, address: bytes, owners: Container[str]) -> Evidence:
-        """Return the first of these that is on a Node not in *owners*; there is one."""
-
-    def addresses_on(self, node: str) -> Iterable[bytes]:
-        """Return the addresses of the pods on a node, as Pods or PodLocators say."""
-
-    def endpoint_addresses_in(self, network: Network) -> Iterable[bytes]:
-        """Return the addresses in a network that endpoints have."""
-
-
 class PodCidrs:
     """The pod CIDRs of one cluster, kept up to date as nodes, pods and endpoints change.
 
@@ -61,13 +46,12 @@ class PodCidrs:
     ``distrusted`` is how many are not believed; a pod CIDR of two nodes counts twice.
     """
 
-    def __init__(self, proofs: Proofs, locations: Locations, subnets: Collection[Network]) -> None:
+    def __init__(self, proofs: BookBuilder, locations: Locations, subnets: Collection[Network]) -> None:
         """Compare the pod CIDRs with *proofs*; the labels that nodes lack are those of the configured *subnets*."""
         self._proofs, self._locations, self._subnets = proofs, locations, subnets
         self._owners: dict[Network, dict[str, Location]] = {}
         self._owned: PrefixTable[Network] = PrefixTable()  # CIDRs that have owners, believed or not
-        self._contradicted: dict[bytes, tuple[Network, ...]] = {}  # by the address that contradicts
-        self._contradicting: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # those addresses, by CIDR
+        self._contradicted: Relation[bytes, Network] = Relation()  # CIDRs by the addresses that contradict them
         self._confirmed: set[Network] = set()  # by some address; another one may contradict them
         self._disbelieved = False  # all of them
         self._is_summed_up = False  # ``ALL`` has the only finding
@@ -92,11 +76,13 @@ class PodCidrs:
             (self._relocated if after.name in owners else self._reassigned).add(network)
             owners[after.name] = location
 
-    def review(self, changed: Mapping[bytes, str | None], before: AddressBook) -> dict[Network, Place | None]:
+    def review(
+        self, changed: Collection[bytes], settled: Mapping[bytes, str], before: AddressBook
+    ) -> dict[Network, Place | None]:
         """Return the networks whose places may have changed, each with its place, None if no CIDR there is believed.
 
         These are pod CIDRs, and configured subnets within them. *changed* are the addresses whose holders changed since
-        the last review, as ``Proofs.nodes_at_each`` takes them. *before* is the book of that time.
+        the last review, *settled* what ``BookBuilder.settled`` says of them. *before* is the book of that time.
         """
         if not (changed or self._reassigned or self._relocated):
             return {}
@@ -104,19 +90,21 @@ class PodCidrs:
             {network: network if self._owners[network] else None for network in self._reassigned}
         )
         reviewed = self._reassigned | self._relocated
-        dirty: Mapping[bytes, str | None] = changed
+        dirty: Collection[bytes] = changed
         if self._reassigned and len(before.places):
-            dirty = {**dict.fromkeys(self._known_in(self._reassigned, before)), **changed}
+            known = dict.fromkeys(self._known_in(self._reassigned, before))
+            settled = {**self._proofs.settled(known), **settled}
+            dirty = {**known, **dict.fromkeys(changed)}
         while dirty:
-            altered = self._recheck(dirty)
+            altered = self._recheck(dirty, settled)
             reviewed |= altered
             # Whether a CIDR is contradicted decides whether its addresses are compared with the next larger one.
             nested = {one for one in altered if len(self._owned.around(one.address, one.length)) > 1}
             known = dict.fromkeys(self._known_in(nested, before)) if nested else {}
             known |= {one: None for one in (changed if nested else ()) if nested.intersection(self._owned.around(one))}
-            dirty = known
+            dirty, settled = known, {**self._proofs.settled(known), **settled}
         if self._contradicted:  # a finding names a pod or an endpoint, which may be another one now
-            reviewed.update(*(self._contradicted.get(address, ()) for address in changed))
+            reviewed.update(*(self._contradicted.values_of(address) for address in changed))
         for network in [network for network in self._reassigned if not self._owners[network]]:
             del self._owners[network]
             self.findings.pop(network, None)
@@ -135,32 +123,32 @@ class PodCidrs:
         """Return the addresses in some networks that had a holder, or contradicted them, at the last review."""
         for network in networks:
             yield from (address for address, _ in before.places.within(network))
-            yield from self._contradicting.keys("network", network)
+            yield from self._contradicted.keys_of(network)
 
-    def _recheck(self, addresses: Mapping[bytes, str | None]) -> set[Network]:
+    def _recheck(self, addresses: Iterable[bytes], settled: Mapping[bytes, str]) -> set[Network]:
         """Compare the holders of some addresses with the CIDRs around them; return those now judged differently."""
         altered: set[Network] = set()
         doubtful: set[Network] = set()
         owners, confirmed = self._owners, self._confirmed
-        each = zip(self._owned.around_each(addresses), self._proofs.nodes_at_each(addresses), strict=True)
-        for (address, around), nodes in each:
-            if not self._contradicted and len(around) < 2:  # as nearly always
-                if not around:
+        by_row: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for address in addresses:
+            by_row[address[:-1]].append(address)
+        for row in by_row.values():
+            of_row = None if self._contradicted else self._owned.around_row(row[0])
+            if of_row is not None and len(of_row) < 2:  # as nearly always
+                if not of_row:
                     continue
-                if len(nodes) == 1 and nodes <= owners[around[0]].keys():
-                    confirmed.add(around[0])
+                if owners[of_row[0]].keys() >= {*map(settled.get, row)}:
+                    confirmed.add(of_row[0])
                     continue
-            before, (after, confirming) = self._contradicted.get(address, ()), self._judged(address, nodes, around)
-            confirmed.update(confirming)
-            doubtful.update(one for one in (*around, *before) if one not in confirming)
-            if before == after:
-                continue
-            self._contradicting.move(address, before, after)
-            if after:
-                self._contradicted[address] = after
-            else:
-                del self._contradicted[address]
-            altered.update(before, after)
+            for address in row:
+                nodes = frozenset((settled[address],)) if address in settled else self._proofs.nodes_at(address)
+                around, before = self._owned.around(address), self._contradicted.values_of(address)
+                after, confirming = self._judged(address, nodes, around)
+                confirmed.update(confirming)
+                doubtful.update(one for one in (*around, *before) if one not in confirming)
+                if self._contradicted.set(address, after):
+                    altered.update(before, after)
         for network in doubtful & confirmed:
             if not self._is_confirmed(network):
                 confirmed.remove(network)
@@ -177,7 +165,7 @@ class PodCidrs:
                 contradicted = (*contradicted, network)
                 continue
             confirming.append(network)
-            contradicting = self._contradicting.keys("network", network) if self._contradicted else ()
+            contradicting = self._contradicted.keys_of(network) if self._contradicted else ()
             if not contradicting or (len(contradicting) == 1 and address in contradicting):
                 break
         return contradicted, confirming
@@ -190,13 +178,13 @@ class PodCidrs:
             around = self._owned.around(address)
             if network in around and (nodes := self._proofs.nodes_at(address)) and nodes <= owners.keys():
                 smaller = around[: around.index(network)]
-                if all(self._contradicting.keys("network", one) for one in smaller):
+                if all(self._contradicted.keys_of(one) for one in smaller):
                     return True
         return False
 
     def _judge_all(self) -> set[Network]:
         """Decide whether to believe any; return those whose places or findings may differ now, ``ALL`` among them."""
-        contradicted = set(self._contradicting.values("network"))
+        contradicted = set(self._contradicted.values())
         confirmed = len(self._confirmed) - len(self._confirmed & contradicted)
         before = self._disbelieved, self._is_summed_up
         self._disbelieved = len(contradicted) > confirmed
@@ -215,7 +203,7 @@ class PodCidrs:
 
     def _find(self, network: Network) -> None:
         """Update the findings of a CIDR."""
-        owners, contradicting = self._owners[network], self._contradicting.keys("network", network)
+        owners, contradicting = self._owners[network], self._contradicted.keys_of(network)
         self.findings.pop(network, None)
         names = sorted(owners)
         if self._is_summed_up:
@@ -238,7 +226,7 @@ class PodCidrs:
         if self._disbelieved:
             return None
         around = self._owned.around(network.address, network.length)
-        cidr = next((one for one in around if not self._contradicting.keys("network", one)), None)
+        cidr = next((one for one in around if not self._contradicted.keys_of(one)), None)
         if cidr is None or (cidr != network and network not in self._subnets):
             return None
         owners = self._owners[cidr]

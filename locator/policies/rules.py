@@ -17,7 +17,7 @@ from locator.control.work_queue import namespace_of
 from locator.control.writes import Write, merge_patch
 from locator.index import Index
 from locator.model import Namespaced, Node, Service
-from locator.places.label_keys import LabelKeys
+from locator.places.locations import LabelKeys
 from locator.policies.conditions import conditions_of
 from locator.policies.status import POLICY_RESOURCES, ActualPolicy, wanted_status
 from locator.topology.checks import CarriedKeys

@@ -9,8 +9,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from locator.endpoints import any_terminating, nodes_of
-from locator.index import Index
+from locator.index import Relation
 from locator.ip import Network
 from locator.model import (
     REGION,
@@ -31,8 +30,8 @@ from locator.model import (
 from locator.places.locations import Locations
 from locator.state.findings import (
     FOLLOWING,
+    FindingOrder,
     Findings,
-    Rank,
     asking_by_pods,
     export_without_service,
     import_findings,
@@ -101,8 +100,7 @@ class Checks:
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
         self._pods_partial = True
         self._carried = CarriedKeys()
-        self._keys_in_effect: dict[str, tuple[str, ...]] = {}  # those of each Service
-        self._services_by_key: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
+        self._keys_in_effect: Relation[str, str] = Relation()  # of each Service
 
     def mark_services(self, keys: Iterable[str]) -> None:
         """Note that the findings of some Services may change."""
@@ -127,11 +125,11 @@ class Checks:
 
     def set_pod_cidr(self, network: Network, found: tuple[Finding, ...]) -> None:
         """Replace the findings of a pod CIDR."""
-        self._findings.set(Rank.POD_CIDR, (-network.length, network.address), found)  # the longest prefix first
+        self._findings.set(FindingOrder.POD_CIDR, (-network.length, network.address), found)  # the longest prefix first
 
     def set_forwarders(self, missing: str | None) -> None:
         """Report that no forwarder is known; *missing* describes the DNS Services, None if there is no problem."""
-        self._findings.set(Rank.FORWARDERS, "", [no_forwarder(missing)] if missing is not None else ())
+        self._findings.set(FindingOrder.FORWARDERS, "", [no_forwarder(missing)] if missing is not None else ())
 
     def all_findings(self, services: Services, lacks: frozenset[str], *, pods_partial: bool) -> tuple[Finding, ...]:
         """Return all findings in order, after the due checks; the same object until one changes.
@@ -144,24 +142,24 @@ class Checks:
         if self._zones:
             self._check_zones()
         for key in self._imports:
-            self._findings.set(Rank.IMPORT, key, self._import_findings(key))
+            self._findings.set(FindingOrder.IMPORT, key, self._import_findings(key))
             self._services.add(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_imported_with(key))
         for key in self._services:
             self._check_service(key, services.get(key))
-            self._slices.update(known.key for known in self._objects.slices_of(key) if any_terminating(known.endpoints))
+            self._slices.update(known.key for known in self._objects.slices_of(key) if known.endpoints.terminating)
         self._slices |= self._mirrored  # few, if any; and nearly all of Services without a selector
         for key in self._slices:
             endpoint_slice = self._objects.of(EndpointSlice).get(key)
             is_mirrored = endpoint_slice is not None and endpoint_slice.mirrored
             (self._mirrored.add if is_mirrored else self._mirrored.discard)(key)
             found = self._slice_findings(endpoint_slice) if endpoint_slice is not None else ()
-            self._findings.set(Rank.SLICE, key, found)
+            self._findings.set(FindingOrder.SLICE, key, found)
         for namespace in self._namespaces:
-            self._findings.set(Rank.POLICIES, namespace, self._policy_findings(namespace, services))
+            self._findings.set(FindingOrder.POLICIES, namespace, self._policy_findings(namespace, services))
         self._services, self._slices, self._imports, self._namespaces, self._zones = set(), set(), set(), set(), set()
         missing = self._missing(lacks)
-        self._findings.set(Rank.MISSING, "", map(kind_missing, missing))
+        self._findings.set(FindingOrder.MISSING, "", map(kind_missing, missing))
         self._following = frozenset(code.name for kind in missing for code in FOLLOWING[kind])
         return self._findings.all(self._following)
 
@@ -169,13 +167,13 @@ class Checks:
         """Replace the findings of the zones whose nodes have changed, and those of the nodes without a zone."""
         nodes, has_zones = self._objects.of(Node), bool(self._objects.zones() - {""})
         zoneless = sorted(self._objects.nodes_in("")) if has_zones else ()
-        self._findings.set(Rank.NODE, "", map(without_zone, zoneless))
+        self._findings.set(FindingOrder.NODE, "", map(without_zone, zoneless))
         for zone in self._zones - {""}:
             regions: dict[str, list[str]] = {}
             for name in self._objects.nodes_in(zone):
                 if (region := nodes[name].labels.get(REGION)) is not None:
                     regions.setdefault(region, []).append(name)
-            self._findings.set(Rank.ZONE, zone, split_zone(zone, regions))
+            self._findings.set(FindingOrder.ZONE, zone, split_zone(zone, regions))
 
     def _missing(self, lacks: frozenset[str]) -> list[str]:
         """Return the kinds of those that a dump *lacks* which change what it means, by their names."""
@@ -218,13 +216,13 @@ class Checks:
         if self._locations.keys.carried is self._carried.keys:
             return
         before, self._carried = self._carried, CarriedKeys(self._locations.keys.carried)
-        for key in self._services_by_key.values("key"):
+        for key in self._keys_in_effect.values():
             if before.nearest(key) != self._carried.nearest(key):
-                self._services.update(self._services_by_key.keys("key", key))
+                self._services.update(self._keys_in_effect.keys_of(key))
         for policy in self._objects.of(ServicePolicy).values():
             if before.nearest(policy.topology_key) != self._carried.nearest(policy.topology_key):
                 self._namespaces.add(policy.namespace)
-        self._findings.set(Rank.SETTINGS, "", default_key_findings(self._default_keys, self._carried))
+        self._findings.set(FindingOrder.SETTINGS, "", default_key_findings(self._default_keys, self._carried))
 
     def _check_service(self, key: str, compiled: CompiledService | None) -> None:
         found: list[Finding] = []
@@ -242,8 +240,8 @@ class Checks:
         export = self._objects.of(ServiceExport).get(key)
         if export is not None and key not in self._objects.of(Service):
             found.append(export_without_service(export))
-        self._findings.set(Rank.SERVICE, key, found)
-        self._note_keys(key, asked)
+        self._findings.set(FindingOrder.SERVICE, key, found)
+        self._keys_in_effect.set(key, asked)
         if constrained != (key in self._constrained):
             (self._constrained.add if constrained else self._constrained.discard)(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
@@ -257,13 +255,6 @@ class Checks:
         if service.key not in self._objects.of(ServiceExport) and (imported is None or not imported.headless):
             return service
         return replace(service, annotations={**service.annotations, FEDERATED: "true"})
-
-    def _note_keys(self, key: str, asked: tuple[str, ...]) -> None:
-        before = self._keys_in_effect.pop(key, ())
-        if asked:
-            self._keys_in_effect[key] = asked
-        if asked != before:
-            self._services_by_key.move(key, before, asked)
 
     def _policy_findings(self, namespace: str, services: Services) -> Iterator[Finding]:
         services_there = sorted(self._objects.services_in(namespace))
@@ -307,7 +298,7 @@ class Checks:
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes = self._objects.of(Node)
-        if nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
+        if nodes.keys() >= set(endpoint_slice.endpoints.nodes):
             return
         living = living_addresses([known.endpoints for known in self._objects.slices_of(service)])
         unlocated = [

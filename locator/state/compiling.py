@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from locator.model import Endpoint, EndpointSlice, Location, Service
-from locator.places.address_book import AddressBook
+from locator.places.book import AddressBook
 from locator.places.locations import Locations, has_labels
 from locator.state.joining import are_joined, joined_endpoints
 from locator.state.snapshot import CompiledService
@@ -76,25 +76,25 @@ def compiled(
 
 
 def unready_endpoints(
-    service: CompiledService | None,
+    service: CompiledService,
     slices: Sequence[EndpointSlice],
     locator: EndpointLocator,
-    before: tuple[LocatedEndpoint, ...],
-) -> tuple[LocatedEndpoint, ...]:
-    """Return the endpoints of a Service that are not ready, each with its location; *before* itself if nothing differs.
+    before: tuple[LocatedEndpoint, ...] | None,
+) -> tuple[LocatedEndpoint, ...] | None:
+    """Return the endpoints of a Service that are not ready, each with its location; None if there are none.
 
-    While a pod moves from one slice to another, both may have it. If it is ready in one of them, it is ready.
+    Returns *before* itself if nothing differs. While a pod moves from one slice to another, both may have it. If it is
+    ready in one of them, it is ready.
     """
-    joined = joined_endpoints(slices, ready=False) if service is not None and service.service.alias is None else ()
-    if not joined or service is None:
-        return before if not before else ()
+    if service.service.alias is not None or not any(known.endpoints.unready for known in slices):
+        return None
     ready = service.addresses
     after = tuple(
         LocatedEndpoint(endpoint, locator.locate(service.service.namespace, endpoint))
-        for endpoint in joined
+        for endpoint in joined_endpoints(slices, ready=False)
         if not ready.issuperset(endpoint.addresses)
     )
-    return before if _same(before, after) else after
+    return before if before is not None and _same(before, after) else after or None
 
 
 def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...]) -> bool:

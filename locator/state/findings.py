@@ -11,7 +11,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from locator.api.dump_text import COMMAND
-from locator.endpoints import clusters_of
 from locator.findings import ClusterCode
 from locator.ip import address_text
 from locator.model import (
@@ -47,7 +46,7 @@ SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 Pods = frozenset[object]  # those of a Service
 
 
-class Rank(IntEnum):
+class FindingOrder(IntEnum):
     """The subjects of findings, in the order in which topodns reports them."""
 
     SERVICE = 0
@@ -66,11 +65,11 @@ class Findings:
     """The findings of one cluster, by rank and by a key that sorts within it."""
 
     def __init__(self) -> None:
-        self._by_rank: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in Rank)
+        self._by_rank: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in FindingOrder)
         self._all: tuple[Finding, ...] | None = ()
         self._left_out: frozenset[str] = frozenset()
 
-    def set(self, rank: Rank, key: object, findings: Iterable[Finding]) -> None:
+    def set(self, rank: FindingOrder, key: object, findings: Iterable[Finding]) -> None:
         """Replace the findings of one subject; no findings remove it."""
         by_key, after = self._by_rank[rank], tuple(findings)
         if after == by_key.get(key, ()):
@@ -268,9 +267,9 @@ def import_findings(service_import: ServiceImport, *, has_slices: bool) -> Itera
 def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) -> Iterator[Finding]:
     """Yield a finding if a slice is of a cluster that the status of its ServiceImport does not list, but others."""
     known = service_import.clusters
-    if not known or {*clusters_of(endpoint_slice.endpoints)} <= {*known, "", None}:
+    if not known or {*endpoint_slice.endpoints.clusters} <= {*known, "", None}:
         return
-    cluster = next(filter(None, clusters_of(endpoint_slice.endpoints)))
+    cluster = next(filter(None, endpoint_slice.endpoints.clusters))
     message = f"{cluster} is no cluster of ServiceImport {service_import.key}, but a slice was imported from it"
     expected = f"a cluster that the status of the ServiceImport lists: {', '.join(known)}"
     field = f"metadata.labels[{SOURCE_CLUSTER}]"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from locator.endpoints import EndpointRows, Endpoints, all_ready, any_terminating
+from locator.endpoints import EndpointRows, in_rows
 from locator.model import Endpoint, EndpointSlice, Hints, Port
 
 
@@ -25,7 +25,7 @@ def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> 
     joined_ports: dict[tuple[int, int], tuple[Port, ...]] = {}  # of two lists by identity: slices share theirs
     identities = EndpointIdentities()
     for endpoints in living_endpoints(slices):
-        if not ready and all_ready(endpoints):
+        if not ready and not endpoints.unready:
             continue
         for endpoint in endpoints:
             if endpoint.ready is not ready:
@@ -47,25 +47,25 @@ def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> 
     return tuple(joined.values())
 
 
-def living_endpoints(slices: Iterable[EndpointSlice]) -> list[Endpoints]:
+def living_endpoints(slices: Iterable[EndpointSlice]) -> list[EndpointRows]:
     """Return the endpoints of each of a Service's slices, less the addresses that the living have from the dying."""
     all_of_them = [endpoint_slice.endpoints for endpoint_slice in slices]
     living = living_addresses(all_of_them)
     if not living:
         return all_of_them
     return [
-        tuple(left for endpoint in endpoints if (left := less(endpoint, living)) is not None)
+        in_rows(left for endpoint in endpoints if (left := less(endpoint, living)) is not None)
         for endpoints in all_of_them
     ]
 
 
-def living_addresses(all_of_them: Collection[Endpoints]) -> set[tuple[str | None, bytes]]:
+def living_addresses(all_of_them: Collection[EndpointRows]) -> set[tuple[str | None, bytes]]:
     """Return the addresses of the endpoints in a Service's slices that do not terminate, each with its cluster.
 
     Where an endpoint that terminates has one of them, its pod is dead, and the address is used again. If none
     terminates, the result is empty: nobody loses an address.
     """
-    if not any(map(any_terminating, all_of_them)):
+    if not any(rows.terminating for rows in all_of_them):
         return set()
     return {
         (endpoint.cluster, address)
@@ -84,9 +84,9 @@ def less(endpoint: Endpoint, living: Container[tuple[str | None, bytes]]) -> End
     return replace(endpoint, addresses=left) if left else None
 
 
-def are_joined(endpoints: Endpoints) -> bool:
+def are_joined(endpoints: EndpointRows) -> bool:
     """Whether to join these endpoints, if they are all that a Service has, is to take them as they are."""
-    if not isinstance(endpoints, EndpointRows) or not all_ready(endpoints) or any_terminating(endpoints):
+    if endpoints.unready or endpoints.terminating or not endpoints.pods:
         return False
     pods = endpoints.pod_names()
     if None in pods:

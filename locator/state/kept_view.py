@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from locator.api import packing
+from locator.api.packing import share_parts
 from locator.endpoints import Endpoint, EndpointRows, Hints, Port
 from locator.ip import Network
 from locator.labels import Requirement, Selector
@@ -36,10 +37,9 @@ from locator.model import (
     ServiceHealth,
     ServiceImport,
 )
-from locator.places.address_book import AddressBook, Place
-from locator.places.address_keys import AddressKeys
-from locator.places.address_map import AddressMap, InOrder, PrefixTable, Row
-from locator.sharing import share_parts
+from locator.places.address_map import AddressMap, Row
+from locator.places.book import AddressBook, Place
+from locator.places.prefix_table import PrefixTable
 from locator.state.snapshot import CompiledService, ExportedService, ImportedObjects, Snapshot
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Hinted, LocatedEndpoint, Narrowing, Unconstrained
@@ -59,7 +59,7 @@ STRUCTS: tuple[type[Struct], ...] = (
     *(Endpoint, EndpointRows, Hints, Port),
     *(ExportedService, ImportedObjects, ServiceImport, EndpointSlice, ServiceHealth, HealthEntry),
 )
-OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressKeys, AddressMap, InOrder, PrefixTable)
+OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressMap, PrefixTable)
 PACKED: tuple[type[Struct], ...] = (CompiledService, *KINDS, Requirement, Selector)
 CONSTANTS = (UNKNOWN,)  # locations that stay the same object: readers compare by identity
 
@@ -75,7 +75,7 @@ class Writable(Protocol):
         """Write *octets*."""
 
 
-class Origin(Struct, frozen=True):
+class KeptIdentity(Struct, frozen=True):
     """What a view is of: the *cluster*, the *kinds* of its objects, and the *settings* with which it was made.
 
     *settings* is any text. With other settings, the same objects make another snapshot.
@@ -99,7 +99,7 @@ class KeptView(NamedTuple):
 
 class _Header(Struct):
     layout: str
-    origin: Origin
+    origin: KeptIdentity
 
 
 # Created on import, since threads share them: see ``decoding.RESOURCES``.
@@ -107,7 +107,7 @@ _HEADERS = msgspec.msgpack.Decoder(_Header)
 _PACKED = msgspec.msgpack.Decoder(tuple[Service, tuple[EndpointSlice, ...]])
 
 
-def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin: Origin) -> None:
+def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin: KeptIdentity) -> None:
     """Write a view of *origin*, with all objects of its kinds. ``read`` reads it.
 
     Other threads can run meanwhile, except for up to 11 ms in a cluster of 150,000 pods, twice.
@@ -126,7 +126,7 @@ def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin:
     file.write(output.digest())
 
 
-def read(data: bytes, origin: Origin) -> KeptView:
+def read(data: bytes, origin: KeptIdentity) -> KeptView:
     """Return the view in the content of a file. Raises Unusable unless it is of *origin*, except for its settings."""
     if not data.startswith(MAGIC):
         raise Unusable("not a state file of topodns")
@@ -161,7 +161,7 @@ def _objects(unpickler: _Unpickler, snapshot: Snapshot) -> list[Object]:
     objects: list[Object] = list(compress(_slices_in(snapshot), _next(unpickler, bytes)))
     try:
         objects.extend(packing.unbatched(_next(unpickler, list)))
-    except (msgspec.DecodeError, TypeError):
+    except (msgspec.DecodeError, KeyError, TypeError):
         raise Unusable(NO_VIEW) from None
     return objects
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
-from locator.endpoints import EndpointRows, nodes_of, pod_keys, target_nodes_of
-from locator.index import Index, Packing
+from locator.index import Index, Relation
 from locator.model import (
     KINDS,
     ZONE,
@@ -55,7 +54,8 @@ class Objects:
         self._objects: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
         # Many maps hold these keys. An object makes an equal one whenever it is asked, and each would take memory.
         self._keys: dict[type[Any], dict[str, str]] = {Service: {}, EndpointSlice: {}}
-        self._pods_packing = Packing(self._objects[Pod])
+        self.pods: Index[str, Pod] = Index(address=pod_addresses, node=_pod_nodes)
+        """The running Pods that have an address, by their addresses and nodes."""
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
@@ -66,11 +66,11 @@ class Objects:
         }
         self._slices: Index[str, EndpointSlice] = Index(**functions)
         self._pods_locate, self._follows_pods = pods_locate, pods_locate or locators
-        self._depended_on: dict[str, tuple[str, ...]] = {}  # by slice: the pods that it depends on
-        self._depending: Index[str, tuple[str, ...]] = Index(pod=tuple)  # slices by those pods
+        self._depended_on: Relation[str, str] = Relation()  # pods by the slices that depend on them
         self._marked: set[str] = set()  # slices that may depend on other pods by now
         self._indices: dict[type[Object], Index[str, Any]] = {
             Node: self._nodes,
+            Pod: self.pods,
             Service: self._services,
             ServicePolicy: self._policies,
             EndpointSlice: self._slices,
@@ -81,8 +81,6 @@ class Objects:
         keys = self._keys.get(kind)
         if after is None:
             del self._objects[kind][key]
-            if kind is Pod:
-                self._pods_packing.note_gone()
             if keys is not None:
                 del keys[key]
         else:
@@ -97,12 +95,9 @@ class Objects:
     def add_pods(self, pods: Mapping[str, Pod]) -> None:
         """Record many pods that are new, by key."""
         self._objects[Pod].update(pods)
-
-    def pack(self) -> None:
-        """Give memory back, see ``Packing.pack``."""
-        self._pods_packing.pack()
-        for index in self._indices.values():
-            index.pack()
+        running = [(key, pod) for key, pod in pods.items() if pod.addresses and not pod.finished]
+        self.pods.join("address", ((address, key) for key, pod in running for address in pod.addresses))
+        self.pods.join("node", ((pod.node, key) for key, pod in running if pod.node is not None))
 
     def skip(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""
@@ -185,11 +180,11 @@ class Objects:
 
         It does not matter while the Node that the endpoint names is known, and the pod has the endpoint's address.
         """
-        return self._depending.keys("pod", pod)
+        return self._depended_on.keys_of(pod)
 
     def pods_depended_on(self) -> Collection[str]:
         """Return the pods for which ``slices_depending_on`` returns any slice."""
-        return self._depending.values("pod")
+        return self._depended_on.values()
 
     def pods_depended_on_at(self, node: str) -> list[str]:
         """Return those of the ``pods_depended_on`` that are on a node, as their Pods or their PodLocators say."""
@@ -200,32 +195,25 @@ class Objects:
         """Note that some slices may depend on other pods than before: a Node or a pod came, went or changed."""
         self._marked.update(slices)
 
-    def follow_pods(self, pods_at: Callable[[Iterable[bytes]], list[str | None]]) -> None:
-        """Find out which pods the changed slices depend on.
-
-        *pods_at* returns the key of the only running pod that has each of some addresses, or None.
-        """
+    def follow_pods(self) -> None:
+        """Find out which pods the changed slices depend on."""
         marked, self._marked = self._marked, set()
         for key in marked if self._follows_pods else ():
             known = self.of(EndpointSlice).get(key)
-            before, after = self._depended_on.pop(key, ()), () if known is None else self._pods_of(known, pods_at)
-            if after:
-                self._depended_on[key] = after
-            if after != before:
-                self._depending.move(key, before, after)
+            self._depended_on.set(key, () if known is None else self._pods_of(known))
 
-    def _pods_of(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[str | None]]) -> tuple[str, ...]:
+    def _pods_of(self, known: EndpointSlice) -> tuple[str, ...]:
         """Return the pods that a slice depends on."""
+        rows = known.endpoints
+        if not rows.pods:
+            return ()
         nodes, pods = self.of(Node), self.of(Pod)
         has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
-        rows = known.endpoints
-        if isinstance(rows, EndpointRows):
-            if not rows.pods:
-                return ()
-            if nodes.keys() >= set(rows.nodes) and (  # as nearly always
-                not has_to_be_of_pod or pods_at(rows.each_address()) == pod_keys(rows, known.namespace)
-            ):
-                return ()
+        if nodes.keys() >= set(rows.nodes) and (  # as nearly always
+            not has_to_be_of_pod
+            or self.pods.only_each("address", rows.all_addresses()) == rows.pod_keys(known.namespace)
+        ):
+            return ()
         depended_on: dict[str, None] = {}
         for endpoint in rows:
             key = endpoint.pod_key(known.namespace)
@@ -236,6 +224,15 @@ class Objects:
             if endpoint.node not in nodes or not is_of_pod:
                 depended_on[key] = None
         return tuple(depended_on)
+
+
+def pod_addresses(pod: Pod) -> tuple[bytes, ...]:
+    """Return the addresses of a pod while it runs."""
+    return () if pod.finished else pod.addresses
+
+
+def _pod_nodes(pod: Pod) -> tuple[str, ...]:
+    return () if pod.node is None or pod.finished or not pod.addresses else (pod.node,)
 
 
 def _namespace(namespaced: Service | ServicePolicy) -> Iterable[str]:
@@ -258,12 +255,12 @@ def _import(endpoint_slice: EndpointSlice) -> Iterable[str]:
 
 def _nodes(endpoint_slice: EndpointSlice) -> Iterable[str]:
     endpoints = endpoint_slice.endpoints
-    return [*(node for node in nodes_of(endpoints) if node is not None), *target_nodes_of(endpoints)]
+    return [*(node for node in endpoints.nodes if node is not None), *endpoints.target_node_names()]
 
 
 def _unplaced(endpoint_slice: EndpointSlice) -> Iterable[bytes]:
-    rows = endpoint_slice.endpoints if endpoint_slice.service is not None else ()
-    if isinstance(rows, EndpointRows) and None not in rows.nodes:  # as nearly always
+    rows = endpoint_slice.endpoints
+    if endpoint_slice.service is None or (None not in rows.nodes and not rows.counts):  # as nearly always
         return ()
     # An endpoint on a node may be joined with one on none that has one of its addresses. So it brings the others.
     either = (endpoint for endpoint in rows if endpoint.node is None or len(endpoint.addresses) > 1)

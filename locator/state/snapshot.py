@@ -11,21 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import TypeVar, cast
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
 
-from locator.endpoints import ready_addresses
 from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceHealth, ServiceImport
-from locator.places.address_book import AddressBook, Addresses
-from locator.places.address_keys import AddressKeys, Move
-from locator.places.address_map import AddressMap
+from locator.places.address_map import AddressMap, KeysByAddress, Move, with_moves
+from locator.places.book import AddressBook, Addresses
 from locator.state.joining import joined_endpoints, living_endpoints
 from locator.topology.constraints import Declaration, deciding
 from locator.topology.selection import LocatedEndpoint
-
-T = TypeVar("T")
 
 
 class CompiledService(Struct, frozen=True, eq=False, gc=False):
@@ -43,19 +37,20 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     slices: tuple[EndpointSlice, ...] = ()
     locations: tuple[Location, ...] = ()
     empty: bool = False
-    _read: tuple[LocatedEndpoint, ...] | None = None
+    _located: dict[None, tuple[LocatedEndpoint, ...]] = {}  # one entry; a dictionary, since threads race to fill it
 
     @property
     def endpoints(self) -> tuple[LocatedEndpoint, ...]:
-        """The ready endpoints, each with its location; always the same objects.
+        """The ready endpoints, each with its location; always the same objects, for all threads.
 
         They are made when a reader first asks for them: most Services of a cluster are never asked for their endpoints.
         The store does not ask, so as not to make them all.
         """
-        if self._read is None:
+        located = self._located.get(None)
+        if located is None:
             joined = joined_endpoints(self.slices)
-            force_setattr(self, "_read", tuple(map(LocatedEndpoint, joined, self.locations)))
-        return cast("tuple[LocatedEndpoint, ...]", self._read)
+            located = self._located.setdefault(None, tuple(map(LocatedEndpoint, joined, self.locations)))
+        return located
 
     @property
     def basis_key(self) -> str:
@@ -70,7 +65,12 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     @property
     def addresses(self) -> set[bytes]:
         """The cluster IPs of the Service and the addresses of its endpoints."""
-        return set(self.service.cluster_ips).union(*map(ready_addresses, living_endpoints(self.slices)))
+        return {*self.each_address()}
+
+    def each_address(self) -> Iterator[bytes]:
+        """Yield the same, some of them perhaps more than once."""
+        of_slices = (rows.ready_addresses() for rows in living_endpoints(self.slices))
+        return chain(self.service.cluster_ips, chain.from_iterable(of_slices))
 
 
 class ImportedService(CompiledService, frozen=True, eq=False, gc=False):
@@ -252,7 +252,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     serial: int
     findings: tuple[Finding, ...] = ()
     object_counts: Mapping[str, int] = {}
-    service_addresses: AddressKeys = field(default_factory=AddressKeys)
+    service_addresses: KeysByAddress = field(default_factory=KeysByAddress)
     pod_namespaces: AddressMap[tuple[str, ...]] = field(default_factory=AddressMap)
     unready: Mapping[str, tuple[LocatedEndpoint, ...]] = {}
     exported: Mapping[str, ExportedService] = {}
@@ -272,35 +272,22 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
         return known.get(basis.service.key) is basis
 
 
-Changes = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
+ServiceChanges = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
 
 
-def service_addresses_after(before: Snapshot, changes: Changes) -> AddressKeys:
+def service_addresses_after(before: Snapshot, changes: ServiceChanges) -> KeysByAddress:
     """Return the Services by address after *changes*."""
-    return before.service_addresses.with_changes(_moves(before.services, changes))
+    return with_moves(before.service_addresses, _moves(before.services, changes))
 
 
-def _moves(before: Mapping[str, CompiledService], changes: Changes) -> Iterator[Move]:
+def _moves(before: Mapping[str, CompiledService], changes: ServiceChanges) -> Iterator[Move]:
     for key, after in changes.items():
-        has = after.addresses if after is not None else set[bytes]()
-        if key not in before:
-            yield key, (), has
-        else:
-            had = before[key].addresses
-            yield key, had - has, has - had
-
-
-def mapping_after(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mapping[str, T]:
-    """Return a mapping after *changes*, of which None removes a key; *before* itself if there are none."""
-    if not changes:
-        return before
-    after = dict(before)
-    for key, value in changes.items():
-        if value is None:
-            del after[key]
-        else:
-            after[key] = value
-    return after
+        known = before.get(key)
+        if known is None or after is None:
+            had, has = (() if one is None else tuple(one.each_address()) for one in (known, after))
+            yield key, had, has
+        elif known.slices != after.slices or known.service.cluster_ips != after.service.cluster_ips:
+            yield key, known.addresses - after.addresses, after.addresses - known.addresses
 
 
 def answers_differ(before: Snapshot, after: Snapshot) -> bool:

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
-from locator.endpoints import addresses_on, all_addresses, any_hints, endpoints_of_pod
+from locator.api.sharing import shared_labels
 from locator.ip import Network
 from locator.model import (
     KINDS,
     OWN_CLUSTER,
     EndpointSlice,
     Finding,
+    Location,
     Namespace,
     Node,
     Object,
@@ -36,90 +39,109 @@ from locator.model import (
     ServicePolicy,
     in_cluster,
 )
-from locator.places.address_book import AddressBook
-from locator.places.address_map import PrefixTable
+from locator.places.address_map import AddressMap
+from locator.places.book import AddressBook
 from locator.places.book_builder import BookBuilder
 from locator.places.forwarders import DnsServices
 from locator.places.locations import Locations
-from locator.state.among_clusters import AmongClusters
+from locator.places.prefix_table import PrefixTable
 from locator.state.checks import Checks
 from locator.state.compiling import EndpointLocator, compiled, unready_endpoints
+from locator.state.derived import Derived
 from locator.state.joining import joined_endpoints
-from locator.state.objects import Objects
-from locator.state.pod_addresses import PodAddresses
+from locator.state.objects import Objects, pod_addresses
 from locator.state.snapshot import (
     CompiledService,
+    ExportedService,
+    ImportedObjects,
     Snapshot,
     answers_differ,
     book_of,
     locations_in,
-    mapping_after,
     service_addresses_after,
 )
+from locator.topology.annotations import is_federated
 from locator.topology.checks import may_choose, own_labels
-from locator.topology.constraints import Declaration, declarations_of
+from locator.topology.constraints import Declaration, declarations_of, federated_constraint
 from locator.topology.hints import hinted
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
 
 
-class Store:
-    """The objects of one *cluster*, by its name, and the latest snapshot of them.
+class StoreOptions(Struct, frozen=True, kw_only=True):
+    """What a store is of, and what its snapshots are to have."""
 
-    *subnets* gives the labels of networks outside of the cluster. *forwarders* are the networks of trusted forwarders;
-    so are the endpoints of *forwarder_services* (``namespace/name``; None: topodns discovers them).
-    *pods*, *nodes* and *pod_locators* say which kinds locate addresses; *pod_names* reads Pods in any
-    case, to verify pod names. *scope* says which Services are served. Without *endpoint_records*,
-    snapshots have no endpoints. *honor_kubernetes* says whether hints and ``trafficDistribution`` are constraints.
-    *default_keys* are the default topology keys of DNS zones, which the store only checks. *exports* says whether
-    snapshots have what the cluster exports to others, *imports* whether they have what it imports, *nodes_by_name*
-    whether they have the locations of nodes, as they also do with *imports*.
+    cluster: str = OWN_CLUSTER
+    """The name of the cluster."""
+    subnets: Mapping[Network, Mapping[str, str]] | None = None
+    """The labels of networks outside of the cluster."""
+    forwarders: Sequence[Network] = ()
+    """The networks of trusted forwarders."""
+    forwarder_services: Sequence[str] | None = ()
+    """The Services whose endpoints are trusted forwarders, too (``namespace/name``); None: topodns discovers them."""
+    pods: bool = True
+    """Whether Pods locate addresses."""
+    nodes: bool = True
+    """Whether Nodes do."""
+    pod_locators: bool = False
+    """Whether PodLocators do."""
+    pod_names: bool = False
+    """Whether pod names are verified, so that Pods are read in any case."""
+    scope: Scope = Scope()
+    """Which Services are served."""
+    endpoint_records: bool = True
+    """Whether snapshots have endpoints."""
+    honor_kubernetes: bool = True
+    """Whether hints and ``trafficDistribution`` are constraints."""
+    default_keys: Mapping[str, Sequence[str]] = {}
+    """The default topology keys of DNS zones, which the store only checks."""
+    exports: bool = False
+    """Whether snapshots have what the cluster exports to others."""
+    imports: bool = False
+    """Whether they have what it imports, and the locations of nodes."""
+    nodes_by_name: bool = False
+    """Whether they have the locations of nodes in any case."""
+
+    @property
+    def kinds(self) -> tuple[type[Object], ...]:
+        """The kinds of objects that the store uses."""
+        wanted = {Pod: self.pods or self.pod_names, Node: self.nodes, PodLocator: self.pod_locators}
+        wanted |= {ServiceExport: self.exports, ServiceImport: self.imports, ServiceHealth: self.exports}
+        return tuple(kind for kind in KINDS if wanted.get(kind, True))
+
+
+class Store:
+    """The objects of one cluster, and the latest snapshot of them.
 
     Snapshots never change, so one thread may read a snapshot while another makes the next. Only one
     thread at a time may use the store itself.
     """
 
-    def __init__(
-        self,
-        *,
-        cluster: str = OWN_CLUSTER,
-        subnets: Mapping[Network, Mapping[str, str]] | None = None,
-        forwarders: Sequence[Network] = (),
-        forwarder_services: Iterable[str] | None = (),
-        pods: bool = True,
-        nodes: bool = True,
-        pod_locators: bool = False,
-        pod_names: bool = False,
-        scope: Scope | None = None,
-        endpoint_records: bool = True,
-        honor_kubernetes: bool = True,
-        default_keys: Mapping[str, Sequence[str]] | None = None,
-        exports: bool = False,
-        imports: bool = False,
-        nodes_by_name: bool = False,
-    ) -> None:
-        self._dns_services = DnsServices(forwarder_services)
-        wanted = {Pod: pods or pod_names, Node: nodes, PodLocator: pod_locators}
-        wanted |= {ServiceExport: exports, ServiceImport: imports, ServiceHealth: exports}
-        self.kinds: tuple[type[Object], ...] = tuple(kind for kind in KINDS if wanted.get(kind, True))
+    def __init__(self, options: StoreOptions | None = None) -> None:
+        self._options = options = options or StoreOptions()
+        self.kinds = options.kinds
         """The kinds of objects that the store uses; it skips all others."""
-        self._locate_by_pods, self._pod_names = pods, pod_names
-        self._scope = scope or Scope()
-        self._endpoint_records, self._honor_kubernetes = endpoint_records, honor_kubernetes
-        self._objects = Objects(pods_locate=pods, locators=pod_locators, slices_by_import=imports)
-        self._pod_addresses = PodAddresses()
-        located_by = self._objects.of(Pod) if pods else {}
-        self._locations = Locations(cluster, located_by, subnets)
+        self._objects = Objects(
+            pods_locate=options.pods, locators=options.pod_locators, slices_by_import=options.imports
+        )
+        located_by = self._objects if options.pods else Objects(pods_locate=False, locators=False)
+        self._locations = Locations(options.cluster, located_by.of(Pod), options.subnets)
         known_slices, known_services = self._objects.of(EndpointSlice), self._objects.of(Service)
-        self._addresses = BookBuilder(self._locations, known_slices, known_services, subnets or ())
-        self._among_clusters = AmongClusters(
-            *(self._objects, self._locations, self.exposes),
-            exports=exports, imports=imports, nodes_by_name=nodes_by_name,
-        )  # fmt: skip
+        self._addresses = BookBuilder(
+            self._locations, known_slices, known_services, located_by.pods, options.subnets or ()
+        )
+        self._pod_addresses_changed: set[bytes] = set()
+        self._dns_services = DnsServices(options.forwarder_services)
         self._endpoint_locator = EndpointLocator(self._locations)
         self._checks = Checks(
-            self._objects, self._locations, self._endpoint_locator.locate, self.kinds, default_keys or {}
+            *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys)
         )
+        self._services = Derived(self._compiled)
+        self._unready = Derived(self._unready_of)
+        self._exported = Derived(self._exported_of)
+        self._imports = Derived(self._imported_of)
+        self._healths = Derived(self._health_of)
+        self._nodes = Derived[Location](lambda name, _: self._locations.of_node(name))
         self._update: dict[type[Object], Callable[[str, Any, Any], bool]] = {
             Namespace: self._update_namespace,
             Node: self._update_node,
@@ -137,22 +159,22 @@ class Store:
         self._forwarders_changed = False
         self._lacks: frozenset[str] = frozenset()
         self._pods_partial = True  # whether there may be more Pods in the cluster
-        self._services_changed: set[str] = set()
+        self._services_changed: set[str] = set()  # or their endpoints
         self._snapshot: Snapshot | None = None
-        self.settings = repr((
-            *(cluster, subnets, sorted(map(str, forwarders)), forwarder_services, self.kinds, pods, pod_names),
-            msgspec.json.encode(self._scope, order="deterministic"),  # the order of its sets differs between processes
-            *(endpoint_records, honor_kubernetes, default_keys, exports, imports, nodes_by_name),
-        ))  # fmt: skip
-        """Two stores with equal settings make the same snapshot of the same objects."""
-        self._needs_forwarder = bool(self._dns_services.keys) and not forwarders
-        book = AddressBook(subnets=subnets, forwarders=forwarders, holders=self._addresses)
+        self._needs_forwarder = bool(self._dns_services.keys) and not options.forwarders
+        book = AddressBook(subnets=options.subnets, forwarders=options.forwarders, holders=self._addresses)
         self._empty = Snapshot({}, frozenset(), book, 0)
+
+    @property
+    def settings(self) -> str:
+        """The options as text. Two stores with equal ones make the same snapshot of the same objects."""
+        scope = msgspec.json.encode(self._options.scope, order="deterministic")  # its sets have an order of the process
+        return repr((replace(self._options, scope=Scope()), scope))
 
     @property
     def exposes_all(self) -> bool:
         """Whether every namespace is served."""
-        return self._scope.exposes_all
+        return self._options.scope.exposes_all
 
     def namespaces(self) -> set[str]:
         """Return all namespaces that exist, served or not."""
@@ -160,7 +182,7 @@ class Store:
 
     def exposes(self, namespace: str) -> bool:
         """Whether the Services of a namespace are served, as far as the namespace decides."""
-        return self._scope.exposes(namespace, self._objects.of(Namespace).get(namespace))
+        return self._options.scope.exposes(namespace, self._objects.of(Namespace).get(namespace))
 
     @property
     def due(self) -> float | None:
@@ -203,14 +225,14 @@ class Store:
     def _add_pods(self, pods: Mapping[str, Pod]) -> bool:
         """Record all pods of a cluster, of which none is known; return the same as ``apply``."""
         self._objects.add_pods(pods)
-        visible = self._locate_by_pods and self._addresses.add_pods(pods)
-        if self._locate_by_pods:
+        visible = self._options.pods and self._addresses.add_pods(pods)
+        if self._options.pods:
             self._mark_subnet_labels(address for pod in pods.values() for address in pod.addresses)
         for key in [key for key in self._objects.pods_depended_on() if key in pods]:
             visible = self._mark_endpoints_of(key) or visible
-        if self._pod_names:
-            for key, pod in pods.items():
-                visible |= self._pod_addresses.update(key, None, pod)
+        if self._options.pod_names:
+            for pod in pods.values():
+                visible |= self._mark_pod_names(None, pod)
         if pods:
             self._changed = True
             if not self._objects.of(Namespace):  # then any object makes its namespace exist
@@ -263,24 +285,25 @@ class Store:
         if isinstance(after, Node):
             return replace(after, labels=in_cluster(after.labels, self._locations.cluster))
         if isinstance(after, PodLocator) and after.labels:  # the PodLocators of one node have equal labels
-            labels = in_cluster(after.labels, self._locations.cluster)
-            return replace(after, labels=self._locations.shared(after.node, labels).labels)
+            return replace(after, labels=shared_labels(in_cluster(after.labels, self._locations.cluster)))
         return after
 
     def _update_namespace(self, key: str, before: Namespace | None, after: Namespace | None) -> bool:
-        labels_of = self._scope.relevant_labels
+        labels_of = self._options.scope.relevant_labels
         if before is not None and after is not None and labels_of(before) == labels_of(after):
             return False
         self._mark_namespace(key)
-        self._among_clusters.mark_namespace(key)
+        self._imports.mark(known.key for known in self._objects.of(ServiceImport).values() if known.namespace == key)
         return True
 
     def _update_node(self, key: str, before: Node | None, after: Node | None) -> bool:
+        """Mark all that a Node's change moves: its zone, its addresses, and the endpoints and pods on it."""
         self._checks.mark_node(before, after)
         if self._addresses.update_node(key, before, after):
-            self._among_clusters.mark_nodes((key,))
+            if self._options.imports or self._options.nodes_by_name:
+                self._nodes.mark((key,))
             for slice_key in self._objects.slices_on(key):
-                self._mark_relocated(slice_key, addresses_on(self._objects.of(EndpointSlice)[slice_key].endpoints, key))
+                self._mark_relocated(slice_key, self._objects.of(EndpointSlice)[slice_key].endpoints.addresses_on(key))
             if before is None or after is None:
                 self._objects.mark_slices(self._objects.slices_on(key))
             for pod in self._objects.pods_depended_on_at(key):
@@ -289,11 +312,11 @@ class Store:
 
     def _update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
         visible = False
-        if self._locate_by_pods:
+        if self._options.pods:
             visible = self._addresses.update_pod(key, before, after)
             visible = self._mark_endpoints_of(key) or visible
             self._mark_addresses_of_pod(before, after)
-        return (self._pod_names and self._pod_addresses.update(key, before, after)) or visible
+        return (self._options.pod_names and self._mark_pod_names(before, after)) or visible
 
     def _update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         carried = self._locations.keys.carried
@@ -312,7 +335,7 @@ class Store:
             self._checks.mark_policies(namespace)
         if (before is not None and before.selects_pods) != (after is not None and after.selects_pods):
             for known in self._objects.slices_of(key):  # they locate clients from now on, or no longer
-                self._addresses.mark_addresses(all_addresses(known.endpoints))
+                self._addresses.mark_addresses(known.endpoints.all_addresses())
         if before is None or after is None:
             self._checks.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
             return True
@@ -320,7 +343,7 @@ class Store:
             return True
         if may_choose(before) != may_choose(after) or own_labels(before) != own_labels(after):
             return True
-        return self._scope.relevant_labels(before) != self._scope.relevant_labels(after)
+        return self._options.scope.relevant_labels(before) != self._options.scope.relevant_labels(after)
 
     def _update_policy(self, key: str, before: ServicePolicy | None, after: ServicePolicy | None) -> bool:
         self._mark_namespace(cast(ServicePolicy, after or before).namespace)
@@ -343,7 +366,7 @@ class Store:
         return True
 
     def _update_health(self, key: str, before: ServiceHealth | None, after: ServiceHealth | None) -> bool:
-        self._among_clusters.mark_healths((key,))
+        self._healths.mark((key,))
         return True
 
     def _update_import(self, key: str, before: ServiceImport | None, after: ServiceImport | None) -> bool:
@@ -351,8 +374,15 @@ class Store:
         self._checks.mark_policies(cast(ServiceImport, after or before).namespace)
         return True
 
+    def _mark_pod_names(self, before: Pod | None, after: Pod | None) -> bool:
+        """Note which addresses a pod left or joined; return whether there are any."""
+        had, has = (set(pod_addresses(pod)) if pod is not None else set[bytes]() for pod in (before, after))
+        self._pod_addresses_changed |= had ^ has
+        return had != has
+
     def _mark_import(self, key: str) -> None:
-        self._among_clusters.mark_imports((key,))
+        if self._options.imports:
+            self._imports.mark((key,))
         self._checks.mark_imports((key,))
 
     def _mark_namespace(self, namespace: str) -> None:
@@ -364,8 +394,8 @@ class Store:
         slices = [key for key in self._objects.slices_depending_on(pod) if key in self._objects.of(EndpointSlice)]
         for key in slices:
             known = self._objects.of(EndpointSlice)[key]
-            endpoints = endpoints_of_pod(known.endpoints, known.namespace, pod)
-            self._mark_relocated(key, all_addresses(tuple(endpoints)))
+            endpoints = known.endpoints.of_pod(known.namespace, pod)
+            self._mark_relocated(key, chain.from_iterable(endpoint.addresses for endpoint in endpoints))
         self._objects.mark_slices(slices)
         return bool(slices)
 
@@ -380,7 +410,7 @@ class Store:
         """Note that each of a pod's addresses may say what the labels of its endpoints' node lack."""
         for key in {*self._addresses.slices_at(addresses)} if self._locations.subnets else ():
             if (known := self._objects.of(EndpointSlice).get(key)) is not None:
-                self._mark_relocated(key, all_addresses(known.endpoints))
+                self._mark_relocated(key, known.endpoints.all_addresses())
 
     def _mark_relocated(self, key: str, addresses: Iterable[bytes]) -> None:
         """Note that the endpoints of a slice may have other locations, those that have *addresses*."""
@@ -399,11 +429,12 @@ class Store:
         """
         addresses = self._addresses.start_from(book_of(kept), partial(locations_in, kept))
         self._snapshot = replace(kept, addresses=addresses)
-        self._pod_addresses.start_from(kept.pod_namespaces)
+        self._pod_addresses_changed.update(address for address, _ in kept.pod_namespaces.items())
         self._services_changed.update(kept.services)
-        self._among_clusters.mark_imports(kept.imports)
-        self._among_clusters.mark_nodes(kept.nodes)
-        self._among_clusters.mark_healths(kept.healths)
+        self._services.values, self._unready.values, self._exported.values = kept.services, kept.unready, kept.exported
+        self._imports.values, self._nodes.values, self._healths.values = kept.imports, kept.nodes, kept.healths
+        for derived in (self._imports, self._nodes, self._healths):
+            derived.mark(derived.values)
         return self._snapshot
 
     def publish(self, now: float) -> Snapshot:
@@ -416,32 +447,31 @@ class Store:
         due = self.due
         if self._snapshot is not None and not self._changed and (due is None or now < due):
             return self._snapshot
-        for part in (self._objects, self._addresses, self._pod_addresses):
-            part.pack()
         before = self._snapshot or self._empty
-        self._objects.follow_pods(self._addresses.pods_at)
+        self._objects.follow_pods()
         addresses = self._endpoint_locator.book = self._address_book(book_of(before), now)
         self._mark_unplaced(book_of(before), addresses)
-        changes = self._compiled_changes(before.services)
-        services = mapping_after(before.services, changes)
-        unready = self._unready_after(before.unready, services)
-        exported = self._among_clusters.exported_after(before.exported, services, self._services_changed)
+        for of_service in (self._services, self._unready, self._exported):
+            of_service.mark(self._services_changed)
         self._checks.mark_services(self._services_changed)
         self._services_changed = set()
+        changes = self._services.update()
+        for derived in (self._unready, self._exported, self._imports, self._nodes, self._healths):
+            derived.update()
         after = Snapshot(
-            services=services,
+            services=self._services.values,
             namespaces=self._namespaces() if self._namespaces_changed else before.namespaces,
             addresses=addresses,
             serial=int(now),
-            findings=self._checks.all_findings(services, self._lacks, pods_partial=self._pods_partial),
+            findings=self._checks.all_findings(self._services.values, self._lacks, pods_partial=self._pods_partial),
             object_counts={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             service_addresses=service_addresses_after(before, changes),
-            pod_namespaces=self._pod_addresses.namespaces_after(before.pod_namespaces),
-            unready=unready,
-            exported=exported,
-            imports=self._among_clusters.imports_after(before.imports),
-            healths=self._among_clusters.healths_after(before.healths),
-            nodes=self._among_clusters.nodes_after(before.nodes),
+            pod_namespaces=self._pod_namespaces(before.pod_namespaces),
+            unready=self._unready.values,
+            exported=self._exported.values,
+            imports=self._imports.values,
+            healths=self._healths.values,
+            nodes=self._nodes.values,
             federated=before.federated,
             imported=before.imported,
             lacks=self._lacks,
@@ -461,7 +491,6 @@ class Store:
         ):
             self._snapshot = replace(after, serial=before.serial)
         snapshot = self._snapshot
-        self._locations.forget_unused(lambda: set(map(id, locations_in(snapshot))))
         self._locations.forget_kept()
         return snapshot
 
@@ -494,52 +523,70 @@ class Store:
         for key in {key for address in moved for key in self._objects.slices_unplaced_at(address)}:
             self._mark_relocated(key, ())
 
-    def _compiled_changes(self, before: Mapping[str, CompiledService]) -> dict[str, CompiledService | None]:
-        """Return the Services that differ from *before*, None for one that is deleted or no longer served."""
-        changes: dict[str, CompiledService | None] = {}
-        for key in self._services_changed:
-            known = before.get(key)
-            after = self._compiled(key, known)
-            if after is not known:
-                changes[key] = after
-        return changes
-
-    def _unready_after(
-        self, before: Mapping[str, tuple[LocatedEndpoint, ...]], services: Mapping[str, CompiledService]
-    ) -> Mapping[str, tuple[LocatedEndpoint, ...]]:
-        """Return the endpoints that are not ready, by Service; *before* itself if nothing differs."""
-        if not self._endpoint_records:
-            return before
-        changes = {}
-        for key in self._services_changed:
-            known = before.get(key, ())
-            slices = self._objects.slices_of(key)
-            after = unready_endpoints(services.get(key), slices, self._endpoint_locator, known)
-            if after is not known:
-                changes[key] = after or None
-        return mapping_after(before, changes)
-
-    def _compiled(self, key: str, before: CompiledService | None) -> CompiledService | None:
+    def _compiled(self, key: str, known: CompiledService | None) -> CompiledService | None:
         service = self._objects.of(Service).get(key)
-        if service is None or not self.exposes(service.namespace) or not self._scope.serves(service):
+        if service is None or not self.exposes(service.namespace) or not self._options.scope.serves(service):
             return None
         slices = self._objects.slices_of(key)
-        has_hints = any(any_hints(known.endpoints) for known in slices)
+        has_hints = any(part.endpoints.hints for part in slices)
         declarations = declarations_of(
             service,
             self._objects.policies_in(service.namespace),
             hinted(joined_endpoints(slices) if has_hints else ()),
-            honor_kubernetes=self._honor_kubernetes,
+            honor_kubernetes=self._options.honor_kubernetes,
         )
         return compiled(
             service,
             _shared(declarations),
             slices,
             self._endpoint_locator,
-            before,
-            endpoint_records=self._endpoint_records,
-            exported=self._among_clusters.is_exported(service),
+            known,
+            endpoint_records=self._options.endpoint_records,
+            exported=self._is_exported(service),
         )
+
+    def _unready_of(self, key: str, known: tuple[LocatedEndpoint, ...] | None) -> tuple[LocatedEndpoint, ...] | None:
+        """Return the endpoints of a Service that are not ready."""
+        service = self._services.values.get(key)
+        if service is None or not self._options.endpoint_records:
+            return None
+        return unready_endpoints(service, self._objects.slices_of(key), self._endpoint_locator, known)
+
+    def _is_exported(self, service: Service) -> bool:
+        """Whether the cluster exports a Service; False if nobody wants to know."""
+        return self._options.exports and (is_federated(service) or service.key in self._objects.of(ServiceExport))
+
+    def _exported_of(self, key: str, known: ExportedService | None) -> ExportedService | None:
+        service = self._services.values.get(key)
+        if service is None or not self._is_exported(service.service):
+            return None
+        policies = self._objects.policies_in(service.service.namespace)
+        constraint = federated_constraint(self._objects.of(Service)[key], policies)  # with its labels
+        if known is not None and known.compiled is service and known.constraint == constraint:
+            return known
+        return ExportedService(service, constraint)
+
+    def _imported_of(self, key: str, known: ImportedObjects | None) -> ImportedObjects | None:
+        service_import = self._objects.of(ServiceImport).get(key)
+        if service_import is None or not self.exposes(service_import.namespace):
+            return None
+        slices = tuple(self._objects.slices_imported_with(key))
+        if known is not None and (known.service_import, known.slices) == (service_import, slices):
+            return known
+        return ImportedObjects(service_import, slices)
+
+    def _health_of(self, key: str, known: ServiceHealth | None) -> ServiceHealth | None:
+        health = self._objects.of(ServiceHealth).get(key)
+        return known if health == known else health
+
+    def _pod_namespaces(self, before: AddressMap[tuple[str, ...]]) -> AddressMap[tuple[str, ...]]:
+        """Return the namespaces of the running pods that have an address, sorted each."""
+        changed, self._pod_addresses_changed = self._pod_addresses_changed, set()
+        keys_of = partial(self._objects.pods.keys, "address")
+        after = {
+            address: tuple(sorted({key.partition("/")[0] for key in keys_of(address)})) or None for address in changed
+        }
+        return before.with_changes({address: names for address, names in after.items() if names != before.get(address)})
 
     def _namespaces(self) -> frozenset[str]:
         return frozenset(filter(self.exposes, self._objects.namespaces()))

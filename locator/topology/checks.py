@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from locator.bounded_map import BoundedMap
 from locator.findings import ClusterCode
 from locator.ip import is_address, may_be_balancer, parse_address
 from locator.labels import nearest_label_key
@@ -63,7 +63,7 @@ from locator.topology.selection import ANY, Constraint, LocatedEndpoint, Narrowi
 
 MAX_UNKNOWN = 8  # annotations and labels of one Service that findings name: it may have ten thousand
 MAX_PORTS = 8  # named in a finding
-MAX_REMEMBERED = 1024  # keys with their nearest one, which difflib takes a millisecond to find
+_nearest = lru_cache(maxsize=1024)(nearest_label_key)  # difflib takes a millisecond
 
 _INVALID = {row.code.name for row in SOURCE.values()}
 
@@ -232,16 +232,12 @@ class CarriedKeys:
 
     def __init__(self, keys: frozenset[str] = frozenset()) -> None:
         self.keys = keys
-        self._nearest: BoundedMap[str, str] = BoundedMap(MAX_REMEMBERED)
 
     def nearest(self, key: str) -> str | None:
         """Return the key that nodes carry and that is most like a topology key; None if they may carry that itself."""
         if not self.keys or key in (ANY, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
             return None
-        nearest = self._nearest.get(key)
-        if nearest is None:
-            nearest = self._nearest[key] = nearest_label_key(key, self.keys)
-        return nearest
+        return _nearest(key, self.keys)
 
     def missing(self, keys: Iterable[str], locations: Iterable[Location] = ()) -> Iterator[tuple[str, str]]:
         """Yield those of some topology keys that neither a node nor one of *locations* carries, with the nearest."""

@@ -15,7 +15,7 @@ import yaml
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import Replace
-from locator.api.watching.listwatch import EXPIRED, SILENT, ListWatch
+from locator.api.list_watch import EXPIRED, SILENT, ListWatch
 from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
@@ -238,7 +238,7 @@ def crd(plural: str, kind: str) -> Item:
 
 def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its CRD it has no objects; unreadable objects are skipped, with a finding."""
-    monkeypatch.setattr("locator.api.watching.listwatch.ABSENT_SECONDS", 0.2)
+    monkeypatch.setattr("locator.api.list_watch.ABSENT_SECONDS", 0.2)
     definition = crd("podlocators", "PodLocator")
     locator = api_objects.pod_locator("web-0", WHERE, ["10.9.1.1"], nodeName="reflected-a")
     strange = api_objects.item("PodLocator", "web-1", WHERE, ips="10.9.1.2", nodeName="reflected-a")
@@ -261,7 +261,7 @@ def test_a_kind_whose_older_version_alone_is_served(plane: ControlPlane, monkeyp
 
     Lists that nobody watches find them, too.
     """
-    monkeypatch.setattr("locator.api.watching.listwatch.ABSENT_SECONDS", 0.2)
+    monkeypatch.setattr("locator.api.list_watch.ABSENT_SECONDS", 0.2)
     definition = yaml.safe_load((mcs_crds() / "multicluster.x-k8s.io_serviceimports.yaml").read_text())
     older, newer = definition["spec"]["versions"]
     assert (older["name"], newer["name"]) == ("v1alpha1", "v1beta1")

@@ -18,7 +18,7 @@ from bench.standin.serving import Standin, serve
 from bench.standin.world import World
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import Drop, Put, Replace
-from locator.api.watching.listwatch import HAS_EXPIRED, ListWatch
+from locator.api.list_watch import HAS_EXPIRED, ListWatch
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Stream
 from locator.model import EndpointSlice, Namespace, Node, Object, Pod, Service

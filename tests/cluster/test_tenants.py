@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locator.ip import Network, parse_address
-from locator.places.address_book import Place
+from locator.places.book import Place
 from tests.kit import api_objects, clusters, kustomize, random_sources
 from tests.kit.api_objects import (
     IMPORTED_SERVICE_NAME,

@@ -27,13 +27,13 @@ from dnsserver.settings.reading import read_settings
 from locator.api.deltas import DeltaBatch, replacements
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Dump, Input
+from locator.cluster.publisher import Publisher
 from locator.federation.federating import ResolvedHost
-from locator.ip import Network, parse_address
+from locator.ip import parse_address
 from locator.model import Finding, Object
-from locator.places.address_keys import AddressKeys
+from locator.places.address_map import KeysByAddress
 from locator.state import kept_view
-from locator.state.cluster_view import ClusterView
-from locator.state.kept_view import Origin
+from locator.state.kept_view import KeptIdentity
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests.kit.outside import FAILED
@@ -93,7 +93,7 @@ def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW)
 
 def read_again(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot as another process reads it from a state file."""
-    file, origin = io.BytesIO(), Origin("", (), "")
+    file, origin = io.BytesIO(), KeptIdentity("", (), "")
     kept_view.write(file, snapshot, [], origin)
     read = kept_view.read(file.getvalue(), origin).snapshot
     assert read is not None
@@ -120,7 +120,7 @@ class ClustersInMemory:
         assert clusters is not None
         self.clusters = clusters
         stores = {"": store_of(self._settings)} | {name: other_store_of(self._settings, name) for name in others}
-        self._views = {name: ClusterView(store) for name, store in stores.items()}
+        self._publishers = {name: Publisher(store) for name, store in stores.items()}
         self.clusters.resolve(hosts or {})
         self.take_in(own)
         for name, cluster in others.items():
@@ -128,12 +128,12 @@ class ClustersInMemory:
 
     def take_in(self, cluster: Cluster, name: str = "", *, now: float = NOW) -> None:
         """Replace everything in the own cluster, or in the one called *name*."""
-        view = self._views[name]
-        view.apply(DeltaBatch(replacements(dump_of(cluster).objects), {"dump": dump_of(cluster).findings}))
+        publisher = self._publishers[name]
+        publisher.apply(DeltaBatch(replacements(dump_of(cluster).objects), {"dump": dump_of(cluster).findings}))
         if name:
-            self.clusters.update(name, view.publish(now).snapshot)
+            self.clusters.update(name, publisher.publication(now).snapshot)
         else:
-            self.clusters.update_own(view.publish(now).snapshot)
+            self.clusters.update_own(publisher.publication(now).snapshot)
 
     def snapshot(self, *, now: float = NOW) -> Snapshot:
         """Return what a server would answer from."""
@@ -143,8 +143,10 @@ class ClustersInMemory:
         """Return what ``check`` finds."""
         self.snapshot()
         findings: list[Finding] = []
-        for name, view in self._views.items():
-            findings += [finding.in_cluster(name) for finding in (*view.publish(NOW).findings, *view.advice())]
+        for name, publisher in self._publishers.items():
+            findings += [
+                finding.in_cluster(name) for finding in (*publisher.publication(NOW).findings, *publisher.advice())
+            ]
         return [*findings, *self.clusters.findings(), *self.clusters.advice()]
 
     def responder(self) -> CountedResponder:
@@ -160,11 +162,11 @@ def checked(cluster: Cluster, flags: Flags | None = None, *, as_dump: bool = Fal
     With *as_dump*, it is a dump: of such a kind, there may be some.
     """
     settings = settings_of(flags)
-    view, dump = ClusterView(store_of(settings)), dump_of(cluster)
+    publisher, dump = Publisher(store_of(settings)), dump_of(cluster)
     batch = dump.batch()
-    view.apply(batch if as_dump else DeltaBatch(replacements(dump.objects), batch.findings, files=batch.files))
-    published = view.publish(NOW)
-    return [*published.findings, *view.advice(), *too_large(published.snapshot, authority_of(settings))]
+    publisher.apply(batch if as_dump else DeltaBatch(replacements(dump.objects), batch.findings, files=batch.files))
+    published = publisher.publication(NOW)
+    return [*published.findings, *publisher.advice(), *too_large(published.snapshot, authority_of(settings))]
 
 
 class CountedResponder(Responder):
@@ -245,6 +247,6 @@ def ask_in_memory(
     return None if reply is None else dns.message.from_wire(reply)
 
 
-def addresses_in(keys: AddressKeys) -> set[bytes]:
+def addresses_in(keys: KeysByAddress) -> set[bytes]:
     """Return every address that an object has."""
-    return {address for octets in (4, 16) for address in keys.within(Network(bytes(octets), 0))}
+    return {address for address, _ in keys.items()}

@@ -22,8 +22,8 @@ from locator.findings import ClusterCode
 from locator.ip import parse_address
 from locator.model import INFO, WARNING, Finding
 from locator.state import kept_view
-from locator.state.kept_view import Origin
-from locator.state.store import Store
+from locator.state.kept_view import KeptIdentity
+from locator.state.store import Store, StoreOptions
 from tests.kit.api_objects import (
     HOSTNAME,
     SLICE_CONTROLLER,
@@ -416,9 +416,13 @@ def test_what_a_cluster_contributes_is_kept() -> None:
         *cluster(1, keys=f"{ZONE},*"), EXPORT, imported, service_import("db"),
         item("ServiceHealth", "web.shop", status=votes, apiVersion="topodns.io/v1alpha1"),
     ]).objects  # fmt: skip
-    first, second = (Store(cluster="east", exports=True, imports=True) for _ in range(2))
+    first, second = (Store(StoreOptions(cluster="east", exports=True, imports=True)) for _ in range(2))
     take_in(first, objects)
-    before, origin, file = first.publish(NOW), Origin("c", tuple(kind.__name__ for kind in first.kinds), "s"), BytesIO()
+    before, origin, file = (
+        first.publish(NOW),
+        KeptIdentity("c", tuple(kind.__name__ for kind in first.kinds), "s"),
+        BytesIO(),
+    )
     kept_view.write(file, before, first.all_objects(), origin)
     view = kept_view.read(file.getvalue(), origin)
     assert view.snapshot is not None

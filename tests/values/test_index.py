@@ -4,13 +4,10 @@
 
 from __future__ import annotations
 
-import sys
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.index import LARGE, Index, Packing
+from locator.index import Index, Relation
 
 Row = tuple[str, tuple[str, ...]]  # a node, and some pods
 
@@ -79,18 +76,20 @@ def test_it_says_what_a_plain_look_at_all_objects_says(events: list[tuple[str, R
             for value in expected:
                 keys = slices.keys(name, value)
                 assert sorted(keys) == sorted(key for key, row in known.items() if value in function(row))
+            keys_of = [[*slices.keys(name, value)] for value in expected]
+            alone = [keys[0] if len(keys) == 1 else None for keys in keys_of]
+            assert slices.only_each(name, [*expected, "none"]) == [*alone, None]
+            assert [slices.only(name, value) for value in expected] == alone
 
 
-@pytest.mark.parametrize("keys", [LARGE - 1, 2 * LARGE], ids=["packs-itself", "is-packed"])
-def test_a_table_keeps_its_size(keys: int) -> None:
-    """A dictionary whose keys are all replaced, one by one, keeps the size and has the new keys."""
-    table = {number: str(number) for number in range(keys)}
-    packing, size = Packing(table), sys.getsizeof(table)
-    for number in range(keys):
-        del table[number]
-        table[-number - 1] = "new"
-        packing.note_gone()
-        if keys > LARGE and number % 100 == 0:
-            packing.pack()
-    assert sys.getsizeof(table) == size
-    assert table == dict.fromkeys(range(-keys, 0), "new")
+@given(st.lists(st.tuples(st.sampled_from(("web", "api")), st.lists(st.sampled_from("pqr"), unique=True).map(tuple))))
+def test_a_relation_is_found_from_both_sides(events: list[tuple[str, tuple[str, ...]]]) -> None:
+    """It says whether the values of a key differ, and finds the keys by them."""
+    relation, known = Relation[str, str](), dict[str, tuple[str, ...]]()
+    for key, values in events:
+        assert relation.set(key, values) is (known.get(key, ()) != values)
+        known[key] = values
+        assert relation.values_of(key) == values and bool(relation) is any(known.values())
+        assert {*relation.values()} == {value for values in known.values() for value in values}
+        for value in "pqr":
+            assert sorted(relation.keys_of(value)) == sorted(key for key, values in known.items() if value in values)

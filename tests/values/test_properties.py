@@ -28,9 +28,10 @@ from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
 from locator.ip import Network, address_text, parse_address
 from locator.model import CLUSTER, KINDS, Endpoint, Location, Node
+from locator.places.address_map import keys_at
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import Snapshot
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from locator.topology.selection import FirstMatch, LocatedEndpoint, select
 from tests.kit import api_objects, clusters, dns_queries, random_queries
 from tests.kit.api_objects import HOSTNAME, Item
@@ -262,7 +263,7 @@ def test_the_longest_block_around_an_address_decides(
 ) -> None:
     """Pod CIDRs before configured subnets; the longest prefix in each; of equal ones, the shared labels."""
     labels = [{HOSTNAME: f"n{number}", "parity": str(number % 2)} for number in range(len(nodes))]
-    store = Store(subnets={network: {"subnet": str(i)} for i, network in enumerate(subnets)})
+    store = Store(StoreOptions(subnets={network: {"subnet": str(i)} for i, network in enumerate(subnets)}))
     store.replace(Node, [Node(f"n{number}", labels[number], (), tuple(cidrs)) for number, cidrs in enumerate(nodes)])
     book = store.publish(NOW).addresses
     for family, number in asked:
@@ -396,7 +397,7 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         "places": {key: (at(place.location), place.located_by, place.forwarder) for key, place in book.places.items()},
         "namespaces": snapshot.namespaces,
         "holders": {
-            key: snapshot.service_addresses.of(key)
+            key: keys_at(snapshot.service_addresses, key)
             for service in snapshot.services.values()
             for key in service.addresses
         },

@@ -18,7 +18,7 @@ from locator.labels import valid_label_key, valid_label_value
 from locator.printable import shell_words
 
 if TYPE_CHECKING:
-    from locator.places.subnet_proposals import Zone
+    from locator.places.subnet_proposals import RegionalZone
 
 NO_CIDRS = "The pods are in no pod CIDR. With these flags, topodns locates a new pod before it has seen it:"
 
@@ -57,7 +57,7 @@ def run(arguments: Namespace) -> int:
     from locator.state.snapshot import book_of
 
     reading, findings = check_cluster(settings)
-    namespaces = reading.views[OWN].namespaces()
+    namespaces = reading.publishers[OWN].store.namespaces()
     for name in settings.serve_namespace:
         if name not in namespaces:  # nothing is looked at there
             hint = suggestion(name, namespaces)
@@ -69,7 +69,7 @@ def run(arguments: Namespace) -> int:
     return report(findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 
 
-def _subnet_flags(proposals: Mapping[Network, Zone]) -> list[str]:
+def _subnet_flags(proposals: Mapping[Network, RegionalZone]) -> list[str]:
     """Return lines with a flag for each network."""
     labels = {
         network_text(network): ",".join(

@@ -32,11 +32,11 @@ from dnsserver.tools.doctor.steps import Unread
 from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
+from locator.cluster.publisher import Publisher
 from locator.cluster.responses import Refused
 from locator.ip import address_text, parse_address
 from locator.model import EndpointSlice, Node, Object, Pod, Service
 from locator.places.forwarders import DnsServices
-from locator.state.cluster_view import ClusterView
 
 NODES_AT_ONCE = 500  # in a page of the list
 TRIES = 3  # at a comparison: the cluster may change between the reading and the asking
@@ -151,10 +151,10 @@ def _view(settings: Settings, listed: Listed) -> View | Unread:
         if isinstance(batch, Unread):
             return batch
         batches.append(batch)
-    view = ClusterView(store)
+    publisher = Publisher(store)
     for batch in batches:
-        view.apply(_copied(batch))
-    publication = view.publish(int(time.time()))
+        publisher.apply(_copied(batch))
+    publication = publisher.publication(int(time.time()))
     return View(publication.snapshot, publication.findings, authority_of(settings))
 
 

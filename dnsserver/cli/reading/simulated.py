@@ -49,7 +49,10 @@ def read_world(
     if EndpointSlice.__name__ in reading.own.lacks and reading.own.services:
         raise WrongInput(f"--snapshot: {LACKING[EndpointSlice.__name__]}, expected some; {COMMAND} prints all")
     actual, now = reading.publication.snapshot, int(time.time())
-    alone = {name: reading.own if name == OWN else view.publish(now).snapshot for name, view in reading.views.items()}
+    alone = {
+        name: reading.own if name == OWN else publisher.publication(now).snapshot
+        for name, publisher in reading.publishers.items()
+    }
     clusters = {name or settings.cluster_name: snapshot for name, snapshot in alone.items()}
     try:
         check_annotations(reading.own, changes)
@@ -98,7 +101,7 @@ def constraint_findings(simulation: Simulation, reading: Reading, world: World, 
 
 def _nearness_findings(simulation: Simulation, reading: Reading, world: World) -> Iterator[Finding]:
     """Yield what is worth knowing about what the Services that were simulated ask for."""
-    own, services = reading.views[OWN], world.snapshot.services
+    own, services = reading.publishers[OWN], world.snapshot.services
     plain = {one.subject.key: one for one in simulation.services if one.subject.zone.about == SERVICES}
     for key, simulated in plain.items():
         yield from map(own.with_file, nearness_findings(services[key], services, simulated.declaration))

@@ -34,7 +34,7 @@ from dnsserver.tools.pages.service import NOW, Answer, ServicePage, service_page
 from dnsserver.tools.pages.services import Keys, ServiceList
 from dnsserver.tools.pages.sites import Map, Site
 from locator.model import CLUSTER, Health, Node, Pod, Service, object_key
-from locator.places.address_book import UNKNOWN_PLACE
+from locator.places.book import UNKNOWN_PLACE
 from locator.state.snapshot import Snapshot
 
 T = TypeVar("T")

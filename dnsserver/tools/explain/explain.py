@@ -30,7 +30,7 @@ from dnsserver.tools.explain.sources import ExplainedDeclaration, sources_of
 from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
-from locator.places.address_book import Place
+from locator.places.book import Place
 from locator.state.findings import nearness_findings, zone_findings
 from locator.state.snapshot import Snapshot, Vote
 from locator.topology.constraints import Declaration

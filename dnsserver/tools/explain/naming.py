@@ -29,7 +29,7 @@ from locator.model import (
     canonical_labels,
     object_key,
 )
-from locator.places.address_book import NODE, SUBNET, Place
+from locator.places.book import NODE, SUBNET, Place
 from locator.state.findings import lacking
 from locator.state.snapshot import Snapshot
 

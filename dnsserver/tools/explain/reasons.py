@@ -289,7 +289,7 @@ def _not_exported(case: Case, meaning: Meaning) -> str:
 def _no_such_address(case: Case, network: Network) -> str:
     if not network.is_host:
         return "no Service and no endpoint has an address that begins so"
-    if case.snapshot.service_addresses.of(network.address):
+    if case.snapshot.service_addresses.get(network.address):
         return "the names of this address are longer than a name can be"
     return "no Service and no endpoint has this address"
 

@@ -33,7 +33,7 @@ from dnsserver.tools.simulation.text import (
     outcome_of,
 )
 from locator.model import EndpointSlice, Pod
-from locator.places.address_book import Addresses
+from locator.places.book import Addresses
 from locator.state.findings import lacking
 from locator.state.snapshot import Snapshot
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints

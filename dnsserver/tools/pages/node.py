@@ -13,7 +13,7 @@ from dnsserver.tools.pages.paging import Part, part_of
 from dnsserver.tools.pages.steps import STEP, Steps
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Node
-from locator.places.address_book import Place
+from locator.places.book import Place
 from locator.state.snapshot import CompiledService, Snapshot, book_of
 
 ROWS = 50  # endpoints, and as many clients

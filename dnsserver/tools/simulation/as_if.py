@@ -14,6 +14,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from locator.endpoints import in_rows
 from locator.model import EndpointSlice, Location, Service
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
@@ -96,7 +97,7 @@ def _without_failed(compiled: S, changes: Changes) -> S:
         slices=tuple([_without(part, gone) for part in compiled.slices]) if left else (),
         locations=tuple([located.location for located in left]),
         empty=not left,
-        _read=None,
+        _located={},
     )
 
 
@@ -113,7 +114,7 @@ def _without(part: EndpointSlice, gone: Set[tuple[bytes, str | None]]) -> Endpoi
         for endpoint in part.endpoints
         if not any((address, endpoint.cluster) in gone for address in endpoint.addresses)
     ]
-    return replace(part, endpoints=tuple(left))
+    return replace(part, endpoints=in_rows(left))
 
 
 def _declarations(compiled: CompiledService, service: Service, honor_kubernetes: bool) -> tuple[Declaration, ...]:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from locator.api import dump, dump_text, packing
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
-from locator.api.deltas import DeltaBatch, Origin, Replace, object_reference
+from locator.api.deltas import DeltaBatch, FileLine, Replace, object_reference
 from locator.api.dump import ReadCounts, Skipped
 from locator.findings import ClusterCode
 from locator.model import (
@@ -85,7 +85,7 @@ class Dump(Struct):
 
     objects: list[Object]
     findings: list[Finding]
-    origins: dict[str, Origin]
+    origins: dict[str, FileLine]
     lacks: frozenset[str]
     counts: ReadCounts
 
@@ -114,7 +114,7 @@ def read_inputs(
     bad = list[str]()
     for source in inputs:
         if source.passed_over:
-            reading.pass_over(source.passed_over, Origin(source.name, None))
+            reading.pass_over(source.passed_over, FileLine(source.name, None))
             continue
         report(f"{source.name}: reading")
         try:
@@ -143,11 +143,11 @@ class _Reading:
         self._resources = resources
         self._groups = {group for group, _ in resources} | {CORE_BY_MISTAKE}
         self._kinds = {kind: group for group, kind in resources}
-        self._origins: dict[str, Origin] = {}
+        self._origins: dict[str, FileLine] = {}
         self._held = set[str]()
         self._unread = Counter[tuple[str, str]]()  # by group and kind
-        self._misplaced: dict[tuple[str, str], Origin] = {}  # the first of those that have a wrong group
-        self._passed_over: dict[Skipped, list[Origin]] = {}  # files, or documents in them
+        self._misplaced: dict[tuple[str, str], FileLine] = {}  # the first of those that have a wrong group
+        self._passed_over: dict[Skipped, list[FileLine]] = {}  # files, or documents in them
         self._files = set[str]()  # of which anything was read
         self._room = dump_text.MAX_OCTETS  # for what is still to be read
         self._large_yaml = 0
@@ -173,22 +173,22 @@ class _Reading:
                 report(f"{source.name}: reading, {number:,} objects so far")
             if isinstance(item, Skipped):
                 skipped += 1
-                self.pass_over(item, Origin(source.name, line))
-            elif isinstance(item, dump.Unread):
+                self.pass_over(item, FileLine(source.name, line))
+            elif isinstance(item, dump.OtherKind):
                 self._unread[item] += 1
                 if item.kind in self._kinds and item.group in self._groups:
-                    self._misplaced.setdefault(item, Origin(source.name, line))
+                    self._misplaced.setdefault(item, FileLine(source.name, line))
             elif isinstance(item, dump.ListOf):
                 self._held.add(item.kind)
             elif isinstance(item, Finding):
                 self._held.add(item.kind)  # an object that cannot be read is one all the same
                 self._find(replace(item, file=source.name))
             else:
-                self._add(item, Origin(source.name, line))
+                self._add(item, FileLine(source.name, line))
         if not skipped or skipped < number:
             self._files.add(source.name)
 
-    def pass_over(self, reason: Skipped, origin: Origin) -> None:
+    def pass_over(self, reason: Skipped, origin: FileLine) -> None:
         """Note a file that is not read, or a document in one."""
         self._passed_over.setdefault(reason, []).append(origin)
 
@@ -218,7 +218,7 @@ class _Reading:
         counted = ReadCounts(len(self._files), number, unread, len(passed_over), self._large_yaml)
         return Dump(objects, findings, self._origins, lacks, counted)
 
-    def _add(self, item: Object, origin: Origin) -> None:
+    def _add(self, item: Object, origin: FileLine) -> None:
         kind, key = _identity(item)
         before = self.objects.get((kind, key))
         if before is not None and before != item:
@@ -234,7 +234,7 @@ class _Reading:
         self.findings.setdefault(replace(finding, file="", line=None), finding)
 
 
-def _misplaced(group: str, kind: str, own_group: str, number: int, origin: Origin) -> Finding:
+def _misplaced(group: str, kind: str, own_group: str, number: int, origin: FileLine) -> Finding:
     found = f"{group or 'v1'} found" if group else "apiVersion v1, or none, found"
     return ClusterCode.PassedOver.finding(
         kind,
@@ -246,7 +246,7 @@ def _misplaced(group: str, kind: str, own_group: str, number: int, origin: Origi
     )
 
 
-def _passed_over(reason: Skipped, origins: Sequence[Origin]) -> Finding:
+def _passed_over(reason: Skipped, origins: Sequence[FileLine]) -> Finding:
     """Return the finding about files, and documents in them, that were not read for one reason."""
     (file, documents), *others = Counter(origin.file for origin in origins).items()
     more = [f"{documents} documents"] if documents > 1 else []

@@ -22,7 +22,7 @@ from functools import partial
 import trio
 
 from locator.api.decoding import decode_untrusted, uid_untrusted
-from locator.api.watching.listwatch import LONGEST_REQUESTED
+from locator.api.list_watch import LONGEST_REQUESTED
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.elector import LeaderElector, boot_seconds

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.api.watching.chunked import MAX_SIZE_LINE, Dechunker
+from locator.cluster.responses import MAX_SIZE_LINE, Dechunker
 
 
 def coded(contents: list[bytes], extension: bytes = b"", end: bytes = b"0\r\n\r\n") -> bytes:

@@ -16,8 +16,9 @@ with warnings.catch_warnings():  # the client's own business: it imports what is
     warnings.simplefilter("ignore", DeprecationWarning)
     from kubernetes import client as k8s
 
-from locator.api.dump import ListOf, Unread, entries
+from locator.api.dump import ListOf, OtherKind, entries
 from locator.api.dump_text import NotADump
+from locator.endpoints import in_rows
 from locator.ip import (
     Network,
 )
@@ -44,7 +45,7 @@ def written(thing: Any) -> bytes:
 
 def decoded(thing: Any) -> list[Any]:
     document = thing if isinstance(thing, bytes) else written(thing)
-    return [item for _, item in entries(document) if not isinstance(item, Unread | ListOf)]
+    return [item for _, item in entries(document) if not isinstance(item, OtherKind | ListOf)]
 
 
 def ip(text: str) -> bytes:
@@ -280,7 +281,7 @@ def test_endpoint(thing: k8s.V1Endpoint, fields: dict[str, Any]) -> None:
     ports = [k8s.DiscoveryV1EndpointPort(name="http", port=80, protocol="TCP")]
     (found,) = decoded(slice_of([thing], ports=ports))
     expected = Endpoint((ip("10.0.0.1"),), ports=(Port("http", 80),), **fields)
-    assert found == EndpointSlice("shop", "x", "web", (expected,))
+    assert found == EndpointSlice("shop", "x", "web", in_rows((expected,)))
 
 
 def test_slices_without_endpoints() -> None:

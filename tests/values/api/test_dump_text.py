@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locator.api import yaml_text
-from locator.api.dump import Entry, ListOf, Skipped, Unread, entries
+from locator.api.dump import DumpEntry, ListOf, OtherKind, Skipped, entries
 from locator.api.dump_text import MAX_OCTETS, NotADump, unpacked
 from locator.model import ERROR, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Service
 from tests.kit.clusters import world
@@ -32,11 +32,11 @@ Item = Mapping[str, Any]
 COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"
 
 
-def objects_in(found: Iterable[Entry]) -> list[Object]:
-    return [item for _, item in found if not isinstance(item, Finding | Unread | ListOf | Skipped)]
+def objects_in(found: Iterable[DumpEntry]) -> list[Object]:
+    return [item for _, item in found if not isinstance(item, Finding | OtherKind | ListOf | Skipped)]
 
 
-def read(text: str | bytes, **options: Any) -> list[Entry]:
+def read(text: str | bytes, **options: Any) -> list[DumpEntry]:
     return list(entries(text.encode() if isinstance(text, str) else text, **options))
 
 
@@ -82,8 +82,10 @@ def listed(items: Sequence[Item], kind: str = "List") -> Item:
 )  # fmt: skip
 def test_values(text: str, value: object) -> None:
     """Values are what kubectl reads, but that fractions, which no field of ours has, stay text."""
-    (document,) = yaml_text.documents(f"%YAML 1.1\n---\nkey: {text}\n...\n".encode() if text != "-" else b"key:\n-\n")
-    assert json.loads(document.text) == {"key": value}
+    ((document, _),) = yaml_text.documents(
+        f"%YAML 1.1\n---\nkey: {text}\n...\n".encode() if text != "-" else b"key:\n-\n"
+    )
+    assert json.loads(document) == {"key": value}
 
 
 VALUES = st.recursive(
@@ -98,8 +100,8 @@ VALUES = st.recursive(
 def test_whatever_yaml_is_printed_is_read(value: dict[str, Any], flow: bool | None, indent: int) -> None:
     """Strings stay strings, numbers numbers, in each style of YAML."""
     text = yaml.safe_dump(value, default_flow_style=flow, indent=indent)
-    (document,) = yaml_text.documents(text.encode())
-    assert json.loads(document.text) == value
+    ((document, _),) = yaml_text.documents(text.encode())
+    assert json.loads(document) == value
 
 
 # Keys that stand twice
@@ -160,7 +162,7 @@ def test_a_copied_key_never_passes(data: st.DataObject) -> None:
         return found
 
     whole, *twice = written(value)
-    assert [item for _, item in read(whole)] == [Unread("", "ConfigMap")]
+    assert [item for _, item in read(whole)] == [OtherKind("", "ConfigMap")]
     assert "stands twice" in refused(data.draw(st.sampled_from(twice)))
 
 
@@ -220,8 +222,8 @@ def test_an_alias_of_what_it_is_in() -> None:
 )
 def test_an_alias_means_what_stood_in_its_place(text: str, in_place: str) -> None:
     """The values of labels are text, other numbers are not, wherever the anchor is."""
-    (found,), (expected,) = (list(yaml_text.documents(spelt.encode())) for spelt in (text, in_place))
-    assert json.loads(found.text) == json.loads(expected.text)
+    ((found, _),), ((expected, _),) = (list(yaml_text.documents(spelt.encode())) for spelt in (text, in_place))
+    assert json.loads(found) == json.loads(expected)
 
 
 KEYS = st.sampled_from(["labels", "annotations", "selector", "ports", "team"])
@@ -245,7 +247,7 @@ def test_aliases_are_read_as_if_they_were_written_out(data: st.DataObject) -> No
     value = {key: drawn(3) for key in ("x", "labels", "spec")}
     written_out = yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False)
     found, expected = (
-        [json.loads(document.text) for document in yaml_text.documents(text.encode())]
+        [json.loads(document) for document, _ in yaml_text.documents(text.encode())]
         for text in (yaml.safe_dump(value, sort_keys=False), written_out)
     )
     assert found == expected
@@ -575,7 +577,7 @@ def test_kinds_that_nobody_reads_are_told() -> None:
         {"apiVersion": "core/v1", "kind": "Service", "metadata": {"name": "a"}},
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}},
     ])  # fmt: skip
-    unread = [Unread("", "Secret"), Unread("serving.knative.dev", "Service"), Unread("core", "Service")]
+    unread = [OtherKind("", "Secret"), OtherKind("serving.knative.dev", "Service"), OtherKind("core", "Service")]
     assert [item for _, item in read(text)] == [*unread, Namespace("a")]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from locator.api.decoding import RESOURCES, Resource
 from locator.api.deltas import DeltaBatch, Drop, Put, Replace
-from locator.api.watching.listwatch import (
+from locator.api.list_watch import (
     ABSENT_SECONDS,
     CUT,
     DOUBT,

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
-from locator.api.watching.listwatch import CUT, ENDED, SILENT, UNREACHABLE, ListWatch, ListWatchRequest
+from locator.api.list_watch import CUT, ENDED, SILENT, UNREACHABLE, ListWatch, ListWatchRequest
 from locator.model import Namespace
 from tests.kit.api_answers import INITIAL_END, bookmark, error, line, page, raw
 

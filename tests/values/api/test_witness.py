@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.api.watching.witness import KEPT, UNREAD, Witnesses
+from locator.api.witness import KEPT, UNREAD, Witnesses
 from tests.kit.api_answers import line, raw
 
 

@@ -15,7 +15,7 @@ import trio.testing
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
-from locator.api.watching.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
+from locator.api.list_watch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
 from locator.backoff import STEADY
 from locator.cluster import reflector
 from locator.cluster.api_client import Readiness, Returns
@@ -98,7 +98,7 @@ def test_one_kind_that_shows_a_lost_history_speaks_for_all(
     monkeypatch: pytest.MonkeyPatch, steady: float, order: tuple[str, ...]
 ) -> None:
     """All kinds list again, each once, whether they have checked before it, or still watch."""
-    monkeypatch.setattr("locator.api.watching.listwatch.STEADY", steady)
+    monkeypatch.setattr("locator.api.list_watch.STEADY", steady)
     cluster, views = Restored(), dict[type[Any], list[str]]()
 
     async def follow(nursery: trio.Nursery, kind: type[Any]) -> Reflector:

@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from locator.api.deltas import Delta, DeltaBatch, Drop, Origin, Put, Replace, replacements
+from locator.api.deltas import Delta, DeltaBatch, Drop, FileLine, Put, Replace, replacements
 from locator.cluster.publisher import AT_ONCE, LOG_SECONDS, FindingLog, Publisher, on_new_findings
 from locator.findings import ClusterCode
 from locator.model import EndpointSlice, Finding, Namespace, Object
@@ -83,10 +83,10 @@ def test_nothing_is_published_before_every_kind_was_listed() -> None:
         for kind in most:
             desk.tell(Replace(kind, []))
         await trio.sleep(10)
-        assert desk.published == [] and desk.publisher.unlisted == {last}
+        assert desk.published == [] and not desk.publisher.has_synced()
         desk.tell(Replace(last, []))
         await trio.sleep(1)
-        assert len(desk.published) == 1 and not desk.publisher.unlisted
+        assert len(desk.published) == 1 and desk.publisher.has_synced()
 
     under_way(test)
 
@@ -141,13 +141,13 @@ def test_a_kept_view_is_published_at_once() -> None:
         desk.tell(*replacements([A, Namespace("old")]), restored=True)
         await desk.publisher.flush()
         assert len(desk.published) == 1 and desk.published[0][1].namespaces == {"old"}
-        assert desk.publisher.unlisted == set(desk.store.kinds), "it is not the cluster's own word"
+        assert not desk.publisher.has_synced(), "it is not the cluster's own word"
         desk.tell(Replace(Namespace, [Namespace("new")]))
         await trio.sleep(1)
         assert desk.published[-1][1].namespaces == {"new"}
         desk.list_all(A)
         await trio.sleep(1)
-        assert desk.published[-1][1].namespaces == set() and not desk.publisher.unlisted
+        assert desk.published[-1][1].namespaces == set() and desk.publisher.has_synced()
 
     under_way(test)
 
@@ -161,7 +161,7 @@ def test_a_kept_snapshot_is_published_before_its_objects_are_known() -> None:
             other.apply(delta)
         desk.publisher.start_from(other.publish(0))
         assert [snapshot.namespaces for _, snapshot in desk.published] == [{"old"}]
-        assert desk.publisher.unlisted == set(desk.store.kinds), "it is not the cluster's own word"
+        assert not desk.publisher.has_synced(), "it is not the cluster's own word"
         *most, last = desk.store.kinds
         for kind in most:
             desk.tell(Replace(kind, [Namespace("new")] if kind is Namespace else []))
@@ -185,7 +185,7 @@ def test_a_source_may_wait_for_its_publication() -> None:
             assert desk.published[-1][1].namespaces == {name}
             assert trio.current_time() == began, "no quiet moment is waited for"
         await trio.sleep(1)
-        assert len(desk.published) == 2 and not desk.publisher.unlisted
+        assert len(desk.published) == 2 and desk.publisher.has_synced()
 
     under_way(test)
 
@@ -256,7 +256,7 @@ def test_findings_name_the_files_of_their_objects() -> None:
 
     async def test(desk: Desk) -> None:
         for file in ("old.yaml", "new.yaml"):
-            desk.tell(*replacements(orphan), files={"EndpointSlice shop/web-1": Origin(file, 7)})
+            desk.tell(*replacements(orphan), files={"EndpointSlice shop/web-1": FileLine(file, 7)})
             await desk.publisher.flush()
             desk.tell(Put(Namespace(file)))
             await trio.sleep(1)

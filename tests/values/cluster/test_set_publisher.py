@@ -18,7 +18,7 @@ from locator.federation.federating import Joining, default_constraint
 from locator.ip import parse_address
 from locator.model import CLUSTER, Finding
 from locator.state.snapshot import Snapshot
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from tests.kit.in_memory import NOW, dump_of, take_in
 from tests.kit.three_clusters import IN_EAST, IN_WEST, site
 
@@ -40,7 +40,7 @@ class Feed:
         return self.seconds
 
     def publish(self, name: str) -> None:
-        store = Store(cluster=name, exports=True)
+        store = Store(StoreOptions(cluster=name, exports=True))
         take_in(store, dump_of(site(name)).objects)
         self.snapshot = store.publish(NOW)
         for subscriber in self._subscribers:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from locator.api.conversion import canonical_address, service_of
 from locator.api.decoding import RESOURCES, decode_untrusted
-from locator.api.health import canonical_address, service_of
 from locator.health.rules import health_name
 from locator.health.votes import HEALTHY, NONE, TOO_OLD, UNHEALTHY, VOTE_SECONDS, Votes
 from locator.model import HealthEntry, ServiceHealth

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locator.ip import parse_address, parse_network
-from locator.places.address_keys import AddressKeys
+from locator.places.address_map import KeysByAddress, keys_at, with_moves
 from tests.kit.in_memory import addresses_in
 
 
@@ -18,14 +18,15 @@ def ip(text: str) -> bytes:
 
 def test_of() -> None:
     """The keys of the objects, sorted, without those that are gone."""
-    empty = AddressKeys()
-    both = empty.with_changes([("shop/web", [], [ip("10.0.0.1")]), ("shop/api", [], [ip("10.0.0.1"), ip("fd00::1")])])
-    assert both.of(ip("10.0.0.1")) == ("shop/api", "shop/web")
-    assert both.of(ip("10.0.0.2")) == empty.of(ip("10.0.0.1")) == ()
-    one = both.with_changes([("shop/api", [ip("10.0.0.1"), ip("fd00::1")], [])])
-    assert (one.of(ip("10.0.0.1")), one.of(ip("fd00::1"))) == (("shop/web",), ())
-    assert both.of(ip("fd00::1")) == ("shop/api",)  # what was handed out does not change
-    assert one.with_changes([]) is one
+    empty = KeysByAddress()
+    joined = [("shop/web", [], [ip("10.0.0.1")]), ("shop/api", [], [ip("10.0.0.1"), ip("fd00::1")])]
+    both = with_moves(empty, joined)
+    assert keys_at(both, ip("10.0.0.1")) == ("shop/api", "shop/web")
+    assert keys_at(both, ip("10.0.0.2")) == keys_at(empty, ip("10.0.0.1")) == ()
+    one = with_moves(both, [("shop/api", [ip("10.0.0.1"), ip("fd00::1")], [])])
+    assert (keys_at(one, ip("10.0.0.1")), keys_at(one, ip("fd00::1"))) == (("shop/web",), ())
+    assert keys_at(both, ip("fd00::1")) == ("shop/api",)  # what was handed out does not change
+    assert with_moves(one, []) is one
 
 
 addresses = st.sampled_from(
@@ -48,8 +49,8 @@ def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
         and int.from_bytes(address) >> bits == int.from_bytes(network.address) >> bits
         for address in held
     )
-    first = AddressKeys().with_changes([("shop/web", [], before)])
-    second = first.with_changes([("shop/web", before, held)])
+    first = with_moves(KeysByAddress(), [("shop/web", [], before)])
+    second = with_moves(first, [("shop/web", before, held)])
     assert second.any_within(network) == expected
     assert addresses_in(second) == held
 
@@ -61,14 +62,13 @@ def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
 )
 def test_any_changes(steps: list[dict[str, tuple[list[bytes], list[bytes]]]]) -> None:
     """However many objects leave and join an address at once, each address has the objects that stayed or came."""
-    keys, expected = AddressKeys(), dict[bytes, set[str]]()
+    keys, expected = KeysByAddress(), dict[bytes, set[str]]()
     for step in steps:
-        keys = keys.with_changes((key, left, joined) for key, (left, joined) in step.items())
+        keys = with_moves(keys, ((key, left, joined) for key, (left, joined) in step.items()))
         for key, (left, joined) in step.items():
             for address in left:
                 expected.setdefault(address, set()).discard(key)
             for address in joined:
                 expected.setdefault(address, set()).add(key)
         for address, having in expected.items():
-            assert keys.of(address) == tuple(sorted(having))
-            assert keys.only(address) == (min(having) if len(having) == 1 else None)
+            assert keys_at(keys, address) == tuple(sorted(having))

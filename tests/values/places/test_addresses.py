@@ -19,8 +19,8 @@ from locator.ip import (
     parse_network,
 )
 from locator.model import UNKNOWN, Location
-from locator.places.address_book import UNKNOWN_PLACE, AddressBook, AgreementCache, Place
 from locator.places.address_map import AddressMap
+from locator.places.book import UNKNOWN_PLACE, AddressBook, AgreementCache, Place
 from tests.kit import api_objects
 from tests.kit.api_objects import SLICE_CONTROLLER, ZONE, Item, endpoint, endpoint_slice, pod, service
 from tests.kit.in_memory import snapshot_of

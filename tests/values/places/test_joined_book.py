@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from locator.ip import network_end, parse_address, parse_network
 from locator.model import CLUSTER
 from locator.places import joined_book
-from locator.places.address_book import AddressBook, Addresses, Place
+from locator.places.book import AddressBook, Addresses, Place
 from locator.places.joined_book import JoinedBook
 from locator.state.snapshot import book_of
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from tests.kit import clusters
 from tests.kit.api_objects import (
     REGION,
@@ -40,7 +40,11 @@ SUBNETS = {parse_network("172.16.0.0/12"): {ZONE: "outside"}}
 
 def book(name: str, items: Sequence[Item], *, own: bool = False) -> AddressBook:
     """Return the address book of a cluster."""
-    store = Store(cluster=name, subnets=SUBNETS, forwarders=[FORWARDER]) if own else Store(cluster=name)
+    store = (
+        Store(StoreOptions(cluster=name, subnets=SUBNETS, forwarders=[FORWARDER]))
+        if own
+        else Store(StoreOptions(cluster=name))
+    )
     take_in(store, dump_of(list(items)).objects)
     return book_of(store.publish(NOW))
 

@@ -18,21 +18,21 @@ from locator.places.subnet_proposals import (
     MIN_KNOWN,
     SMALLEST,
     KnownAddress,
-    Zone,
+    RegionalZone,
     networks_of,
     proposed_subnets,
 )
 from tests.kit.api_objects import REGION, SLICE_CONTROLLER, ZONE, Item, endpoint, endpoint_slice, node, pod, service
 from tests.kit.in_memory import snapshot_of
 
-A, B, C = Zone("a", "r1"), Zone("b", "r1"), Zone("c", None)
+A, B, C = RegionalZone("a", "r1"), RegionalZone("b", "r1"), RegionalZone("c", None)
 
 
 def inside(address: bytes, network: Network) -> bool:
     return len(address) == len(network.address) and network.address <= address <= network_end(network)
 
 
-def known(zone: Zone, *addresses: str, wanted: bool = True) -> list[KnownAddress]:
+def known(zone: RegionalZone, *addresses: str, wanted: bool = True) -> list[KnownAddress]:
     return [KnownAddress(parse_address(address), zone, wanted) for address in addresses]
 
 
@@ -64,7 +64,7 @@ def known(zone: Zone, *addresses: str, wanted: bool = True) -> list[KnownAddress
          "nodes-extend", "only-wanted-ones", "public-addresses-of-nodes", "not-larger-than-a-subnet", "one-address",
          "ipv6", "too-many", "none"],
 )  # fmt: skip
-def test_networks(entries: list[KnownAddress], expected: Mapping[str, Zone]) -> None:
+def test_networks(entries: list[KnownAddress], expected: Mapping[str, RegionalZone]) -> None:
     """The fewest networks in which all known addresses are of one zone."""
     assert {network_text(network): zone for network, zone in networks_of(entries).items()} == expected
 
@@ -84,7 +84,7 @@ by_subnet = st.dictionaries(
 
 
 @given(found=st.one_of(entries_of, by_subnet))
-def test_proposals_are_true(found: dict[bytes, tuple[Zone, bool]]) -> None:
+def test_proposals_are_true(found: dict[bytes, tuple[RegionalZone, bool]]) -> None:
     """No address of another zone lies in a network, and there are few; they do not overlap."""
     networks = networks_of([KnownAddress(address, zone, wanted) for address, (zone, wanted) in found.items()])
     assert len(networks) <= MAX_PROPOSALS
@@ -98,7 +98,7 @@ def test_proposals_are_true(found: dict[bytes, tuple[Zone, bool]]) -> None:
 
 
 @given(found=by_subnet)
-def test_zones_with_subnets_are_found(found: dict[bytes, tuple[Zone, bool]]) -> None:
+def test_zones_with_subnets_are_found(found: dict[bytes, tuple[RegionalZone, bool]]) -> None:
     """Where addresses follow zones, every wanted address that is not alone gets its network, at most one a subnet."""
     networks = networks_of([KnownAddress(address, zone, wanted) for address, (zone, wanted) in found.items()])
     assert len(networks) <= len({address[2] for address in found})
@@ -124,7 +124,7 @@ def vpc(*, zones: Sequence[str] = "ab", region: str | None = "eu", cidrs: bool =
 
 
 EU = f"{ZONE}=%s,{REGION}=eu"
-BOTH = {"10.0.0.0/24": Zone("a", "eu"), "10.0.16.0/24": Zone("b", "eu")}
+BOTH = {"10.0.0.0/24": RegionalZone("a", "eu"), "10.0.16.0/24": RegionalZone("b", "eu")}
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ BOTH = {"10.0.0.0/24": Zone("a", "eu"), "10.0.16.0/24": Zone("b", "eu")}
         (vpc(cidrs=True), {}, {}),
         (vpc(zones="a"), {}, {}),
         (vpc(), {"subnet": [f"10.0.0.0/20={EU % 'a'}", f"10.0.16.0/20={EU % 'b'}"]}, {}),
-        (vpc(), {"subnet": f"10.0.0.0/20={EU % 'a'}"}, {"10.0.16.0/24": Zone("b", "eu")}),
+        (vpc(), {"subnet": f"10.0.0.0/20={EU % 'a'}"}, {"10.0.16.0/24": RegionalZone("b", "eu")}),
         (vpc(), {"subnet": f"10.0.0.0/16={ZONE}=c"}, BOTH),
         ([node("a1", {ZONE: "a"}), node("b1", {ZONE: "b"})], {}, {}),
         ([*vpc(), node("v1"), pod("p-v", ["10.0.0.200"], "v1")], {},
-         {"10.0.0.0/25": Zone("a", "eu"), "10.0.16.0/24": Zone("b", "eu")}),
+         {"10.0.0.0/25": RegionalZone("a", "eu"), "10.0.16.0/24": RegionalZone("b", "eu")}),
         ([*vpc(), node("v1"), pod("p-v", ["10.0.0.21"], "v1")], {}, {}),
         ([*vpc(zones="a"), node("v1"), pod("p-v", ["10.0.99.21"], "v1")], {}, {}),
     ],
@@ -148,7 +148,7 @@ BOTH = {"10.0.0.0/24": Zone("a", "eu"), "10.0.16.0/24": Zone("b", "eu")}
          "configured-otherwise", "nobody", "pods-of-a-node-without-zone", "pods-of-a-node-without-zone-among-others",
              "one-zone-and-none"],
 )  # fmt: skip
-def test_proposed(cluster: list[Item], flags: Mapping[str, Any], expected: Mapping[str, Zone]) -> None:
+def test_proposed(cluster: list[Item], flags: Mapping[str, Any], expected: Mapping[str, RegionalZone]) -> None:
     """Only where no pod CIDR locates pods, several zones are known, and ``--subnet`` does not say it already."""
     book = snapshot_of(cluster, flags).addresses
     assert {network_text(network): zone for network, zone in proposed_subnets(book).items()} == expected

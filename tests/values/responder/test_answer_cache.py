@@ -29,7 +29,7 @@ from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
 from locator.ip import Network, parse_client
 from locator.model import Location
-from locator.places.address_book import AddressBook
+from locator.places.book import AddressBook
 from tests.kit.api_objects import HOSTNAME, ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.kit.in_memory import NOW, CountedResponder, ask_in_memory, settings_of, take_in
 

@@ -16,7 +16,7 @@ from locator.model import HOSTNAME, Finding, Pod
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests.kit import api_objects
-from tests.kit.api_objects import SLICE_CONTROLLER, ZONE, Item, endpoint, endpoint_slice, pod, service
+from tests.kit.api_objects import SLICE_CONTROLLER, ZONE, Item, endpoint, endpoint_slice, pod, pod_locator, service
 from tests.kit.in_memory import NOW, dump_of, settings_of, take_in
 
 A, A6, B, C = "10.0.1.9", "fd00::9", "10.0.2.9", "10.9.9.9"
@@ -62,6 +62,10 @@ CHANGES = [
      [], [kept(2, with_conditions(C, LIVE, nodeName="a1"), owner="own")]),
     ("node-loses-the-only-key", [node("a1", "a", **{RACK: "1"}), service("own", keys=RACK), pod("p", [A], "a1")], {},
      [node("a1", "a")], []),
+    ("node-goes-whose-pod-locator-has-its-labels",
+     [node("a1", "a", **{RACK: "1"}), node("b1", "b"), service("own", keys=RACK),
+      pod_locator("p", "shop", [A], nodeName="a1", nodeLabels={HOSTNAME: "a1", ZONE: "a", RACK: "1"})],
+     {"client-source": "podlocators,nodes"}, [], [node("a1", "a", **{RACK: "1"})]),
     ("node-has-another-value", [node("a1", "a", **{RACK: "1"}), service("own", keys=RACK), pod("p", [A], "a1")], {},
      [node("a1", "a", **{RACK: "2"})], []),
     ("kept-slice-is-deleted-and-stays", [A1, B1, W, kept(1, endpoint(A, nodeName="b1"))], NODES_ONLY,

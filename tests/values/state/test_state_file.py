@@ -24,20 +24,21 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from locator.cluster.state_file import StateFile
+from locator.endpoints import in_rows
 from locator.model import KINDS, EndpointSlice, Finding, Node, Object, Pod
 from locator.state import kept_view
-from locator.state.kept_view import CHECKSUM, MAGIC, Origin, Unusable
+from locator.state.kept_view import CHECKSUM, MAGIC, KeptIdentity, Unusable
 from locator.state.snapshot import Snapshot
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from tests.kit import api_objects, clusters
 from tests.kit.in_memory import NOW, dump_of, take_in
 
 CLUSTER = "https://10.96.0.1:443 of the tests"
-ORIGIN = Origin(CLUSTER, tuple(kind.__name__ for kind in KINDS), "with the defaults")
+ORIGIN = KeptIdentity(CLUSTER, tuple(kind.__name__ for kind in KINDS), "with the defaults")
 
 
 def view_of(seed: int) -> tuple[Snapshot, list[Object]]:
-    store = Store(pod_locators=True, pod_names=True)
+    store = Store(StoreOptions(pod_locators=True, pod_names=True))
     take_in(store, dump_of(api_objects.listed(clusters.world(seed).items)).objects)
     return store.publish(NOW), store.all_objects()
 
@@ -147,7 +148,7 @@ def test_what_is_no_view_is_noticed(parts: tuple[object, ...], with_snapshot: bo
 def test_slices_that_are_gone_stay_gone() -> None:
     """The objects may be newer than the snapshot: a slice of the snapshot counts only if it is among them."""
     slices = [item for item in WORLD if isinstance(item, EndpointSlice)]
-    changed = replace(slices[0], endpoints=())
+    changed = replace(slices[0], endpoints=in_rows(()))
     objects = [changed, *slices[2:], *(item for item in WORLD if not isinstance(item, EndpointSlice))]
     read = kept_view.read(octets(SNAPSHOT, objects), ORIGIN).objects()
     assert len(read) == len(objects) and by_key(read) == by_key(objects)

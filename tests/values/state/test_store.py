@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.endpoints import Endpoints, in_rows
+from locator.endpoints import EndpointRows, in_rows
 from locator.ip import Network, host_network, parse_address, parse_network
 from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
@@ -42,9 +44,10 @@ from locator.model import (
     ServicePolicy,
     canonical_labels,
 )
+from locator.places.address_map import keys_at
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import CompiledService, Snapshot, answers_differ
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
@@ -100,7 +103,8 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
         "distrusted": book.distrusted_cidrs,
         "namespaces": snapshot.namespaces,
         "holders": {
-            address: snapshot.service_addresses.of(address) for address in addresses_in(snapshot.service_addresses)
+            address: keys_at(snapshot.service_addresses, address)
+            for address in addresses_in(snapshot.service_addresses)
         },
         "pods": dict(snapshot.pod_namespaces.items()),
         "findings": snapshot.findings,
@@ -161,7 +165,6 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
     return st.lists(endpoint, max_size=4)
 
 
-# As the decoder has them: in rows if each has one address.
 endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(in_rows)
 slices = st.builds(
     lambda space, name, service, rows, keeper: EndpointSlice(
@@ -219,7 +222,7 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
     ),
     EndpointSlice: st.builds(
         lambda name, service, rows, keeper: EndpointSlice(
-            "kube-system", name, service, tuple(rows), managed_by=keeper
+            "kube-system", name, service, in_rows(rows), managed_by=keeper
         ),
         st.sampled_from("xy"), st.sampled_from(("web", "dns")),
         st.lists(st.builds(lambda address, node, pod: Endpoint((address,), node=node, pod=pod),
@@ -241,9 +244,10 @@ unplaced = st.lists(
 ).map(in_rows)  # fmt: skip
 
 FIRST, IN_CIDR = ip("10.0.1.1"), ip("10.0.0.1")
-JOINS_BY_ADDRESS, JOINED_BY_ADDRESS = (Endpoint((FIRST,)),), (Endpoint((FIRST, IN_CIDR), node="n1"),)
+JOINS_BY_ADDRESS, JOINED_BY_ADDRESS = in_rows([Endpoint((FIRST,))]), in_rows([Endpoint((FIRST, IN_CIDR), node="n1")])
 JOINS_BY_POD, JOINED_BY_POD = (
-    (Endpoint((address,), pod="p0", slice_labels=word),) for address, word in ((FIRST, {}), (IN_CIDR, {ZONE: "b"}))
+    in_rows([Endpoint((address,), pod="p0", slice_labels=word)])
+    for address, word in ((FIRST, {}), (IN_CIDR, {ZONE: "b"}))
 )
 
 # Services that gain and lose the label by which the cluster's DNS is found, and their slices.
@@ -254,7 +258,7 @@ DNS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
         st.sampled_from(("kube-dns", "web")),
     ),
     EndpointSlice: st.builds(
-        lambda name, service, address: EndpointSlice("kube-system", name, service, (Endpoint((address,)),)),
+        lambda name, service, address: EndpointSlice("kube-system", name, service, in_rows((Endpoint((address,)),))),
         st.sampled_from("xy"), st.sampled_from((*NAMES, "kube-dns")), st.sampled_from(ADDRESSES[:3]),
     ),
 }  # fmt: skip
@@ -298,7 +302,7 @@ STORES: list[dict[str, Any]] = [
 
 
 def store_with(**options: Any) -> Store:
-    return Store(**{"subnets": SUBNETS, "forwarder_services": [DNS], **options})
+    return Store(StoreOptions(**{"subnets": SUBNETS, "forwarder_services": [DNS], **options}))
 
 
 class State:
@@ -348,7 +352,7 @@ def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], po
 @example([JOINS_BY_POD, JOINED_BY_POD], [(CIDRS[0],)], True)
 @given(rows=st.lists(unplaced, min_size=1, max_size=2), cidrs=st.lists(some(CIDRS[:2]), max_size=3), more=st.booleans())
 def test_an_endpoint_follows_the_place_of_its_address(
-    rows: list[Endpoints], cidrs: list[tuple[Network, ...]], more: bool
+    rows: list[EndpointRows], cidrs: list[tuple[Network, ...]], more: bool
 ) -> None:
     """And so does the finding that nobody knows where it is, with endpoint records and without."""
     options, state = {"subnets": None, "endpoint_records": more}, State()
@@ -463,7 +467,7 @@ def test_unknown_is_no_kept_location() -> None:
     """An object without a node is somewhere, even if it has no label; a forwarder that nothing locates is not."""
     far = ip("203.0.113.9")
     before = store_with()
-    before.apply(Put(EndpointSlice("kube-system", "dns-x", "dns", (Endpoint((far,)),))))
+    before.apply(Put(EndpointSlice("kube-system", "dns-x", "dns", in_rows((Endpoint((far,)),)))))
     kept = before.publish(NOW)
     assert not kept.addresses.source(far).location.known
     store = store_with()
@@ -506,9 +510,9 @@ SETTINGS = [
 
 def test_stores_with_other_settings_are_told_apart() -> None:
     """A snapshot that was kept with other settings would give other answers."""
-    texts = [Store(**options).settings for _, options in [("none", {}), *SETTINGS]]
+    texts = [Store(StoreOptions(**options)).settings for _, options in [("none", {}), *SETTINGS]]
     assert len(set(texts)) == len(texts)
-    assert texts == [Store(**options).settings for _, options in [("none", {}), *SETTINGS]]
+    assert texts == [Store(StoreOptions(**options)).settings for _, options in [("none", {}), *SETTINGS]]
 
 
 def test_what_other_settings_need_is_kept() -> None:
@@ -525,9 +529,9 @@ def test_what_other_settings_need_is_kept() -> None:
 def test_equal_settings_are_equal_in_every_process() -> None:
     """A set has another order after each restart."""
     program = (
-        "from locator.labels import parse_selector; from locator.state.store import Store; "
+        "from locator.labels import parse_selector; from locator.state.store import Store, StoreOptions; "
         "from locator.topology.scope import Scope; teams = parse_selector('team in (a, b, c, d, e, f)'); "
-        "print(Store(scope=Scope(frozenset('abcdef'), teams, teams)).settings)"
+        "print(Store(StoreOptions(scope=Scope(frozenset('abcdef'), teams, teams))).settings)"
     )
     texts = {
         subprocess.run(
@@ -565,7 +569,7 @@ def test_what_is_not_concerned_is_the_very_same(options: dict[str, Any], events:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     """After a heartbeat, or a list of known objects, nothing is published."""
-    store = Store(pod_locators=True, exports=True, imports=True)
+    store = Store(StoreOptions(pod_locators=True, exports=True, imports=True))
     objects: dict[type[Object], list[Any]] = {kind: [] for kind in KINDS}
     objects[Namespace] = [Namespace("shop")]
     objects[Node] = [Node("n0", canonical("n0", {ZONE: "a"}), (ip("192.168.0.1"),), (CIDRS[0],))]
@@ -573,7 +577,9 @@ def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     objects[PodLocator] = [PodLocator("shop", "p0", (ip("10.0.0.1"),), "n0", canonical("n0", {ZONE: "a"}))]
     objects[Service] = [Service("shop", "web", headless=True, labels={"app": "1"})]
     objects[ServicePolicy] = [ServicePolicy("shop", "q", "2024", Selector(), ZONE, REQUIRED)]
-    objects[EndpointSlice] = [EndpointSlice("shop", "x", "web", (Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),))]
+    objects[EndpointSlice] = [
+        EndpointSlice("shop", "x", "web", in_rows((Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),)))
+    ]
     objects[ServiceExport] = [ServiceExport("shop", "web")]
     objects[ServiceImport] = [ServiceImport("shop", "web", headless=True)]
     objects[ServiceHealth] = [ServiceHealth("web.shop", "shop/web", (HealthEntry("192.0.2.1", True),))]
@@ -597,7 +603,7 @@ INVISIBLE = [
 @pytest.mark.parametrize("change", [row[1] for row in INVISIBLE], ids=[row[0] for row in INVISIBLE])
 def test_what_no_answer_shows_is_no_reason_to_publish(change: Delta) -> None:
     """The store calls it invisible, and answers and serial stay the same."""
-    store = Store(pod_locators=True)
+    store = Store(StoreOptions(pod_locators=True))
     store.apply(Put(Namespace("shop")))
     store.apply(Put(Service("shop", "web", headless=True)))
     first = store.publish(NOW)
@@ -606,30 +612,54 @@ def test_what_no_answer_shows_is_no_reason_to_publish(change: Delta) -> None:
     assert (second.serial, second.services) == (NOW, first.services) and second.addresses is first.addresses
 
 
+def test_two_threads_read_the_same_endpoints() -> None:
+    """A responder and a simulator may be the first to ask for them at the same moment: each caches by the objects."""
+    addresses = [bytes((10, 1, number >> 8, number & 255)) for number in range(1000)]
+    endpoints = in_rows([Endpoint((address,), node="n0", pod=address.hex()) for address in addresses])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            store = Store()
+            store.apply(Put(Service("shop", "web", headless=True)))
+            store.apply(Put(EndpointSlice("shop", "web-1", "web", endpoints)))
+            compiled, start = store.publish(NOW).services["shop/web"], threading.Barrier(2)
+
+            def read(compiled: CompiledService = compiled, start: threading.Barrier = start) -> list[int]:
+                start.wait()
+                return list(map(id, compiled.endpoints))
+
+            with ThreadPoolExecutor(2) as threads:
+                one, other = (reading.result() for reading in [threads.submit(read), threads.submit(read)])
+            assert one == other == list(map(id, compiled.endpoints))
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_endpoints_that_are_not_ready() -> None:
     """The snapshot has them, but the Service stays the same object, and so do those of other Services."""
     ready, unready = Endpoint((ip("10.0.0.1"),), node="n0"), Endpoint((ip("10.0.0.2"),), node="n0", ready=False)
     store = Store()
     for name in ("web", "api"):
         store.apply(Put(Service("shop", name, headless=True)))
-        store.apply(Put(EndpointSlice("shop", f"{name}-1", name, (ready, unready))))
+        store.apply(Put(EndpointSlice("shop", f"{name}-1", name, in_rows((ready, unready)))))
     first = store.publish(NOW)
     assert {key: [row.endpoint for row in rows] for key, rows in first.unready.items()} == {
         "shop/web": [unready], "shop/api": [unready]}  # fmt: skip
 
     other = replace(unready, hostname="web-1")
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (ready, other))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((ready, other)))))
     second = store.publish(NOW + 1)
     assert [row.endpoint for row in second.unready["shop/web"]] == [other]
     assert second.unready["shop/api"] is first.unready["shop/api"]
     assert second.services is first.services and second.serial == first.serial == NOW
 
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (replace(ready, hostname="web-0"), other))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((replace(ready, hostname="web-0"), other)))))
     assert store.publish(NOW + 2).unready is second.unready
     store.apply(Put(Node("n0", canonical("n0", {ZONE: "a"}))))
     third = store.publish(NOW + 3)
     assert [row.location.value(ZONE) for row in third.unready["shop/web"]] == ["a"]
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (ready, replace(other, ready=True)))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((ready, replace(other, ready=True))))))
     store.apply(Drop(Service, "shop/api"))
     assert store.publish(NOW + 4).unready == {}
     store.apply(Put(Service("shop", "api", alias="example.org")))
@@ -642,13 +672,13 @@ def test_endpoints_that_are_not_ready() -> None:
 def test_without_endpoint_records_endpoints_that_get_ready_change_no_answer(exported: bool) -> None:
     """Only of an exported Service do they matter: where all of them are, its load balancer is."""
     first, second = Endpoint((ip("10.0.0.1"),), node="n0"), Endpoint((ip("10.0.0.2"),), node="n1")
-    store = Store(endpoint_records=False, exports=True)
+    store = Store(StoreOptions(endpoint_records=False, exports=True))
     store.apply(Put(Service("shop", "web")))
     if exported:
         store.apply(Put(ServiceExport("shop", "web")))
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (first, replace(second, ready=False)))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((first, replace(second, ready=False))))))
     before = store.publish(NOW)
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", (first, second))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((first, second)))))
     after = store.publish(NOW + 1)
     assert (after.services is before.services) is not exported
     assert after.serial == NOW + exported
@@ -660,7 +690,7 @@ def test_ready_in_one_slice_is_ready() -> None:
     store = Store()
     store.apply(Put(Service("shop", "web", headless=True)))
     for number, row in enumerate(rows):
-        store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", (row,))))
+        store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", in_rows((row,)))))
     assert store.publish(NOW).unready == {}
 
 
@@ -671,14 +701,14 @@ def test_a_slice_is_found_once_its_pods_are_gone() -> None:
     """As long as the Service has a selector, whose slice does not list them."""
     first, second = (Endpoint((ip(f"10.0.0.{number}"),), pod=f"web-{number}") for number in (1, 2))
     pods = [Put(Pod("shop", f"web-{number}", (ip(f"10.0.0.{number}"),), "n0")) for number in (1, 2)]
-    own = EndpointSlice("shop", "web-a", "web", (first,), managed_by=SLICE_CONTROLLER)
-    mirrored = EndpointSlice("shop", "web-b", "web", (first, second), managed_by=MIRRORING_CONTROLLER)
+    own = EndpointSlice("shop", "web-a", "web", in_rows((first,)), managed_by=SLICE_CONTROLLER)
+    mirrored = EndpointSlice("shop", "web-b", "web", in_rows((first, second)), managed_by=MIRRORING_CONTROLLER)
     store = store_with()
     for delta in (Replace(Pod, []), SELECTING, Put(own), Put(mirrored), *pods):
         store.apply(delta)
     found = []
     for delta in (
-        Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=(first, second))), Put(own), pods[1],
+        Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=in_rows((first, second)))), Put(own), pods[1],
         Drop(Pod, "shop/web-2"), Put(Service("shop", "web", headless=True)),
         SELECTING, Drop(EndpointSlice, own.key), Put(own),
         Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, managed_by="")), Put(mirrored),
@@ -695,11 +725,17 @@ def test_a_slice_is_found_once_its_pods_are_gone() -> None:
 OLD, NEW = ip("10.0.0.53"), ip("10.0.0.54")
 
 
-def dns(*addresses: bytes, ready: bool = True, pod: str | None = "dns-1", pod_namespace: str | None = None) -> Put:
-    rows = tuple(
+def dns(
+    *addresses: bytes,
+    ready: bool = True,
+    pod: str | None = "dns-1",
+    pod_namespace: str | None = None,
+    service: str = "dns",
+) -> Put:
+    rows = in_rows(
         Endpoint((address,), node="n0", ready=ready, pod=pod, pod_namespace=pod_namespace) for address in addresses
     )
-    return Put(EndpointSlice("kube-system", "dns-x", "dns", rows))
+    return Put(EndpointSlice("kube-system", "dns-x", service, rows))
 
 
 def running(name: str, *, space: str = "kube-system", **more: Any) -> Put:
@@ -712,7 +748,7 @@ def told(name: str) -> Put:
 
 def elsewhere(pod: str, *, kept: bool = True, **more: Any) -> Put:
     row = Endpoint((OLD,), node="n0", pod=pod, **more)
-    return Put(EndpointSlice("shop", "y", "web", (row,), managed_by=SLICE_CONTROLLER if kept else ""))
+    return Put(EndpointSlice("shop", "y", "web", in_rows((row,)), managed_by=SLICE_CONTROLLER if kept else ""))
 
 
 AFTER = GRACE_SECONDS
@@ -725,7 +761,7 @@ TRUST = [
                            (5 + AFTER, [], False)]),
     ("moved-to-another-service", {}, [
         (0, [dns(OLD)], True),
-        (5, [Put(EndpointSlice("kube-system", "dns-x", "other", (Endpoint((OLD,), node="n0", pod="dns-1"),)))], True),
+        (5, [dns(OLD, service="other")], True),
         (5 + AFTER, [], False)]),
     ("came-back", {}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True), (10, [dns(OLD)], True), (50, [], True),
                        (60, [dns(NEW)], True), (59 + AFTER, [], True), (60 + AFTER, [], False)]),
@@ -763,7 +799,7 @@ TRUST = [
 @pytest.mark.parametrize(("options", "moments"), [row[1:] for row in TRUST], ids=[row[0] for row in TRUST])
 def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, list[Delta], bool]]) -> None:
     """A forwarder that shuts down is trusted for a while, unless another pod has its address."""
-    store = Store(forwarder_services=[DNS], **options)
+    store = Store(StoreOptions(forwarder_services=[DNS], **options))
     store.apply(SELECTING)
     for seconds, changes, trusted in moments:
         for change in changes:
@@ -777,7 +813,7 @@ def labelled_dns(label: str | None, name: str = "coredns") -> Put:
     return Put(Service("kube-system", name, cluster_ips=(ip("10.96.0.10"),), labels=labels))
 
 
-COREDNS = Put(EndpointSlice("kube-system", "x", "coredns", (Endpoint((OLD,), pod="coredns-1"),)))
+COREDNS = Put(EndpointSlice("kube-system", "x", "coredns", in_rows((Endpoint((OLD,), pod="coredns-1"),))))
 LABELLED = [
     # id, what happens when (s), and whether the endpoint is trusted then
     ("from-the-start", [(0, [labelled_dns("kube-dns"), COREDNS], True)]),
@@ -798,7 +834,7 @@ LABELLED = [
 @pytest.mark.parametrize("moments", [row[1] for row in LABELLED], ids=[row[0] for row in LABELLED])
 def test_trust_by_a_services_label(moments: list[tuple[int, list[Delta], bool]]) -> None:
     """The label makes a Service's endpoints trusted; without it, trust ends after the grace period."""
-    store = Store(forwarder_services=None)
+    store = Store(StoreOptions(forwarder_services=None))
     for seconds, changes, trusted in moments:
         visible = [store.apply(change) for change in changes]
         assert all(visible), "what changes trust is to be published"
@@ -807,7 +843,7 @@ def test_trust_by_a_services_label(moments: list[tuple[int, list[Delta], bool]])
 
 def test_when_a_publication_is_due() -> None:
     """A publication is due when trust ends by time; otherwise none is."""
-    store = Store(forwarder_services=[DNS])
+    store = Store(StoreOptions(forwarder_services=[DNS]))
     store.apply(dns(OLD))
     first = store.publish(NOW)
     assert store.due is None
@@ -855,18 +891,18 @@ def test_trust_never_outlives_its_reason(events: list[Any], dns_events: list[Any
 
 def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
     """An endpoint is evidence for the longest trusted pod CIDR around it."""
-    store = Store(pods=False)
+    store = Store(StoreOptions(pods=False))
     store.apply(SELECTING)
     for name, cidr in (("n1", "10.0.0.0/24"), ("n2", "10.0.0.0/16")):
         store.apply(Put(Node(name, canonical(name, {ZONE: "a"}), (), (parse_network(cidr),))))
     for number in range(1, 9):  # honest in the inner block
         row = Endpoint((ip(f"10.0.0.{number}"),), node="n1")
-        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", (row,), managed_by=SLICE_CONTROLLER)))
+        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", in_rows((row,)), managed_by=SLICE_CONTROLLER)))
     for _ in range(2):
         first = store.publish(NOW).addresses
         assert (first.distrusted_cidrs, first.locate(ip("10.0.9.9")).located_by) == (0, "podcidr")
         other = Endpoint((ip("10.0.0.200"),), node="n2")
-        store.apply(Put(EndpointSlice("shop", "y", "web", (other,), managed_by=SLICE_CONTROLLER)))
+        store.apply(Put(EndpointSlice("shop", "y", "web", in_rows((other,)), managed_by=SLICE_CONTROLLER)))
         second = store.publish(NOW).addresses
         assert (second.distrusted_cidrs, second.locate(ip("10.0.9.9")).located_by) == (2, "unknown")
         store.apply(Drop(EndpointSlice, "shop/y"))
@@ -874,8 +910,8 @@ def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
 
 def test_a_forwarder_that_nobody_holds_is_where_its_block_is() -> None:
     """A forwarder's address that is named as a client is located by the nodes' pod CIDRs."""
-    store = Store(forwarder_services=[DNS])
-    store.apply(Put(EndpointSlice("kube-system", "x", "dns", (Endpoint((OLD,)),))))
+    store = Store(StoreOptions(forwarder_services=[DNS]))
+    store.apply(Put(EndpointSlice("kube-system", "x", "dns", in_rows((Endpoint((OLD,)),)))))
     for zone in (None, "a", "b", None):
         node = Node("n0", canonical("n0", {ZONE: zone or ""}), (), (CIDRS[0],))
         store.apply(Drop(Node, "n0") if zone is None else Put(node))
@@ -901,7 +937,7 @@ def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
 
 def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
     row = Endpoint((ip("10.0.0.1"),), node=node, slice_labels={ZONE: word} if word else {}, pod=pod)
-    return Put(EndpointSlice("shop", "x", "web", (row,), managed_by=SLICE_CONTROLLER))
+    return Put(EndpointSlice("shop", "x", "web", in_rows((row,)), managed_by=SLICE_CONTROLLER))
 
 
 ALL: dict[str, Any] = {"pod_locators": True}
@@ -945,7 +981,7 @@ def test_precedence(
 ) -> None:
     """For clients the running pod, then its PodLocator; for endpoints the Node, then the PodLocator, then the slice."""
     for order in (changes, changes[::-1]):
-        store = Store(**options)
+        store = Store(StoreOptions(**options))
         store.apply(SELECTING)
         for change in order:
             store.apply(change)
@@ -959,7 +995,7 @@ def test_precedence(
 
 def test_equal_locations_are_one() -> None:
     """All pods of a node share one location object, whatever located them."""
-    store = Store(**ALONE)
+    store = Store(StoreOptions(**ALONE))
     for number in range(1, 9):
         store.apply(tells(f"n{number % 2}", "a", f"10.0.0.{number}", name=f"p{number}"))
     book = store.publish(NOW).addresses
@@ -975,7 +1011,7 @@ def test_one_string_for_the_key_of_a_service() -> None:
         endpoints = in_rows([Endpoint((address,), node="n0") for address in addresses[:count]])
         store.apply(Put(EndpointSlice("shop", "x", "web", endpoints)))
         snapshot = store.publish(NOW)
-    keys = [snapshot.service_addresses.only(address) for address in addresses]
+    keys = [snapshot.service_addresses.get(address) for address in addresses]
     assert keys[0] == "shop/web" and keys[0] is keys[1] is keys[2]
 
 
@@ -992,4 +1028,4 @@ def test_kinds() -> None:
         ({"imports": True}, {Pod, Node, ServiceImport}),
     ]
     for options, more in rows:
-        assert set(Store(**options).kinds) == always | more
+        assert set(Store(StoreOptions(**options)).kinds) == always | more

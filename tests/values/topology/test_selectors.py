@@ -10,7 +10,7 @@ import pytest
 
 from locator.labels import nearest_label_key, parse_selector
 from locator.model import Namespace, Pod, Service
-from locator.state.store import Store
+from locator.state.store import Store, StoreOptions
 from locator.topology.scope import Scope
 from tests.kit import api_objects
 from tests.kit.kube import ApiError, ControlPlane
@@ -92,7 +92,7 @@ NEWER = Service("shop", "web", labels={"app": "web", "version": "2"})
 def test_labels_that_are_not_looked_at_are_invisible() -> None:
     """If other labels of a Service change, it stays the same, with its cached answers."""
     for scope in (Scope(), Scope(service_selector=parse_selector("app=web"))):
-        store = Store(scope=scope)
+        store = Store(StoreOptions(scope=scope))
         store.replace(Service, [SERVICE])
         first = store.publish(1)
         assert store.replace(Service, [NEWER]) is False
@@ -101,7 +101,7 @@ def test_labels_that_are_not_looked_at_are_invisible() -> None:
 
 def test_labels_that_are_looked_at_are_seen() -> None:
     """A Service, or its namespace, that is no longer selected is not served, until it is again."""
-    store = Store(scope=Scope(frozenset(), parse_selector("team=a"), parse_selector("version=1")))
+    store = Store(StoreOptions(scope=Scope(frozenset(), parse_selector("team=a"), parse_selector("version=1"))))
     for team, service, served in (
         ("a", SERVICE, True),
         ("a", NEWER, False),
@@ -118,14 +118,14 @@ def test_labels_that_are_looked_at_are_seen() -> None:
 def test_a_namespace_without_an_object_is_selected_by_name_alone() -> None:
     """It has no labels: a selector does not match it, its name does."""
     for scope, served in ((Scope(frozenset(("shop",))), True), (Scope(frozenset(), parse_selector("!x")), False)):
-        store = Store(scope=scope)
+        store = Store(StoreOptions(scope=scope))
         store.replace(Service, [SERVICE])
         assert ("shop" in store.publish(1).namespaces) == served
 
 
 def test_namespaces_that_only_unwatched_pods_are_in() -> None:
     """A namespace exists if any object is in it, watched or not."""
-    store = Store(pods=False)
+    store = Store(StoreOptions(pods=False))
     store.replace(Pod, [Pod("shop", "web-0")])
     assert store.publish(1).namespaces == {"shop"}
     assert store.replace(Pod, [Pod("lab", "web-0")]) is True

@@ -9,18 +9,21 @@ prefix length in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from locator.bounded_map import BoundedMap
-from locator.ip import Network, network_end, network_text
+from locator.ip import Network, network_text
 from locator.model import CLUSTER, UNKNOWN, Location, canonical_labels
-from locator.places.address_map import GROUP, AddressMap, Group, PrefixTable, Row
+from locator.places.address_map import AddressMap, Row
+from locator.places.prefix_table import PrefixTable
+
+if TYPE_CHECKING:
+    from locator.places.book_builder import BookBuilder
 
 # The values of ``Place.located_by``.
 POD = "pod"
@@ -87,14 +90,8 @@ class BookChanges(NamedTuple):
     networks: Sequence[Network]
 
 
-class Places(Protocol):
-    """The places of the addresses that objects have."""
-
-    def __len__(self) -> int:
-        """Return about how many there are."""
-
-    def get(self, address: bytes) -> Place | None:
-        """Return the place of an address, None if no object has it."""
+Places = AddressMap[Place]
+"""The places of the addresses that objects have."""
 
 
 class Addresses(Protocol):
@@ -137,19 +134,6 @@ class Addresses(Protocol):
         """Return what changed since *before*, an earlier book of the same clusters, or an empty one."""
 
 
-class Holders(Protocol):
-    """Describes who has an address at the moment of the call.
-
-    Harmless while another thread applies a change; an object that is leaving may then be missing.
-    """
-
-    def holder(self, address: bytes) -> str:
-        """Describe the object that holds an address (``pod shop/web-0``), empty if none does."""
-
-    def overlooked(self, address: bytes) -> str:
-        """Say which endpoint has an address and does not count, and what would make it; empty if there is none."""
-
-
 class AddressBook:
     """The places of all addresses of one cluster.
 
@@ -165,23 +149,25 @@ class AddressBook:
         *,
         subnets: Mapping[Network, Mapping[str, str]] | None = None,
         forwarders: Iterable[Network] = (),
-        holders: Holders | None = None,
+        holders: BookBuilder | None = None,
     ) -> None:
         """Start with the configured networks only: *subnets* with their labels, and those of trusted *forwarders*."""
-        self.places: AddressMap[Place] = AddressMap()
+        self.places = Places()
         self.cidrs: PrefixTable[Place] = PrefixTable()  # the trusted ones
         self.distrusted_cidrs = 0
-        self._subnets = {
-            network: Place(Location(None, canonical_labels(dict(labels))), SUBNET, f"subnet {network_text(network)}")
-            for network, labels in (subnets or {}).items()
-        }
-        self._subnet_table = PrefixTable(self._subnets)
+        self.subnets = PrefixTable(
+            {
+                network: Place(
+                    Location(None, canonical_labels(dict(labels))), SUBNET, f"subnet {network_text(network)}"
+                )
+                for network, labels in (subnets or {}).items()
+            }
+        )
         self._forwarder_networks = PrefixTable(dict.fromkeys(forwarders, True))
         self.trusts_networks = bool(self._forwarder_networks)
         self._holders = holders
         # A block is located by the trusted pod CIDRs in it, and by the located addresses that no such CIDR contains.
-        self._outside_cidrs: AddressMap[Place] = AddressMap()
-        self._cidrs_by_start: AddressMap[tuple[tuple[int, Place], ...]] = AddressMap()  # prefix lengths and places
+        self._outside_cidrs = Places()
 
     def with_changes(
         self,
@@ -194,9 +180,8 @@ class AddressBook:
         after = copy(self)
         after.places, after.cidrs = self.places.with_changes(places), self.cidrs.with_changes(cidrs)
         after.distrusted_cidrs = distrusted_cidrs
-        after._cidrs_by_start = self._cidrs_by_start.with_changes(self._cidrs_starting_at(cidrs))
         # An added CIDR covers addresses that were outside of all CIDRs; a removed one may uncover some.
-        toggled = [network for network in cidrs if (cidrs[network] is None) != (self.cidr_place(network) is None)]
+        toggled = [network for network in cidrs if (cidrs[network] is None) != (self.cidrs.get(network) is None)]
         within = [after.places.within(network) for network in toggled] if len(self.places) else []
         outside: dict[bytes, Place | None] = {}
         none_was_outside = not len(self._outside_cidrs)
@@ -215,7 +200,7 @@ class AddressBook:
         """Return what of a book can be kept for another process: all but the holders."""
         return {**vars(self), "_holders": None}
 
-    def with_holders(self, holders: Holders) -> AddressBook:
+    def with_holders(self, holders: BookBuilder) -> AddressBook:
         """Return a copy with other holders."""
         after = copy(self)
         after._holders = holders
@@ -234,22 +219,14 @@ class AddressBook:
 
     def locate_by_block(self, address: bytes) -> Place:
         """Return the place of an address that no object holds: that of its pod CIDR or subnet, else unknown."""
-        return self.cidrs.find(address) or self._subnet_table.find(address) or UNKNOWN_PLACE
-
-    def subnet(self, address: bytes) -> Place | None:
-        """Return the place that the configured subnets give an address, None if it is in none of them."""
-        return self._subnet_table.find(address)
-
-    def has_cidrs(self, octets: int) -> bool:
-        """Whether there is a trusted pod CIDR whose addresses have this many octets."""
-        return any(len(address) == octets for address, _ in self._cidrs_by_start.items())
+        return self.cidrs.find(address) or self.subnets.find(address) or UNKNOWN_PLACE
 
     def held(self, address: bytes) -> Place | None:
         """Return the place of an address that an object or a trusted pod CIDR has, None if neither has."""
         return self.places.get(address) or self.cidrs.find(address)
 
     def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
-        """See ``Addresses``."""
+        """Return the place that a whole block shares: a node, the labels in common, or ``UNKNOWN_PLACE``."""
         return self._located(network, AgreementCache() if cache is None else cache)[0]
 
     def locate_among_clusters(self, network: Network, cache: AgreementCache) -> Place:
@@ -258,10 +235,7 @@ class AddressBook:
 
     def parts_within(self, network: Network) -> Iterator[tuple[Network, Place]]:
         """Yield what this cluster has of a block, with its place: pod CIDRs in it, and addresses outside of those."""
-        for start, cidrs in self._cidrs_by_start.within(network):
-            for length, place in cidrs:
-                if length > network.length:
-                    yield Network(start, length), place
+        yield from self.cidrs.within(network)
         for address, place in self._outside_cidrs.within(network):
             yield Network(address, 8 * len(address)), place
 
@@ -271,17 +245,17 @@ class AddressBook:
         return around is not None or next(self.parts_within(network), None) is not None
 
     def changes_since(self, before: Addresses) -> BookChanges:
-        """See ``Addresses``."""
+        """Return what changed since *before*, an earlier book of the same cluster, or an empty one."""
         assert isinstance(before, AddressBook)
         return BookChanges(self.places.changes_since(before.places), list(self.cidrs.changes_since(before.cidrs)))
 
     def holder(self, network: Network) -> str:
-        """See ``Addresses``."""
+        """Describe the object or block whose place ``locate_network`` returns, empty if nothing locates it."""
         place, address = self._located(network, AgreementCache())
         return place.block or ("" if address is None or self._holders is None else self._holders.holder(address))
 
     def overlooked(self, network: Network) -> str:
-        """See ``Addresses``."""
+        """Say which endpoint has an address and does not locate it, and what would make it count; empty if none has."""
         if not network.is_host or self._holders is None:
             return ""
         located_by = self.locate(network.address).located_by
@@ -290,23 +264,6 @@ class AddressBook:
     def trusts(self, address: bytes) -> bool:
         """Whether an address is in a configured network of trusted forwarders."""
         return self.trusts_networks and self._forwarder_networks.find(address) is not None
-
-    def cidr_place(self, network: Network) -> Place | None:
-        """Return the place of exactly this pod CIDR, None if it is not a trusted one."""
-        cidrs = self._cidrs_by_start.get(network.address) or ()
-        return next((place for length, place in cidrs if length == network.length), None)
-
-    def _cidrs_starting_at(
-        self, changes: Mapping[Network, Place | None]
-    ) -> dict[bytes, tuple[tuple[int, Place], ...] | None]:
-        """Return the pod CIDRs after *changes* by their first addresses, the largest block first."""
-        starts: dict[bytes, dict[int, Place]] = {}
-        for network, place in changes.items():
-            cidrs = starts.setdefault(network.address, dict(self._cidrs_by_start.get(network.address) or ()))
-            cidrs.pop(network.length, None)
-            if place is not None:
-                cidrs[network.length] = place
-        return {address: tuple(sorted(cidrs.items(), key=itemgetter(0))) or None for address, cidrs in starts.items()}
 
     def _located(
         self, network: Network, cache: AgreementCache, *, among_clusters: bool = False
@@ -317,73 +274,55 @@ class AddressBook:
         if not network.length:  # all addresses together have no location
             return UNKNOWN_PLACE, None
         around = self.cidrs.find(network.address, network.length)
-        agreements = [
-            Agreement(address, place, place.location)
-            for address, cidrs in self._cidrs_by_start.within(network)
-            for length, place in cidrs
-            if length > network.length
-        ]
+        agreements = [Agreement(cidr.address, place, place.location) for cidr, place in self.cidrs.within(network)]
         agreements += self._agreements_within(network, cache)
         if not agreements and around is None:  # no part of the cluster is in this block
-            around = self._subnet_table.find(network.address, network.length)
-            begin, end = network.address, network_end(network)
-            agreements = [
-                Agreement(subnet.address, place, place.location)
-                for subnet, place in self._subnets.items()
-                if len(subnet.address) == len(network.address)
-                and subnet.length > network.length
-                and begin <= subnet.address <= end
-            ]
-        if not agreements and around is None:
+            around = self.subnets.find(network.address, network.length)
+            subnets = self.subnets.within(network)
+            agreements = [Agreement(subnet.address, place, place.location) for subnet, place in subnets]
+        if around is not None:
+            first, lowest = around, None
+        elif agreements:
+            agreed = min(agreements, key=attrgetter("address"))
+            first, lowest = agreed.place, agreed.address
+        else:
             return UNKNOWN_PLACE, None
-        lowest = None if around is not None else min(agreements, key=attrgetter("address"))
-        first = around or cast(Agreement, lowest).place
         location = shared_location(chain([first.location], map(attrgetter("location"), agreements)))
         if location is first.location:
-            return first, None if lowest is None else lowest.address
+            return first, lowest
         if not location.known and not (among_clusters and location.labels):
             return UNKNOWN_PLACE, None
         return Place(location, first.located_by, network_text(network)), None
 
     def _agreements_within(self, network: Network, cache: AgreementCache) -> Iterator[Agreement]:
-        """Yield the agreements of the addresses in a block that are in no pod CIDR, by row or by group."""
-        octets, outside = len(network.address), self._outside_cidrs
-        if network.length > 8 * (octets - 1):
-            if places := list(outside.within(network)):
-                yield agreement_of(places)
-        elif network.length > 8 * GROUP[octets]:
-            for _, row in outside.rows_within(network):
-                yield cache.of_row(row)
-        else:
-            for prefix, group in outside.groups_within(network):
-                yield cache.of_group(prefix, group)
+        """Yield the agreements of the addresses in a block that are in no pod CIDR, row by row."""
+        if network.length <= 8 * (len(network.address) - 1):
+            yield from map(cache.of_row, self._outside_cidrs.rows_within(network))
+        elif places := list(self._outside_cidrs.within(network)):
+            yield agreement_of(places)
 
 
 class AgreementCache:
-    """The agreements of rows and groups of an ``AddressMap``, cached by a reader of address books.
+    """The agreements of the rows of an ``AddressMap``, cached by a reader of address books.
 
-    A cached agreement holds while its row or group is the same object, so most of them outlive the
-    change from one book to the next.
+    A cached agreement holds while its row is the same object, so most of them outlive the change from one book to the
+    next.
     """
 
     def __init__(self) -> None:
-        self._cached: BoundedMap[bytes, tuple[object, Agreement]] = BoundedMap(MAX_AGREEMENTS)
-
-    def of_group(self, prefix: bytes, group: Group[Place]) -> Agreement:
-        """Return the agreement of a group whose addresses begin with *prefix*."""
-        return self._get(prefix, group, lambda: joined_agreement([self.of_row(row) for _, row in group.items()]))
+        self._cached: dict[bytes, tuple[Row[Place], Agreement]] = {}
 
     def of_row(self, row: Row[Place]) -> Agreement:
         """Return the agreement of a row."""
-        if len(row) < MIN_CACHED_PLACES:
-            return agreement_of([*row.items()])
-        return self._get(row.head, row, lambda: agreement_of([*row.items()]))
-
-    def _get(self, key: bytes, part: object, compute: Callable[[], Agreement]) -> Agreement:
-        cached = self._cached.get(key)
-        if cached is None or cached[0] is not part:
-            cached = self._cached[key] = part, compute()
-        return cached[1]
+        cached = self._cached.get(row.head)
+        if cached is not None and cached[0] is row:
+            return cached[1]
+        agreement = agreement_of([*row.items()])
+        if len(row.octets) >= MIN_CACHED_PLACES:
+            self._cached[row.head] = row, agreement
+            if len(self._cached) > MAX_AGREEMENTS:
+                del self._cached[next(iter(self._cached))]
+        return agreement
 
 
 def agreement_of(places: Sequence[tuple[bytes, Place]]) -> Agreement:
@@ -393,31 +332,21 @@ def agreement_of(places: Sequence[tuple[bytes, Place]]) -> Agreement:
     return Agreement(address, place, shared_location(place.location for _, place in ordered))
 
 
-def joined_agreement(parts: Sequence[Agreement]) -> Agreement:
-    """Return the agreement of at least one part of a block."""
-    first = min(parts, key=attrgetter("address"))
-    return Agreement(first.address, first.place, shared_location(map(attrgetter("location"), parts)))
-
-
 def shared_location(locations: Iterable[Location]) -> Location:
     """Return the only location if all are the same object, else their common node and labels, else ``UNKNOWN``.
 
     To have nothing but the cluster in common is not to be known. Locations on one node differ by what it lacks.
     """
-    distinct: dict[int, Location] = {}
-    labels: Mapping[str, str] = {}
-    for location in locations:
-        if id(location) in distinct:
-            continue
-        if distinct:
-            labels = {key: value for key, value in labels.items() if location.labels.get(key) == value}
-            if not labels:
-                return UNKNOWN
-        else:
-            labels = location.labels
-        distinct[id(location)] = location
+    distinct = list({id(location): location for location in locations}.values())
     if len(distinct) == 1:
-        return next(iter(distinct.values()))
-    nodes = {(location.node, location.cluster) for location in distinct.values()}
-    node = next(iter(nodes))[0] if len(nodes) == 1 else None
-    return Location(node, dict(labels), known=bool(labels.keys() - {CLUSTER})) if labels else UNKNOWN
+        return distinct[0]
+    first = distinct[0] if distinct else UNKNOWN
+    labels = {
+        key: value
+        for key, value in first.labels.items()
+        if all(location.labels.get(key) == value for location in distinct)
+    }
+    if not labels:
+        return UNKNOWN
+    same_node = all((location.node, location.cluster) == (first.node, first.cluster) for location in distinct)
+    return Location(first.node if same_node else None, labels, known=bool(labels.keys() - {CLUSTER}))

@@ -29,9 +29,8 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
-from locator.api.deltas import DeltaBatch, DeltaBuilder
-from locator.api.watching.versions import precedes
-from locator.api.watching.witness import Check, CheckResult, Witnesses, witness_untrusted
+from locator.api.deltas import DeltaBatch, DeltaBuilder, precedes
+from locator.api.witness import Check, CheckResult, Witnesses, witness_untrusted
 from locator.backoff import STEADY, STEADY_WATCH, Backoff
 
 PAGE = 500  # objects, as in client-go

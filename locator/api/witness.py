@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
-from locator.api.watching.versions import precedes, version_order
+from locator.api.deltas import precedes, version_order
 
 KEPT = 4  # objects of a kind: what changed last is often deleted next, and another one is then the witness
 UNREAD = 256  # objects of a list that wait until the few to keep are chosen, and read: to read each takes too long
