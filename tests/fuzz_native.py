@@ -13,7 +13,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dnsserver.responder.repeating import PLAIN_HEADERS, KnownPlace, Parts
+from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.responder.repeating import KnownPlace, Parts
 from locator.ip import Network, parse_address
 from tests.fuzz_inputs import SERVERS, SOURCES, Target, seeds
 from tests.this_machine import ROOT

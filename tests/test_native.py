@@ -122,7 +122,7 @@ def test_what_is_asked_again_needs_no_python(wire: bytes, source: str, repeats: 
     packed = parse_address(source)
     channel = responder.channel(packed, "udp")
     for _ in range(2):
-        responder.answer(wire, packed, channel)
+        responder.reply(wire, packed, channel)
     assert responder.native is not None
     assert (responder.native.reply(wire, packed) is not None) == repeats
 
@@ -134,7 +134,7 @@ def test_a_malformed_subnet_teaches_nothing(cut: int) -> None:
     packed = parse_address(FORWARDER)
     malformed = wire[:cut] if cut < 0 else wire + b"x" * cut
     for sent, rcode in ((wire, 0), (malformed, 1), (malformed, 1), (wire, 0)):
-        reply = responder.answer(sent, packed, responder.channel(packed, "udp"))
+        reply = responder.reply(sent, packed, responder.channel(packed, "udp"))
         assert isinstance(reply, bytes)
         assert reply[3] & 15 == rcode
 
@@ -171,13 +171,13 @@ def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, 
         for each in (responder, alone):
             each.publish(snapshot)
             for wire, source in 3 * asked:
-                each.answer(wire, source, each.channel(source, "udp"))
+                each.reply(wire, source, each.channel(source, "udp"))
     for wire, source in asked:
-        reply = responder.answer(wire, source, responder.channel(source, "udp"))
-        computed = fresh.compute(wire, source, fresh.channel(source, "udp"))
+        reply = responder.reply(wire, source, responder.channel(source, "udp"))
+        computed = fresh.computed(wire, source, fresh.channel(source, "udp"))
         assert isinstance(reply, bytes) and isinstance(computed, bytes)
         assert sorted(reply) == sorted(computed) or reply[2] & computed[2] & 2  # but for the rotation
-        alone.answer(wire, source, alone.channel(source, "udp"))
+        alone.reply(wire, source, alone.channel(source, "udp"))
     assert replies_of(responder) == replies_of(alone)
 
 
@@ -193,7 +193,7 @@ def test_a_publication_refreshes_few_endpoints(endpoints: int, at_least: int, at
             assert responder.native is not None
             known += responder.native.reply(wire, source) is not None
         for name in 2 * names:
-            responder.answer(query(f"{name}.shop.svc.cluster.local"), source, responder.channel(source, "udp"))
+            responder.reply(query(f"{name}.shop.svc.cluster.local"), source, responder.channel(source, "udp"))
     assert at_least <= known <= at_most
 
 
@@ -243,7 +243,7 @@ def test_two_responders_know_nothing_of_each_other() -> None:
     first, second = native_responder(), native_responder()
     source = parse_address(POD)
     for _ in range(2):
-        first.answer(query(WEB), source, first.channel(source, "udp"))
+        first.reply(query(WEB), source, first.channel(source, "udp"))
     assert first.native is not None and second.native is not None
     assert first.native.reply(query(WEB), source) is not None
     assert second.native.reply(query(WEB), source) is None
@@ -401,17 +401,16 @@ def test_what_is_known_waits_for_nothing(receiver: tuple[socket.socket, socket.s
 def test_what_is_asked_for_once_is_not_worth_learning() -> None:
     """Python need not tell the native code of it. What a Service answers is, and so is what was asked before."""
     responder = native_responder()
-    source, passing = parse_address(POD), []
+    source, lasting = parse_address(POD), []
     channel = responder.channel(source, "udp")
     for wire in (query(WEB), query(NOBODY), query(NOBODY), query(WEB), query("example.com"), query("example.com")):
-        before = responder.passing
-        responder.answer(wire, source, channel)
-        passing.append(responder.passing - before)
-    assert passing == [0, 1, 0, 0, 1, 1]
+        answered = responder.answer(wire, source, channel)
+        assert answered is not None
+        lasting.append(answered.lasting)
+    assert lasting == [True, False, True, True, False, False]
     responder.publish(snapshot_of(listed(CLUSTER), FLAGS, now=1_800_000_000))
-    before = responder.passing
-    responder.answer(query(NOBODY), source, channel)
-    assert responder.passing == before
+    answered = responder.answer(query(NOBODY), source, channel)
+    assert answered is not None and answered.lasting
 
 
 def test_without_native_code_a_server_says_so(
@@ -456,8 +455,8 @@ def test_an_error_in_one_service_keeps_no_old_answer_of_another(monkeypatch: pyt
     responder = native_responder()
     source = parse_address(POD)
     for wire in 2 * [query(WEB), query(FREE)]:
-        responder.answer(wire, source, responder.channel(source, "udp"))
-    responder.answer(query(FREE), source, responder.channel(source, "udp"))
+        responder.reply(wire, source, responder.channel(source, "udp"))
+    responder.reply(query(FREE), source, responder.channel(source, "udp"))
     monkeypatch.setattr("dnsserver.responder.responder.resolve", _broken)
     changed = [item for item in CLUSTER if item["metadata"]["name"] not in ("web-0", "free-0")]
     responder.publish(snapshot_of(listed(changed), FLAGS, now=1_800_000_000))

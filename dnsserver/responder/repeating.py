@@ -15,34 +15,33 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Se
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
+from cachetools import LRUCache
 from msgspec import Struct, field
 
 from dnsserver.message import wire
-from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.message.edns import opt_record, udp_limit
+from dnsserver.message.query import Query
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import Counts
-from dnsserver.responder.answer_cache import MAX_LOCATIONS, MAX_TERMS, AnswerCache
+from dnsserver.responder.answer_cache import CachedAnswers
 from dnsserver.responder.clients import Clients
-from dnsserver.responder.recognition import (
-    HEAD_INDEXES,
-    NO_EDNS,
-    SUBNET_ADDRESS_AT,
-    SUBNET_CONTENT_AT,
-    WITH_OPT,
-    EdnsProfile,
-    EdnsProfiles,
-)
-from locator.bounded_map import BoundedMap
+from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
 from locator.ip import Network, host_network, plain_address
 from locator.model import Location
 from locator.places.address_book import UNKNOWN_PLACE, Place
 from locator.state.snapshot import Basis, Snapshot
 
+MAX_TERMS = 256  # tuples of label keys
+MAX_LOCATIONS = 65_536  # of clients: a large cluster has 5,000 nodes
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
 MAX_TRANSIENT_SIZE = 1024  # octets of an answer: most say that a name does not exist. 16,384 take some megabytes
 MAX_REFRESHED = 1200  # endpoints of answers at one publication, three milliseconds or so; more answers are forgotten
 ANSWER_COST = 16  # endpoints: an answer costs as much besides its own
 MAX_REFRESHED_LOCATIONS = 16  # of one question: the zones, not each node
+# Octets from the end of the question, if the rest is an OPT record whose only option is client subnet: of the record
+# without options; to the option's content, and to the address in that.
+OPT_FIXED, SUBNET_CONTENT_AT, SUBNET_ADDRESS_AT = 11, 15, 19
+PLAIN_FLAGS = wire.RD | wire.CD | wire.AD
 PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
 
 # The numbers of its location and of its ``Origin``; whether it is a forwarder; the number of the range around a client
@@ -69,7 +68,12 @@ class Repeated(Protocol):
         """Make known the place of a shorter client subnet, by the option's content."""
 
     def learn_profile(self, rest: bytes, *, limit: int, opts: tuple[bytes, bytes], octets: int, host: bool) -> None:
-        """Make known an ``EdnsProfile``."""
+        """Make known what a reply needs to know of its query's EDNS, by the octets *rest* behind the question.
+
+        *limit* is the size of a UDP reply. *opts* is the reply's OPT record without the address of a client subnet: for
+        an answer that does not depend on the client, and for one that does. *octets* is the length of that address;
+        *host*: it is a whole one.
+        """
 
     def learn_transient(self, question: bytes, parts: Parts) -> None:
         """Make known an answer that all clients get until the next publication."""
@@ -90,7 +94,7 @@ class Repeated(Protocol):
         """
 
     def forget_profiles(self) -> None:
-        """Forget every ``EdnsProfile``."""
+        """Forget what was made known of EDNS."""
 
     def take_numbers(
         self,
@@ -109,7 +113,7 @@ class _Numbers(Generic[K]):
     """Numbers of values, at most *limit* of them: a value that was not used for long gets a new number."""
 
     def __init__(self, limit: int) -> None:
-        self._numbers: BoundedMap[K, int] = BoundedMap(limit)
+        self._numbers: LRUCache[K, int] = LRUCache(limit)
         self._next = 0
 
     def of(self, value: K) -> int:
@@ -128,40 +132,36 @@ class _KnownBasis(Struct):
 
 
 class _Asked(Struct):
-    """A question as it was asked, and the locations of some clients with different answers.
+    """A query, and the locations of some clients with different answers to its question."""
 
-    Folding the case would make another type of some types, such as HTTPS.
-    """
-
-    question: bytes
+    query: Query
     locations: list[Location] = field(default_factory=list)
 
 
 class Repeater:
-    """Keeps *repeated* up to date with what *clients*, *profiles* and *cache* remember.
+    """Keeps *repeated* up to date with what *clients* locate and what was answered; *writer* knows about OPT records.
 
-    *origin_of* returns the number of a place's ``Origin``. *answer_again* computes and remembers the answer to a
-    question for clients at a location.
+    *origin_of* returns the number of a place's ``Origin``. *answer_again* returns the answer to the question of a query
+    for clients at a location, and what is remembered of the question; None if that is nothing.
     """
 
     def __init__(
         self,
         repeated: Repeated,
         clients: Clients,
-        profiles: EdnsProfiles,
-        cache: AnswerCache,
+        writer: ReplyWriter,
         counts: Counts,
         *,
         origin_of: Callable[[Place], int],
-        answer_again: Callable[[bytes, Location], None],
+        answer_again: Callable[[Query, Location], tuple[RenderedAnswer, CachedAnswers] | None],
     ) -> None:
         self._repeated = repeated
         self._origin_of = origin_of
         self._answer_again = answer_again
-        self._clients, self._profiles, self._cache, self._counts = clients, profiles, cache, counts
-        self._locations: _Numbers[Location] = _Numbers(4 * MAX_LOCATIONS)
+        self._clients, self._writer, self._counts = clients, writer, counts
+        self._locations: _Numbers[Location] = _Numbers(MAX_LOCATIONS)
         self._terms: _Numbers[tuple[str, ...]] = _Numbers(MAX_TERMS)
-        self._values: _Numbers[tuple[object, ...]] = _Numbers(4 * MAX_LOCATIONS)
+        self._values: _Numbers[tuple[object, ...]] = _Numbers(MAX_LOCATIONS)
         self._bases: dict[str, _KnownBasis] = {}  # by the Service's key
         self._last_basis = 0
         self._places: list[tuple[bytes, KnownPlace | None]] = []  # changed, and not handed over yet
@@ -169,44 +169,28 @@ class Repeater:
         self._serial = 0
         self.forget_profiles = repeated.forget_profiles
 
-    def learn(self, query: bytes, source: bytes) -> None:
+    def learn(self, answered: AnsweredQuery) -> None:
         """Make known what it takes to repeat the answer to a query that was just answered, if it can be repeated."""
-        if self._unrepeated is None:
+        query, source, client, answer = answered.query, answered.source, answered.client, answered.answer
+        if self._unrepeated is None or client is None or answer is None or answered.cached is None:
             return
-        place = self._clients.source(source)
-        in_header: bytes | None = None
-        if place.forwarder:
-            for start, size, octets in PLAIN_HEADERS:
-                if query.startswith(start) and len(query) >= size:
-                    query, in_header = query[size:], query[len(start) : len(start) + octets]
-        head, end = HEAD_INDEXES.get(query[2 : wire.HEADER]), query.find(b"\0", wire.HEADER) + 5
-        if head is None:
+        rest, subnet = query.octets[query.end :], query.edns.subnet if query.edns is not None else None
+        if (
+            query.flags & ~PLAIN_FLAGS
+            or query.octets[4:11] != b"\0\1\0\0\0\0\0"
+            or not self._learn_profile(query, rest)
+        ):
             return
-        asked = query[wire.HEADER : end]
-        question = asked.lower()
-        basis = self._cache.basis_of(question)
-        profile = self._learned_profile(query[end:]) if head >= WITH_OPT else NO_EDNS
-        if profile is None:
-            return
-        self._learn_place(source, place, self._repeated.learn_source)
-        named, host = query[end + SUBNET_ADDRESS_AT :] if profile.octets else b"", profile.host
-        if in_header is not None:
-            named, host = in_header, True
-        if place.forwarder:
-            if not named:
+        self._learn_place(source, self._clients.source(source), self._repeated.learn_source)
+        if client.forwarded:
+            if client.network is None:
                 return
-            if host:
-                place = self._clients.locate(named)
-                self._learn_place(named, place, self._repeated.learn_client)
-            else:
-                content = query[end + SUBNET_CONTENT_AT :]
-                block = self._clients.blocks.get(content)
-                if block is None:
-                    return
-                place = block
-                client = self._clients.client_of(source, profile.edns_of(named), header_client=None)
-                self._repeated.learn_block(content, self._known(place, client))
-        self._learn_answer(asked, basis, place.location)
+            if client.network.is_host:
+                self._learn_place(client.octets, client.place, self._repeated.learn_client)
+            elif subnet is not None:
+                known = self._known(client.place, client.network)
+                self._repeated.learn_block(rest[SUBNET_CONTENT_AT:], known)
+        self._learn_answer(query, answer, answered.cached, client.place.location)
 
     def leave_to_python(self, services: frozenset[str] | None) -> None:
         """Make the native code leave the queries about these Services to Python from now on; None: all queries.
@@ -261,8 +245,9 @@ class Repeater:
                     left -= len(known.locations) * cost
                     with suppress(Exception):  # it is counted and logged when somebody asks
                         for location in known.locations:
-                            self._answer_again(known.question, location)
-                            self._learn_answer(known.question, self._cache.basis_of(folded), location)
+                            found = self._answer_again(known.query, location)
+                            if found is not None:
+                                self._learn_answer(known.query, *found, location)
 
     def _hand_over_places(self) -> None:
         if self._places:
@@ -276,43 +261,51 @@ class Repeater:
         else:
             otherwise(address, self._known(place, host_network(address)))
 
-    def _learned_profile(self, rest: bytes) -> EdnsProfile | None:
-        """Make known a query's EDNS, and return its profile; None if there is none."""
-        key = rest[:SUBNET_ADDRESS_AT]
-        profile = self._profiles.known.get(key)
-        if profile is None or (profile.octets and len(rest) != SUBNET_ADDRESS_AT + profile.octets):
-            return None
-        self._repeated.learn_profile(
-            key, limit=profile.limit, opts=profile.opts, octets=profile.octets, host=profile.host
+    def _learn_profile(self, query: Query, rest: bytes) -> bool:
+        """Make known what a reply needs to know of a query's EDNS, its *rest*; return whether that is all of it."""
+        edns, writer = query.edns, self._writer
+        if edns is None:
+            return not rest
+        subnet = edns.subnet
+        size, host, end = 0, True, OPT_FIXED
+        if subnet is not None:
+            size, host = len(subnet.address), subnet.prefix_length == (32 if subnet.family == 1 else 128)
+            end = SUBNET_ADDRESS_AT + size
+            if not 0 < subnet.prefix_length == 8 * size:  # bits beyond the prefix are FORMERR, which only parsing finds
+                return False
+        if len(rest) != end or edns.version:
+            return False
+        independent, dependent = (
+            opt_record(edns, nsid=writer.nsid, dependent=scoped, errors=writer.common_errors)
+            for scoped in (False, True)
         )
-        return profile
+        opts = independent[: len(independent) - size], dependent[: len(dependent) - size]
+        limit = udp_limit(edns, writer.max_udp_size)
+        self._repeated.learn_profile(rest[:SUBNET_ADDRESS_AT], limit=limit, opts=opts, octets=size, host=host)
+        return True
 
-    def _learn_answer(self, asked: bytes, basis: Basis | None, location: Location) -> None:
-        question = asked.lower()
-        remembered = self._cache.current.get(question) or self._cache.recall(question)
-        if remembered is None:
+    def _learn_answer(self, query: Query, answer: RenderedAnswer, cached: CachedAnswers, location: Location) -> None:
+        question = query.question
+        if answer.aliases or answer.error is not None or answer.length > MAX_RECORDS_SIZE:
             return
-        answers = remembered[2] if isinstance(remembered, tuple) else None
-        answer = remembered if isinstance(remembered, RenderedAnswer) else remembered[2].get(location)
-        if answer is None or not answer.plain or answer.length > MAX_RECORDS_SIZE:
-            return
-        if basis is None:
-            if answers is None and answer.size <= MAX_TRANSIENT_SIZE and not self._unrepeated:
+        for_all, basis = cached.answer is not None, cached.basis
+        if basis is None or isinstance(basis, Snapshot):
+            if for_all and answer.size <= MAX_TRANSIENT_SIZE and not self._unrepeated:
                 self._repeated.learn_transient(question, _parts(answer))
             return
         if self._unrepeated and _service_of(basis.basis_key) in self._unrepeated:
             return
         known = self._known_basis(basis)
-        locations = known.questions.setdefault(question, _Asked(asked)).locations
-        if len(locations) < MAX_REFRESHED_LOCATIONS and (answers is not None or not locations):
+        locations = known.questions.setdefault(question, _Asked(query)).locations
+        if len(locations) < MAX_REFRESHED_LOCATIONS and (not for_all or not locations):
             locations.append(location)
-        if answers is None:
+        if for_all:
             self._repeated.learn_answer(question, known.number, _parts(answer))
         else:
             choice = (
-                self._terms.of(answers.terms),
+                self._terms.of(cached.terms),
                 self._locations.of(location),
-                self._values.of(answers.values_at(location)),
+                self._values.of(cached.values_at(location)),
             )
             self._repeated.learn_choice(question, known.number, choice, _parts(answer))
 
@@ -336,12 +329,12 @@ def _service_of(basis_key: str) -> str:
 
 
 def _parts(answer: RenderedAnswer) -> Parts:
-    # Python leaves out glue that does not fit, and cuts the spares.
-    optional = len(answer.tail) if answer.spares else len(answer.glue.whole) if answer.glue is not None else 0
-    additional = answer.glue.count if answer.glue is not None else 0
+    # Python leaves out additional records that do not fit, and cuts the spares.
+    additional = answer.additional
+    optional = len(answer.tail) if answer.spares else len(additional.whole) if additional is not None else 0
     return (
         answer.flags,
-        (*answer.section_counts, additional),
+        answer.section_counts,
         answer.blob[: answer.length],
         answer.offsets[: answer.records + 1],
         answer.tail,
