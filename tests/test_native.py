@@ -23,14 +23,18 @@ import dnsserver.net
 from dnsserver import __version__
 from dnsserver.app import native_code
 from dnsserver.from_settings import store_of
+from dnsserver.message import edns, truncation
+from dnsserver.message import wire as dns
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.net import asking, mmsg
+from dnsserver.responder import answer_cache, clients, recognition, repeating
 from locator.ip import parse_address
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
 from tests.in_memory import HAS_NATIVE, NOW, CountedResponder, dump_of, settings_of, snapshot_of, take_in
 from tests.programs import environment
 from tests.proxy_headers import proxied
-from tests.this_machine import lacking
+from tests.this_machine import ROOT, lacking
 from tests.waiting import PATIENCE, until
 
 FORWARDER, POD, SIX = "192.0.2.53", "10.244.3.5", "fd00::5"
@@ -98,6 +102,35 @@ LEFT_TO_PYTHON = [
     ("a part of a query", query(WEB)[:20], POD),
 ]
 
+# The constants of native code that Python has, too, by module and name, each as Python has it.
+SHARED = {
+    "answer.SPREAD": truncation.SPREAD,
+    "datagrams.MAX_WAIT": asking.REPLY_SECONDS,  # who asks has given up by then
+    "message.AD": recognition.AD,
+    "message.CD": dns.CD,
+    "message.CLIENT_SUBNET": dns.CLIENT_SUBNET,
+    "message.HEADER": dns.HEADER,
+    "message.OPT_FIXED": recognition.OPT_FIXED,
+    "message.RD": dns.RD,
+    "message.TC": dns.TC,
+    "repeated.MAX_ANSWERS": answer_cache.MAX_ANSWERS,
+    "repeated.MAX_BLOCKS": clients.MAX_BLOCKS,
+    "repeated.MAX_PROFILES": recognition.MAX_PROFILES,
+    "repeated.MAX_QUESTION": dns.MAX_NAME + dns.TYPE_AND_CLASS.size,
+    "repeated.MAX_TRANSIENT": answer_cache.MAX_UNLIMITED // repeating.MAX_TRANSIENT_SIZE,
+    "repeated.MIN_UDP_REPLY": edns.MIN_UDP_REPLY,
+    "repeated.SUBNET_ADDRESS_AT": recognition.SUBNET_ADDRESS_AT,
+    "repeated.SUBNET_CONTENT_AT": recognition.SUBNET_CONTENT_AT,
+    "socket.BATCH": mmsg.BATCH,
+    "socket.QUERY_SIZE": mmsg.QUERY_SIZE,
+}
+# Those that it has alone: what it allots of its own memory and time.
+ITS_OWN = {
+    "datagrams.FEW", "datagrams.LAST", "datagrams.MANY", "datagrams.MAX_WAITING", "datagrams.SLICE",
+    "fair_queue.IN_ORDER", "fair_queue.KEPT", "fair_queue.LANES",
+    "repeated.MAX_CHOICES", "repeated.MAX_CLIENTS", "repeated.MAX_VALUES", "socket.CONTROL_SIZE",
+}  # fmt: skip
+
 ONE_RECORD = (
     0x8400,
     (1, 0, 0),
@@ -109,6 +142,34 @@ ONE_RECORD = (
     True,
     0,
 )  # the parts of an answer that depends on the client
+
+
+def constants_of_native_code() -> Iterator[tuple[str, float]]:
+    """Yield the numbers that are constants of native code, by module and name."""
+    for path in (ROOT / "native" / "src").glob("*.rs"):
+        for name, value in re.findall(
+            r"^ *(?:pub )?const (\w+): (?:\w+) = ([\w. <]+);", path.read_text(), re.MULTILINE
+        ):
+            yield f"{path.stem}.{name}", eval(value, {})
+
+
+def test_both_sides_have_the_same_constants() -> None:
+    """Sizes, limits and offsets of Python and of native code; who adds one says here whether Python has it, too."""
+    found = dict(constants_of_native_code())
+    assert {name: found.get(name) for name in SHARED} == SHARED
+    assert found.keys() == SHARED.keys() | ITS_OWN
+
+
+def test_both_sides_take_the_same_queries_for_plain_ones() -> None:
+    """By their flags and counts; all others are parsed."""
+    responder, source = native_responder(), parse_address(POD)
+    asked = query(FREE)
+    responder.answer(asked, source, responder.channel(source, "udp"))
+    assert responder.native is not None
+    heads = {flags.to_bytes(2) + asked[4:12] for flags in range(1 << 16)}
+    heads |= {asked[2:at] + b"\1" + asked[at + 1 : 12] for at in range(4, 12)}
+    plain = {head for head in heads if responder.native.reply(asked[:2] + head + asked[12:], source) is not None}
+    assert plain == {head for head in heads if recognition.HEAD_INDEXES.get(head, 4) < recognition.WITH_OPT}
 
 
 @pytest.mark.parametrize(

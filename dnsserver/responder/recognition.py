@@ -21,6 +21,7 @@ from locator.bounded_map import BoundedMap
 
 MAX_PROFILES = 1024
 
+AD = 0x0020  # what a query says with it does not matter (RFC 6840, section 5.7)
 OPT_FIXED = 11  # octets of an OPT record before its options
 # Octets from the start of an OPT record, if client subnet is its first option: to the option's content, and to the
 # address in that.
@@ -31,7 +32,7 @@ SUBNET_ADDRESS_AT = SUBNET_CONTENT_AT + 4
 HEAD_INDEXES: Mapping[bytes, int] = {
     struct.pack("!HHHHH", bits | ad, 1, 0, 0, opt): head_index(bits, opt=bool(opt))
     for bits in HEAD_BITS
-    for ad in (0, 0x0020)
+    for ad in (0, AD)
     for opt in (0, 1)
 }
 WITH_OPT = 4  # the first index of heads for queries with an OPT record

@@ -5,6 +5,9 @@
 use crate::address::Address;
 use crate::message::{Query, HEADER, TC};
 
+/// 2^32 divided by the golden ratio, as in `truncation.py`.
+const SPREAD: u32 = 0x9e37_79b1;
+
 /// The records of an answer, and under which number it is counted. `rendering.py` says what the fields mean.
 #[derive(PartialEq)]
 pub struct Answer {
@@ -112,7 +115,7 @@ fn arc_start(client: &Client, question: &[u8], records: usize) -> usize {
         None => crc(0, client.named.iter().copied()),
     };
     let checksum = crc(checksum, question.iter().map(u8::to_ascii_lowercase));
-    ((checksum.wrapping_mul(0x9e37_79b1) as u64 * records as u64) >> 32) as usize
+    ((checksum.wrapping_mul(SPREAD) as u64 * records as u64) >> 32) as usize
 }
 
 /// The CRC-32 of zlib, of octets behind those with the checksum `before`.
