@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dns.message
 import pytest
@@ -20,6 +20,7 @@ from dnsserver.app import native_code
 from dnsserver.from_settings import authority_of, cluster_set_of, other_store_of, store_of
 from dnsserver.metrics.counters import Channel, Counts
 from dnsserver.responder.answer_sizes import too_large
+from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
@@ -38,9 +39,6 @@ from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests.outside import FAILED
 from tests.this_machine import lacking
-
-if TYPE_CHECKING:
-    from dnsserver.net.native import Repeated
 
 HAS_NATIVE = importlib.util.find_spec("dnsserver.net.native") is not None
 with_and_without_native = pytest.mark.parametrize("native", [False, True], ids=["python", "native"])
@@ -175,7 +173,7 @@ class CountedResponder(Responder):
     """
 
     def __init__(
-        self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | Repeated | None = None
+        self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | AnswerTable | None = None
     ) -> None:
         settings = settings_of(flags)
         self.counts = counts or Counts()
@@ -193,7 +191,7 @@ class CountedResponder(Responder):
             proxy_protocol=settings.proxy_protocol,
             nsid=settings.nsid or b"",
             max_udp_size=settings.max_udp_size,
-            repeated=self.native,
+            native=self.native,
         )
 
     def answer(
@@ -222,7 +220,7 @@ def responder_of(
     flags: Flags | None = None,
     *,
     counts: Counts | None = None,
-    native: bool | Repeated | None = None,
+    native: bool | AnswerTable | None = None,
 ) -> CountedResponder:
     """Return a responder with *flags* that has published a cluster's snapshot."""
     responder = CountedResponder(flags, counts=counts, native=native)

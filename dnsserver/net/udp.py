@@ -23,11 +23,11 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.net.bounds import TURN_SECONDS
 from dnsserver.net.mmsg import BATCH, Datagrams, enlarge, is_wildcard, tell_destinations
 from dnsserver.net.pending import PendingReplies, ReplyRoute
+from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.responder import Responder
 from locator.ip import plain_address
 
 if TYPE_CHECKING:
-    from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream  # imports dnspython, which not every server needs
 
 log = logging.getLogger(__name__)
@@ -85,14 +85,14 @@ async def serve(
     counts: Counts,
     upstream: Upstream | None = None,
     *,
-    repeated: Repeated | None = None,
+    native: AnswerTable | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer the queries that arrive at a bound socket, until cancelled. *repeated* is the responder's native code."""
+    """Answer the queries that arrive at a bound socket, until cancelled. *native* is the responder's native code."""
     async with trio.open_nursery() as nursery:
-        received: Received = Datagrams(sock) if repeated is None else _received_natively(sock, repeated, counts)
+        received: Received = Datagrams(sock) if native is None else _received_natively(sock, native, counts)
         pending = PendingReplies(responder, counts, upstream, nursery)
-        listener = _Listener(received, responder, counts, pending, native=repeated is not None)
+        listener = _Listener(received, responder, counts, pending, native=native is not None)
         task_status.started()
         try:
             while True:
@@ -106,7 +106,7 @@ async def serve(
                     break
 
 
-def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) -> Received:
+def _received_natively(sock: socket.socket, table: AnswerTable, counts: Counts) -> Received:
     from dnsserver.net import native
 
     def count_failures() -> None:
@@ -115,7 +115,7 @@ def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) 
 
     sock.setblocking(True)  # its thread waits
     six, wildcard = sock.family == socket.AF_INET6, is_wildcard(sock)
-    received = native.Datagrams(sock.fileno(), repeated, six=six, wildcard=wildcard)
+    received = native.Datagrams(sock.fileno(), table, six=six, wildcard=wildcard)
     counts.before_reading.append(count_failures)
     return received
 

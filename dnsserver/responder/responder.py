@@ -33,10 +33,11 @@ from dnsserver.message.edns import MAX_TCP_REPLY, UDP_SIZE, Error, error_reply
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.message.rendering import RenderedAnswer, head_index
 from dnsserver.message.wire import Unreadable, question_untrusted
-from dnsserver.metrics.counters import NOBODYS, OTHER, Channel, Counts, Tally, counted_type
+from dnsserver.metrics.counters import ADDRESS, BLOCK, NOBODYS, OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
 from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
+from dnsserver.responder.feeding import put_answer, put_query
 from dnsserver.responder.judging import (
     Question,
     Refusal,
@@ -45,6 +46,7 @@ from dnsserver.responder.judging import (
     is_query,
     judge_untrusted,
 )
+from dnsserver.responder.native_feed import AnswerTable, NativeFeed
 from dnsserver.responder.recognition import (
     HEAD_INDEXES,
     NO_EDNS,
@@ -54,7 +56,6 @@ from dnsserver.responder.recognition import (
     EdnsProfiles,
 )
 from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key, useful_values
-from dnsserver.responder.repeating import Repeated, Repeater
 from dnsserver.responder.replies import DRAWN_BITS, Envelope, PendingReply, written
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, address_text, host_network, plain_address
@@ -94,7 +95,7 @@ class Responder:
     for none. UDP replies have at most *max_udp_size* octets. *draw* returns a random number of so many bits; it decides
     which record a reply begins with.
 
-    *repeated* is native code that repeats answers; ``learn`` makes them known to it. ``passing`` is the number of
+    *native* is native code that repeats answers; ``learn`` makes them known to it. ``passing`` is the number of
     answers that are not worth that: most names that do not exist are asked for only once.
 
     Each responder has its own memory, so several can answer from one snapshot.
@@ -110,7 +111,7 @@ class Responder:
         proxy_protocol: bool = False,
         nsid: bytes = b"",
         max_udp_size: int = UDP_SIZE,
-        repeated: Repeated | None = None,
+        native: AnswerTable | None = None,
     ) -> None:
         self._authority = authority
         self._counts = counts
@@ -133,11 +134,10 @@ class Responder:
         self._known_origins = self._origins.recent
         self.passing = 0
         self._asked: BoundedMap[bytes, bool] = BoundedMap(MAX_PASSING)
-        self._repeater: Repeater | None = None
-        if repeated is not None:
-            parts = (self._clients, self._profiles, self._cache, counts)
-            self._repeater = Repeater(repeated, *parts, origin_of=self._origin, answer_again=self._answer_again)
-            counts.before_reading.append(self._repeater.count)
+        self._feed: NativeFeed | None = None
+        if native is not None:
+            self._feed = NativeFeed(native, counts, origin_of=self._origin, put_again=self._put_again)
+            counts.before_reading.append(self._feed.count)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -149,22 +149,21 @@ class Responder:
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.serial == snapshot.serial and not answers_differ(before, snapshot):
             return  # only findings, numbers of objects, or endpoints that are not ready changed
-        tell = None if self._repeater is None else self._repeater.place_changed
-        networks = self._clients.follow(snapshot.addresses, tell=tell)
+        self._clients.follow(snapshot.addresses)
         self._cache.publish(snapshot)
         self._finished.clear()
-        if self._repeater is not None:
-            self._repeater.publish(snapshot, networks)
+        if self._feed is not None:
+            self._feed.publish(snapshot)
 
     def mark_stale(self, stale: bool) -> None:
         """Mark every answer from now on as stale, or no longer (RFC 8914, section 4.4)."""
-        if self._profiles.set_common_errors((STALE,) if stale else ()) and self._repeater is not None:
-            self._repeater.forget_profiles()
+        if self._profiles.set_common_errors((STALE,) if stale else ()) and self._feed is not None:
+            self._feed.forget_edns()
 
     def learn(self, query: bytes, source: bytes) -> None:
         """Make known to the native code how to repeat what ``answer`` has just answered."""
-        if self._repeater is not None and self._snapshot is not None:
-            self._repeater.learn(query, source)
+        if self._feed is not None and self._snapshot is not None:
+            put_query(self._feed, query, source, self._clients, self._profiles, self._cache)
 
     def inquiry(self, query: bytes, source: bytes, *, header_client: bytes | None) -> Inquiry | None:
         """Return what ``answer`` decides a query from at this moment; None if it decides nothing about its name."""
@@ -181,14 +180,14 @@ class Responder:
         Meanwhile the native code leaves to them all queries about *services* (``namespace/name``); None: all queries.
         """
         vars(self).update(answer=answer, finish=finish)
-        if self._repeater is not None:
-            self._repeater.leave_to_python(services)
+        if self._feed is not None:
+            self._feed.leave_to_python(services)
 
     def untap(self) -> None:
         """Undo ``tap``."""
         del self.answer, self.finish
-        if self._repeater is not None:
-            self._repeater.leave_to_python(frozenset())
+        if self._feed is not None:
+            self._feed.leave_to_python(frozenset())
 
     def may_send_proxy_header(self, source: bytes) -> bool:
         """Whether data from *source* (a packed address) may begin with a PROXY header.
@@ -403,7 +402,7 @@ class Responder:
     def _note_unlocated(self, client: Network | None) -> None:
         """Count a query whose *client* nothing locates."""
         assert client is not None  # nobody is named: that is ``UNNAMED_CLIENT``
-        self._counts.unlocated_clients.add(self._counts.unlocated_clients.number(client))
+        self._counts.unlocated_clients.add(ADDRESS if client.is_host else BLOCK, client.address)
 
     def _origin(self, place: Place) -> int:
         """Return the number of the ``Origin`` of clients at *place*."""
@@ -428,13 +427,15 @@ class Responder:
         question = accept_untrusted(query, end, self._authority.zones)
         return None if question is None else self._computed(question, location, snapshot, remember=True)
 
-    def _answer_again(self, question: bytes, location: Location) -> None:
-        """Compute and remember the answer to a question that was asked before; nobody asked now."""
+    def _put_again(self, question: bytes, location: Location) -> None:
+        """Compute the answer to a question that was asked before, and make it known; nobody asked now."""
         accepted = accept_untrusted(bytes(wire.HEADER) + question, wire.HEADER + len(question), self._authority.zones)
         if accepted is not None and self._snapshot is not None:
             computed = self._counts.computed
             self._answer_to(accepted, location, self._snapshot, remember=True)
             self._counts.computed = computed  # which counts replies
+            if self._feed is not None:
+                put_answer(self._feed, question, location, self._cache)
 
     def _answer_to(
         self, question: Question, location: Location, snapshot: Snapshot, *, remember: bool
@@ -490,7 +491,7 @@ class Responder:
 
     def _note_passing(self, question: bytes) -> None:
         """Count an answer that belongs to no Service, unless the question was asked before."""
-        if self._repeater is not None and self._asked.get(question) is None:
+        if self._feed is not None and self._asked.get(question) is None:
             self._asked[question] = True
             self.passing += 1
 
