@@ -38,6 +38,7 @@ from dnsserver.net import tcp, udp
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.listening import CannotListen, default_listen, in_pod
 from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit, log_alone
+from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR, ListenAddress
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
     from dnsserver.http.console.console import Console
     from dnsserver.net.ingress_hosts import IngressHosts
-    from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream
     from locator.cluster.api_client import ApiClient
 
@@ -153,7 +153,7 @@ class _Server:
         self._metrics = Metrics(self._counts, self._clusters.kinds)
         authority = self._authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
-        self._repeated = native_code(settings, seed=random.getrandbits(64))
+        self._native = native_code(settings, seed=random.getrandbits(64))
         self._responder = Responder(
             authority,
             self._counts,
@@ -162,7 +162,7 @@ class _Server:
             proxy_protocol=settings.proxy_protocol,
             nsid=nsid,
             max_udp_size=settings.max_udp_size,
-            repeated=self._repeated,
+            native=self._native,
         )
         self._tap = Tap(self._responder, clock=time.time, failed=self._tap_failed)
         self._upstream = _upstream(settings, self._counts) if authority.has_upstream else None
@@ -198,7 +198,7 @@ class _Server:
             async with trio.open_nursery() as nursery:
                 with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                     for datagrams, streams in pairs:
-                        answering_udp = partial(udp.serve, repeated=self._repeated)
+                        answering_udp = partial(udp.serve, native=self._native)
                         await nursery.start(answering_udp, datagrams, self._responder, self._counts, self._upstream)
                         announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
@@ -273,7 +273,7 @@ async def collect_garbage() -> None:
         gc.collect()
 
 
-def native_code(settings: Settings, *, seed: int) -> Repeated | None:
+def native_code(settings: Settings, *, seed: int) -> AnswerTable | None:
     """Return the native code, which repeats answers; None if it is switched off, or cannot be used.
 
     *seed*, of 64 bits, begins its random numbers, which decide the rotation of records.
@@ -299,7 +299,7 @@ def native_code(settings: Settings, *, seed: int) -> Repeated | None:
             "native code %s is not used, expected version %s: install topodns again", native.VERSION, __version__
         )
         return None
-    return native.Repeated(PLAIN_HEADERS if settings.proxy_protocol else (), DURATION_BOUNDS, seed)
+    return native.AnswerTable(PLAIN_HEADERS if settings.proxy_protocol else (), DURATION_BOUNDS, seed)
 
 
 def answering(responder: Responder, source: Source, stale_after: float) -> Subscriber:

@@ -60,11 +60,11 @@ def is_dns_label(text: str) -> bool:
     return _DNS_LABEL.fullmatch(text) is not None
 
 
-class Location(Struct, frozen=True, eq=False, gc=False):
+class Location(Struct, frozen=True, eq=False, weakref=True):
     """Where an address is: a node and its labels, or only some labels.
 
     ``known`` is false for a client that could not be located. Locations compare by identity, so that a reader can
-    use a location as the key of a cache.
+    use a location as the key of a cache, and by weak reference forget those that are gone.
     """
 
     node: str | None

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle, product
-from typing import TYPE_CHECKING
 
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Host, Record
+from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.replies import AnsweredQuery
 from tests import api_objects, dns_queries, proxy_headers
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
@@ -23,9 +23,6 @@ from tests.outside import FAILED, said
 from tests.random_queries import Asked, replied, without_header
 from tests.replies import assert_same, assert_sound
 from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, RECORD, ROWS, UNSYNCED, WEB, Row
-
-if TYPE_CHECKING:
-    from dnsserver.net.native import Repeated
 
 SOURCES = (IN_A, IN_B, FORWARDER, NOWHERE, "fd00:1::1", "10.244.1.1", "10.244.2.77", "2001:db8::9")
 PROTOCOLS = ("udp", "tcp")
@@ -46,7 +43,7 @@ LONGEST = 4096  # octets; an OPT record with every option is shorter, and so are
 class Target:
     """A responder of each server, with the cache of all earlier inputs."""
 
-    def __init__(self, natives: Sequence[Repeated | None] = (None, None)) -> None:
+    def __init__(self, natives: Sequence[AnswerTable | None] = (None, None)) -> None:
         """Start them; *natives* are their native codes, None for whatever is installed."""
         self.responders = [
             responder_of(api_objects.listed(CLUSTER), {**FLAGS, **flags}, native=native)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dns.message
 import pytest
@@ -21,6 +21,7 @@ from dnsserver.app import native_code
 from dnsserver.from_settings import authority_of, cluster_set_of, other_store_of, store_of
 from dnsserver.metrics.counters import Channel, Counts
 from dnsserver.responder.answer_sizes import too_large
+from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
@@ -39,9 +40,6 @@ from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests.outside import FAILED
 from tests.this_machine import lacking
-
-if TYPE_CHECKING:
-    from dnsserver.net.native import Repeated
 
 HAS_NATIVE = importlib.util.find_spec("dnsserver.net.native") is not None
 with_and_without_native = pytest.mark.parametrize("native", [False, True], ids=["python", "native"])
@@ -176,7 +174,7 @@ class CountedResponder(Responder):
     """
 
     def __init__(
-        self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | Repeated | None = None
+        self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | AnswerTable | None = None
     ) -> None:
         settings = settings_of(flags)
         self.counts = counts or Counts()
@@ -193,7 +191,7 @@ class CountedResponder(Responder):
             "nsid": settings.nsid or b"",
             "max_udp_size": settings.max_udp_size,
         }
-        super().__init__(counts=self.counts, draw=random.Random(0).getrandbits, repeated=self.native, **self._like_this)
+        super().__init__(counts=self.counts, draw=random.Random(0).getrandbits, native=self.native, **self._like_this)
 
     def reply(
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
@@ -209,7 +207,7 @@ class CountedResponder(Responder):
         if answered is None:
             return None
         if channel.is_udp and header_client is None and answered.lasting:
-            self.learn(answered)
+            self.feed(answered)
         return answered.reply or answered
 
     def computed(
@@ -237,7 +235,7 @@ def responder_of(
     flags: Flags | None = None,
     *,
     counts: Counts | None = None,
-    native: bool | Repeated | None = None,
+    native: bool | AnswerTable | None = None,
 ) -> CountedResponder:
     """Return a responder with *flags* that has published a cluster's snapshot."""
     responder = CountedResponder(flags, counts=counts, native=native)

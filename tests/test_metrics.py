@@ -20,7 +20,7 @@ from dnsserver.metrics.exposition import Metrics
 from dnsserver.metrics.families import ANY, COUNTER, HISTOGRAM, Family, labelled
 from dnsserver.metrics.server_families import relation
 from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts, WebhookMetrics, WebhookState
-from locator.ip import host_network, parse_address
+from locator.ip import parse_address
 from locator.printable import cut
 from tests import api_objects
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
@@ -297,7 +297,7 @@ def test_ranges_are_bounded() -> None:
     """Further ranges count together."""
     counter = counters.RangeCounter()
     for number in range(counters.MAX_SOURCES + 10):
-        counter.add(counter.number(host_network(bytes((10, number >> 8, number & 255, 1)))))
+        counter.add(counters.ADDRESS, bytes((10, number >> 8, number & 255, 1)))
     numbers = counter.numbers()
     assert len(numbers) == counters.MAX_SOURCES + 1 and numbers["address", counters.OTHER] == 10
 

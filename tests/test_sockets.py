@@ -208,7 +208,7 @@ def test_costly_queries_leave_other_tasks_their_turns(native: str) -> None:
             for number in range(10):
                 client.sendto(query(WEB, number=number), sock.getsockname())
             async with trio.open_nursery() as nursery:
-                serve = partial(udp.serve, repeated=responder.native)
+                serve = partial(udp.serve, native=responder.native)
                 await nursery.start(serve, sock, responder, responder.counts)
                 seen = [0]
                 while seen[-1] < 10:

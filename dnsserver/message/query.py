@@ -39,6 +39,11 @@ class ClientSubnet(Struct, frozen=True, gc=False):
     address: bytes
 
     @property
+    def is_host(self) -> bool:
+        """Whether the option names a single address."""
+        return self.prefix_length > 0 and self.prefix_length == 8 * _FAMILIES[self.family]
+
+    @property
     def network(self) -> Network | None:
         """The client's address block, or None if the option names no client (/0)."""
         if self.prefix_length == 0:

@@ -23,12 +23,12 @@ from trio.lowlevel import checkpoint, wait_readable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.bounds import TURN_SECONDS
 from dnsserver.net.pending import PendingReplies, ReplyRoute
+from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.responder.responder import Responder
 from locator.ip import plain_address
 
 if TYPE_CHECKING:
-    from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream  # imports dnspython, which not every server needs
 
 log = logging.getLogger(__name__)
@@ -97,12 +97,12 @@ async def serve(
     counts: Counts,
     upstream: Upstream | None = None,
     *,
-    repeated: Repeated | None = None,
+    native: AnswerTable | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer the queries that arrive at a bound socket, until cancelled. *repeated* is the responder's native code."""
+    """Answer the queries that arrive at a bound socket, until cancelled. *native* is the responder's native code."""
     async with trio.open_nursery() as nursery:
-        received: Received = Datagrams(sock) if repeated is None else _received_natively(sock, repeated, counts)
+        received: Received = Datagrams(sock) if native is None else _received_natively(sock, native, counts)
         pending = PendingReplies(responder, counts, upstream, nursery)
         listener = _Listener(received, responder, counts, pending)
         task_status.started()
@@ -116,7 +116,7 @@ async def serve(
             listener.end()
 
 
-def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) -> Received:
+def _received_natively(sock: socket.socket, table: AnswerTable, counts: Counts) -> Received:
     from dnsserver.net import native
 
     def count_failures() -> None:
@@ -125,7 +125,7 @@ def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) 
 
     sock.setblocking(True)  # its thread waits
     six, wildcard = sock.family == socket.AF_INET6, _is_wildcard(sock)
-    received = native.Datagrams(sock.fileno(), repeated, six=six, wildcard=wildcard)
+    received = native.Datagrams(sock.fileno(), table, six=six, wildcard=wildcard)
     counts.before_reading.append(count_failures)
     return received
 
@@ -249,7 +249,7 @@ class _Listener:
         self._answered += len(replies)
         self._counts.took(time.perf_counter() - began, len(replies) - waiting)
         for answered in lasting:
-            self._learn(answered)
+            self._feed(answered)
         return self._answered < len(self._queries) or len(self._queries) == BATCH
 
     def _answer(self, began: float, end: float) -> tuple[int, list[bytes | None], list[AnsweredQuery]]:
@@ -286,9 +286,9 @@ class _Listener:
                 break
         return waiting, replies, lasting
 
-    def _learn(self, answered: AnsweredQuery) -> None:
+    def _feed(self, answered: AnsweredQuery) -> None:
         try:
-            self._responder.learn(answered)
+            self._responder.feed(answered)
         except Exception as error:
             self._failed(answered.source, error)
 

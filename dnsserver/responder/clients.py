@@ -8,8 +8,6 @@ the EDNS client option, EDNS client subnet. If that names no client, the client 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from cachetools import LRUCache
 from msgspec import Struct
 
@@ -56,23 +54,11 @@ class Clients:
         self._shared: LRUCache[frozenset[tuple[str, str]], Location] = LRUCache(MAX_LABEL_SETS)
         self.places: Places = self._book.places
 
-    def follow(
-        self, book: Addresses, *, tell: Callable[[bytes, Place | None], None] | None = None
-    ) -> Sequence[Network] | None:
-        """Locate clients by *book* from now on; return the pod CIDRs that changed, None if nothing changed at all.
-
-        *tell* is called with each address whose place changed, and its place, None for an address that no object has
-        any more. The cost is that of the changes.
-        """
-        if book is self._book:
-            return None
-        changes = book.changes_since(self._book)
-        if tell is not None:
-            for address, place in changes.places:
-                tell(address, place)
-        self._book, self.places = book, book.places
-        self._blocks.clear()
-        return changes.networks
+    def follow(self, book: Addresses) -> None:
+        """Locate clients by *book* from now on."""
+        if book is not self._book:
+            self._book, self.places = book, book.places
+            self._blocks.clear()
 
     def source(self, source: bytes) -> Place:
         """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""

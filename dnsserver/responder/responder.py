@@ -24,12 +24,12 @@ from dnsserver.message.packing import encoded_name
 from dnsserver.message.proxy_protocol import SIGNATURE, Header, read_header_untrusted
 from dnsserver.message.query import Query, Unreadable, read_query
 from dnsserver.message.rendering import RenderedAnswer
-from dnsserver.metrics.counters import NOBODYS, OTHER, Channel, Counts, Tally, counted_type
+from dnsserver.metrics.counters import ADDRESS, BLOCK, NOBODYS, OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import Meaning, meaning_of
 from dnsserver.responder.answer_cache import AnswerCache, CachedAnswers
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients, LocatedClient
+from dnsserver.responder.native_feed import AnswerTable, NativeFeed
 from dnsserver.responder.rendered import DecisionRenderer, belongs_to_basis
-from dnsserver.responder.repeating import Repeated, Repeater
 from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
 from locator.ip import address_text
 from locator.model import ZONE, Location
@@ -64,7 +64,7 @@ class Responder:
     for none. UDP replies have at most *max_udp_size* octets. *draw* returns a random number of so many bits; it decides
     which record a reply begins with.
 
-    *repeated* is native code that repeats answers; ``learn`` makes them known to it.
+    *native* is native code that repeats answers; ``feed`` makes them known to it.
 
     Each responder has its own memory, so several can answer from one snapshot.
     """
@@ -79,7 +79,7 @@ class Responder:
         proxy_protocol: bool = False,
         nsid: bytes = b"",
         max_udp_size: int = UDP_SIZE,
-        repeated: Repeated | None = None,
+        native: AnswerTable | None = None,
     ) -> None:
         self._authority = authority
         self._counts = counts
@@ -96,24 +96,21 @@ class Responder:
         self._names_of = partial(self._cache.names_of, make=make_names)
         self._apexes = frozenset(encoded_name(zone.labels) for zone in authority.zones)
         self._asked: FIFOCache[bytes, bool] = FIFOCache(MAX_ASKED)
-        self._repeater: Repeater | None = None
-        if repeated is not None:
-            self._repeater = Repeater(
-                repeated, self._clients, self._writer, counts, origin_of=self._origin, answer_again=self._answer_again
-            )
-            counts.before_reading.append(self._repeater.count)
+        self._feed: NativeFeed | None = None
+        if native is not None:
+            self._feed = NativeFeed(native, counts, self._writer, origin_of=self._origin, put_again=self._put_again)
+            counts.before_reading.append(self._feed.count)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Answer from *snapshot* from now on."""
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.serial == snapshot.serial and not answers_differ(before, snapshot):
             return  # only findings, numbers of objects, or endpoints that are not ready changed
-        tell = None if self._repeater is None else self._repeater.place_changed
-        networks = self._clients.follow(snapshot.addresses, tell=tell)
+        self._clients.follow(snapshot.addresses)
         self._cache.publish(snapshot)
         self._finished.clear()
-        if self._repeater is not None:
-            self._repeater.publish(snapshot, networks)
+        if self._feed is not None:
+            self._feed.publish(snapshot)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -125,8 +122,8 @@ class Responder:
         errors = (STALE,) if stale else ()
         if errors != self._writer.common_errors:
             self._writer.common_errors = errors
-            if self._repeater is not None:
-                self._repeater.forget_profiles()
+            if self._feed is not None:
+                self._feed.forget_edns()
 
     def listen(self, listener: Listener | None, services: frozenset[str] | None = frozenset()) -> None:
         """Tell *listener* of every reply that something was decided for, from now on; None: tell nobody any more.
@@ -134,13 +131,13 @@ class Responder:
         Meanwhile the native code leaves all queries about *services* (``namespace/name``) to Python; None: all queries.
         """
         self._listener = listener
-        if self._repeater is not None:
-            self._repeater.leave_to_python(services)
+        if self._feed is not None:
+            self._feed.leave_to_python(services)
 
-    def learn(self, answered: AnsweredQuery) -> None:
+    def feed(self, answered: AnsweredQuery) -> None:
         """Make known to the native code how to repeat what was just answered."""
-        if self._repeater is not None:
-            self._repeater.learn(answered)
+        if self._feed is not None:
+            self._feed.put_answered(answered)
 
     def may_send_proxy_header(self, source: bytes) -> bool:
         """Whether data from *source* (a packed address) may begin with a PROXY header.
@@ -258,8 +255,9 @@ class Responder:
             counts.probes += 1
             return
         if client.place is UNKNOWN_PLACE:
-            assert client.network is not None  # if nobody is named, that is ``UNNAMED_CLIENT``
-            counts.unlocated_clients.add(counts.unlocated_clients.number(client.network))
+            network = client.network
+            assert network is not None  # if nobody is named, that is ``UNNAMED_CLIENT``
+            counts.unlocated_clients.add(ADDRESS if network.is_host else BLOCK, network.address)
         if edns is not None and not client.forwarded and (named := edns.named_client):
             # A source that names itself, or a block that it is in, does not speak for others.
             counts.ignored_clients.note(address_text(source), b"" if source.startswith(named) else named)
@@ -304,15 +302,17 @@ class Responder:
         zonal = self._cache.zonal(compiled, key)
         return None if meaning.value in zonal.zones else zonal.others[meaning.zone]
 
-    def _answer_again(self, query: Query, location: Location) -> tuple[RenderedAnswer, CachedAnswers] | None:
-        """Return the answer to a question that was asked before, and what is remembered of it; nobody asked now."""
+    def _put_again(self, query: Query, location: Location) -> None:
+        """Make the answer to a question that was asked before known to the native code; nobody asks now."""
+        assert self._feed is not None
         cached = self._cache.find(query.question)
         answer = cached.find(location) if cached is not None else None
         meaning = meaning_of(query.labels, self._authority.zones)
         if answer is None and meaning is not None and self._snapshot is not None:
             found = self._found(query.question, query.labels, meaning, query.qtype, location, self._snapshot)
             answer, cached = found.answer, found.cached
-        return (answer, cached) if answer is not None and cached is not None else None
+        if answer is not None and cached is not None:
+            self._feed.put(query, answer, cached, location)
 
     def _finished_answer(
         self, query: Query, location: Location, snapshot: Snapshot, known: Mapping[str, UpstreamAnswer]

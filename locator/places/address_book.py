@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from msgspec import Struct
 
@@ -75,18 +75,6 @@ def same_place(left: Place | None, right: Place | None) -> bool:
     )
 
 
-class BookChanges(NamedTuple):
-    """What differs between two books.
-
-    ``places`` are the addresses of ``Addresses.places`` whose place changed, each with its place, None if it has none
-    there any more. ``networks`` are those in which other addresses may be elsewhere: pod CIDRs that came, went or
-    moved, and the addresses of other clusters that changed.
-    """
-
-    places: Iterable[tuple[bytes, Place | None]]
-    networks: Sequence[Network]
-
-
 class Places(Protocol):
     """The places of the addresses that objects have."""
 
@@ -103,6 +91,10 @@ class Addresses(Protocol):
     @property
     def places(self) -> Places:
         """The places of the addresses that objects have."""
+
+    @property
+    def books(self) -> Sequence[AddressBook]:
+        """The books that it reads: that of the own cluster, then those of others, always in the same order."""
 
     @property
     def distrusted_cidrs(self) -> int:
@@ -133,9 +125,6 @@ class Addresses(Protocol):
         Empty if there is none, or if the network is no single address.
         """
 
-    def changes_since(self, before: Addresses) -> BookChanges:
-        """Return what changed since *before*, an earlier book of the same clusters, or an empty one."""
-
 
 class Holders(Protocol):
     """Describes who has an address at the moment of the call.
@@ -158,6 +147,7 @@ class AddressBook:
     ``cidrs`` has the pod CIDRs, and the configured subnets within them that say what their nodes' labels lack.
     ``source`` and ``locate`` answer for every address, ``locate_network`` for a block.
     ``distrusted_cidrs`` counts the pod CIDRs that topodns does not trust, once for each node.
+    ``subnets`` and ``forwarder_networks`` are the configured networks.
     """
 
     def __init__(
@@ -171,17 +161,23 @@ class AddressBook:
         self.places: AddressMap[Place] = AddressMap()
         self.cidrs: PrefixTable[Place] = PrefixTable()  # the trusted ones
         self.distrusted_cidrs = 0
-        self._subnets = {
+        self.subnets = {
             network: Place(Location(None, canonical_labels(dict(labels))), SUBNET, f"subnet {network_text(network)}")
             for network, labels in (subnets or {}).items()
         }
-        self._subnet_table = PrefixTable(self._subnets)
-        self._forwarder_networks = PrefixTable(dict.fromkeys(forwarders, True))
-        self.trusts_networks = bool(self._forwarder_networks)
+        self._subnet_table = PrefixTable(self.subnets)
+        self.forwarder_networks = list(forwarders)
+        self._forwarder_table = PrefixTable(dict.fromkeys(self.forwarder_networks, True))
+        self.trusts_networks = bool(self._forwarder_table)
         self._holders = holders
         # A block is located by the trusted pod CIDRs in it, and by the located addresses that no such CIDR contains.
         self._outside_cidrs: AddressMap[Place] = AddressMap()
         self._cidrs_by_start: AddressMap[tuple[tuple[int, Place], ...]] = AddressMap()  # prefix lengths and places
+
+    @property
+    def books(self) -> tuple[AddressBook]:
+        """See ``Addresses``."""
+        return (self,)
 
     def with_changes(
         self,
@@ -270,11 +266,6 @@ class AddressBook:
         around = self.cidrs.find(network.address, network.length)
         return around is not None or next(self.parts_within(network), None) is not None
 
-    def changes_since(self, before: Addresses) -> BookChanges:
-        """See ``Addresses``."""
-        assert isinstance(before, AddressBook)
-        return BookChanges(self.places.changes_since(before.places), list(self.cidrs.changes_since(before.cidrs)))
-
     def holder(self, network: Network) -> str:
         """See ``Addresses``."""
         place, address = self._located(network, AgreementCache())
@@ -289,7 +280,7 @@ class AddressBook:
 
     def trusts(self, address: bytes) -> bool:
         """Whether an address is in a configured network of trusted forwarders."""
-        return self.trusts_networks and self._forwarder_networks.find(address) is not None
+        return self.trusts_networks and self._forwarder_table.find(address) is not None
 
     def cidr_place(self, network: Network) -> Place | None:
         """Return the place of exactly this pod CIDR, None if it is not a trusted one."""
@@ -329,7 +320,7 @@ class AddressBook:
             begin, end = network.address, network_end(network)
             agreements = [
                 Agreement(subnet.address, place, place.location)
-                for subnet, place in self._subnets.items()
+                for subnet, place in self.subnets.items()
                 if len(subnet.address) == len(network.address)
                 and subnet.length > network.length
                 and begin <= subnet.address <= end

@@ -271,6 +271,12 @@ class PrefixTable(Generic[T]):
             for _, table in tables:
                 yield from table.values()
 
+    def get(self, network: Network) -> T | None:
+        """Return the value of exactly this block, None if it has none."""
+        shift = 8 * len(network.address) - network.length
+        table = dict(self._tables[len(network.address)]).get(shift)
+        return None if table is None else table.get(int.from_bytes(network.address) >> shift)
+
     def around(self, address: bytes, length: int | None = None) -> list[T]:
         """Return the values of all blocks around *address* (or its first *length* bits), the longest prefix first."""
         number = int.from_bytes(address)

@@ -10,9 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::answer_table::AnswerTable;
 use crate::durations::{now, Durations};
 use crate::fair_queue::FairQueue;
-use crate::repeated::Repeated;
 use crate::socket::{Batch, Path, Socket, BATCH};
 
 /// Datagrams that wait for Python, some megabytes. More are dropped, as a full socket buffer drops them: what is known
@@ -51,7 +51,7 @@ struct Waiting {
 /// What the thread and Python share of one socket.
 pub struct Shared {
     pub socket: Socket,
-    repeated: Arc<Mutex<Repeated>>,
+    table: Arc<Mutex<AnswerTable>>,
     durations: Arc<Mutex<Durations>>,
     waiting: Mutex<Waiting>,
     /// How many datagrams Python has still to answer.
@@ -67,7 +67,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(
         socket: Socket,
-        repeated: Arc<Mutex<Repeated>>,
+        table: Arc<Mutex<AnswerTable>>,
         durations: Arc<Mutex<Durations>>,
     ) -> io::Result<Arc<Shared>> {
         let event = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
@@ -76,7 +76,7 @@ impl Shared {
         }
         Ok(Arc::new(Shared {
             socket,
-            repeated,
+            table,
             durations,
             waiting: Mutex::new(Waiting { queue: FairQueue::default(), taken: Arc::new([]) }),
             unfinished: AtomicUsize::new(0),
@@ -187,22 +187,22 @@ impl Shared {
         let began = now();
         let mut unanswered = Vec::new();
         {
-            let mut repeated = lock(&self.repeated);
+            let mut table = lock(&self.table);
             for slot in 0..number {
                 let Some(source) = Address::read(batch.path(slot).source(self.socket.six)) else { continue };
                 if self.must_follow(batch.path(slot), batch, &unanswered) {
-                    unanswered.push((slot, repeated.client_number(batch.query(slot), source)));
+                    unanswered.push((slot, table.client_number(batch.query(slot), source)));
                     continue;
                 }
                 let replied = batch.reply(slot, |query, _, out| {
-                    let replied = catch_unwind(AssertUnwindSafe(|| repeated.reply(query, source, out)));
+                    let replied = catch_unwind(AssertUnwindSafe(|| table.reply(query, source, out)));
                     replied.unwrap_or_else(|_| {
                         self.failed.fetch_add(1, Ordering::Relaxed);
                         None
                     })
                 });
                 if replied.is_none() {
-                    unanswered.push((slot, repeated.client_number(batch.query(slot), source)));
+                    unanswered.push((slot, table.client_number(batch.query(slot), source)));
                 }
             }
         }
