@@ -21,6 +21,7 @@ MAX_OPTIONS = 32  # of EDNS
 
 _FLAGS_AND_COUNTS = struct.Struct("!HHHHH")  # of a header, behind the id
 _TYPE_AND_CLASS = struct.Struct("!HH")  # which end a question
+_RECORD = struct.Struct("!HHBBHH")  # type, class, TTL and length of data; of OPT: its size, version and flags
 _CODE_AND_LENGTH = struct.Struct("!HH")  # which begin an EDNS option
 _FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octets in an address
 
@@ -192,18 +193,20 @@ def _edns_untrusted(
             raise Unreadable("too many records")
         for number in range(before + additional):
             start, at = position, _skip_name_untrusted(octets, position)
-            position = at + 10 + int.from_bytes(octets[at + 8 : at + 10])
-            if at + 10 > len(octets) or position > len(octets):
+            data = at + _RECORD.size
+            if data > len(octets):
                 raise Unreadable("a record is cut off")
-            rtype, size = _TYPE_AND_CLASS.unpack_from(octets, at)
+            rtype, size, _, version, flags, length = _RECORD.unpack_from(octets, at)
+            position = data + length
+            if position > len(octets):
+                raise Unreadable("a record's data are cut off")
             if rtype != wire.OPT:
                 continue
             if number < before or octets[start] != 0 or edns is not None:
                 raise Unreadable("an OPT record stands where none may")
-            version = octets[at + 5]
-            edns = Edns(size, version, bool(octets[at + 6] & wire.DO >> 8))
-            if version == 0 and position > at + 10:  # options of later versions have an unknown format
-                edns = _with_options_untrusted(edns, octets[at + 10 : position], client_option)
+            edns = Edns(size, version, bool(flags & wire.DO))
+            if length and version == 0:  # options of later versions have an unknown format
+                edns = _with_options_untrusted(edns, octets[data:position], client_option)
         if position != len(octets):
             raise Unreadable("trailing octets")
     except Unreadable as error:

@@ -255,9 +255,8 @@ class Responder:
             counts.probes += 1
             return
         if client.place is UNKNOWN_PLACE:
-            network = client.network
-            assert network is not None  # if nobody is named, that is ``UNNAMED_CLIENT``
-            counts.unlocated_clients.add(ADDRESS if network.is_host else BLOCK, network.address)
+            whole = client.length == 8 * len(client.address)
+            counts.unlocated_clients.add(ADDRESS if whole else BLOCK, client.address)
         if edns is not None and not client.forwarded and (named := edns.named_client):
             # A source that names itself, or a block that it is in, does not speak for others.
             counts.ignored_clients.note(address_text(source), b"" if source.startswith(named) else named)
