@@ -21,7 +21,7 @@ from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.wire import A, ClientSubnet, Edns, Query, read_untrusted
 from dnsserver.metrics.counters import Counts, Tally
 from dnsserver.names import labels_of
-from dnsserver.responder.answer_cache import MAX_QUESTIONS, MAX_TERMS, MAX_UNLIMITED, AnswerCache
+from dnsserver.responder.answer_cache import MAX_KEY_TUPLES, MAX_QUESTIONS, MAX_UNLIMITED, AnswerCache
 from dnsserver.responder.clients import MAX_BLOCKS, Clients
 from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_ADDRESS_AT, EdnsProfiles
 from dnsserver.responder.rendered_decisions import DecisionRenderer
@@ -192,8 +192,9 @@ def test_the_serial_is_current_in_a_shared_answer() -> None:
         soa = Record("x", 6, 5, Soa("x", "x", NOW, 5))
         decision = Decision(None, A, 0, (), authority_records=(soa,))
         location = Location(None, {ZONE: zone})
-        return cache.keep(name, lambda: renderer.render((name,), decision), basis=compiled, location=location,
-                          terms=(ZONE,), useful=lambda: (frozenset("ab"),), share_key=share_key)  # fmt: skip
+        return cache.keep(name, lambda: renderer.render((name,), decision), source_object=compiled, location=location,
+                          client_keys=(ZONE,), distinguishing=lambda: (frozenset("ab"),),
+                          share_key=share_key)  # fmt: skip
 
     cache.publish(first)
     keep(b"web", "a", "shared")
@@ -386,9 +387,9 @@ def test_an_error_names_the_clients_own_value(order: Sequence[str]) -> None:
     assert f"{ZONE}=a" in texts["127.1.0.1"] and "no label" in texts["127.1.0.2"]
 
 
-def test_a_flood_of_terms_leaves_a_hot_list() -> None:
+def test_a_flood_of_client_keys_leaves_a_hot_list() -> None:
     """If Services with hundreds of lists of keys are asked for, a frequent list is computed once."""
-    cluster, others = Changing(), 3 * MAX_TERMS
+    cluster, others = Changing(), 3 * MAX_KEY_TUPLES
     keys = [f"{ZONE},example.com/key-{number},*" for number in range(others)]
     cluster.become([
         *headless("web", "10.0.0.1", keys=ZONE),

@@ -2,11 +2,11 @@
 
 """The rendered answers that one responder remembers.
 
-An answer holds as long as its basis (``Decision.basis``). If that is a Service, the answer survives
+An answer holds as long as its source object (``Decision.source_object``). If that is a Service, the answer survives
 a publication with the same Service object. If it is the snapshot, or None, the answer lasts until
 the next publication. Nothing is ever invalidated by hand.
 
-Answers without a basis are *unlimited*: clients can ask for any number of such names and types.
+Answers without a source object are *unlimited*: clients can ask for any number of such names and types.
 They share one bounded memory, so a flood of them displaces no other answer.
 """
 
@@ -28,10 +28,10 @@ from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.names import Zone
 from locator.bounded_map import BoundedMap
 from locator.model import Location
-from locator.state.snapshot import Basis, CompiledService, Snapshot
+from locator.state.snapshot import CompiledService, Snapshot, SourceObject
 
 MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names that do not exist
-MAX_TERMS = 256  # tuples of label keys, each with the values of every location
+MAX_KEY_TUPLES = 256  # tuples of label keys, each with the values of every location
 MAX_LOCATIONS = 16_384  # for each tuple: a large cluster has 5,000 nodes
 MAX_ANSWERS = 1024  # to one question, by the client's values
 MAX_DIRECT = MAX_ANSWERS // 2  # of them by all of the client's values; at most this many displace no shared answer
@@ -40,28 +40,31 @@ MAX_QUESTIONS = 16  # for each Service and address: types times zones, with room
 OTHER = "*"  # stands for any value that matches no endpoint; no label has this value
 
 Values = tuple[object, ...]  # whether the client is known, and its values of some label keys
-UsefulValues = tuple[frozenset[str | None], ...]  # for each of these keys, those that can match an endpoint
+DistinguishingValues = tuple[frozenset[str | None], ...]  # for each of these keys, those that can match an endpoint
 
 # What the cache has for a question: one answer for all clients, or what selects one of several.
 Remembered = RenderedAnswer | tuple[Mapping[Location, Values], Mapping[object, RenderedAnswer], "DependentAnswers"]
 
 
 class DependentAnswers:
-    """The answers to one question that depend on the client's values of the label keys ``terms``.
+    """The answers to one question that depend on the client's values of the label keys ``client_keys``.
 
-    *useful* returns the values that can match an endpoint (``Constraint.useful_values``). All clients with other values
-    share one answer: in a large cluster, most nodes have no endpoint of a Service.
+    *distinguishing* returns the values that can match an endpoint (``Constraint.distinguishing_values``). All clients
+    with other values share one answer: in a large cluster, most nodes have no endpoint of a Service.
     """
 
-    __slots__ = ("_answers", "_find_useful", "_useful", "_values", "terms")
+    __slots__ = ("_answers", "_distinguishing", "_find_distinguishing", "_values", "client_keys")
 
     def __init__(
-        self, terms: tuple[str, ...], useful: Callable[[], UsefulValues], values: BoundedMap[Location, Values]
+        self,
+        client_keys: tuple[str, ...],
+        distinguishing: Callable[[], DistinguishingValues],
+        values: BoundedMap[Location, Values],
     ) -> None:
-        self.terms = terms
-        self._find_useful = useful
-        # Maps each useful value, and None, to itself; empty before a second client.
-        self._useful: Sequence[dict[Any, Any]] = ()
+        self.client_keys = client_keys
+        self._find_distinguishing = distinguishing
+        # Maps each distinguishing value, and None, to itself; empty before a second client.
+        self._distinguishing: Sequence[dict[Any, Any]] = ()
         self._values = values
         self._answers: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_ANSWERS)
 
@@ -76,16 +79,16 @@ class DependentAnswers:
         return self._answers.get(values) or self.shared(values)
 
     def shared(self, values: Values) -> RenderedAnswer | None:
-        """Return the answer for all clients that have the same useful values, None if it is not remembered."""
-        if not self._useful:
-            useful = self._find_useful()
-            self._useful = (
+        """Return the answer for all clients that have the same distinguishing values, None if it is not remembered."""
+        if not self._distinguishing:
+            distinguishing = self._find_distinguishing()
+            self._distinguishing = (
                 {True: True, False: False},
-                *({value: value for value in (None, *known)} for known in useful),
+                *({value: value for value in (None, *known)} for known in distinguishing),
             )
             # Room for the answer of each endpoint, by values and by share key, in each generation.
-            self._answers.resize(MAX_ANSWERS + 4 * sum(map(len, useful)))
-        answer = self._answers.get(self._useful_of(values))
+            self._answers.resize(MAX_ANSWERS + 4 * sum(map(len, distinguishing)))
+        answer = self._answers.get(self._distinguishing_of(values))
         if answer is None or answer.error is not None:  # the text of an error is about the client's own values
             return None
         if len(self._answers.recent) < MAX_DIRECT:
@@ -93,7 +96,7 @@ class DependentAnswers:
         return answer
 
     def put(self, location: Location, share_key: object, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
-        """Remember and return the answer for clients with the same useful values as *location*.
+        """Remember and return the answer for clients with the same distinguishing values as *location*.
 
         Clients with an equal *share_key* share one answer. If it is None, the answer is only for clients with the same
         values.
@@ -104,23 +107,25 @@ class DependentAnswers:
             return answer
         known = self._answers.get(share_key)
         answer = render() if known is None else known
-        self._answers[share_key] = self._answers[self._useful_of(values) if self._useful else values] = answer
+        self._answers[share_key] = self._answers[
+            self._distinguishing_of(values) if self._distinguishing else values
+        ] = answer
         return answer
 
     def values_at(self, location: Location) -> Values:
-        """Return whether *location* is known, and its values of the ``terms``."""
+        """Return whether *location* is known, and its values of the ``client_keys``."""
         values = self._values.get(location)
         if values is None:
-            values = self._values[location] = (location.known, *map(location.term, self.terms))
+            values = self._values[location] = (location.known, *map(location.client_value, self.client_keys))
         return values
 
     def all(self) -> Iterable[RenderedAnswer]:
         """Return every remembered answer."""
         return self._answers.values()
 
-    def _useful_of(self, values: Values) -> Values:
+    def _distinguishing_of(self, values: Values) -> Values:
         """Return *values*, with OTHER for those that match no endpoint."""
-        return tuple(map(dict.get, self._useful, values, repeat(OTHER)))
+        return tuple(map(dict.get, self._distinguishing, values, repeat(OTHER)))
 
 
 class ZonalAnswers(Struct):
@@ -137,10 +142,10 @@ class ZonalAnswers(Struct):
 class _ServiceAnswers:
     """The answers and endpoint names of one Service, as it was compiled."""
 
-    __slots__ = ("answers", "basis", "names", "zonal")
+    __slots__ = ("answers", "names", "source_object", "zonal")
 
-    def __init__(self, basis: Basis) -> None:
-        self.basis = basis
+    def __init__(self, source_object: SourceObject) -> None:
+        self.source_object = source_object
         self.answers: dict[bytes, Remembered] = {}
         self.names: EndpointNames | None = None
         self.zonal: ZonalAnswers | None = None
@@ -159,9 +164,9 @@ class AnswerCache:
         self.unlimited: Mapping[bytes, Remembered] = self._unlimited.recent
         self._snapshot: Snapshot | None = None
         self._serial = b""
-        self._of_service: dict[str, _ServiceAnswers] = {}  # by the Service's ``basis_key``
-        self._basis_of: BoundedMap[bytes, str] = BoundedMap(MAX_QUESTIONS)  # question -> the key of its Service
-        self._values: BoundedMap[tuple[str, ...], BoundedMap[Location, Values]] = BoundedMap(MAX_TERMS)
+        self._of_service: dict[str, _ServiceAnswers] = {}  # by the Service's ``cache_key``
+        self._cache_keys: BoundedMap[bytes, str] = BoundedMap(MAX_QUESTIONS)  # question -> the key of its Service
+        self._values: BoundedMap[tuple[str, ...], BoundedMap[Location, Values]] = BoundedMap(MAX_KEY_TUPLES)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Keep only the answers that also hold for *snapshot*."""
@@ -170,9 +175,11 @@ class AnswerCache:
         self._snapshot = snapshot
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         services = len(snapshot.services) + len(snapshot.federated) + len(snapshot.imported)
-        self._basis_of.resize(2 * MAX_QUESTIONS * (services + len(snapshot.addresses.places) + 64))
+        self._cache_keys.resize(2 * MAX_QUESTIONS * (services + len(snapshot.addresses.places) + 64))
         if len(self._of_service) > 2 * services + 64:  # most of those are gone
-            self._of_service = {key: entry for key, entry in self._of_service.items() if snapshot.holds(entry.basis)}
+            self._of_service = {
+                key: entry for key, entry in self._of_service.items() if snapshot.holds(entry.source_object)
+            }
 
     def recall(self, question: bytes) -> Remembered | None:
         """Return what the cache has for a question, including answers from before this snapshot.
@@ -181,7 +188,7 @@ class AnswerCache:
         topodns has no records of these types itself, and asks an upstream for both or for neither, so one
         entry serves both.
         """
-        entry = self._of_service.get(self._basis_of.get(question) or "")
+        entry = self._of_service.get(self._cache_keys.get(question) or "")
         if entry is not None and self._is_current(entry):
             remembered = entry.answers.get(question)
             if remembered is not None:
@@ -197,49 +204,51 @@ class AnswerCache:
         question: bytes,
         render: Callable[[], RenderedAnswer],
         *,
-        basis: Basis | Snapshot,
+        source_object: SourceObject | Snapshot,
         location: Location,
-        terms: tuple[str, ...],
-        useful: Callable[[], UsefulValues],
+        client_keys: tuple[str, ...],
+        distinguishing: Callable[[], DistinguishingValues],
         share_key: object = None,
     ) -> RenderedAnswer:
-        """Render the answer to a question, remember it with its *basis*, and return it.
+        """Render the answer to a question, remember it with its *source_object*, and return it.
 
-        *terms* are those of the decision. *location* is the client's. *useful* and *share_key* are those of
-        ``DependentAnswers``, and matter only if there are *terms*.
+        *client_keys* are those of the decision. *location* is the client's. *distinguishing* and *share_key* are those
+        of ``DependentAnswers``, and matter only if there are *client_keys*.
         """
         answers_by_question = self.current
-        if not isinstance(basis, Snapshot):
-            entry = self._entry(basis)
+        if not isinstance(source_object, Snapshot):
+            entry = self._entry(source_object)
             answers_by_question = entry.answers
-            self._basis_of[question] = basis.basis_key
+            self._cache_keys[question] = source_object.cache_key
             if question not in self.current:  # its answers may be from before this snapshot
                 self.recall(question)
-        if not terms:
+        if not client_keys:
             answers_by_question[question] = answer = render()
             return answer
         remembered = answers_by_question.get(question)
         if isinstance(remembered, tuple):
             answers = remembered[2]
         else:
-            answers = DependentAnswers(terms, useful, self._values_of(terms))
+            answers = DependentAnswers(client_keys, distinguishing, self._values_of(client_keys))
             answers_by_question[question] = answers.remembered
         return answers.put(location, share_key, render)
 
-    def basis_of(self, question: bytes) -> Basis | None:
+    def source_object_of(self, question: bytes) -> SourceObject | None:
         """Return the Service that a remembered answer belongs to, None if it belongs to none."""
-        entry = self._of_service.get(self._basis_of.get(question) or "")
-        return entry.basis if entry is not None and self._is_current(entry) and question in entry.answers else None
+        entry = self._of_service.get(self._cache_keys.get(question) or "")
+        return (
+            entry.source_object if entry is not None and self._is_current(entry) and question in entry.answers else None
+        )
 
     def keep_unlimited(self, question: bytes, answer: RenderedAnswer) -> None:
-        """Remember an answer without a basis, which is the same for all clients."""
+        """Remember an answer without a source object, which is the same for all clients."""
         self._unlimited[question] = answer
 
-    def names_of(self, basis: Basis, make: Callable[[Basis], EndpointNames]) -> EndpointNames:
+    def names_of(self, source_object: SourceObject, make: Callable[[SourceObject], EndpointNames]) -> EndpointNames:
         """Return the names of a Service's endpoints; *make* computes them the first time."""
-        entry = self._entry(basis)
+        entry = self._entry(source_object)
         if entry.names is None:
-            entry.names = make(basis)
+            entry.names = make(source_object)
         return entry.names
 
     def zonal(self, compiled: CompiledService, key: str) -> ZonalAnswers:
@@ -249,18 +258,18 @@ class AnswerCache:
             entry.zonal = ZonalAnswers(zones_of(compiled, key))
         return entry.zonal
 
-    def _entry(self, basis: Basis) -> _ServiceAnswers:
-        key = basis.basis_key
+    def _entry(self, source_object: SourceObject) -> _ServiceAnswers:
+        key = source_object.cache_key
         entry = self._of_service.get(key)
-        if entry is None or entry.basis is not basis:
-            entry = self._of_service[key] = _ServiceAnswers(basis)
+        if entry is None or entry.source_object is not source_object:
+            entry = self._of_service[key] = _ServiceAnswers(source_object)
         return entry
 
     def _is_current(self, entry: _ServiceAnswers) -> bool:
-        return self._snapshot is not None and self._snapshot.holds(entry.basis)
+        return self._snapshot is not None and self._snapshot.holds(entry.source_object)
 
-    def _values_of(self, terms: tuple[str, ...]) -> BoundedMap[Location, Values]:
-        values = self._values.get(terms)
+    def _values_of(self, client_keys: tuple[str, ...]) -> BoundedMap[Location, Values]:
+        values = self._values.get(client_keys)
         if values is None:
-            values = self._values[terms] = BoundedMap(MAX_LOCATIONS)
+            values = self._values[client_keys] = BoundedMap(MAX_LOCATIONS)
         return values

@@ -65,11 +65,11 @@ def put_answer(feed: NativeFeed, asked: bytes, location: Location, cache: Answer
     remembered = cache.current.get(question) or cache.recall(question)
     if remembered is None:
         return
-    basis = cache.basis_of(question)
-    lifetime = Lifetime.with_service if basis is not None else Lifetime.until_published
+    source_object = cache.source_object_of(question)
+    lifetime = Lifetime.with_service if source_object is not None else Lifetime.until_published
     if isinstance(remembered, RenderedAnswer):
-        feed.put(asked, remembered, lifetime, location, source_object=basis)
-    elif basis is not None and (answer := remembered[2].get(location)) is not None:
+        feed.put(asked, remembered, lifetime, location, source_object=source_object)
+    elif source_object is not None and (answer := remembered[2].get(location)) is not None:
         answers = remembered[2]
-        keys, values = answers.terms, answers.values_at(location)
-        feed.put(asked, answer, lifetime, location, source_object=basis, client_keys=keys, values=values)
+        keys, values = answers.client_keys, answers.values_at(location)
+        feed.put(asked, answer, lifetime, location, source_object=source_object, client_keys=keys, values=values)

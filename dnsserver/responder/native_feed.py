@@ -23,12 +23,12 @@ from msgspec import Struct, field
 
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import ADDRESS, BLOCK, Counts
-from dnsserver.responder.answer_cache import MAX_LOCATIONS, MAX_TERMS
+from dnsserver.responder.answer_cache import MAX_KEY_TUPLES, MAX_LOCATIONS
 from locator.bounded_map import BoundedMap
 from locator.ip import Network
 from locator.model import Location
 from locator.places.address_book import UNKNOWN_PLACE, AddressBook, Addresses, Place
-from locator.state.snapshot import Basis, Snapshot
+from locator.state.snapshot import Snapshot, SourceObject
 
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
 MAX_UNTIL_PUBLISHED = 1024  # octets of an answer: most say that a name does not exist. 16,384 take some megabytes
@@ -193,7 +193,7 @@ class _KnownQuestion(Struct):
 class _KnownService(Struct):
     """A Service whose answers are known, and the questions about it, by themselves with the case folded."""
 
-    source_object: Basis
+    source_object: SourceObject
     number: int
     questions: dict[bytes, _KnownQuestion] = field(default_factory=dict)
 
@@ -220,7 +220,7 @@ class NativeFeed:
         self._book: Addresses = AddressBook()
         self._locations: WeakKeyDictionary[Location, int] = WeakKeyDictionary()
         self._last_location = 0
-        self._keys: _Numbers[tuple[str, ...]] = _Numbers(MAX_TERMS)
+        self._keys: _Numbers[tuple[str, ...]] = _Numbers(MAX_KEY_TUPLES)
         self._values: _Numbers[tuple[object, ...]] = _Numbers(4 * MAX_LOCATIONS)
         self._services: dict[str, _KnownService] = {}  # by the Service's key
         self._last_service = 0
@@ -240,7 +240,7 @@ class NativeFeed:
         lifetime: Lifetime,
         location: Location,
         *,
-        source_object: Basis | None = None,
+        source_object: SourceObject | None = None,
         client_keys: tuple[str, ...] = (),
         values: tuple[object, ...] = (),
     ) -> None:
@@ -258,7 +258,7 @@ class NativeFeed:
                 self._table.answer(question, _native(answer), None, None)
             return
         assert source_object is not None
-        if left and _service_of(source_object.basis_key) in left:
+        if left and _service_of(source_object.cache_key) in left:
             return
         known = self._known_service(source_object)
         locations = known.questions.setdefault(question, _KnownQuestion(asked)).locations
@@ -338,8 +338,8 @@ class NativeFeed:
                         for location in known.locations:
                             self._put_again(known.question, location)
 
-    def _known_service(self, source_object: Basis) -> _KnownService:
-        key = source_object.basis_key
+    def _known_service(self, source_object: SourceObject) -> _KnownService:
+        key = source_object.cache_key
         known = self._services.get(key)
         if known is None:
             self._last_service += 1
@@ -357,9 +357,9 @@ class NativeFeed:
         return number
 
 
-def _service_of(basis_key: str) -> str:
-    """Return ``namespace/name`` of the Service that has a ``Basis.basis_key``."""
-    return basis_key.partition(" ")[0]
+def _service_of(cache_key: str) -> str:
+    """Return ``namespace/name`` of the Service that has a ``SourceObject.cache_key``."""
+    return cache_key.partition(" ")[0]
 
 
 def _native(answer: RenderedAnswer) -> NativeAnswer:

@@ -55,7 +55,12 @@ from dnsserver.responder.recognition import (
     WITH_OPT,
     EdnsProfiles,
 )
-from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key, useful_values
+from dnsserver.responder.rendered_decisions import (
+    DecisionRenderer,
+    belongs_to_source_object,
+    distinguishing_values,
+    share_key,
+)
 from dnsserver.responder.replies import DRAWN_BITS, Envelope, PendingReply, written
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, address_text, host_network, plain_address
@@ -310,7 +315,7 @@ class Responder:
                 outside=known.get,
             )
             answer = self._renderer.render(labels, decision)
-            self._finished[here if decision.terms else for_all] = answer
+            self._finished[here if decision.client_keys else for_all] = answer
         return answer
 
     def compute(
@@ -462,21 +467,21 @@ class Responder:
         decision = resolve(question.meaning, question.qtype, snapshot, location, self._authority, names_of=names_of)
         if not remember:
             return self._renderer.render(question.labels, decision)
-        if decision.basis is not None and belongs_to_basis(decision):
+        if decision.source_object is not None and belongs_to_source_object(decision):
             return cache.keep(
                 folded,
                 partial(self._renderer.render, question.labels, decision),
-                basis=decision.basis,
+                source_object=decision.source_object,
                 location=location,
-                terms=decision.terms,
-                useful=useful_values(decision),
+                client_keys=decision.client_keys,
+                distinguishing=distinguishing_values(decision),
                 share_key=share_key(decision),
             )
         self._note_passing(folded)
         answer = self._renderer.render_unlimited(question.labels, decision)
         if same is not None and decision.answers and not decision.additional_records:
             same[question.qtype] = answer
-        elif not decision.terms:
+        elif not decision.client_keys:
             cache.keep_unlimited(folded, answer)
         return answer
 
