@@ -164,7 +164,7 @@ class _Server:
             max_udp_size=settings.max_udp_size,
             native=self._native,
         )
-        self._tap = Tap(self._responder, authority, clock=time.time, failed=self._tap_failed)
+        self._tap = Tap(self._responder, clock=time.time, failed=self._tap_failed)
         self._upstream = _upstream(settings, self._counts) if authority.has_upstream else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
         limit = connection_limit(settings.max_connections, others=others)

@@ -15,7 +15,7 @@ from itertools import cycle, product
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Host, Record
 from dnsserver.responder.native_feed import AnswerTable
-from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.replies import AnsweredQuery
 from tests import api_objects, dns_queries, proxy_headers
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
 from tests.in_memory import CountedResponder, responder_of
@@ -76,15 +76,15 @@ def assert_sound_reply(responder: CountedResponder, asked: Asked, reply: bytes |
 def reply_of(responder: CountedResponder, asked: Asked, *, compute: bool = False) -> bytes | None:
     """Return the reply; one that waits for an upstream gets an alias and, for type A, addresses."""
     reply = replied(responder, asked, compute=compute)
-    if not isinstance(reply, PendingReply):
+    if not isinstance(reply, AnsweredQuery):
         return reply
     found = [Record(reply.target, wire.CNAME, 60, Host("cdn.example.net"))]
-    if reply.qtype == wire.A:
+    if reply.query.qtype == wire.A:
         found += [Record("cdn.example.net", wire.A, 60, Address(bytes((192, 0, 2, last)))) for last in range(60)]
-    unfound = responder.finish(reply, FAILED)
+    unfound = responder.finished(reply, FAILED)
     assert isinstance(unfound, bytes)
     assert_sound_reply(responder, asked, unfound)
-    finished = responder.finish(reply, said(found) if reply.envelope.query[1] & 1 else FAILED)
+    finished = responder.finished(reply, said(found) if reply.query.octets[1] & 1 else FAILED)
     assert isinstance(finished, bytes)
     return finished
 

@@ -42,19 +42,20 @@ class Reader:
         self.responder: CountedResponder = responder_of(WEB_AND_MANY)
         self.got: list[tuple[float, str]] = []  # when, and what
         self.ended: list[float] = []
-        self._untapped = self.responder.answer
 
     def ask(self) -> None:
-        self.responder.answer(query(WEB), CLIENT, self.responder.channel(CLIENT, "udp"))
+        self.responder.reply(query(WEB), CLIENT, self.responder.channel(CLIENT, "udp"))
 
     async def run(self) -> None:
         line = partial(line_of, authority=authority_of(settings_of()))
         ended = lambda: self.ended.append(trio.current_time())  # noqa: E731
-        stream = EventStream(DecisionFeed(tap_of(self.responder), Wanted(), line), ended)
+        feed = DecisionFeed(tap_of(self.responder), Wanted(), line)
         try:
-            await stream({}, nothing, self._send)  # type: ignore[arg-type]
+            await EventStream(feed, ended)({}, nothing, self._send)  # type: ignore[arg-type]
         finally:
-            assert self.responder.answer == self._untapped  # nobody listens any more
+            list(feed.take())
+            self.ask()
+            assert not list(feed.take())  # nobody listens any more
 
     async def _send(self, message: dict[str, Any]) -> None:
         await trio.lowlevel.checkpoint()

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dnsserver.message.query import read_query
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import Counts
-from dnsserver.responder.native_feed import Lifetime, NativeFeed
+from dnsserver.responder.answer_cache import AnswerCache
+from dnsserver.responder.native_feed import NativeFeed
+from dnsserver.responder.replies import ReplyWriter
 from locator.ip import network_end, parse_address, parse_network
 from locator.model import CLUSTER, UNKNOWN
 from locator.places.address_book import AddressBook, Place
@@ -156,7 +159,11 @@ def test_native_code_locates_by_the_same_rules(seed: int) -> None:
         return numbers.setdefault((frozenset(place.location.labels.items()), place.located_by), len(numbers))
 
     table = native.AnswerTable((), (1.0,), 1)
-    feed = NativeFeed(table, Counts(), origin_of=number, put_again=lambda _, __: None)
+    writer = ReplyWriter(rng.getrandbits, nsid=b"", max_udp_size=512)
+    feed = NativeFeed(table, Counts(), writer, origin_of=number, put_again=lambda _, __: None)
+    sent, answer = read_query(asked), RenderedAnswer(flags=0x8400, answers=[])
+    assert sent is not None
+    cached = AnswerCache().keep_unlimited(sent.question, answer)
     books = {name: book(name, EMPTY, own=name == "east") for name in ("east", "west", "south")}
     addresses = {parse_address(text) for text, *_ in ADDRESSES} | {parse_address("fd00::1"), parse_address("10.9.0.1")}
     for _ in range(4):
@@ -167,7 +174,7 @@ def test_native_code_locates_by_the_same_rules(seed: int) -> None:
             addresses.update(network_end(cidr) for cidr in other.cidrs.changes_since(PrefixTable()))
         joined = JoinedBook(books["east"], [books["west"], books["south"]])
         feed.publish(Snapshot({}, frozenset(), joined, serial=NOW))
-        feed.put(asked[12:], RenderedAnswer(flags=0x8400, answers=[]), Lifetime.until_published, UNKNOWN)
+        feed.put(sent, answer, cached, UNKNOWN)
         for address in addresses:
             place = joined.source(address)
             assert (table.reply(asked, address) is None) == place.forwarder  # it names nobody

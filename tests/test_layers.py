@@ -74,7 +74,7 @@ def test_composition_points_one_way(name: str) -> None:
     [("dnslib", {"dnsserver.message"}), ("prometheus_client", {"dnsserver.metrics", "dnsserver.http"}),
      ("kubernetes", {"locator.cluster.api_client", "locator.cluster.credentials"}),
      ("yaml", {"dnsserver.cli.commands.explain", "locator.api.yaml_text"}),
-     ("dns", {"dnsserver.message.sections", "dnsserver.net.asking", "dnsserver.net.upstream"}),
+     ("dns", {"dnsserver.inspection.tap.lines", "dnsserver.net.asking", "dnsserver.net.upstream"}),
      ("cryptography", {"locator.cluster.certificates.issuing"}),
      ("h11", {"dnsserver.http.conversation", "locator.cluster.leading.probe"}),
      ("shlex", {"locator.printable"}),

@@ -24,12 +24,13 @@ import dnsserver.net
 from dnsserver import __version__
 from dnsserver.app import native_code
 from dnsserver.from_settings import store_of
-from dnsserver.message import edns, truncation
+from dnsserver.message import edns, rendering
+from dnsserver.message import query as parser
 from dnsserver.message import wire as dns
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics import counters
-from dnsserver.net import asking, mmsg
-from dnsserver.responder import answer_cache, clients, native_feed, recognition
+from dnsserver.net import asking, udp
+from dnsserver.responder import answer_cache, clients, native_feed
 from dnsserver.responder.native_feed import ClientGroup, NativeAnswer, NativePlace
 from locator.ip import parse_address
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
@@ -108,33 +109,33 @@ LEFT_TO_PYTHON = [
 # The constants of native code that Python has, too, by module and name, each as Python has it.
 SHARED = {
     "address.MAPPED": int(IPv6Address("::ffff:0.0.0.0")),
-    "answer.SPREAD": truncation.SPREAD,
+    "answer.SPREAD": rendering.SPREAD,
     "datagrams.MAX_WAIT": asking.REPLY_SECONDS,  # who asks has given up by then
-    "message.AD": recognition.AD,
+    "message.AD": dns.AD,
     "message.CD": dns.CD,
     "message.CLIENT_SUBNET": dns.CLIENT_SUBNET,
     "message.HEADER": dns.HEADER,
-    "message.OPT_FIXED": recognition.OPT_FIXED,
+    "message.OPT_FIXED": native_feed.OPT_FIXED,
     "message.RD": dns.RD,
     "message.TC": dns.TC,
     "answer_table.MAX_ANSWERS": answer_cache.MAX_ANSWERS,
     "answer_table.MAX_BLOCKS": clients.MAX_BLOCKS,
-    "answer_table.MAX_FORMS": recognition.MAX_PROFILES,
-    "answer_table.MAX_QUESTION": dns.MAX_NAME + dns.TYPE_AND_CLASS.size,
+    "answer_table.MAX_QUESTION": parser.MAX_NAME + 4,
     "answer_table.MAX_RANGES": counters.MAX_SOURCES,
     "answer_table.MAX_UNTIL_PUBLISHED": answer_cache.MAX_UNLIMITED // native_feed.MAX_UNTIL_PUBLISHED,
     "answer_table.MIN_UDP_REPLY": edns.MIN_UDP_REPLY,
     "answer_table.RANGE_BITS": [8 * octets for octets in counters.RANGE_OCTETS.values()],
-    "answer_table.SUBNET_ADDRESS_AT": recognition.SUBNET_ADDRESS_AT,
-    "answer_table.SUBNET_CONTENT_AT": recognition.SUBNET_CONTENT_AT,
-    "socket.BATCH": mmsg.BATCH,
-    "socket.QUERY_SIZE": mmsg.QUERY_SIZE,
+    "answer_table.SUBNET_ADDRESS_AT": native_feed.SUBNET_ADDRESS_AT,
+    "answer_table.SUBNET_CONTENT_AT": native_feed.SUBNET_CONTENT_AT,
+    "socket.BATCH": udp.BATCH,
+    "socket.QUERY_SIZE": udp.QUERY_SIZE,
 }
 # Those that it has alone: what it allots of its own memory and time.
 ITS_OWN = {
     "datagrams.FEW", "datagrams.LAST", "datagrams.MANY", "datagrams.MAX_WAITING", "datagrams.SLICE",
     "fair_queue.IN_ORDER", "fair_queue.KEPT", "fair_queue.LANES",
-    "answer_table.MAX_CHOICES", "answer_table.MAX_VALUES", "answer_table.OTHER_RANGES", "socket.CONTROL_SIZE",
+    "answer_table.MAX_CHOICES", "answer_table.MAX_FORMS", "answer_table.MAX_VALUES", "answer_table.OTHER_RANGES",
+    "socket.CONTROL_SIZE",
 }  # fmt: skip
 
 # An answer that depends on the client, and the place of all clients.
@@ -162,12 +163,13 @@ def test_both_sides_take_the_same_queries_for_plain_ones() -> None:
     """By their flags and counts; all others are parsed."""
     responder, source = native_responder(), parse_address(POD)
     asked = query(FREE)
-    responder.answer(asked, source, responder.channel(source, "udp"))
+    responder.reply(asked, source, responder.channel(source, "udp"))
     assert responder.native is not None
     heads = {flags.to_bytes(2) + asked[4:12] for flags in range(1 << 16)}
     heads |= {asked[2:at] + b"\1" + asked[at + 1 : 12] for at in range(4, 12)}
     plain = {head for head in heads if responder.native.reply(asked[:2] + head + asked[12:], source) is not None}
-    assert plain == {head for head in heads if recognition.HEAD_INDEXES.get(head, 4) < recognition.WITH_OPT}
+    flags = {head for head in heads if not int.from_bytes(head[:2]) & ~native_feed.PLAIN_FLAGS}
+    assert plain == {head for head in flags if head[2:] == asked[4:12]}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_what_is_asked_again_needs_no_python(wire: bytes, source: str, repeats: 
     packed = parse_address(source)
     channel = responder.channel(packed, "udp")
     for _ in range(2):
-        responder.answer(wire, packed, channel)
+        responder.reply(wire, packed, channel)
     assert responder.native is not None
     assert (responder.native.reply(wire, packed) is not None) == repeats
 
@@ -193,7 +195,7 @@ def test_a_malformed_subnet_teaches_nothing(cut: int) -> None:
     packed = parse_address(FORWARDER)
     malformed = wire[:cut] if cut < 0 else wire + b"x" * cut
     for sent, rcode in ((wire, 0), (malformed, 1), (malformed, 1), (wire, 0)):
-        reply = responder.answer(sent, packed, responder.channel(packed, "udp"))
+        reply = responder.reply(sent, packed, responder.channel(packed, "udp"))
         assert isinstance(reply, bytes)
         assert reply[3] & 15 == rcode
 
@@ -230,13 +232,13 @@ def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, 
         for each in (responder, alone):
             each.publish(snapshot)
             for wire, source in 3 * asked:
-                each.answer(wire, source, each.channel(source, "udp"))
+                each.reply(wire, source, each.channel(source, "udp"))
     for wire, source in asked:
-        reply = responder.answer(wire, source, responder.channel(source, "udp"))
-        computed = fresh.compute(wire, source, fresh.channel(source, "udp"))
+        reply = responder.reply(wire, source, responder.channel(source, "udp"))
+        computed = fresh.computed(wire, source, fresh.channel(source, "udp"))
         assert isinstance(reply, bytes) and isinstance(computed, bytes)
         assert sorted(reply) == sorted(computed) or reply[2] & computed[2] & 2  # but for the rotation
-        alone.answer(wire, source, alone.channel(source, "udp"))
+        alone.reply(wire, source, alone.channel(source, "udp"))
     assert replies_of(responder) == replies_of(alone)
 
 
@@ -252,7 +254,7 @@ def test_a_publication_refreshes_few_endpoints(endpoints: int, at_least: int, at
             assert responder.native is not None
             known += responder.native.reply(wire, source) is not None
         for name in 2 * names:
-            responder.answer(query(f"{name}.shop.svc.cluster.local"), source, responder.channel(source, "udp"))
+            responder.reply(query(f"{name}.shop.svc.cluster.local"), source, responder.channel(source, "udp"))
     assert at_least <= known <= at_most
 
 
@@ -302,7 +304,7 @@ def test_two_responders_know_nothing_of_each_other() -> None:
     first, second = native_responder(), native_responder()
     source = parse_address(POD)
     for _ in range(2):
-        first.answer(query(WEB), source, first.channel(source, "udp"))
+        first.reply(query(WEB), source, first.channel(source, "udp"))
     assert first.native is not None and second.native is not None
     assert first.native.reply(query(WEB), source) is not None
     assert second.native.reply(query(WEB), source) is None
@@ -457,17 +459,16 @@ def test_what_is_known_waits_for_nothing(receiver: tuple[socket.socket, socket.s
 def test_what_is_asked_for_once_is_not_worth_learning() -> None:
     """Python need not tell the native code of it. What a Service answers is, and so is what was asked before."""
     responder = native_responder()
-    source, passing = parse_address(POD), []
+    source, lasting = parse_address(POD), []
     channel = responder.channel(source, "udp")
     for wire in (query(WEB), query(NOBODY), query(NOBODY), query(WEB), query("example.com"), query("example.com")):
-        before = responder.passing
-        responder.answer(wire, source, channel)
-        passing.append(responder.passing - before)
-    assert passing == [0, 1, 0, 0, 1, 1]
+        answered = responder.answer(wire, source, channel)
+        assert answered is not None
+        lasting.append(answered.lasting)
+    assert lasting == [True, False, True, True, False, False]
     responder.publish(snapshot_of(listed(CLUSTER), FLAGS, now=1_800_000_000))
-    before = responder.passing
-    responder.answer(query(NOBODY), source, channel)
-    assert responder.passing == before
+    answered = responder.answer(query(NOBODY), source, channel)
+    assert answered is not None and answered.lasting
 
 
 def test_without_native_code_a_server_says_so(
@@ -512,8 +513,8 @@ def test_an_error_in_one_service_keeps_no_old_answer_of_another(monkeypatch: pyt
     responder = native_responder()
     source = parse_address(POD)
     for wire in 2 * [query(WEB), query(FREE)]:
-        responder.answer(wire, source, responder.channel(source, "udp"))
-    responder.answer(query(FREE), source, responder.channel(source, "udp"))
+        responder.reply(wire, source, responder.channel(source, "udp"))
+    responder.reply(query(FREE), source, responder.channel(source, "udp"))
     monkeypatch.setattr("dnsserver.responder.responder.resolve", _broken)
     changed = [item for item in CLUSTER if item["metadata"]["name"] not in ("web-0", "free-0")]
     responder.publish(snapshot_of(listed(changed), FLAGS, now=1_800_000_000))

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from dnsserver.inspection.operations import EVENT_STREAM
 from dnsserver.inspection.tap.listeners import Stream, Wanted
-from dnsserver.inspection.tap.tap import Tap, Told
+from dnsserver.inspection.tap.tap import Tap, TapEvent
 from locator.printable import json_text
 
 SHARE = 10  # a stream takes at most one part in so many of the time
@@ -48,7 +48,7 @@ class DecisionFeed:
 
     pause = 0.1  # people do not notice, and a busy server is not woken each time
 
-    def __init__(self, tap: Tap, wanted: Wanted, line_of: Callable[[Told], Any]) -> None:
+    def __init__(self, tap: Tap, wanted: Wanted, line_of: Callable[[TapEvent], Any]) -> None:
         self._tap, self._wanted, self._line_of = tap, wanted, line_of
         self._stream: Stream | None = None
 
@@ -60,9 +60,9 @@ class DecisionFeed:
     def take(self) -> Iterator[str]:
         """See ``Feed``."""
         assert self._stream is not None
-        told, lost = self._stream.take()
-        for one in told:
-            yield f"data: {json_text(self._line_of(one))}\n\n"
+        taken, lost = self._stream.take()
+        for event in taken:
+            yield f"data: {json_text(self._line_of(event))}\n\n"
         if lost:
             yield f'event: lost\ndata: {{"lost": {lost}}}\n\n'
 

@@ -13,40 +13,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum, auto
 from functools import cache
 from itertools import islice, zip_longest
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+from cachetools import LRUCache
 from msgspec import Struct, field
 
+from dnsserver.message import wire
+from dnsserver.message.edns import opt_record, udp_limit
+from dnsserver.message.query import Query
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import ADDRESS, BLOCK, Counts
-from dnsserver.responder.answer_cache import MAX_KEY_TUPLES, MAX_LOCATIONS
-from locator.bounded_map import BoundedMap
+from dnsserver.responder.answer_cache import CachedAnswers, Lifetime
+from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
 from locator.ip import Network
 from locator.model import Location
 from locator.places.address_book import UNKNOWN_PLACE, AddressBook, Addresses, Place
 from locator.state.snapshot import Snapshot, SourceObject
 
+MAX_KEYS = 256  # tuples of label keys
+MAX_VALUES = 65_536  # tuples of values of these: a large cluster has 5,000 nodes
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
 MAX_UNTIL_PUBLISHED = 1024  # octets of an answer: most say that a name does not exist. 16,384 take some megabytes
 MAX_REFRESHED = 1200  # endpoints of answers at one publication, three milliseconds or so; more answers are forgotten
 ANSWER_COST = 16  # endpoints: an answer costs as much besides its own
 MAX_REFRESHED_LOCATIONS = 16  # of one question: the zones, not each node
+PLAIN_FLAGS = wire.RD | wire.CD | wire.AD  # what a query says with AD does not matter (RFC 6840, section 5.7)
+# Octets from the end of the question, if the rest is an OPT record whose only option is client subnet: of the record
+# without options; to the option's content, and to the address in that.
+OPT_FIXED, SUBNET_CONTENT_AT, SUBNET_ADDRESS_AT = 11, 15, 19
 PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
-
-
-class Lifetime(Enum):
-    """How long native code repeats an answer."""
-
-    never = auto()
-    """It is not worth it: most names that do not exist are asked for only once."""
-    until_published = auto()
-    """It belongs to no Service, so that any publication may change it."""
-    with_service = auto()
-    """As long as the Service is the same object."""
 
 
 class NativePlace(NamedTuple):
@@ -170,7 +168,7 @@ class _Numbers(Generic[K]):
     """Numbers of values, at most *limit* of them: a value that was not used for long gets a new number."""
 
     def __init__(self, limit: int) -> None:
-        self._numbers: BoundedMap[K, int] = BoundedMap(limit)
+        self._numbers: LRUCache[K, int] = LRUCache(limit)
         self._next = 0
 
     def of(self, value: K) -> int:
@@ -181,12 +179,9 @@ class _Numbers(Generic[K]):
 
 
 class _KnownQuestion(Struct):
-    """A question as it was asked, and the locations of some clients with different answers.
+    """A query, and the locations of some clients with different answers to its question."""
 
-    Folding the case would make another type of some types, such as HTTPS.
-    """
-
-    question: bytes
+    query: Query
     locations: list[Location] = field(default_factory=list)
 
 
@@ -201,72 +196,72 @@ class _KnownService(Struct):
 class NativeFeed:
     """Keeps the native *table* up to date with what one responder knows.
 
-    *origin_of* returns the number of a place's ``Origin``. *put_again* computes the answer to a question for clients at
-    a location, and puts it here.
+    *writer* knows about OPT records. *origin_of* returns the number of a place's ``Origin``. *put_again* computes the
+    answer to a query for clients at a location, and puts it here.
     """
 
     def __init__(
         self,
         table: AnswerTable,
         counts: Counts,
+        writer: ReplyWriter,
         *,
         origin_of: Callable[[Place], int],
-        put_again: Callable[[bytes, Location], None],
+        put_again: Callable[[Query, Location], None],
     ) -> None:
         self._table = table
         self._counts = counts
+        self._writer = writer
         self._origin_of = origin_of
         self._put_again = put_again
         self._book: Addresses = AddressBook()
         self._locations: WeakKeyDictionary[Location, int] = WeakKeyDictionary()
         self._last_location = 0
-        self._keys: _Numbers[tuple[str, ...]] = _Numbers(MAX_KEY_TUPLES)
-        self._values: _Numbers[tuple[object, ...]] = _Numbers(4 * MAX_LOCATIONS)
+        self._keys: _Numbers[tuple[str, ...]] = _Numbers(MAX_KEYS)
+        self._values: _Numbers[tuple[object, ...]] = _Numbers(MAX_VALUES)
         self._services: dict[str, _KnownService] = {}  # by the Service's key
         self._last_service = 0
         self._left_to_python: frozenset[str] | None = frozenset()
         self._serial = 0
-        self.put_edns = table.edns
         self.forget_edns = table.forget_edns
 
-    def put_block(self, content: bytes, network: Network, place: Place) -> None:
-        """Make known the place of a client subnet shorter than a host, by the content of its option."""
-        self._table.block(content, network.address, self._native_place(place))
-
-    def put(
-        self,
-        asked: bytes,
-        answer: RenderedAnswer,
-        lifetime: Lifetime,
-        location: Location,
-        *,
-        source_object: SourceObject | None = None,
-        client_keys: tuple[str, ...] = (),
-        values: tuple[object, ...] = (),
-    ) -> None:
-        """Make known the answer to the question *asked* by a client at *location*, if it can be repeated.
-
-        Without *client_keys*, all clients get it; else those with the same *values* of these. *source_object* is the
-        Service with which the answer lives.
-        """
-        left = self._left_to_python
-        if lifetime is Lifetime.never or left is None or not answer.plain or answer.length > MAX_RECORDS_SIZE:
+    def put_answered(self, answered: AnsweredQuery) -> None:
+        """Make known what it takes to repeat the answer to a query that was just answered, if it can be repeated."""
+        query, client, answer, cached = answered.query, answered.client, answered.answer, answered.cached
+        if client is None or answer is None or cached is None or not answered.lasting:
             return
-        question = asked.lower()
-        if lifetime is Lifetime.until_published:
+        if query.flags & ~PLAIN_FLAGS or not self._put_edns(query):
+            return
+        network, subnet = client.network, query.edns.subnet if query.edns is not None else None
+        if client.forwarded and network is None:
+            return
+        if client.forwarded and network is not None and not network.is_host and subnet is not None:
+            content = query.octets[query.end + SUBNET_CONTENT_AT :]
+            self._table.block(content, network.address, self._native_place(client.place))
+        self.put(query, answer, cached, client.place.location)
+
+    def put(self, query: Query, answer: RenderedAnswer, cached: CachedAnswers, location: Location) -> None:
+        """Make known the answer to a query for clients at *location*, if it can be repeated."""
+        left, source_object = self._left_to_python, cached.source_object
+        if left is None or answer.aliases or answer.error is not None or answer.length > MAX_RECORDS_SIZE:
+            return
+        question = query.question
+        if cached.lifetime is Lifetime.until_published:
             if not left and answer.size <= MAX_UNTIL_PUBLISHED:
                 self._table.answer(question, _native(answer), None, None)
             return
-        assert source_object is not None
+        if cached.lifetime is Lifetime.never or source_object is None or isinstance(source_object, Snapshot):
+            return
         if left and _service_of(source_object.cache_key) in left:
             return
         known = self._known_service(source_object)
-        locations = known.questions.setdefault(question, _KnownQuestion(asked)).locations
-        if len(locations) < MAX_REFRESHED_LOCATIONS and (client_keys or not locations):
+        locations = known.questions.setdefault(question, _KnownQuestion(query)).locations
+        if len(locations) < MAX_REFRESHED_LOCATIONS and (cached.client_keys or not locations):
             locations.append(location)
         group = None
-        if client_keys:
-            group = ClientGroup(self._keys.of(client_keys), self._values.of(values), self._location(location))
+        if cached.client_keys:
+            values = self._values.of(cached.values_at(location))
+            group = ClientGroup(self._keys.of(cached.client_keys), values, self._location(location))
         self._table.answer(question, _native(answer), known.number, group)
 
     def leave_to_python(self, services: frozenset[str] | None) -> None:
@@ -327,6 +322,27 @@ class NativeFeed:
             )
         self._book = book
 
+    def _put_edns(self, query: Query) -> bool:
+        """Make known what a reply needs to know of a query's EDNS; return whether native code can know all of it."""
+        edns, writer, rest = query.edns, self._writer, query.octets[query.end :]
+        if edns is None:
+            return not rest
+        subnet = edns.subnet
+        size = len(subnet.address) if subnet is not None else 0
+        if len(rest) != (OPT_FIXED if subnet is None else SUBNET_ADDRESS_AT + size):
+            return False  # other options, or other records
+        # Bits beyond the prefix are FORMERR, which only the parser finds.
+        if subnet is not None and not 0 < subnet.prefix_length == 8 * size:
+            return False
+        independent, dependent = (
+            opt_record(edns, nsid=writer.nsid, dependent=scoped, errors=writer.common_errors)
+            for scoped in (False, True)
+        )
+        opts = independent[: len(independent) - size], dependent[: len(dependent) - size]
+        limit = udp_limit(edns, writer.max_udp_size)
+        self._table.edns(rest[:SUBNET_ADDRESS_AT], EdnsForm(limit, opts, size, subnet is None or subnet.is_host))
+        return True
+
     def _refresh(self, services: Iterable[_KnownService], asked: Container[bytes]) -> None:
         left = MAX_REFRESHED
         for service in services:
@@ -336,7 +352,7 @@ class NativeFeed:
                     left -= len(known.locations) * cost
                     with suppress(Exception):  # it is counted and logged when somebody asks
                         for location in known.locations:
-                            self._put_again(known.question, location)
+                            self._put_again(known.query, location)
 
     def _known_service(self, source_object: SourceObject) -> _KnownService:
         key = source_object.cache_key
@@ -363,15 +379,15 @@ def _service_of(cache_key: str) -> str:
 
 
 def _native(answer: RenderedAnswer) -> NativeAnswer:
-    # Python leaves out glue that does not fit, and cuts the spares.
-    glue = answer.glue
+    # Python leaves out additional records that do not fit, and cuts the spares.
+    additional = answer.additional
     return NativeAnswer(
         flags=answer.flags,
-        counts=(*answer.section_counts, 0 if glue is None else glue.count),
+        counts=answer.section_counts,
         records=answer.blob[: answer.length],
         offsets=answer.offsets[: answer.records + 1],
         tail=answer.tail,
-        optional=len(answer.tail) if answer.spares else 0 if glue is None else len(glue.whole),
+        optional=len(answer.tail) if answer.spares else 0 if additional is None else len(additional.whole),
         serial_at=answer.serial_at,
         dependent=answer.dependent,
         tally=answer.tally,

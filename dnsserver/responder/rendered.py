@@ -7,20 +7,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from cachetools import FIFOCache
+
 from dnsserver import names
 from dnsserver.answers.decision import ADDRESS_SIZES, UPSTREAM_TYPES, Authority, Decision
 from dnsserver.message import wire
 from dnsserver.message.packing import Packer, serial_offset
 from dnsserver.message.records import Record
-from dnsserver.message.rendering import RenderedAnswer
-from dnsserver.message.truncation import ring
+from dnsserver.message.rendering import RenderedAnswer, ring
 from dnsserver.metrics.counters import Counts, Tally, counted_type
-from locator.bounded_map import BoundedMap
 from locator.model import ZONE
 from locator.topology.constraints import in_effect
 
 MAX_RECORDS = 4096  # more do not fit into any message
-MAX_NONEXISTENT = 1024  # answers that a name does not exist, by its length and the type: some of each snapshot
+MAX_NONEXISTENT = 1024  # answers that a name does not exist, by Service, length and type: some of each snapshot
 SOA_LABELS = (b"dns", b"hostmaster")  # of the names in an SOA record, those right before the zone
 
 # Types whose answers are remembered with their Service. The other 65,000 are NODATA and share one bounded memory.
@@ -33,7 +33,7 @@ class DecisionRenderer:
     def __init__(self, authority: Authority, counts: Counts) -> None:
         self._authority = authority
         self._counts = counts
-        self._nonexistent: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_NONEXISTENT)
+        self._nonexistent: FIFOCache[object, RenderedAnswer] = FIFOCache(MAX_NONEXISTENT)
 
     def render(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
         """Return the answer to *question*, the queried name as labels in lower case, as bytes."""
@@ -41,21 +41,21 @@ class DecisionRenderer:
         key = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
         answers, spares = rotating(decision.qtype, decision.answers, decision.spares)
-        # A reply that will be cut has no glue.
-        glue = decision.additional_records if len(answers) <= MAX_RECORDS else ()
+        # A reply that will be cut has no additional records.
+        addresses = decision.additional_records if len(answers) <= MAX_RECORDS else ()
         asks = decision.upstream is None and self._authority.asks_upstream_for(decision.qtype)
         authoritative = 0 if decision.rcode == wire.SERVFAIL else wire.AA
         packer = Packer(question)
         aliases = packer.aliases(decision.aliases)
         soa = packer.records(decision.authority_records)
-        zones = zones_of(decision)
+        zones, service = zones_of(decision), service_of(decision)
         return RenderedAnswer(
             flags=wire.QR | authoritative | decision.rcode,
             answers=packer.records(answers),
             spares=packer.records(spares),
             aliases=aliases,
             authority=soa,
-            glue=packer.glue(glue, answers, spares),
+            additional=packer.additional(addresses, answers, spares),
             serial_at=serial_offset(soa[0]) if soa else 0,
             dependent=bool(decision.client_keys),
             error=decision.extended_error,
@@ -67,9 +67,11 @@ class DecisionRenderer:
                     outcome,
                     key,
                     zones,
-                    service_of(decision) if self._counts.per_service and zones else None,
+                    service if self._counts.per_service and zones else None,
                 )
             ),
+            service="/".join(service) if service is not None else "",
+            outcome=decision.outcome,
         )
 
     def render_unlimited(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
@@ -83,7 +85,7 @@ class DecisionRenderer:
         (soa,) = decision.authority_records
         if question[-soa.name.count(".") - 2] in SOA_LABELS:
             return self.render(question, decision)
-        key = sum(map(len, question)) + len(question), decision.qtype, soa
+        key = sum(map(len, question)) + len(question), decision.qtype, soa, service_of(decision)
         answer = self._nonexistent.get(key)
         if answer is None:
             answer = self._nonexistent[key] = self.render(question, decision)
