@@ -55,7 +55,7 @@ def candidates_of(case: Case) -> list[Candidate]:
         return []
     keys = [] if case.constraint is None else [key for key in case.constraint.keys if key != ANY]
     judged = list(_judged(case, service))
-    judged += [(located, False, "not ready") for located in case.snapshot.unready.get(service.basis_key, ())]
+    judged += [(located, False, "not ready") for located in case.snapshot.unready.get(service.cache_key, ())]
     judged.sort(key=lambda row: (not row[1], not row[0].endpoint.ready, *order(row[0])))
     return [
         Candidate(located, {key: located.location.value(key) for key in keys}, chosen, why)

@@ -15,7 +15,7 @@ from dnsserver.message import wire
 from dnsserver.message.records import Address, Data, Host, Record, Soa
 from dnsserver.names import DISABLED, Meaning, Zone
 from locator.model import ZONE, Location
-from locator.state.snapshot import Basis, CompiledService, FederatedService, Snapshot
+from locator.state.snapshot import CompiledService, FederatedService, Snapshot, SourceObject
 from locator.topology.constraints import Declaration, zone_default
 from locator.topology.selection import UNCONSTRAINED, LocatedEndpoint, Selection
 
@@ -102,9 +102,9 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
     ``additional_records`` are those of the sections of that name: an SOA if there are no answers,
     and addresses of names in the answers. ``service`` is the Service that the answers belong to, or ``federated`` is.
     ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if no endpoints
-    were chosen. ``terms`` are those of the constraint (``Constraint.terms``) if the answer depends on the client.
+    were chosen. ``client_keys`` are ``Constraint.client_keys`` if the answer depends on the client.
 
-    ``basis`` is the object that the decision was computed from: the decision is true as long as the
+    ``source_object`` is the object that the decision was computed from: the decision is true as long as the
     current snapshot is, or contains, this very object. It is None if clients can ask for any number
     of such names, for example names that do not exist.
     """
@@ -124,8 +124,8 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
     declaration: Declaration | None = None
     selection: Selection | None = None
     spare_entries: tuple[LocatedEndpoint, ...] = ()
-    terms: tuple[str, ...] = ()
-    basis: Basis | Snapshot | None = None
+    client_keys: tuple[str, ...] = ()
+    source_object: SourceObject | Snapshot | None = None
     extended_error: tuple[int, str] | None = None
 
     @property
@@ -157,7 +157,7 @@ class Request(Struct, frozen=True, gc=False):
     snapshot: Snapshot
     location: Location
     authority: Authority
-    names_of: Callable[[Basis], EndpointNames]
+    names_of: Callable[[SourceObject], EndpointNames]
     outside: Callable[[str], UpstreamAnswer | None]
 
     def decision(
@@ -168,16 +168,16 @@ class Request(Struct, frozen=True, gc=False):
         service: CompiledService | None = None,
         additional_records: Sequence[Record] = (),
         selection: Selection | None = None,
-        terms: tuple[str, ...] = (),
+        client_keys: tuple[str, ...] = (),
     ) -> Decision:
         """Return a decision; without *answers* it carries the zone's SOA.
 
-        Its basis is *service*, or else the snapshot; but None if the name does not exist and is
+        Its source object is *service*, or else the snapshot; but None if the name does not exist and is
         not that of a Service.
         """
-        basis: Basis | Snapshot | None = self.snapshot if service is None else service
+        source_object: SourceObject | Snapshot | None = self.snapshot if service is None else service
         if rcode == wire.NXDOMAIN and (service is None or self.meaning.shape != names.SERVICE):
-            basis = None
+            source_object = None
         return Decision(
             meaning=self.meaning,
             qtype=self.qtype,
@@ -188,8 +188,8 @@ class Request(Struct, frozen=True, gc=False):
             service=service,
             declaration=self.declaration(service) if service is not None else None,
             selection=selection,
-            terms=terms,
-            basis=basis,
+            client_keys=client_keys,
+            source_object=source_object,
         )
 
     def federated_decision(
@@ -202,7 +202,7 @@ class Request(Struct, frozen=True, gc=False):
     ) -> Decision:
         """Return a decision about a name under a federated Service; without *answers* it carries the zone's SOA."""
         decision = self.decision(rcode, answers, additional_records=additional_records)
-        return replace(decision, federated=federated, basis=None if rcode == wire.NXDOMAIN else federated)
+        return replace(decision, federated=federated, source_object=None if rcode == wire.NXDOMAIN else federated)
 
     def declaration(self, service: CompiledService) -> Declaration | None:
         """Return the constraint that counts for this name: the Service's, else the default of the DNS zone."""
@@ -211,7 +211,9 @@ class Request(Struct, frozen=True, gc=False):
     def alias_decision(self, target: str, service: CompiledService) -> Decision:
         """Return the decision that the name is an alias of *target* (RFC 1034, section 3.6.2)."""
         record = self.record(wire.CNAME, Host(target))
-        return Decision(self.meaning, self.qtype, wire.NOERROR, aliases=(record,), service=service, basis=service)
+        return Decision(
+            self.meaning, self.qtype, wire.NOERROR, aliases=(record,), service=service, source_object=service
+        )
 
     def soa(self, *, ttl: int | None = None) -> Record:
         """Return the DNS zone's SOA; *ttl* is its own TTL and that of negative answers (RFC 2308)."""

@@ -126,8 +126,10 @@ def _answer(request: Request, found: FederatedService, wanted: WantedPort) -> De
     authority, client = request.authority, request.location
     declaration = found.declaration(found.viewer(client))
     choice = choose(found, declaration, client, spares=authority.spares, unknown_gets_all=authority.unknown_gets_all)
-    selection, terms = choice.selection, found.terms
-    decision = replace(request.federated_decision(found), declaration=declaration, selection=selection, terms=terms)
+    selection, client_keys = choice.selection, found.client_keys
+    decision = replace(
+        request.federated_decision(found), declaration=declaration, selection=selection, client_keys=client_keys
+    )
     for_others = replace(decision, authority_records=(request.soa(ttl=0),))
     if not selection.endpoints:  # others do get entries
         if selection.outcome != UNMET or not found.entries(found.viewer(client)):

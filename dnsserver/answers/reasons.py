@@ -319,7 +319,7 @@ def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> 
         return f"the Service has no port with a name and the protocol {meaning.protocol.upper()}"
     if shape == names.CLUSTER:
         return "no ready endpoint of the Service has this name, or is in a cluster of this name"
-    unready = case.snapshot.unready.get(compiled.basis_key, ())
+    unready = case.snapshot.unready.get(compiled.cache_key, ())
     labels = (
         names.endpoint_label(located.endpoint, address, pod_names=authority.endpoint_pod_names)
         for located in unready
@@ -394,7 +394,7 @@ def why_all(case: Case, selection: Selection) -> str:
         return "the client is unknown, and --unknown-client is all"
     if isinstance(constraint, NamedDomain):
         return f"{none} has {constraint.key}={constraint.value}, which the name prefers"
-    if constraint is not None and constraint.terms and not case.location.known:
+    if constraint is not None and constraint.client_keys and not case.location.known:
         return "the client cannot be located, and the constraint allows any"
     if isinstance(constraint, Hinted):
         tried = " or ".join(HINTED[key] for key in constraint.keys if key in HINTED)

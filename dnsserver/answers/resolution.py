@@ -22,7 +22,7 @@ from dnsserver.message.records import Host, HostInfo, Record, Text
 from dnsserver.names import DISABLED, VERIFIED, Meaning, labels_of, meaning_of, pod_address
 from locator.ip import Network, is_within
 from locator.model import Location
-from locator.state.snapshot import Basis, CompiledService, FederatedService, Snapshot
+from locator.state.snapshot import CompiledService, FederatedService, Snapshot, SourceObject
 
 SCHEMA_VERSION = Text("1.1.0")
 VERSION_TTL = 28800  # seconds, as in CoreDNS: the version changes only with the server
@@ -43,7 +43,7 @@ def resolve(
     location: Location,
     authority: Authority,
     *,
-    names_of: Callable[[Basis], EndpointNames] | None = None,
+    names_of: Callable[[SourceObject], EndpointNames] | None = None,
     outside: Callable[[str], UpstreamAnswer | None] = nothing_outside,
 ) -> Decision:
     """Return the decision for a client at *location*; *meaning* is None for a name outside the zones.
@@ -67,11 +67,11 @@ def resolve(
     return decision
 
 
-def endpoint_names(basis: Basis, *, pod_names: bool) -> EndpointNames:
+def endpoint_names(source_object: SourceObject, *, pod_names: bool) -> EndpointNames:
     """Return the names of a Service's endpoints, or of a federated one's entries; *pod_names*: see ``Authority``."""
-    if isinstance(basis, FederatedService):
-        return federated.entry_names(basis, pod_names=pod_names)
-    return services.endpoint_names(basis, pod_names=pod_names)
+    if isinstance(source_object, FederatedService):
+        return federated.entry_names(source_object, pod_names=pod_names)
+    return services.endpoint_names(source_object, pod_names=pod_names)
 
 
 def _decided(request: Request) -> Decision:
@@ -105,13 +105,19 @@ def _followed(request: Request, decision: Decision) -> Decision:
             if not end.aliases:
                 service = end.service or decision.service
                 return replace(
-                    end, meaning=request.meaning, aliases=tuple(aliases), service=service, basis=request.snapshot
+                    end,
+                    meaning=request.meaning,
+                    aliases=tuple(aliases),
+                    service=service,
+                    source_object=request.snapshot,
                 )
             aliases += end.aliases
             continue
         said = request.outside(target) if authority.asks_upstream_for(request.qtype) else None
-        basis = decision.basis if len(aliases) == 1 else request.snapshot
-        end = replace(decision, aliases=tuple(aliases), outside_target=target, upstream=said, basis=basis)
+        source_object = decision.source_object if len(aliases) == 1 else request.snapshot
+        end = replace(
+            decision, aliases=tuple(aliases), outside_target=target, upstream=said, source_object=source_object
+        )
         if said is None:
             return end
         if said.failed:  # without aliases: nobody must take them for the whole answer
@@ -127,7 +133,7 @@ def _followed(request: Request, decision: Decision) -> Decision:
                 outside_target=_target(further[-1]) if further else target,
             )
         aliases += further[: MAX_ALIASES + 1 - len(aliases)]
-    return replace(decision, aliases=tuple(aliases), basis=request.snapshot)
+    return replace(decision, aliases=tuple(aliases), source_object=request.snapshot)
 
 
 def _followed_outside(
@@ -202,7 +208,7 @@ def _pod(request: Request) -> Decision:
         exists = namespace in (snapshot.pod_namespaces.get(address) or ())
         return request.decision(answers=request.addresses((address,))) if exists else request.decision(wire.NXDOMAIN)
     # Every address has such a name: clients can ask for any number of them.
-    return replace(request.decision(answers=request.addresses((address,))), basis=None)
+    return replace(request.decision(answers=request.addresses((address,))), source_object=None)
 
 
 def _reverse(request: Request) -> Decision:

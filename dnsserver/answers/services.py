@@ -109,7 +109,7 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
     # A client can write any topology zone: it can ask for any number of names without an endpoint. Without glue, the
     # records of all of them are the same octets, which are packed once: see ``Responder``.
     glue = decision.additional_records if len(decision.answers) <= MAX_WITH_GLUE else ()
-    return replace(decision, basis=None, additional_records=glue)
+    return replace(decision, source_object=None, additional_records=glue)
 
 
 def zones_of(compiled: CompiledService, key: str) -> frozenset[str]:
@@ -194,20 +194,20 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
         unknown_gets_all=unknown_gets_all,
         octets=ADDRESS_SIZES.get(request.qtype),
     )
-    terms = constraint.terms
+    client_keys = constraint.client_keys
     if selection.outcome == UNMET:
         # Caches share negative answers among clients (RFC 7871, section 7.4), so they must not store this one.
         return replace(
-            request.decision(service=compiled, selection=selection, terms=terms),
+            request.decision(service=compiled, selection=selection, client_keys=client_keys),
             authority_records=(request.soa(ttl=0),),
             extended_error=(wire.EDE_OTHER, unmet_text(selection, constraint, request.location)),
         )
-    decision = _records_of(request, compiled, selection.endpoints, wanted, selection=selection, terms=terms)
-    if decision.answers or not terms:
+    decision = _records_of(request, compiled, selection.endpoints, wanted, selection=selection, client_keys=client_keys)
+    if decision.answers or not client_keys:
         return decision
     if _any_records(request, compiled, wanted, selection):
         return replace(decision, authority_records=(request.soa(ttl=0),))  # other clients do get records
-    return replace(decision, terms=()) if constraint.soft else decision  # no client gets one, wherever it is
+    return replace(decision, client_keys=()) if constraint.soft else decision  # no client gets one, wherever it is
 
 
 def unmet_text(selection: Selection, constraint: Constraint, client: Location) -> str:
@@ -228,13 +228,13 @@ def _records_of(
     wanted: WantedPort,
     *,
     selection: Selection,
-    terms: tuple[str, ...] = (),
+    client_keys: tuple[str, ...] = (),
 ) -> Decision:
     """Answer with the records of *endpoints* that have the question's type."""
     if request.qtype != wire.SRV:
         addresses = dict.fromkeys([address for located in endpoints for address in located.endpoint.addresses])
         answers = request.addresses(list(addresses))
-        return request.decision(answers=answers, service=compiled, selection=selection, terms=terms)
+        return request.decision(answers=answers, service=compiled, selection=selection, client_keys=client_keys)
     base, pod_names = _base(compiled, request.meaning.zone), request.authority.endpoint_pod_names
     targets: dict[tuple[str, int], None] = {}
     glue: dict[tuple[str, bytes], None] = {}
@@ -253,7 +253,7 @@ def _records_of(
                     targets[name, number] = None
         if len(targets) >= MAX_TARGETS:
             break
-    return _srv(request, compiled, list(targets), list(glue), selection=selection, terms=terms)
+    return _srv(request, compiled, list(targets), list(glue), selection=selection, client_keys=client_keys)
 
 
 def _any_records(request: Request, compiled: CompiledService, wanted: WantedPort, selection: Selection) -> bool:
@@ -278,7 +278,7 @@ def _srv(
     glue: Sequence[tuple[str, bytes]],
     *,
     selection: Selection | None = None,
-    terms: tuple[str, ...] = (),
+    client_keys: tuple[str, ...] = (),
 ) -> Decision:
     """Answer with an SRV record of equal weight for each target and port, and *glue* beside them."""
     targets = targets[:MAX_TARGETS]
@@ -288,5 +288,5 @@ def _srv(
         additional_records=request.glue(glue) if targets else (),
         service=compiled,
         selection=selection,
-        terms=terms,
+        client_keys=client_keys,
     )

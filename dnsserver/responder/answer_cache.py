@@ -2,12 +2,12 @@
 
 """The rendered answers that one responder remembers, by question.
 
-An answer holds as long as its basis (``Decision.basis``). If that is a Service, the answer survives a publication with
-the same Service object. If it is the snapshot, the answer lasts until the next publication. Nothing is ever invalidated
-by hand.
+An answer holds as long as its source object (``Decision.source_object``). If that is a Service, the answer survives a
+publication with the same Service object. If it is the snapshot, the answer lasts until the next publication. Nothing is
+ever invalidated by hand.
 
-Answers without a basis are *unlimited*: clients can ask for any number of such names and types. They share one bounded
-memory, so a flood of them displaces no other answer, and last until the next publication, too.
+Answers without a source object are *unlimited*: clients can ask for any number of such names and types. They share one
+bounded memory, so a flood of them displaces no other answer, and last until the next publication, too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dnsserver.answers.decision import Decision, EndpointNames
 from dnsserver.answers.services import zones_of
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.names import Zone
-from dnsserver.responder.rendered import share_key, useful_values
+from dnsserver.responder.rendered import distinguishing_values, share_key
 from locator.model import Location
-from locator.state.snapshot import Basis, CompiledService, Snapshot
+from locator.state.snapshot import CompiledService, Snapshot, SourceObject
 
 MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names that do not exist
 MAX_ANSWERS = 1024  # to one question, by the client's values; and some for each endpoint
@@ -57,21 +57,32 @@ Values = tuple[object, ...]  # whether the client is known, and its values of so
 class CachedAnswers:
     """What is remembered of one question.
 
-    ``basis`` is what its answers were made from, None if that is nothing in particular. ``answer`` is the one that all
-    clients get; None if it depends on their values of the label keys ``terms``. All clients with values that match no
-    endpoint then share one answer: in a large cluster, most nodes have no endpoint of a Service.
+    ``source_object`` is what its answers were made from, None if that is nothing in particular. ``answer`` is the one
+    that all clients get; None if it depends on their values of the label keys ``client_keys``. All clients with values
+    that match no endpoint then share one answer: in a large cluster, most nodes have no endpoint of a Service.
     """
 
-    __slots__ = ("_answers", "_find_useful", "_limit", "_useful", "answer", "basis", "holds_for", "terms")
+    __slots__ = (
+        "_answers",
+        "_distinguishing",
+        "_find_distinguishing",
+        "_limit",
+        "answer",
+        "client_keys",
+        "holds_for",
+        "source_object",
+    )
 
-    def __init__(self, basis: Basis | Snapshot | None, snapshot: Snapshot | None) -> None:
-        self.basis = basis
+    def __init__(self, source_object: SourceObject | Snapshot | None, snapshot: Snapshot | None) -> None:
+        self.source_object = source_object
         self.holds_for = snapshot  # the last one for which the answers were found to hold
         self.answer: RenderedAnswer | None = None
-        self.terms: tuple[str, ...] = ()
+        self.client_keys: tuple[str, ...] = ()
         self._answers: dict[object, RenderedAnswer] = {}
-        self._find_useful: Callable[[], Sequence[frozenset[str | None]]] = tuple
-        self._useful: Sequence[dict[Any, Any]] = ()  # maps each useful value to itself; empty before a second client
+        self._find_distinguishing: Callable[[], Sequence[frozenset[str | None]]] = tuple
+        self._distinguishing: Sequence[
+            dict[Any, Any]
+        ] = ()  # maps each distinguishing value to itself; empty before a second client
         self._limit = MAX_ANSWERS
 
     @property
@@ -82,7 +93,7 @@ class CachedAnswers:
     @property
     def lifetime(self) -> Lifetime:
         """How long the answers hold."""
-        if self.basis is not None and not isinstance(self.basis, Snapshot):
+        if self.source_object is not None and not isinstance(self.source_object, Snapshot):
             return Lifetime.with_service
         return Lifetime.never if self.answer is None else Lifetime.until_published
 
@@ -94,23 +105,23 @@ class CachedAnswers:
         return self._answers.get(values) or self._shared(values)
 
     def values_at(self, location: Location) -> Values:
-        """Return whether *location* is known, and its values of the ``terms``."""
-        return (location.known, *map(location.term, self.terms))
+        """Return whether *location* is known, and its values of the ``client_keys``."""
+        return (location.known, *map(location.client_value, self.client_keys))
 
     def put(self, location: Location, decision: Decision, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
         """Remember and return the answer for a client at *location*, rendered unless another client has the same."""
-        if not decision.terms:
+        if not decision.client_keys:
             self.answer = render()
             return self.answer
-        if not self.terms:
-            self.terms, self._find_useful = decision.terms, useful_values(decision)
+        if not self.client_keys:
+            self.client_keys, self._find_distinguishing = decision.client_keys, distinguishing_values(decision)
         values, same = self.values_at(location), share_key(decision)
         if same is None:  # the answer is only for clients with the same values
             answer = render()
         else:
             answer = self._answers.get(same) or render()
             self._put(same, answer)
-            values = self._useful_of(values) if self._useful else values
+            values = self._distinguishing_of(values) if self._distinguishing else values
         self._put(values, answer)
         return answer
 
@@ -120,22 +131,30 @@ class CachedAnswers:
             answer.stamp(serial)
 
     def _shared(self, values: Values) -> RenderedAnswer | None:
-        """Return the answer for all clients that have the same useful values, None if it is not remembered."""
-        if not self._useful:
-            useful = self._find_useful()
-            self._useful = ({True: True, False: False}, *({value: value for value in (None, *row)} for row in useful))
+        """Return the answer for all clients that have the same distinguishing values, None if it is not remembered."""
+        if not self._distinguishing:
+            distinguishing = self._find_distinguishing()
+            self._distinguishing = (
+                {True: True, False: False},
+                *({value: value for value in (None, *row)} for row in distinguishing),
+            )
             # Room for the answer of each endpoint, by values and by share key, and as much for others.
-            self._limit = MAX_ANSWERS + 4 * sum(map(len, useful))
-        answer = self._answers.get(self._useful_of(values))
+            self._limit = MAX_ANSWERS + 4 * sum(map(len, distinguishing))
+        answer = self._answers.get(self._distinguishing_of(values))
         if answer is None or answer.error is not None:  # the text of an error is about the client's own values
             return None
         if len(self._answers) < MAX_OWN:
             self._answers[values] = answer
         return answer
 
-    def _useful_of(self, values: Values) -> Values:
+    def _distinguishing_of(self, values: Values) -> Values:
         """Return *values*, with OTHER for those that match no endpoint."""
-        return tuple([useful.get(value, OTHER) for useful, value in zip(self._useful, values, strict=True)])
+        return tuple(
+            [
+                distinguishing.get(value, OTHER)
+                for distinguishing, value in zip(self._distinguishing, values, strict=True)
+            ]
+        )
 
     def _put(self, key: object, answer: RenderedAnswer) -> None:
         if len(self._answers) >= self._limit:
@@ -158,10 +177,10 @@ class ZonalAnswers(Struct):
 class _OfService:
     """What is remembered of one Service, besides answers."""
 
-    __slots__ = ("basis", "names", "zonal")
+    __slots__ = ("names", "source_object", "zonal")
 
-    def __init__(self, basis: Basis) -> None:
-        self.basis = basis
+    def __init__(self, source_object: SourceObject) -> None:
+        self.source_object = source_object
         self.names: EndpointNames | None = None
         self.zonal: ZonalAnswers | None = None
 
@@ -178,7 +197,7 @@ class AnswerCache:
         self._serial = b""
         self._by_question: dict[bytes, CachedAnswers] = {}
         self._unlimited: FIFOCache[bytes, CachedAnswers] = FIFOCache(MAX_UNLIMITED, attrgetter("weight"))
-        self._of_service: dict[str, _OfService] = {}  # by the Service's ``basis_key``
+        self._of_service: dict[str, _OfService] = {}  # by the Service's ``cache_key``
         self._sweep_at = SPARE_ENTRIES
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -187,8 +206,12 @@ class AnswerCache:
         self._snapshot = snapshot
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         if len(self._by_question) + len(self._of_service) >= self._sweep_at:  # perhaps much of it is gone
-            self._by_question = {key: entry for key, entry in self._by_question.items() if self._holds(entry.basis)}
-            self._of_service = {key: entry for key, entry in self._of_service.items() if self._holds(entry.basis)}
+            self._by_question = {
+                key: entry for key, entry in self._by_question.items() if self._holds(entry.source_object)
+            }
+            self._of_service = {
+                key: entry for key, entry in self._of_service.items() if self._holds(entry.source_object)
+            }
             self._sweep_at = 2 * (len(self._by_question) + len(self._of_service)) + SPARE_ENTRIES
 
     def find(self, question: bytes) -> CachedAnswers | None:
@@ -197,7 +220,7 @@ class AnswerCache:
         if entry is None:
             return self._unlimited.get(question)
         if entry.holds_for is not self._snapshot:
-            if not self._holds(entry.basis):
+            if not self._holds(entry.source_object):
                 del self._by_question[question]
                 return None
             entry.stamp(self._serial)
@@ -209,26 +232,26 @@ class AnswerCache:
     ) -> tuple[RenderedAnswer, CachedAnswers]:
         """Render the answer to a question for clients at *location*; return it, and what is remembered of the question.
 
-        The decision has a basis.
+        The decision has a source_object.
         """
         entry = self.find(question)
-        if entry is None or entry.basis is not decision.basis:
-            entry = self._by_question[question] = CachedAnswers(decision.basis, self._snapshot)
+        if entry is None or entry.source_object is not decision.source_object:
+            entry = self._by_question[question] = CachedAnswers(decision.source_object, self._snapshot)
         return entry.put(location, decision, render), entry
 
     def keep_unlimited(self, question: bytes, answer: RenderedAnswer) -> CachedAnswers:
-        """Remember an answer without a basis, which is the same for all clients."""
+        """Remember an answer without a source object, which is the same for all clients."""
         entry = CachedAnswers(None, None)
         entry.answer = answer
         if answer.weight <= MAX_UNLIMITED // 2:
             self._unlimited[question] = entry
         return entry
 
-    def names_of(self, basis: Basis, make: Callable[[Basis], EndpointNames]) -> EndpointNames:
+    def names_of(self, source_object: SourceObject, make: Callable[[SourceObject], EndpointNames]) -> EndpointNames:
         """Return the names of a Service's endpoints; *make* computes them the first time."""
-        entry = self._service(basis)
+        entry = self._service(source_object)
         if entry.names is None:
-            entry.names = make(basis)
+            entry.names = make(source_object)
         return entry.names
 
     def zonal(self, compiled: CompiledService, key: str) -> ZonalAnswers:
@@ -238,15 +261,15 @@ class AnswerCache:
             entry.zonal = ZonalAnswers(zones_of(compiled, key))
         return entry.zonal
 
-    def _service(self, basis: Basis) -> _OfService:
-        key = basis.basis_key
+    def _service(self, source_object: SourceObject) -> _OfService:
+        key = source_object.cache_key
         entry = self._of_service.get(key)
-        if entry is None or entry.basis is not basis:
-            entry = self._of_service[key] = _OfService(basis)
+        if entry is None or entry.source_object is not source_object:
+            entry = self._of_service[key] = _OfService(source_object)
         return entry
 
-    def _holds(self, basis: Basis | Snapshot | None) -> bool:
-        """Whether what was made from *basis* holds for the current snapshot."""
-        if basis is None or isinstance(basis, Snapshot):
-            return basis is self._snapshot
-        return self._snapshot is not None and self._snapshot.holds(basis)
+    def _holds(self, source_object: SourceObject | Snapshot | None) -> bool:
+        """Whether what was made from *source_object* holds for the current snapshot."""
+        if source_object is None or isinstance(source_object, Snapshot):
+            return source_object is self._snapshot
+        return self._snapshot is not None and self._snapshot.holds(source_object)

@@ -31,7 +31,7 @@ from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
 from locator.ip import Network
 from locator.model import Location
 from locator.places.address_book import UNKNOWN_PLACE, AddressBook, Addresses, Place
-from locator.state.snapshot import Basis, Snapshot
+from locator.state.snapshot import Snapshot, SourceObject
 
 MAX_KEYS = 256  # tuples of label keys
 MAX_VALUES = 65_536  # tuples of values of these: a large cluster has 5,000 nodes
@@ -188,7 +188,7 @@ class _KnownQuestion(Struct):
 class _KnownService(Struct):
     """A Service whose answers are known, and the questions about it, by themselves with the case folded."""
 
-    source_object: Basis
+    source_object: SourceObject
     number: int
     questions: dict[bytes, _KnownQuestion] = field(default_factory=dict)
 
@@ -242,7 +242,7 @@ class NativeFeed:
 
     def put(self, query: Query, answer: RenderedAnswer, cached: CachedAnswers, location: Location) -> None:
         """Make known the answer to a query for clients at *location*, if it can be repeated."""
-        left, basis = self._left_to_python, cached.basis
+        left, source_object = self._left_to_python, cached.source_object
         if left is None or answer.aliases or answer.error is not None or answer.length > MAX_RECORDS_SIZE:
             return
         question = query.question
@@ -250,18 +250,18 @@ class NativeFeed:
             if not left and answer.size <= MAX_UNTIL_PUBLISHED:
                 self._table.answer(question, _native(answer), None, None)
             return
-        if cached.lifetime is Lifetime.never or basis is None or isinstance(basis, Snapshot):
+        if cached.lifetime is Lifetime.never or source_object is None or isinstance(source_object, Snapshot):
             return
-        if left and _service_of(basis.basis_key) in left:
+        if left and _service_of(source_object.cache_key) in left:
             return
-        known = self._known_service(basis)
+        known = self._known_service(source_object)
         locations = known.questions.setdefault(question, _KnownQuestion(query)).locations
-        if len(locations) < MAX_REFRESHED_LOCATIONS and (cached.terms or not locations):
+        if len(locations) < MAX_REFRESHED_LOCATIONS and (cached.client_keys or not locations):
             locations.append(location)
         group = None
-        if cached.terms:
+        if cached.client_keys:
             values = self._values.of(cached.values_at(location))
-            group = ClientGroup(self._keys.of(cached.terms), values, self._location(location))
+            group = ClientGroup(self._keys.of(cached.client_keys), values, self._location(location))
         self._table.answer(question, _native(answer), known.number, group)
 
     def leave_to_python(self, services: frozenset[str] | None) -> None:
@@ -354,8 +354,8 @@ class NativeFeed:
                         for location in known.locations:
                             self._put_again(known.query, location)
 
-    def _known_service(self, source_object: Basis) -> _KnownService:
-        key = source_object.basis_key
+    def _known_service(self, source_object: SourceObject) -> _KnownService:
+        key = source_object.cache_key
         known = self._services.get(key)
         if known is None:
             self._last_service += 1
@@ -373,9 +373,9 @@ class NativeFeed:
         return number
 
 
-def _service_of(basis_key: str) -> str:
-    """Return ``namespace/name`` of the Service that has a ``Basis.basis_key``."""
-    return basis_key.partition(" ")[0]
+def _service_of(cache_key: str) -> str:
+    """Return ``namespace/name`` of the Service that has a ``SourceObject.cache_key``."""
+    return cache_key.partition(" ")[0]
 
 
 def _native(answer: RenderedAnswer) -> NativeAnswer:

@@ -37,7 +37,7 @@ class DecisionRenderer:
 
     def render(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
         """Return the answer to *question*, the queried name as labels in lower case, as bytes."""
-        selection = decision.selection if decision.answers or decision.terms else None
+        selection = decision.selection if decision.answers or decision.client_keys else None
         key = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
         answers, spares = rotating(decision.qtype, decision.answers, decision.spares)
@@ -57,7 +57,7 @@ class DecisionRenderer:
             authority=soa,
             additional=packer.additional(addresses, answers, spares),
             serial_at=serial_offset(soa[0]) if soa else 0,
-            dependent=bool(decision.terms),
+            dependent=bool(decision.client_keys),
             error=decision.extended_error,
             outside_target=_outside_target(decision) if asks else None,
             tally=self._counts.tally(
@@ -80,7 +80,7 @@ class DecisionRenderer:
         Such a name matters only by its length, on which the pointers in the SOA record depend; and by its last label
         before the zone, if the record can point to that, too.
         """
-        if decision.rcode != wire.NXDOMAIN or decision.basis is not None or decision.aliases:
+        if decision.rcode != wire.NXDOMAIN or decision.source_object is not None or decision.aliases:
             return self.render(question, decision)
         (soa,) = decision.authority_records
         if question[-soa.name.count(".") - 2] in SOA_LABELS:
@@ -127,14 +127,14 @@ def service_of(decision: Decision) -> tuple[str, str] | None:
     return (found.namespace, found.name) if found is not None else None
 
 
-def belongs_to_basis(decision: Decision) -> bool:
+def belongs_to_source_object(decision: Decision) -> bool:
     """Whether an answer is remembered with its Service or snapshot.
 
     All others share the one bounded memory of ``AnswerCache``: clients can ask for any number of them.
     """
     if decision.qtype not in REMEMBERED_TYPES or decision.meaning is None:
         return False
-    has_records = bool(decision.answers or decision.aliases or decision.terms)
+    has_records = bool(decision.answers or decision.aliases or decision.client_keys)
     common = decision.qtype in ADDRESS_SIZES and (decision.service or decision.federated) is not None
     return has_records or common or decision.meaning.shape in (names.SERVICE, names.FEDERATED_SERVICE)
 
@@ -150,9 +150,9 @@ def share_key(decision: Decision) -> object:
     return tuple(map(id, selection.endpoints)), selection.outcome, selection.key
 
 
-def useful_values(decision: Decision) -> Callable[[], tuple[frozenset[str | None], ...]]:
-    """Return a function that finds, for each term of a decision, the clients' values that can match an endpoint."""
+def distinguishing_values(decision: Decision) -> Callable[[], tuple[frozenset[str | None], ...]]:
+    """Return a function that finds, for each client key of a decision, the values that match an endpoint."""
     if decision.federated is not None:
-        return decision.federated.useful_values
+        return decision.federated.distinguishing_values
     endpoints = decision.service.endpoints if decision.service is not None else ()
-    return partial(in_effect(decision.declaration).useful_values, endpoints)
+    return partial(in_effect(decision.declaration).distinguishing_values, endpoints)

@@ -29,7 +29,7 @@ from dnsserver.names import Meaning, meaning_of
 from dnsserver.responder.answer_cache import AnswerCache, CachedAnswers
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients, LocatedClient
 from dnsserver.responder.native_feed import AnswerTable, NativeFeed
-from dnsserver.responder.rendered import DecisionRenderer, belongs_to_basis
+from dnsserver.responder.rendered import DecisionRenderer, belongs_to_source_object
 from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
 from locator.ip import address_text
 from locator.model import ZONE, Location
@@ -279,14 +279,14 @@ class Responder:
         if shared is not None and qtype in shared:
             return _Found(shared[qtype], None, computed=False, lasting=False)
         decision = resolve(meaning, qtype, snapshot, location, self._authority, names_of=self._names_of)
-        if decision.basis is not None and belongs_to_basis(decision):
+        if decision.source_object is not None and belongs_to_source_object(decision):
             render = partial(self._renderer.render, labels, decision)
             answer, cached = self._cache.keep(question, location, decision, render)
             return _Found(answer, cached, computed=True, lasting=True)
         answer, remembered = self._renderer.render_unlimited(labels, decision), None
         if shared is not None and decision.answers and not decision.additional_records:
             shared[qtype] = answer
-        elif not decision.terms:
+        elif not decision.client_keys:
             remembered = self._cache.keep_unlimited(question, answer)
         lasting = question in self._asked
         self._asked[question] = True
@@ -328,7 +328,7 @@ class Responder:
             )
             answer = self._renderer.render(labels, decision)
             if answer.weight <= MAX_FINISHED // 2:
-                self._finished[here if decision.terms else for_all] = answer
+                self._finished[here if decision.client_keys else for_all] = answer
         return answer
 
     def _refusal(

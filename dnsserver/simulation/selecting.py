@@ -89,11 +89,11 @@ def _plain_zones(authority: Authority) -> list[Zone]:
 
 
 def _constrained(subject: Subject, snapshot: Snapshot, authority: Authority) -> bool:
-    basis = subject.basis(snapshot)
-    if not isinstance(basis, CompiledService):
-        return basis is not None  # a federated name has a constraint in any case
-    asks = basis.declaration is not None or asks_in_vain(basis.declarations)
-    return asks or authority.zone_default(subject.zone, basis) is not None
+    source_object = subject.source_object(snapshot)
+    if not isinstance(source_object, CompiledService):
+        return source_object is not None  # a federated name has a constraint in any case
+    asks = source_object.declaration is not None or asks_in_vain(source_object.declarations)
+    return asks or authority.zone_default(subject.zone, source_object) is not None
 
 
 def _subjects_of(key: str, snapshot: Snapshot, authority: Authority) -> list[Subject]:

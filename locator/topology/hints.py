@@ -45,7 +45,7 @@ class Hinted(Struct, frozen=True, gc=False):
         return (*([HOSTNAME] if self.for_nodes else []), *([ZONE] if self.for_zones else []), ANY)
 
     @property
-    def terms(self) -> tuple[str, ...]:
+    def client_keys(self) -> tuple[str, ...]:
         """See ``Constraint``. Hints name nodes by their names, not by their hostname labels."""
         return (*((NODE_NAME, CLUSTER) if self.for_nodes else ()), *((ZONE,) if self.for_zones else ()))
 
@@ -54,7 +54,7 @@ class Hinted(Struct, frozen=True, gc=False):
         """See ``Constraint``."""
         return True
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """See ``Constraint``."""
         nodes, zones = (
             frozenset(name for located in endpoints for name in names_for(key, located)) for key in (HOSTNAME, ZONE)

@@ -64,15 +64,15 @@ class Constraint(Protocol):
         """The topology keys in order, as the source wrote them, ``*`` included."""
 
     @property
-    def terms(self) -> tuple[str, ...]:
+    def client_keys(self) -> tuple[str, ...]:
         """What decides about the client: label keys by their current names, or NODE_NAME; () if nothing does."""
 
     @property
     def soft(self) -> bool:
         """Whether every client gets at least one endpoint if there is any."""
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
-        """Return, for each of ``terms``, the client's values that can match some of *endpoints*.
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """Return, for each of ``client_keys``, the client's values that can match some of *endpoints*.
 
         All other values lead to the same endpoints. To have no value may lead to others: a client whose cluster is not
         known matches nodes in all clusters.
@@ -130,10 +130,10 @@ class Unconstrained(Struct, frozen=True, gc=False):
     """Every client gets every endpoint."""
 
     keys: tuple[str, ...] = ()
-    terms: tuple[str, ...] = ()
+    client_keys: tuple[str, ...] = ()
     soft: bool = True
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """See ``Constraint``."""
         return ()
 
@@ -153,18 +153,18 @@ class FirstMatch(Struct, frozen=True, gc=False):
     at_least: int = 1
 
     @property
-    def terms(self) -> tuple[str, ...]:
+    def client_keys(self) -> tuple[str, ...]:
         """See ``Constraint``."""
-        return _terms(self.keys)
+        return _client_keys(self.keys)
 
     @property
     def soft(self) -> bool:
         """Whether the last key is ``*``."""
         return self.keys[-1:] == (ANY,)
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """See ``Constraint``."""
-        return _values_of(self.terms, endpoints)
+        return _values_of(self.client_keys, endpoints)
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``."""
@@ -203,18 +203,18 @@ class Narrowing(Struct, frozen=True, gc=False):
     at_least: int = 1
 
     @property
-    def terms(self) -> tuple[str, ...]:
+    def client_keys(self) -> tuple[str, ...]:
         """See ``Constraint``."""
-        return _terms(self.keys)
+        return _client_keys(self.keys)
 
     @property
     def soft(self) -> bool:
         """Whether no key is required."""
         return not self.required
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """See ``Constraint``."""
-        return _values_of(self.terms, endpoints)
+        return _values_of(self.client_keys, endpoints)
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``. The last key that narrowed is the one that decided."""
@@ -252,7 +252,7 @@ class NamedDomain(Struct, frozen=True, gc=False):
     key: str
     value: str
     or_all: bool = False
-    terms: tuple[str, ...] = ()
+    client_keys: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ class NamedDomain(Struct, frozen=True, gc=False):
         """See ``Constraint``."""
         return self.or_all
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """See ``Constraint``."""
         return ()
 
@@ -281,15 +281,15 @@ class NamedDomain(Struct, frozen=True, gc=False):
         return Selection((), UNMET, (step,), None, (self.key,))
 
 
-def _terms(keys: Sequence[str]) -> tuple[str, ...]:
-    terms = dict.fromkeys(SUCCESSORS.get(key, key) for key in keys if key != ANY)
-    return (*terms, CLUSTER) if HOSTNAME in terms and CLUSTER not in terms else (*terms,)
+def _client_keys(keys: Sequence[str]) -> tuple[str, ...]:
+    client_keys = dict.fromkeys(SUCCESSORS.get(key, key) for key in keys if key != ANY)
+    return (*client_keys, CLUSTER) if HOSTNAME in client_keys and CLUSTER not in client_keys else (*client_keys,)
 
 
-def _values_of(terms: Sequence[str], endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+def _values_of(client_keys: Sequence[str], endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
     """Return, for each of some label keys, the values that *endpoints* have."""
     labels = [located.location.labels for located in endpoints]
-    return tuple(frozenset([of_node.get(term) for of_node in labels]) for term in terms)
+    return tuple(frozenset([of_node.get(key) for of_node in labels]) for key in client_keys)
 
 
 def _tier(
