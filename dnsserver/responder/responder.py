@@ -223,7 +223,7 @@ class Responder:
             if snapshot is None:
                 refused = self._refusal(query, wire.SERVFAIL, channel, label, errors=(NOT_READY,))
                 return AnsweredQuery(query, source, channel, refused)
-            found = self._found(query.question, query.labels, meaning, qtype, location, snapshot)
+            found = self._found(query, meaning, location, snapshot)
             self._counts.computed += found.computed
             answer, cached, lasting = found.answer, found.cached, found.lasting
         self._note(query, source, client)
@@ -265,16 +265,9 @@ class Responder:
         """Return the number of the ``Origin`` of clients at *place*."""
         return self._counts.origin(place.located_by, place.location.value(ZONE) or "")
 
-    def _found(
-        self,
-        question: bytes,
-        labels: Sequence[bytes],
-        meaning: Meaning,
-        qtype: int,
-        location: Location,
-        snapshot: Snapshot,
-    ) -> _Found:
+    def _found(self, query: Query, meaning: Meaning, location: Location, snapshot: Snapshot) -> _Found:
         """Decide and render the answer to a question of which nothing is remembered for a client, and remember it."""
+        question, labels, qtype = query.question, query.labels, query.qtype
         shared = self._shared_by_zones(meaning, snapshot)
         if shared is not None and qtype in shared:
             return _Found(shared[qtype], None, computed=False, lasting=False)
@@ -308,7 +301,7 @@ class Responder:
         answer = cached.find(location) if cached is not None else None
         meaning = meaning_of(query.labels, self._authority.zones)
         if answer is None and meaning is not None and self._snapshot is not None:
-            found = self._found(query.question, query.labels, meaning, query.qtype, location, self._snapshot)
+            found = self._found(query, meaning, location, self._snapshot)
             answer, cached = found.answer, found.cached
         if answer is not None and cached is not None:
             self._feed.put(query, answer, cached, location)
