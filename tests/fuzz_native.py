@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
-from dnsserver.responder.native_feed import NativeAnswer
+from dnsserver.message.rendering import RenderedAnswer
 from locator.ip import parse_address
 from tests.fuzz_inputs import SERVERS, SOURCES, Target, seeds
 from tests.this_machine import ROOT
@@ -54,8 +54,10 @@ class Recorded:
     def asked(self, source_objects: Sequence[int]) -> Sequence[bytes]:
         return ()
 
-    def answer(self, question: bytes, answer: NativeAnswer, *clients: object) -> None:
-        self.lines.append(line_of("answer", question, answer._replace(offsets=list(answer.offsets)), *clients))
+    def answer(self, question: bytes, answer: RenderedAnswer, *clients: object) -> None:
+        records, offsets = answer.blob[: answer.length], list(answer.offsets[: answer.records + 1])
+        values = (records, offsets, answer.tail, answer.optional, answer.serial_at, answer.dependent, answer.tally)
+        self.lines.append(line_of("answer", question, answer.flags, answer.section_counts, *values, *clients))
 
 
 def line_of(name: str, *values: object) -> str:

@@ -28,10 +28,11 @@ from dnsserver.message import edns, rendering
 from dnsserver.message import query as parser
 from dnsserver.message import wire as dns
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics import counters
 from dnsserver.net import asking, udp
 from dnsserver.responder import answer_cache, clients, native_feed
-from dnsserver.responder.native_feed import ClientGroup, NativeAnswer, NativePlace
+from dnsserver.responder.native_feed import ClientGroup, NativePlace
 from locator.ip import parse_address
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
@@ -132,14 +133,14 @@ SHARED = {
 }
 # Those that it has alone: what it allots of its own memory and time.
 ITS_OWN = {
-    "datagrams.FEW", "datagrams.LAST", "datagrams.MANY", "datagrams.MAX_WAITING", "datagrams.SLICE",
+    "datagrams.LAST", "datagrams.MANY", "datagrams.MAX_WAITING", "datagrams.SLICE",
     "fair_queue.IN_ORDER", "fair_queue.KEPT", "fair_queue.LANES",
     "answer_table.MAX_CHOICES", "answer_table.MAX_FORMS", "answer_table.MAX_VALUES", "answer_table.OTHER_RANGES",
     "socket.CONTROL_SIZE",
 }  # fmt: skip
 
 # An answer that depends on the client, and the place of all clients.
-ONE_RECORD = NativeAnswer(0x8400, (1, 0, 0), bytes(16), [0, 16], b"", 0, 0, dependent=True, tally=0)
+ONE_RECORD = RenderedAnswer(flags=0x8400, answers=[bytes(16)], dependent=True)
 ANYWHERE = NativePlace(location=1, origin=0, forwarder=False, located=True)
 
 
@@ -337,8 +338,9 @@ def test_an_internal_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture
     from dnsserver.net import native
 
     table, source = native.AnswerTable((), (1.0,), 1), parse_address(POD)
-    beyond = [0, *[999] * 60, 16]  # wherever the rotation begins, but for one place
-    table.answer(query(WEB)[12:], ONE_RECORD._replace(offsets=beyond), None, None)
+    wrong = RenderedAnswer(flags=0x8400, answers=[bytes(16)] * 60)
+    wrong.offsets = (0, *[60_000] * 59, wrong.length)  # wherever the rotation begins, but for one place
+    table.answer(query(WEB)[12:], wrong, None, None)
     with pytest.raises(BaseException, match="out of range"):
         table.reply(query(WEB), source)
     (record,) = until(lambda: caplog.records, "a line")

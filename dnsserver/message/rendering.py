@@ -39,6 +39,7 @@ class RenderedAnswer:
     - ``tail``: the spares, the authority section and all ``additional`` records, as far as they fit.
     - ``size``: octets of aliases, one blob and tail, but more than any message holds if some additional record would
       begin where it must not (``additional.REACH``); ``required_size``: the same without additional records.
+    - ``optional``: octets at the end of ``tail`` that native code cannot leave out or cut where they do not fit.
     - ``serial_at``: offset of the SOA's serial in ``tail``, 0 without SOA. ``stamp`` updates the serial.
     - ``dependent``: whether the answer depends on the client's location. ``error``: its extended error, or None.
 
@@ -52,9 +53,9 @@ class RenderedAnswer:
     """
 
     __slots__ = (
-        "additional", "aliases", "blob", "dependent", "error", "flags", "length", "offsets", "outcome",
-        "outside_target", "records", "required_size", "section_counts", "serial_at", "service", "size", "spares",
-        "tail", "tally", "weight",
+        "additional", "aliases", "blob", "dependent", "error", "flags", "length", "offsets", "optional",
+        "outcome", "outside_target", "records", "required_size", "section_counts", "serial_at", "service", "size",
+        "spares", "tail", "tally", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +89,7 @@ class RenderedAnswer:
         self.serial_at = serial_at
         self.size = sum(map(len, self.aliases)) + self.length + len(self.tail)
         self.required_size = self.size - len(whole)
+        self.optional = len(self.tail) if spares else len(whole)
         self.weight = 1000 + len(self.tail) + 2 * self.length + 40 * self.records
         if additional is not None:
             self.weight += additional.weight

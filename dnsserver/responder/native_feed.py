@@ -11,10 +11,10 @@ Locations, tuples of label keys, values and Services are known to it by numbers,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import islice, zip_longest
+from itertools import count, islice, zip_longest
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -81,24 +81,6 @@ class ClientGroup(NamedTuple):
     location: int
 
 
-class NativeAnswer(NamedTuple):
-    """What native code repeats of a ``RenderedAnswer``.
-
-    ``counts`` are the records in each section. ``offsets`` say where each of the ``records`` begins, and the last one
-    ends. Python alone can leave out some of the last ``optional`` octets of the ``tail``, if they do not fit.
-    """
-
-    flags: int
-    counts: tuple[int, int, int]
-    records: bytes
-    offsets: Sequence[int]
-    tail: bytes
-    optional: int
-    serial_at: int
-    dependent: bool
-    tally: int
-
-
 class TakenCounts(Protocol):
     """What was counted since the last call.
 
@@ -141,7 +123,7 @@ class AnswerTable(Protocol):
         """Forget all forms of EDNS."""
 
     def answer(
-        self, question: bytes, answer: NativeAnswer, source_object: int | None, group: ClientGroup | None
+        self, question: bytes, answer: RenderedAnswer, source_object: int | None, group: ClientGroup | None
     ) -> None:
         """Make known an answer for a group of clients, or all of them, as long as *source_object* is the same.
 
@@ -165,16 +147,16 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Numbers(Generic[K]):
-    """Numbers of values, at most *limit* of them: a value that was not used for long gets a new number."""
+    """Numbers of values, as long as *known* has them: a value that it has lost gets a new number."""
 
-    def __init__(self, limit: int) -> None:
-        self._numbers: LRUCache[K, int] = LRUCache(limit)
-        self._next = 0
+    def __init__(self, known: MutableMapping[K, int]) -> None:
+        self._known = known
+        self._next = count(1)
 
     def of(self, value: K) -> int:
-        number = self._numbers.get(value)
+        number = self._known.get(value)
         if number is None:
-            number = self._numbers[value] = self._next = self._next + 1
+            number = self._known[value] = next(self._next)
         return number
 
 
@@ -215,12 +197,11 @@ class NativeFeed:
         self._origin_of = origin_of
         self._put_again = put_again
         self._book: Addresses = AddressBook()
-        self._locations: WeakKeyDictionary[Location, int] = WeakKeyDictionary()
-        self._last_location = 0
-        self._keys: _Numbers[tuple[str, ...]] = _Numbers(MAX_KEYS)
-        self._values: _Numbers[tuple[object, ...]] = _Numbers(MAX_VALUES)
+        self._locations: _Numbers[Location] = _Numbers(WeakKeyDictionary())
+        self._keys: _Numbers[tuple[str, ...]] = _Numbers(LRUCache(MAX_KEYS))
+        self._values: _Numbers[tuple[object, ...]] = _Numbers(LRUCache(MAX_VALUES))
         self._services: dict[str, _KnownService] = {}  # by the Service's key
-        self._last_service = 0
+        self._service_numbers = count(1)
         self._left_to_python: frozenset[str] | None = frozenset()
         self._serial = 0
         self.forget_edns = table.forget_edns
@@ -248,7 +229,7 @@ class NativeFeed:
         question = query.question
         if cached.lifetime is Lifetime.until_published:
             if not left and answer.size <= MAX_UNTIL_PUBLISHED:
-                self._table.answer(question, _native(answer), None, None)
+                self._table.answer(question, answer, None, None)
             return
         if cached.lifetime is Lifetime.never or source_object is None or isinstance(source_object, Snapshot):
             return
@@ -261,8 +242,8 @@ class NativeFeed:
         group = None
         if cached.client_keys:
             values = self._values.of(cached.values_at(location))
-            group = ClientGroup(self._keys.of(cached.client_keys), values, self._location(location))
-        self._table.answer(question, _native(answer), known.number, group)
+            group = ClientGroup(self._keys.of(cached.client_keys), values, self._locations.of(location))
+        self._table.answer(question, answer, known.number, group)
 
     def leave_to_python(self, services: frozenset[str] | None) -> None:
         """Make the native code leave the queries about these Services to Python from now on; None: all queries.
@@ -356,39 +337,15 @@ class NativeFeed:
 
     def _known_service(self, source_object: SourceObject) -> _KnownService:
         key = source_object.cache_key
-        known = self._services.get(key)
-        if known is None:
-            self._last_service += 1
-            known = self._services[key] = _KnownService(source_object, self._last_service)
-        return known
+        if key not in self._services:
+            self._services[key] = _KnownService(source_object, next(self._service_numbers))
+        return self._services[key]
 
     def _native_place(self, place: Place) -> NativePlace:
-        location, origin = self._location(place.location), self._origin_of(place)
+        location, origin = self._locations.of(place.location), self._origin_of(place)
         return NativePlace(location, origin, place.forwarder, located=place is not UNKNOWN_PLACE)
-
-    def _location(self, location: Location) -> int:
-        number = self._locations.get(location)
-        if number is None:
-            number = self._locations[location] = self._last_location = self._last_location + 1
-        return number
 
 
 def _service_of(cache_key: str) -> str:
     """Return ``namespace/name`` of the Service that has a ``SourceObject.cache_key``."""
     return cache_key.partition(" ")[0]
-
-
-def _native(answer: RenderedAnswer) -> NativeAnswer:
-    # Python leaves out additional records that do not fit, and cuts the spares.
-    additional = answer.additional
-    return NativeAnswer(
-        flags=answer.flags,
-        counts=answer.section_counts,
-        records=answer.blob[: answer.length],
-        offsets=answer.offsets[: answer.records + 1],
-        tail=answer.tail,
-        optional=len(answer.tail) if answer.spares else 0 if additional is None else len(additional.whole),
-        serial_at=answer.serial_at,
-        dependent=answer.dependent,
-        tally=answer.tally,
-    )

@@ -44,16 +44,18 @@ const MAX_QUESTION: usize = 259;
 const MIN_UDP_REPLY: usize = 512; // RFC 1035, section 4.2.1
 
 /// What a reply needs to know of its query's OPT record.
+#[cfg_attr(not(fuzzing), derive(pyo3::FromPyObject))]
 pub struct EdnsForm {
     pub limit: usize,
     /// The reply's OPT record without the client subnet's address: for answers that depend on the client, and not.
-    pub opts: [Box<[u8]>; 2],
+    pub opts: [Vec<u8>; 2],
     /// Octets of the client subnet's address; whether it is a whole address.
     pub octets: usize,
     pub host: bool,
 }
 
 /// The clients that get an answer: those with certain values of some label keys, among them those at a location.
+#[cfg_attr(not(fuzzing), derive(pyo3::FromPyObject))]
 pub struct ClientGroup {
     pub keys: u32,
     pub values: u32,

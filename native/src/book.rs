@@ -9,6 +9,7 @@ use crate::address::{Address, Networks, OurNumbers};
 /// A client's place: the numbers of its location and of its origin, as metrics tell it; whether it forwards; whether
 /// anything locates it.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(fuzzing), derive(pyo3::FromPyObject))]
 pub struct Place {
     pub location: u32,
     pub origin: u32,

@@ -26,9 +26,6 @@ const MAX_WAIT: f64 = 2.0;
 /// hold up the end.
 const LAST: usize = 4_096;
 
-/// Datagrams that wait for Python, and still make later ones of their senders wait.
-const FEW: usize = 4;
-
 /// Datagrams that wait for Python, and make the thread look less often for more, if all that came last must wait, too.
 const MANY: usize = 16;
 
@@ -141,20 +138,6 @@ impl Shared {
         self.unfinished.store(waiting.queue.len(), Ordering::Relaxed);
     }
 
-    /// Whether a datagram must follow an earlier one of its sender to Python, so that the replies keep their order.
-    ///
-    /// So a stub resolver that asks for A and AAAA at once gets A first. Whoever has many queries on the way tells the
-    /// replies apart by ID: once some wait for Python, nobody waits for them.
-    fn must_follow(&self, path: &Path, batch: &Batch, unanswered: &[(usize, u64)]) -> bool {
-        let earlier = self.unfinished.load(Ordering::Relaxed);
-        if earlier + unanswered.len() == 0 || earlier + unanswered.len() > FEW {
-            return false;
-        }
-        let waiting = lock(&self.waiting);
-        let mut waiting = waiting.queue.iter().chain(waiting.taken.iter()).map(|datagram| &datagram.path);
-        waiting.any(|other| other.same_sender(path)) || unanswered.iter().any(|&(slot, _)| batch.path(slot).same_sender(path))
-    }
-
     fn run(&self) {
         let mut batch = Batch::new(self.socket);
         let mut left = LAST;
@@ -190,10 +173,6 @@ impl Shared {
             let mut table = lock(&self.table);
             for slot in 0..number {
                 let Some(source) = Address::read(batch.path(slot).source(self.socket.six)) else { continue };
-                if self.must_follow(batch.path(slot), batch, &unanswered) {
-                    unanswered.push((slot, table.client_number(batch.query(slot), source)));
-                    continue;
-                }
                 let replied = batch.reply(slot, |query, _, out| {
                     let replied = catch_unwind(AssertUnwindSafe(|| table.reply(query, source, out)));
                     replied.unwrap_or_else(|_| {

@@ -26,7 +26,6 @@ mod native {
     use std::thread::JoinHandle;
 
     use pyo3::exceptions::{PyIndexError, PyOSError, PyValueError};
-    use pyo3::intern;
     use pyo3::prelude::*;
     use pyo3::pybacked::PyBackedBytes;
     use pyo3::types::PyBytes;
@@ -130,8 +129,16 @@ mod native {
             lock(&self.inner).block(content, first, place);
         }
 
-        fn answer(&self, question: &[u8], answer: Answer, source_object: Option<u64>, group: Option<ClientGroup>) {
+        fn answer(
+            &self,
+            question: &[u8],
+            answer: RenderedAnswer,
+            source_object: Option<u64>,
+            group: Option<ClientGroup>,
+        ) -> PyResult<()> {
+            let answer = answer.read().ok_or_else(|| PyValueError::new_err("an answer whose parts do not fit together"))?;
             lock(&self.inner).answer(question, answer, source_object, group);
+            Ok(())
         }
 
         fn asked<'py>(&self, py: Python<'py>, source_objects: Vec<u64>) -> Vec<Bound<'py, PyBytes>> {
@@ -230,14 +237,7 @@ mod native {
     #[pyclass(frozen)]
     struct Path(crate::socket::Path);
 
-    // How the values of Python become ours: attributes of the same names.
-
-    macro_rules! attribute {
-        ($value:expr, $name:ident) => {
-            $value.getattr(intern!($value.py(), stringify!($name)))?.extract()?
-        };
-    }
-
+    #[derive(FromPyObject)]
     struct Network {
         address: Address,
         length: u32,
@@ -249,64 +249,38 @@ mod native {
         }
     }
 
-    impl FromPyObject<'_> for Network {
-        fn extract_bound(value: &Bound<PyAny>) -> PyResult<Network> {
-            Ok(Network { address: attribute!(value, address), length: attribute!(value, length) })
-        }
+    /// What is repeated of a `RenderedAnswer`.
+    #[derive(FromPyObject)]
+    struct RenderedAnswer {
+        flags: u16,
+        section_counts: [u16; 3],
+        blob: PyBackedBytes,
+        length: usize,
+        offsets: Vec<usize>,
+        records: usize,
+        tail: PyBackedBytes,
+        optional: usize,
+        serial_at: usize,
+        dependent: bool,
+        tally: u32,
     }
 
-    impl FromPyObject<'_> for Place {
-        fn extract_bound(value: &Bound<PyAny>) -> PyResult<Place> {
-            Ok(Place {
-                location: attribute!(value, location),
-                origin: attribute!(value, origin),
-                forwarder: attribute!(value, forwarder),
-                located: attribute!(value, located),
-            })
-        }
-    }
-
-    impl FromPyObject<'_> for EdnsForm {
-        fn extract_bound(value: &Bound<PyAny>) -> PyResult<EdnsForm> {
-            let opts: [PyBackedBytes; 2] = attribute!(value, opts);
-            Ok(EdnsForm {
-                limit: attribute!(value, limit),
-                opts: opts.map(|opt| opt[..].into()),
-                octets: attribute!(value, octets),
-                host: attribute!(value, host),
-            })
-        }
-    }
-
-    impl FromPyObject<'_> for ClientGroup {
-        fn extract_bound(value: &Bound<PyAny>) -> PyResult<ClientGroup> {
-            Ok(ClientGroup {
-                keys: attribute!(value, keys),
-                values: attribute!(value, values),
-                location: attribute!(value, location),
-            })
-        }
-    }
-
-    impl FromPyObject<'_> for Answer {
-        fn extract_bound(value: &Bound<PyAny>) -> PyResult<Answer> {
-            let (records, tail): (PyBackedBytes, PyBackedBytes) = (attribute!(value, records), attribute!(value, tail));
-            let offsets: Vec<u16> = attribute!(value, offsets);
-            let (optional, serial_at): (usize, usize) = (attribute!(value, optional), attribute!(value, serial_at));
-            let whole = offsets.first() == Some(&0) && offsets.last().map(|&end| end as usize) == Some(records.len());
-            if !whole || optional > tail.len() || (serial_at != 0 && serial_at + 4 > tail.len()) {
-                return Err(PyValueError::new_err("the parts of an answer do not fit together"));
-            }
-            Ok(Answer {
-                flags: attribute!(value, flags),
-                counts: attribute!(value, counts),
-                records: records[..].into(),
-                offsets: offsets.into(),
-                tail: tail[..].into(),
-                optional,
-                serial_at,
-                dependent: attribute!(value, dependent),
-                tally: attribute!(value, tally),
+    impl RenderedAnswer {
+        /// Returns the answer, None if its parts do not fit together.
+        fn read(self) -> Option<Answer> {
+            let offsets: Box<[u16]> = self.offsets.get(..=self.records)?.iter().map(|&at| at as u16).collect();
+            let records = self.blob.get(..self.length).filter(|_| self.length == offsets[self.records] as usize)?;
+            let serial_fits = self.serial_at == 0 || self.serial_at + 4 <= self.tail.len();
+            (serial_fits && offsets[0] == 0 && self.optional <= self.tail.len()).then(|| Answer {
+                flags: self.flags,
+                counts: self.section_counts,
+                records: records.into(),
+                offsets,
+                tail: self.tail[..].into(),
+                optional: self.optional,
+                serial_at: self.serial_at,
+                dependent: self.dependent,
+                tally: self.tally,
             })
         }
     }

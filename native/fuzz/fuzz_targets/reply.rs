@@ -129,7 +129,7 @@ fn learn(server: &mut AnswerTable, name: &str, words: &mut Words) {
         "block" => server.block(&words.octets(), words.address(), words.place()),
         "edns" => {
             let (key, limit) = (words.octets(), words.number() as usize);
-            let opts = [words.octets().into(), words.octets().into()];
+            let opts = [words.octets(), words.octets()];
             let (octets, host) = (words.number() as usize, words.number() != 0);
             server.edns(&key, EdnsForm { limit, opts, octets, host });
         }
