@@ -64,7 +64,7 @@ class Location(Struct, frozen=True, eq=False, weakref=True):
     """Where an address is: a node and its labels, or only some labels.
 
     ``known`` is false for a client that could not be located. Locations compare by identity, so that a reader can
-    use a location as the key of a cache.
+    use a location as the key of a cache, and by weak reference forget those that are gone.
     """
 
     node: str | None
@@ -80,9 +80,9 @@ class Location(Struct, frozen=True, eq=False, weakref=True):
         """Return the value of a topology key, given by its current or its old name, or None."""
         return self.labels.get(SUCCESSORS.get(key, key))
 
-    def term(self, term: str) -> str | None:
+    def client_value(self, key: str) -> str | None:
         """Return what a constraint compares: the value of a label by its current name, or for NODE_NAME the node."""
-        return self.node if term == NODE_NAME else self.labels.get(term)
+        return self.node if key == NODE_NAME else self.labels.get(key)
 
 
 UNKNOWN = Location(None, {}, known=False)

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from dnsserver import names
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Data, Host, Record, Soa
-from dnsserver.names import DISABLED, Meaning, Zone
+from dnsserver.names import DISABLED, QueryName, Zone
 from locator.model import ZONE, Location
-from locator.state.snapshot import Basis, CompiledService, FederatedService, Snapshot
+from locator.state.snapshot import CompiledService, FederatedService, Snapshot, SourceObject
 from locator.topology.constraints import Declaration, zone_default
 from locator.topology.selection import UNCONSTRAINED, LocatedEndpoint, Selection
 
@@ -109,14 +109,14 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
     ``additional_records`` are those of the sections of that name: an SOA if there are no answers,
     and addresses of names in the answers. ``service`` is the Service that the answers belong to, or ``federated`` is.
     ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if no endpoints
-    were chosen. ``terms`` are those of the constraint (``Constraint.terms``) if the answer depends on the client.
+    were chosen. ``client_keys`` are ``Constraint.client_keys`` if the answer depends on the client.
 
-    ``basis`` is the object that the decision was computed from: the decision is true as long as the
+    ``source_object`` is the object that the decision was computed from: the decision is true as long as the
     current snapshot is, or contains, this very object. It is None if clients can ask for any number
     of such names, for example names that do not exist.
     """
 
-    meaning: Meaning | None
+    query_name: QueryName | None
     qtype: int
     rcode: int
     answers: tuple[Record, ...] = ()
@@ -131,8 +131,8 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
     declaration: Declaration | None = None
     selection: Selection | None = None
     spare_entries: tuple[LocatedEndpoint, ...] = ()
-    terms: tuple[str, ...] = ()
-    basis: Basis | Snapshot | None = None
+    client_keys: tuple[str, ...] = ()
+    source_object: SourceObject | Snapshot | None = None
     extended_error: tuple[int, str] | None = None
 
     @property
@@ -144,7 +144,7 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
 class EndpointNames(Struct, frozen=True, gc=False):
     """A Service's endpoints and addresses by the first labels of their names, and these labels by address.
 
-    For a federated Service, these are its entries, by ``Meaning.endpoint_labels``, without the labels by address.
+    For a federated Service, these are its entries, by ``QueryName.endpoint_labels``, without the labels by address.
     """
 
     endpoints: dict[str, list[tuple[LocatedEndpoint, bytes]]]
@@ -159,12 +159,12 @@ class Request(Struct, frozen=True, gc=False):
     not known.
     """
 
-    meaning: Meaning
+    query_name: QueryName
     qtype: int
     snapshot: Snapshot
     location: Location
     authority: Authority
-    names_of: Callable[[Basis], EndpointNames]
+    names_of: Callable[[SourceObject], EndpointNames]
     outside: Callable[[str], UpstreamAnswer | None]
 
     def decision(
@@ -175,28 +175,28 @@ class Request(Struct, frozen=True, gc=False):
         service: CompiledService | None = None,
         additional_records: Sequence[Record] = (),
         selection: Selection | None = None,
-        terms: tuple[str, ...] = (),
+        client_keys: tuple[str, ...] = (),
     ) -> Decision:
         """Return a decision; without *answers* it carries the zone's SOA.
 
-        Its basis is *service*, or else the snapshot; but None if the name does not exist and is
+        Its source object is *service*, or else the snapshot; but None if the name does not exist and is
         not that of a Service.
         """
-        basis: Basis | Snapshot | None = self.snapshot if service is None else service
-        if rcode == wire.NXDOMAIN and (service is None or self.meaning.shape != names.SERVICE):
-            basis = None
+        source_object: SourceObject | Snapshot | None = self.snapshot if service is None else service
+        if rcode == wire.NXDOMAIN and (service is None or self.query_name.name_type != names.SERVICE):
+            source_object = None
         return Decision(
-            meaning=self.meaning,
+            query_name=self.query_name,
             qtype=self.qtype,
             rcode=rcode,
             answers=tuple(answers),
             authority_records=() if answers else (self.soa(),),
             additional_records=tuple(additional_records),
             service=service,
-            declaration=self.authority.declaration(self.meaning.zone, service) if service is not None else None,
+            declaration=self.authority.declaration(self.query_name.zone, service) if service is not None else None,
             selection=selection,
-            terms=terms,
-            basis=basis,
+            client_keys=client_keys,
+            source_object=source_object,
         )
 
     def federated_decision(
@@ -209,29 +209,31 @@ class Request(Struct, frozen=True, gc=False):
     ) -> Decision:
         """Return a decision about a name under a federated Service; without *answers* it carries the zone's SOA."""
         decision = self.decision(rcode, answers, additional_records=additional_records)
-        return replace(decision, federated=federated, basis=None if rcode == wire.NXDOMAIN else federated)
+        return replace(decision, federated=federated, source_object=None if rcode == wire.NXDOMAIN else federated)
 
     def alias_decision(self, target: str, service: CompiledService) -> Decision:
         """Return the decision that the name is an alias of *target* (RFC 1034, section 3.6.2)."""
         record = self.record(wire.CNAME, Host(target))
-        return Decision(self.meaning, self.qtype, wire.NOERROR, aliases=(record,), service=service, basis=service)
+        return Decision(
+            self.query_name, self.qtype, wire.NOERROR, aliases=(record,), service=service, source_object=service
+        )
 
     def soa(self, *, ttl: int | None = None) -> Record:
         """Return the DNS zone's SOA; *ttl* is its own TTL and that of negative answers (RFC 2308)."""
         ttl = self.authority.ttl if ttl is None else ttl
-        return _soa(self.meaning.zone.name, self.snapshot.serial & 0xFFFFFFFF, ttl)
+        return _soa(self.query_name.zone.name, self.snapshot.serial & 0xFFFFFFFF, ttl)
 
     def record(self, rtype: int, data: Data, name: str | None = None) -> Record:
         """Return a record with the TTL of the zone; *name* is by default the question's."""
-        return Record(name or self.meaning.name, rtype, self.authority.ttl, data)
+        return Record(name or self.query_name.name, rtype, self.authority.ttl, data)
 
     def addresses(self, packed: Sequence[bytes]) -> list[Record]:
         """Return an A or AAAA record for each packed address of the question's type."""
-        name, rtype, ttl = self.meaning.name, self.qtype, self.authority.ttl
+        name, rtype, ttl = self.query_name.name, self.qtype, self.authority.ttl
         size = ADDRESS_SIZES.get(rtype)
         return [Record(name, rtype, ttl, Address(address)) for address in packed if len(address) == size]
 
-    def glue(self, hosts: Sequence[tuple[str, bytes]]) -> tuple[Record, ...]:
+    def address_records(self, hosts: Sequence[tuple[str, bytes]]) -> tuple[Record, ...]:
         """Return an A or AAAA record for each name and packed address."""
         ttl = self.authority.ttl
         return tuple([Record(name, _TYPES[len(address)], ttl, Address(address)) for name, address in hosts])

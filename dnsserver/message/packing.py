@@ -18,7 +18,7 @@ import dnslib
 from dnslib.label import DNSBuffer
 
 from dnsserver.message import wire
-from dnsserver.message.glue import POINTER, Glue, Target
+from dnsserver.message.additional import POINTER, AdditionalRecords, AddressedTarget
 from dnsserver.message.records import Address, Data, Host, HostInfo, Opaque, Record, Soa, Srv, Text
 from dnsserver.names import MAX_LABEL, name_text
 
@@ -76,10 +76,10 @@ class Packer:
             packed.append(owner + FIXED.pack(record.rtype, wire.IN, record.ttl, len(octets)) + octets)
         return packed
 
-    def glue(
+    def additional(
         self, addresses: Iterable[Record], answers: Sequence[Record], spares: Sequence[Record] = ()
-    ) -> Glue | None:
-        """Return *addresses* as the glue of SRV or NS *answers* and *spares*, or None without addresses."""
+    ) -> AdditionalRecords | None:
+        """Return *addresses* as those of the targets of SRV or NS *answers* and *spares*, or None without addresses."""
         packed: dict[str, tuple[bytes, ...]] = {}
         for record in addresses:
             assert isinstance(record.data, Address)
@@ -88,7 +88,7 @@ class Packer:
             packed[record.name] = (*packed.get(record.name, ()), address)
         if not packed:
             return None
-        targets: dict[str, Target] = {}
+        targets: dict[str, AddressedTarget] = {}
         targets_of_records = []
         for record in (*answers, *spares):
             name = _target_of(record.data)
@@ -96,11 +96,11 @@ class Packer:
             if target is None:
                 owner = self._compressed[name]
                 octets_of_name = len(name) + 2 if isinstance(record.data, Srv) else len(owner)
-                target = targets[name] = Target(octets_of_name, owner, packed.get(name, ()))
+                target = targets[name] = AddressedTarget(octets_of_name, owner, packed.get(name, ()))
             targets_of_records.append(target)
         ends = accumulate(map(len, self.records(spares)))
         split = len(answers)
-        return Glue(
+        return AdditionalRecords(
             targets_of_records[:split],
             list(zip(targets_of_records[split:], ends, strict=True)),
             start=self._position,
@@ -147,6 +147,11 @@ class _Unchanged(dict[tuple[bytes, ...], int]):
 
     def __setitem__(self, name: tuple[bytes, ...], offset: int) -> None:
         """Leave the offsets as they are."""
+
+
+def encoded_name(labels: Iterable[bytes]) -> bytes:
+    """Return a name as a message has it, without compression."""
+    return b"".join(LENGTHS[len(label)] + label for label in labels) + ROOT
 
 
 def serial_offset(packed_soa: bytes) -> int:

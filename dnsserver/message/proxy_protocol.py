@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from dnsserver.message.wire import Unreadable
+from dnsserver.message.query import Unreadable
 from locator.ip import plain_address
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"

@@ -154,23 +154,18 @@ class RangeCounter:
     """Counts the queries of clients that nothing locates, by the reason and the range around the client; bounded."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[str, bytes], int] = {}  # by the octets that all addresses of a range have
-        self._times: Counter[int] = Counter()
+        self._times: Counter[tuple[str, bytes]] = Counter()  # by the octets that all addresses of a range have
 
-    def number(self, client: Network) -> int:
-        """Return the number of the range around *client*, for ``add``: from 1 on, and below 65,536."""
-        key = ADDRESS if client.is_host else BLOCK, client.address[: RANGE_OCTETS[len(client.address)]]
-        if key not in self._numbers and len(self._numbers) >= MAX_SOURCES:
-            key = key[0], b""
-        return self._numbers.setdefault(key, len(self._numbers) + 1)
-
-    def add(self, number: int, times: int = 1) -> None:
-        """Count queries of clients in the range with this number."""
-        self._times[number] += times
+    def add(self, reason: str, address: bytes, times: int = 1) -> None:
+        """Count queries of clients in the range around *address*; if that is empty, in one of many ranges."""
+        key = reason, address[: RANGE_OCTETS.get(len(address), 0)]
+        if key not in self._times and len(self._times) >= MAX_SOURCES:
+            key = reason, b""
+        self._times[key] += times
 
     def numbers(self) -> dict[tuple[str, str], int]:
         """Return the numbers of queries by reason and range; further ranges count as "other"."""
-        return {(reason, _range_text(start)): self._times[at] for (reason, start), at in self._numbers.items()}
+        return {(reason, _range_text(start)): times for (reason, start), times in self._times.items()}
 
 
 def _range_text(start: bytes) -> str:
@@ -234,9 +229,12 @@ class Counts:
         It is a multiple of ``MAX_TALLIES``. The zones of very many are not counted, as if they were unknown.
         """
         origin = ClientOrigin(located_by, zone)
-        if origin not in self._origins and len(self._origins) >= MAX_ORIGINS:
-            origin = ClientOrigin(located_by, "")
-        return self._origins.setdefault(origin, len(self._origins)) * MAX_TALLIES
+        number = self._origins.get(origin)
+        if number is None:
+            if len(self._origins) >= MAX_ORIGINS:
+                origin = ClientOrigin(located_by, "")
+            number = self._origins.setdefault(origin, len(self._origins))
+        return number * MAX_TALLIES
 
     def replied(self) -> int:
         """Return the number of all replies."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message import wire
 from dnsserver.metrics.counters import Counts
-from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.responder.responder import Responder
 
 if TYPE_CHECKING:  # imports dnspython, which a server without an upstream does not need
@@ -59,19 +59,18 @@ class PendingReplies:
         self._upstream = upstream
         self._nursery = nursery
 
-    def finish_or_wait(self, pending: PendingReply, route: ReplyRoute) -> bytes | None:
+    def finish_or_wait(self, pending: AnsweredQuery, route: ReplyRoute) -> bytes | None:
         """Return the reply if it need not wait; else return None, and send it along *route* later."""
         assert self._upstream is not None
-        reply: bytes | PendingReply = pending
-        while not isinstance(reply, bytes):
-            said = self._upstream.answer_at_once(reply.target, reply.qtype, reply.namespace)
+        while pending.reply is None:
+            said = self._upstream.answer_at_once(pending.target, pending.query.qtype, pending.namespace)
             if said is None:
-                self._nursery.start_soon(self._wait, self._upstream, reply, route)
+                self._nursery.start_soon(self._wait, self._upstream, pending, route)
                 return None
-            reply = self._responder.finish(reply, said)
-        return reply
+            pending = self._responder.finish(pending, said)
+        return pending.reply
 
-    async def _wait(self, upstream: Upstream, pending: PendingReply, route: ReplyRoute) -> None:
+    async def _wait(self, upstream: Upstream, pending: AnsweredQuery, route: ReplyRoute) -> None:
         try:
             with route.scope or trio.CancelScope() as scope:
                 reply = await self._resolved(upstream, pending)
@@ -84,24 +83,22 @@ class PendingReplies:
         except Exception as error:  # ``failed`` belongs to the packet or the connection, which catches its own errors
             route.failed(error)
 
-    def _end(self, pending: PendingReply, route: ReplyRoute) -> None:
-        """Reply without waiting any longer."""
-        reply: bytes | PendingReply = pending
+    def _end(self, pending: AnsweredQuery, route: ReplyRoute) -> None:
+        """Reply without having waited to the end."""
         try:
-            while not isinstance(reply, bytes):  # its name may have become an alias of another one meanwhile
-                reply = self._responder.finish(reply, _ENDED)
-            self._send(reply, route)
+            while pending.reply is None:  # its name may have become an alias of another one meanwhile
+                pending = self._responder.finish(pending, _ENDED)
+            self._send(pending.reply, route)
         except Exception as error:  # boundary: as above
             route.failed(error)
 
-    async def _resolved(self, upstream: Upstream, pending: PendingReply) -> bytes:
+    async def _resolved(self, upstream: Upstream, pending: AnsweredQuery) -> bytes:
         """Return the reply once the upstream has said enough."""
-        reply: bytes | PendingReply = pending
         find = upstream.for_one_query()
-        while not isinstance(reply, bytes):
-            said = await find(reply.target, reply.qtype, reply.namespace)
-            reply = self._responder.finish(reply, said)
-        return reply
+        while pending.reply is None:
+            said = await find(pending.target, pending.query.qtype, pending.namespace)
+            pending = self._responder.finish(pending, said)
+        return pending.reply
 
     def _send(self, reply: bytes, route: ReplyRoute) -> None:
         route.send(reply)

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 import trio
 from trio.lowlevel import wait_readable
 
-from dnsserver.message.wire import Unreadable
+from dnsserver.message.query import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.bounds import TURN_SECONDS, HeldOctets
 from dnsserver.net.connections import CLOSED, GONE, WRITE_SIZE, Connection, Connections
 from dnsserver.net.pending import PendingReplies, ReplyRoute
-from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
 
@@ -205,9 +205,10 @@ class Server:
             end = begin + int.from_bytes(received[position:begin])
             if end > len(received):
                 break
-            reply = self._responder.answer(received[begin:end], source, channel, header_client=client)
-            if reply is not None and not isinstance(reply, bytes):
-                reply = self._finish_or_wait(connection, reply)
+            answered = self._responder.answer(received[begin:end], source, channel, header_client=client)
+            reply = answered.reply if answered is not None else None
+            if answered is not None and reply is None:
+                reply = self._finish_or_wait(connection, answered)
             if reply is not None:
                 replies += (len(reply).to_bytes(2), reply)
                 size += len(reply)
@@ -220,7 +221,7 @@ class Server:
         connection.answered += number - (len(waiting) - before)
         return number
 
-    def _finish_or_wait(self, connection: Connection, pending: PendingReply) -> bytes | None:
+    def _finish_or_wait(self, connection: Connection, pending: AnsweredQuery) -> bytes | None:
         """Return the reply if it need not wait; else None, and send it later if the connection is still open."""
         scope = trio.CancelScope()
         send = partial(self._send_later, connection, scope)

@@ -12,59 +12,38 @@ import logging
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 from trio.lowlevel import checkpoint, wait_readable
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.bounds import TURN_SECONDS
-from dnsserver.net.mmsg import BATCH, Datagrams, enlarge, is_wildcard, tell_destinations
 from dnsserver.net.pending import PendingReplies, ReplyRoute
+from dnsserver.responder.native_feed import AnswerTable
+from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.responder.responder import Responder
 from locator.ip import plain_address
 
 if TYPE_CHECKING:
-    from dnsserver.net.native import Repeated
+    from dnsserver.net import native
     from dnsserver.net.upstream import Upstream  # imports dnspython, which not every server needs
 
 log = logging.getLogger(__name__)
 
+BATCH = 64  # datagrams received before they are answered
+QUERY_SIZE = 1536  # octets: a query of 1232, the size in our OPT records, and a PROXY header; more is cut off
+CONTROL_SIZE = 64  # octets, enough for the address that a datagram was sent to
 LAST_TURNS = 20  # at the end, for the queries that have arrived
+LAST_BATCHES = 512  # at the end, of queries that get no answer any more
 # Octets of the socket's buffers; the kernel doubles them. A burst of two thousand queries must fit. A flood fills the
 # buffer, and each query waits for all in it: with four times as much, names took 35 ms, and as many were lost.
 RECEIVE_BUFFER, SEND_BUFFER = 1 << 20, 4 << 20
-
-
-class Received(Protocol):
-    """Datagrams that have come to one socket, and the way back for each: those of ``mmsg``, or of the native code."""
-
-    @property
-    def received_at(self) -> float:
-        """When the first of the datagrams received last came, by ``time.perf_counter``."""
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable while datagrams wait."""
-
-    def receive(self) -> list[tuple[bytes, bytes]]:
-        """Return waiting datagrams, at most ``BATCH``, each with its source (a packed address). Raises OSError."""
-
-    def send(self, first: int, replies: Sequence[bytes | None]) -> int:
-        """Send replies to datagrams received last, from number *first* on, none where it is None.
-
-        Return how many were lost.
-        """
-
-    def path(self, slot: int) -> Any:
-        """Return the way back of a datagram received last, for ``send_along``."""
-
-    def send_along(self, path: Any, reply: bytes) -> int:
-        """Send a reply later; return how many were lost."""
-
-    def end(self) -> None:
-        """Receive no more, except what has arrived."""
+FORCED = {socket.SO_SNDBUF: 32, socket.SO_RCVBUF: 33}  # <asm-generic/socket.h>: SO_SNDBUFFORCE, SO_RCVBUFFORCE
+IP_PKTINFO = 8  # <linux/in.h>; Python's socket module lacks it before 3.14
 
 
 def prepare(sock: socket.socket, *, wildcard: bool) -> None:
@@ -73,10 +52,15 @@ def prepare(sock: socket.socket, *, wildcard: bool) -> None:
     A *wildcard* socket also receives the address to which each datagram was sent.
     """
     sock.setblocking(False)
-    enlarge(sock, socket.SO_RCVBUF, RECEIVE_BUFFER)
-    enlarge(sock, socket.SO_SNDBUF, SEND_BUFFER)
-    if wildcard:
-        tell_destinations(sock)
+    for option, octets in ((socket.SO_RCVBUF, RECEIVE_BUFFER), (socket.SO_SNDBUF, SEND_BUFFER)):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, FORCED[option], octets)
+        except PermissionError:  # net.core.rmem_max and wmem_max are the limit
+            sock.setsockopt(socket.SOL_SOCKET, option, octets)
+    if wildcard and sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+    elif wildcard:
+        sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
 
 
 async def serve(
@@ -85,14 +69,14 @@ async def serve(
     counts: Counts,
     upstream: Upstream | None = None,
     *,
-    repeated: Repeated | None = None,
+    native: AnswerTable | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer the queries that arrive at a bound socket, until cancelled. *repeated* is the responder's native code."""
+    """Answer the queries that arrive at a bound socket, until cancelled. *native* is the responder's native code."""
     async with trio.open_nursery() as nursery:
-        received: Received = Datagrams(sock) if repeated is None else _received_natively(sock, repeated, counts)
+        received = Datagrams(sock) if native is None else _received_natively(sock, native, counts)
         pending = PendingReplies(responder, counts, upstream, nursery)
-        listener = _Listener(received, responder, counts, pending, native=repeated is not None)
+        listener = _Listener(received, responder, counts, pending)
         task_status.started()
         try:
             while True:
@@ -101,12 +85,10 @@ async def serve(
                     await checkpoint()
         finally:
             received.end()
-            for _ in range(LAST_TURNS):
-                if not listener.answer_waiting():
-                    break
+            listener.end()
 
 
-def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) -> Received:
+def _received_natively(sock: socket.socket, table: AnswerTable, counts: Counts) -> native.Datagrams:
     from dnsserver.net import native
 
     def count_failures() -> None:
@@ -114,24 +96,96 @@ def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) 
         counts.failures.update({wall: n for wall, n in (("send", lost), ("receive", errors), ("queue", dropped)) if n})
 
     sock.setblocking(True)  # its thread waits
-    six, wildcard = sock.family == socket.AF_INET6, is_wildcard(sock)
-    received = native.Datagrams(sock.fileno(), repeated, six=six, wildcard=wildcard)
+    six, wildcard = sock.family == socket.AF_INET6, _is_wildcard(sock)
+    received = native.Datagrams(sock.fileno(), table, six=six, wildcard=wildcard)
     counts.before_reading.append(count_failures)
     return received
+
+
+def _is_wildcard(sock: socket.socket) -> bool:
+    """Whether a bound socket receives what is sent to any address of the machine."""
+    return sock.getsockname()[0] in ("0.0.0.0", "::")
+
+
+class Datagrams:
+    """Datagrams that have come to a socket, and the way back for each. The native code has the same for its own.
+
+    ``received_at`` is when the first of those received last came, by ``time.perf_counter``.
+
+    On a wildcard socket, the control data of a received datagram hold the address that it was sent to. Passed back with
+    the reply, they make the reply leave from that address.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._control = CONTROL_SIZE if _is_wildcard(sock) else 0
+        # The interface's index in the control data. Unless it is set to 0, the reply would leave through the interface
+        # of the query, whatever the routing table says.
+        self._index = slice(16, 20) if sock.family == socket.AF_INET6 else slice(0, 4)
+        self._paths: list[tuple[Any, Any]] = []
+        self.received_at = 0.0
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while datagrams wait."""
+        return self._sock.fileno()
+
+    def receive(self) -> list[tuple[bytes, bytes]]:
+        """Return waiting datagrams, at most ``BATCH``, each with its packed source. Raises OSError."""
+        found: list[tuple[bytes, bytes]] = []
+        self._paths = []
+        packed = partial(socket.inet_pton, self._sock.family)
+        receive, control = self._sock.recvmsg, self._control
+        try:
+            for _ in range(BATCH):
+                octets, ancillary, _, address = receive(QUERY_SIZE, control)
+                self._paths.append((ancillary, address))
+                found.append((octets, packed(address[0].partition("%")[0])))
+        except OSError as error:
+            if not found and not isinstance(error, (BlockingIOError, InterruptedError)):
+                raise
+        self.received_at = time.perf_counter()
+        return found
+
+    def send(self, first: int, replies: Sequence[bytes | None]) -> int:
+        """Send replies to datagrams received last, from number *first* on, none where it is None.
+
+        Return how many were lost: the kernel refuses a reply to port 0, without a route, or if its buffer is full.
+        """
+        return sum(
+            self.send_along(path, reply)
+            for path, reply in zip(self._paths[first:], replies, strict=False)
+            if reply is not None
+        )
+
+    def path(self, slot: int) -> tuple[Any, Any]:
+        """Return the way back of a datagram received last, for ``send_along``: its control data and address."""
+        return self._paths[slot]
+
+    def send_along(self, path: tuple[Any, Any], reply: bytes) -> int:
+        """Send a reply, perhaps later; return how many were lost."""
+        control, address = path
+        at = self._index
+        ancillary = [(level, kind, data[: at.start] + bytes(4) + data[at.stop :]) for level, kind, data in control]
+        try:
+            self._sock.sendmsg((reply,), ancillary, 0, address)
+        except OSError:
+            return 1
+        return 0
+
+    def end(self) -> None:
+        """Receive no more, except what has arrived."""
 
 
 class _Listener:
     """The loop of one socket: receive a batch, answer it, send the replies."""
 
     def __init__(
-        self, datagrams: Received, responder: Responder, counts: Counts, pending: PendingReplies, *, native: bool
+        self, datagrams: Datagrams | native.Datagrams, responder: Responder, counts: Counts, pending: PendingReplies
     ) -> None:
-        """If *native*, what is answered here is made known to the native code."""
         self._datagrams = datagrams
         self._responder = responder
         self._counts = counts
         self._pending = pending
-        self._native = native
         self._queries: list[tuple[bytes, bytes]] = []  # received last
         self._answered = 0  # of these
 
@@ -142,6 +196,19 @@ class _Listener:
             if time.perf_counter() >= end:
                 return True
         return False
+
+    def end(self) -> None:
+        """Answer queries that have arrived, for a while, and count all that are left."""
+        for _ in range(LAST_TURNS):
+            if not self.answer_waiting():
+                return
+        self._counts.failures["queue"] += len(self._queries) - self._answered
+        with suppress(OSError):
+            for _ in range(LAST_BATCHES):
+                left = len(self._datagrams.receive())
+                if not left:
+                    break
+                self._counts.failures["queue"] += left
 
     def _answer_some(self, end: float) -> bool:
         """Answer a batch of queries, or what is left of one, at most until *end*; return whether there may be more."""
@@ -160,49 +227,49 @@ class _Listener:
             self._counts.failures["send"] += lost
         self._answered += len(replies)
         self._counts.took(time.perf_counter() - began, len(replies) - waiting)
-        for query, source in lasting:
-            self._learn(query, source)
+        for answered in lasting:
+            self._feed(answered)
         return self._answered < len(self._queries) or len(self._queries) == BATCH
 
-    def _answer(self, began: float, end: float) -> tuple[int, list[bytes | None], list[tuple[bytes, bytes]]]:
+    def _answer(self, began: float, end: float) -> tuple[int, list[bytes | None], list[AnsweredQuery]]:
         """Answer received queries, at least one, until *end*.
 
-        Return how many replies will be sent later, all replies, and the queries to learn from. A reply is None if none
-        is sent now. There is nothing to learn from what ``Responder.passing`` counts.
+        Return how many replies will be sent later, all replies, and what is worth making known to the native code. A
+        reply is None if none is sent now.
         """
         four, six = self._counts.channels["udp", 1], self._counts.channels["udp", 2]
-        responder = self._responder
-        answer, native, clock = responder.answer, self._native, time.perf_counter
+        answer, clock = self._responder.answer, time.perf_counter
         replies: list[bytes | None] = []
-        lasting: list[tuple[bytes, bytes]] = []
+        lasting: list[AnsweredQuery] = []
         waiting = 0
-        for query, source in islice(self._queries, self._answered, None):
+        for octets, source in islice(self._queries, self._answered, None):
             channel = four
             if len(source) == 16:
                 source = plain_address(source)
                 channel = four if len(source) == 4 else six
-            passing = responder.passing
+            reply = None
             try:
-                reply = answer(query, source, channel)
-                if native and responder.passing == passing:
-                    lasting.append((query, source))
-                if reply is not None and not isinstance(reply, bytes):
-                    route = self._route(self._answered + len(replies), source, began)
-                    reply = self._pending.finish_or_wait(reply, route)
-                    waiting += reply is None
-                replies.append(reply)
+                answered = answer(octets, source, channel)
+                if answered is not None:
+                    reply = answered.reply
+                    if answered.lasting:
+                        lasting.append(answered)
+                    if reply is None:
+                        route = self._route(self._answered + len(replies), source, began)
+                        reply = self._pending.finish_or_wait(answered, route)
+                        waiting += reply is None
             except Exception as error:
                 self._failed(source, error)
-                replies.append(None)
+            replies.append(reply)
             if clock() >= end:
                 break
         return waiting, replies, lasting
 
-    def _learn(self, query: bytes, source: bytes) -> None:
+    def _feed(self, answered: AnsweredQuery) -> None:
         try:
-            self._responder.learn(query, source)
+            self._responder.feed(answered)
         except Exception as error:
-            self._failed(source, error)
+            self._failed(answered.source, error)
 
     def _route(self, slot: int, source: bytes, began: float) -> ReplyRoute:
         """Return how a later reply reaches the sender of the datagram in a slot."""

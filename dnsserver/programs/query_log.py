@@ -11,10 +11,9 @@ from collections import deque
 import trio
 
 from dnsserver.answers.decision import Authority
-from dnsserver.tools.tap.lines import line_of
+from dnsserver.tools.tap.lines import line_of, summary
 from dnsserver.tools.tap.listeners import Sample
-from dnsserver.tools.tap.tap import Tap, Told
-from dnsserver.tools.tap.text import summary
+from dnsserver.tools.tap.tap import Tap, TapEvent
 from locator.printable import json_text
 
 log = logging.getLogger("topodns.queries")
@@ -25,7 +24,7 @@ SECOND = 1.0
 
 async def write(tap: Tap, authority: Authority, limit: int) -> None:
     """Write at most *limit* decisions of each second until cancelled, and then those of the last one."""
-    sample, drawn = Sample(limit, random.random), deque[Told]()
+    sample, drawn = Sample(limit, random.random), deque[TapEvent]()
     tap.listen(sample)
     try:
         while True:
@@ -36,13 +35,13 @@ async def write(tap: Tap, authority: Authority, limit: int) -> None:
                 await trio.lowlevel.checkpoint()  # queries wait for one line, not for all of a second
     finally:
         tap.leave(sample)
-        for told in (*drawn, *sample.take()):
-            _write(told, tap, authority)
+        for event in (*drawn, *sample.take()):
+            _write(event, tap, authority)
 
 
-def _write(told: Told, tap: Tap, authority: Authority) -> None:
+def _write(event: TapEvent, tap: Tap, authority: Authority) -> None:
     try:
-        line = line_of(told, authority)
+        line = line_of(event, authority)
         log.info("%s", summary(line), extra={"alone": json_text(line), "fields": line})
     except Exception as error:  # boundary: one line
         tap.failed(error)

@@ -33,6 +33,7 @@ from dnsserver.programs.from_settings import (
 )
 from dnsserver.programs.run import Shutdown, run_program, start_http
 from dnsserver.programs.server_log import log_delay, ready_line, warn_about_forwarders, warn_about_lookups
+from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dnsserver.net.ingress_hosts import IngressHosts
-    from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream
     from dnsserver.tools.console.console import Console
 
@@ -81,7 +81,7 @@ class _Server:
         self._metrics = ServerMetrics(self._counts, self._clusters.kinds)
         authority = self._authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
-        self._repeated = native_code(settings, seed=random.getrandbits(64))
+        self._native = native_code(settings, seed=random.getrandbits(64))
         self._responder = Responder(
             authority,
             self._counts,
@@ -90,9 +90,9 @@ class _Server:
             proxy_protocol=settings.proxy_protocol,
             nsid=nsid,
             max_udp_size=settings.max_udp_size,
-            repeated=self._repeated,
+            native=self._native,
         )
-        self._tap = Tap(self._responder, authority, clock=time.time, failed=self._tap_failed)
+        self._tap = Tap(self._responder, clock=time.time, failed=self._tap_failed)
         self._upstream = _upstream(settings, self._counts) if authority.has_upstream else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
         limit = connection_limit(settings.max_connections, others=others)
@@ -126,7 +126,7 @@ class _Server:
             async with trio.open_nursery() as nursery:
                 with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                     for datagrams, streams in pairs:
-                        answering_udp = partial(udp.serve, repeated=self._repeated)
+                        answering_udp = partial(udp.serve, native=self._native)
                         await nursery.start(answering_udp, datagrams, self._responder, self._counts, self._upstream)
                         announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
@@ -201,7 +201,7 @@ async def collect_garbage() -> None:
         gc.collect()
 
 
-def native_code(settings: Settings, *, seed: int) -> Repeated | None:
+def native_code(settings: Settings, *, seed: int) -> AnswerTable | None:
     """Return the native code, which repeats answers; None if it is switched off, or cannot be used.
 
     *seed*, of 64 bits, begins its random numbers, which decide the rotation of records.
@@ -227,7 +227,7 @@ def native_code(settings: Settings, *, seed: int) -> Repeated | None:
             "native code %s is not used, expected version %s: install topodns again", native.VERSION, __version__
         )
         return None
-    return native.Repeated(PLAIN_HEADERS if settings.proxy_protocol else (), DURATION_BOUNDS, seed)
+    return native.AnswerTable(PLAIN_HEADERS if settings.proxy_protocol else (), DURATION_BOUNDS, seed)
 
 
 def answering(responder: Responder, source: Source, stale_after: float) -> Subscriber:

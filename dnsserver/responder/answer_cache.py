@@ -1,126 +1,166 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The rendered answers that one responder remembers.
+"""The rendered answers that one responder remembers, by question.
 
-An answer holds as long as its basis (``Decision.basis``). If that is a Service, the answer survives
-a publication with the same Service object. If it is the snapshot, or None, the answer lasts until
-the next publication. Nothing is ever invalidated by hand.
+An answer holds as long as its source object (``Decision.source_object``). If that is a Service, the answer survives a
+publication with the same Service object. If it is the snapshot, the answer lasts until the next publication. Nothing is
+ever invalidated by hand.
 
-Answers without a basis are *unlimited*: clients can ask for any number of such names and types.
-They share one bounded memory, so a flood of them displaces no other answer.
+Answers without a source object are *unlimited*: clients can ask for any number of such names and types. They share one
+bounded memory, so a flood of them displaces no other answer, and last until the next publication, too.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from functools import partial
-from itertools import repeat
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
+from cachetools import FIFOCache
 from msgspec import Struct, field
 
-from dnsserver.answers.decision import EndpointNames
+from dnsserver.answers.decision import Decision, EndpointNames
 from dnsserver.answers.services import zones_of
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.names import Zone
-from locator.bounded_map import BoundedMap
+from dnsserver.responder.rendered import distinguishing_values, share_key
 from locator.model import Location
-from locator.state.snapshot import Basis, CompiledService, Snapshot
+from locator.state.snapshot import CompiledService, Snapshot, SourceObject
 
 MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names that do not exist
-MAX_TERMS = 256  # tuples of label keys, each with the values of every location
-MAX_LOCATIONS = 16_384  # for each tuple: a large cluster has 5,000 nodes
-MAX_ANSWERS = 1024  # to one question, by the client's values
-MAX_DIRECT = MAX_ANSWERS // 2  # of them by all of the client's values; at most this many displace no shared answer
-MAX_QUESTIONS = 16  # for each Service and address: types times zones, with room
+MAX_ANSWERS = 1024  # to one question, by the client's values; and some for each endpoint
+MAX_OWN = MAX_ANSWERS // 2  # of them by all of a client's values, which are found first
+SPARE_ENTRIES = 64  # of questions and Services, before what is gone is looked for
 
 OTHER = "*"  # stands for any value that matches no endpoint; no label has this value
 
+
+class Lifetime(Enum):
+    """How long an answer holds, and whether it is worth making it known to native code."""
+
+    never = auto()
+    """It is not worth it: most names that do not exist are asked for only once."""
+    until_published = auto()
+    """It belongs to no Service, so that any publication may change it."""
+    with_service = auto()
+    """As long as the Service is the same object."""
+
+
 Values = tuple[object, ...]  # whether the client is known, and its values of some label keys
-UsefulValues = tuple[frozenset[str | None], ...]  # for each of these keys, those that can match an endpoint
-
-# What the cache has for a question: one answer for all clients, or what selects one of several.
-Remembered = RenderedAnswer | tuple[Mapping[Location, Values], Mapping[object, RenderedAnswer], "DependentAnswers"]
 
 
-class DependentAnswers:
-    """The answers to one question that depend on the client's values of the label keys ``terms``.
+class CachedAnswers:
+    """What is remembered of one question.
 
-    *useful* returns the values that can match an endpoint (``Constraint.useful_values``). All clients with other values
-    share one answer: in a large cluster, most nodes have no endpoint of a Service.
+    ``source_object`` is what its answers were made from, None if that is nothing in particular. ``answer`` is the one
+    that all clients get; None if it depends on their values of the label keys ``client_keys``. All clients with values
+    that match no endpoint then share one answer: in a large cluster, most nodes have no endpoint of a Service.
     """
 
-    __slots__ = ("_answers", "_find_useful", "_useful", "_values", "terms")
+    __slots__ = (
+        "_answers",
+        "_distinguishing",
+        "_find_distinguishing",
+        "_limit",
+        "answer",
+        "client_keys",
+        "holds_for",
+        "source_object",
+    )
 
-    def __init__(
-        self, terms: tuple[str, ...], useful: Callable[[], UsefulValues], values: BoundedMap[Location, Values]
-    ) -> None:
-        self.terms = terms
-        self._find_useful = useful
-        # Maps each useful value, and None, to itself; empty before a second client.
-        self._useful: Sequence[dict[Any, Any]] = ()
-        self._values = values
-        self._answers: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_ANSWERS)
+    def __init__(self, source_object: SourceObject | Snapshot | None, snapshot: Snapshot | None) -> None:
+        self.source_object = source_object
+        self.holds_for = snapshot  # the last one for which the answers were found to hold
+        self.answer: RenderedAnswer | None = None
+        self.client_keys: tuple[str, ...] = ()
+        self._answers: dict[object, RenderedAnswer] = {}
+        self._find_distinguishing: Callable[[], Sequence[frozenset[str | None]]] = tuple
+        self._distinguishing: Sequence[
+            dict[Any, Any]
+        ] = ()  # maps each distinguishing value to itself; empty before a second client
+        self._limit = MAX_ANSWERS
 
     @property
-    def remembered(self) -> Remembered:
-        """The two dictionaries of a hot look-up (location -> values, values -> answer), and this object."""
-        return self._values.recent, self._answers.recent, self
+    def weight(self) -> int:
+        """The approximate memory use in octets of the answer that all clients get."""
+        return self.answer.weight if self.answer is not None else 0
 
-    def get(self, location: Location) -> RenderedAnswer | None:
+    @property
+    def lifetime(self) -> Lifetime:
+        """How long the answers hold."""
+        if self.source_object is not None and not isinstance(self.source_object, Snapshot):
+            return Lifetime.with_service
+        return Lifetime.never if self.answer is None else Lifetime.until_published
+
+    def find(self, location: Location) -> RenderedAnswer | None:
         """Return the answer for a client at *location*, None if it is not remembered."""
+        if self.answer is not None:
+            return self.answer
         values = self.values_at(location)
-        return self._answers.get(values) or self.shared(values)
-
-    def shared(self, values: Values) -> RenderedAnswer | None:
-        """Return the answer for all clients that have the same useful values, None if it is not remembered."""
-        if not self._useful:
-            useful = self._find_useful()
-            self._useful = (
-                {True: True, False: False},
-                *({value: value for value in (None, *known)} for known in useful),
-            )
-            # Room for the answer of each endpoint, by values and by share key, in each generation.
-            self._answers.resize(MAX_ANSWERS + 4 * sum(map(len, useful)))
-        answer = self._answers.get(self._useful_of(values))
-        if answer is None or answer.error is not None:  # the text of an error is about the client's own values
-            return None
-        if len(self._answers.recent) < MAX_DIRECT:
-            self._answers[values] = answer  # the next time, the hot look-up finds it
-        return answer
-
-    def put(self, location: Location, share_key: object, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
-        """Remember and return the answer for clients with the same useful values as *location*.
-
-        Clients with an equal *share_key* share one answer. If it is None, the answer is only for clients with the same
-        values.
-        """
-        values = self.values_at(location)
-        if share_key is None:
-            answer = self._answers[values] = render()
-            return answer
-        known = self._answers.get(share_key)
-        answer = render() if known is None else known
-        self._answers[share_key] = self._answers[self._useful_of(values) if self._useful else values] = answer
-        return answer
+        return self._answers.get(values) or self._shared(values)
 
     def values_at(self, location: Location) -> Values:
-        """Return whether *location* is known, and its values of the ``terms``."""
-        values = self._values.get(location)
-        if values is None:
-            values = self._values[location] = (location.known, *map(location.term, self.terms))
-        return values
+        """Return whether *location* is known, and its values of the ``client_keys``."""
+        return (location.known, *map(location.client_value, self.client_keys))
 
-    def all(self) -> Iterable[RenderedAnswer]:
-        """Return every remembered answer."""
-        return self._answers.values()
+    def put(self, location: Location, decision: Decision, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
+        """Remember and return the answer for a client at *location*, rendered unless another client has the same."""
+        if not decision.client_keys:
+            self.answer = render()
+            return self.answer
+        if not self.client_keys:
+            self.client_keys, self._find_distinguishing = decision.client_keys, distinguishing_values(decision)
+        values, same = self.values_at(location), share_key(decision)
+        if same is None:  # the answer is only for clients with the same values
+            answer = render()
+        else:
+            answer = self._answers.get(same) or render()
+            self._put(same, answer)
+            values = self._distinguishing_of(values) if self._distinguishing else values
+        self._put(values, answer)
+        return answer
 
-    def _useful_of(self, values: Values) -> Values:
+    def stamp(self, serial: bytes) -> None:
+        """Write a serial of four octets into the SOA records."""
+        for answer in self._answers.values() if self.answer is None else (self.answer,):
+            answer.stamp(serial)
+
+    def _shared(self, values: Values) -> RenderedAnswer | None:
+        """Return the answer for all clients that have the same distinguishing values, None if it is not remembered."""
+        if not self._distinguishing:
+            distinguishing = self._find_distinguishing()
+            self._distinguishing = (
+                {True: True, False: False},
+                *({value: value for value in (None, *row)} for row in distinguishing),
+            )
+            # Room for the answer of each endpoint, by values and by share key, and as much for others.
+            self._limit = MAX_ANSWERS + 4 * sum(map(len, distinguishing))
+        answer = self._answers.get(self._distinguishing_of(values))
+        if answer is None or answer.error is not None:  # the text of an error is about the client's own values
+            return None
+        if len(self._answers) < MAX_OWN:
+            self._answers[values] = answer
+        return answer
+
+    def _distinguishing_of(self, values: Values) -> Values:
         """Return *values*, with OTHER for those that match no endpoint."""
-        return tuple(map(dict.get, self._useful, values, repeat(OTHER)))
+        return tuple(
+            [
+                distinguishing.get(value, OTHER)
+                for distinguishing, value in zip(self._distinguishing, values, strict=True)
+            ]
+        )
+
+    def _put(self, key: object, answer: RenderedAnswer) -> None:
+        if len(self._answers) >= self._limit:
+            for oldest in list(islice(self._answers, self._limit // 2)):
+                del self._answers[oldest]
+        self._answers[key] = answer
 
 
 class ZonalAnswers(Struct):
@@ -134,133 +174,102 @@ class ZonalAnswers(Struct):
     """By DNS zone and type."""
 
 
-class _ServiceAnswers:
-    """The answers and endpoint names of one Service, as it was compiled."""
+class _OfService:
+    """What is remembered of one Service, besides answers."""
 
-    __slots__ = ("answers", "basis", "names", "zonal")
+    __slots__ = ("names", "source_object", "zonal")
 
-    def __init__(self, basis: Basis) -> None:
-        self.basis = basis
-        self.answers: dict[bytes, Remembered] = {}
+    def __init__(self, source_object: SourceObject) -> None:
+        self.source_object = source_object
         self.names: EndpointNames | None = None
         self.zonal: ZonalAnswers | None = None
 
 
 class AnswerCache:
-    """The answers of one responder, by the octets of the question (case folded).
+    """The answers of one responder, by the octets of the question, case folded.
 
-    ``current`` and ``unlimited`` are plain dictionaries for the hot look-up, and always the same
-    objects. A question that is in neither may still be remembered: ``recall`` finds it.
+    Case folding changes the type's octets, too: types 65 to 90 share an entry with 97 to 122. topodns has no records of
+    these types itself, and asks an upstream for both or for neither, so one entry serves both.
     """
 
     def __init__(self) -> None:
-        self.current: dict[bytes, Remembered] = {}
-        self._unlimited: BoundedMap[bytes, RenderedAnswer] = BoundedMap(MAX_UNLIMITED, attrgetter("weight"))
-        self.unlimited: Mapping[bytes, Remembered] = self._unlimited.recent
         self._snapshot: Snapshot | None = None
         self._serial = b""
-        self._of_service: dict[str, _ServiceAnswers] = {}  # by the Service's ``basis_key``
-        self._basis_of: BoundedMap[bytes, str] = BoundedMap(MAX_QUESTIONS)  # question -> the key of its Service
-        self._values: BoundedMap[tuple[str, ...], BoundedMap[Location, Values]] = BoundedMap(MAX_TERMS)
+        self._by_question: dict[bytes, CachedAnswers] = {}
+        self._unlimited: FIFOCache[bytes, CachedAnswers] = FIFOCache(MAX_UNLIMITED, attrgetter("weight"))
+        self._of_service: dict[str, _OfService] = {}  # by the Service's ``cache_key``
+        self._sweep_at = SPARE_ENTRIES
 
     def publish(self, snapshot: Snapshot) -> None:
         """Keep only the answers that also hold for *snapshot*."""
-        self.current.clear()
         self._unlimited.clear()
         self._snapshot = snapshot
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
-        services = len(snapshot.services) + len(snapshot.federated) + len(snapshot.imported)
-        self._basis_of.resize(2 * MAX_QUESTIONS * (services + len(snapshot.addresses.places) + 64))
-        if len(self._of_service) > 2 * services + 64:  # most of those are gone
-            self._of_service = {key: entry for key, entry in self._of_service.items() if snapshot.holds(entry.basis)}
+        if len(self._by_question) + len(self._of_service) >= self._sweep_at:  # perhaps much of it is gone
+            self._by_question = {
+                key: entry for key, entry in self._by_question.items() if self._holds(entry.source_object)
+            }
+            self._of_service = {
+                key: entry for key, entry in self._of_service.items() if self._holds(entry.source_object)
+            }
+            self._sweep_at = 2 * (len(self._by_question) + len(self._of_service)) + SPARE_ENTRIES
 
-    def recall(self, question: bytes) -> Remembered | None:
-        """Return what the cache has for a question, including answers from before this snapshot.
-
-        Case folding changes the type's octets, too: types 65 to 90 share an entry with 97 to 122.
-        topodns has no records of these types itself, and asks an upstream for both or for neither, so one
-        entry serves both.
-        """
-        entry = self._of_service.get(self._basis_of.get(question) or "")
-        if entry is not None and self._is_current(entry):
-            remembered = entry.answers.get(question)
-            if remembered is not None:
-                answers = remembered[2].all() if isinstance(remembered, tuple) else (remembered,)
-                for answer in answers:
-                    answer.stamp(self._serial)
-                self.current[question] = remembered
-                return remembered
-        return self._unlimited.get(question)
+    def find(self, question: bytes) -> CachedAnswers | None:
+        """Return what is remembered of a question, None if nothing is."""
+        entry = self._by_question.get(question)
+        if entry is None:
+            return self._unlimited.get(question)
+        if entry.holds_for is not self._snapshot:
+            if not self._holds(entry.source_object):
+                del self._by_question[question]
+                return None
+            entry.stamp(self._serial)
+            entry.holds_for = self._snapshot
+        return entry
 
     def keep(
-        self,
-        question: bytes,
-        render: Callable[[], RenderedAnswer],
-        *,
-        basis: Basis | Snapshot,
-        location: Location,
-        terms: tuple[str, ...],
-        useful: Callable[[], UsefulValues],
-        share_key: object = None,
-    ) -> RenderedAnswer:
-        """Render the answer to a question, remember it with its *basis*, and return it.
+        self, question: bytes, location: Location, decision: Decision, render: Callable[[], RenderedAnswer]
+    ) -> tuple[RenderedAnswer, CachedAnswers]:
+        """Render the answer to a question for clients at *location*; return it, and what is remembered of the question.
 
-        *terms* are those of the decision. *location* is the client's. *useful* and *share_key* are those of
-        ``DependentAnswers``, and matter only if there are *terms*.
+        The decision has a source_object.
         """
-        answers_by_question = self.current
-        if not isinstance(basis, Snapshot):
-            entry = self._entry(basis)
-            answers_by_question = entry.answers
-            self._basis_of[question] = basis.basis_key
-            if question not in self.current:  # its answers may be from before this snapshot
-                self.recall(question)
-        if not terms:
-            answers_by_question[question] = answer = render()
-            return answer
-        remembered = answers_by_question.get(question)
-        if isinstance(remembered, tuple):
-            answers = remembered[2]
-        else:
-            answers = DependentAnswers(terms, useful, self._values_of(terms))
-            answers_by_question[question] = answers.remembered
-        return answers.put(location, share_key, render)
+        entry = self.find(question)
+        if entry is None or entry.source_object is not decision.source_object:
+            entry = self._by_question[question] = CachedAnswers(decision.source_object, self._snapshot)
+        return entry.put(location, decision, render), entry
 
-    def basis_of(self, question: bytes) -> Basis | None:
-        """Return the Service that a remembered answer belongs to, None if it belongs to none."""
-        entry = self._of_service.get(self._basis_of.get(question) or "")
-        return entry.basis if entry is not None and self._is_current(entry) and question in entry.answers else None
+    def keep_unlimited(self, question: bytes, answer: RenderedAnswer) -> CachedAnswers:
+        """Remember an answer without a source object, which is the same for all clients."""
+        entry = CachedAnswers(None, None)
+        entry.answer = answer
+        if answer.weight <= MAX_UNLIMITED // 2:
+            self._unlimited[question] = entry
+        return entry
 
-    def keep_unlimited(self, question: bytes, answer: RenderedAnswer) -> None:
-        """Remember an answer without a basis, which is the same for all clients."""
-        self._unlimited[question] = answer
-
-    def names_of(self, basis: Basis, make: Callable[[Basis], EndpointNames]) -> EndpointNames:
+    def names_of(self, source_object: SourceObject, make: Callable[[SourceObject], EndpointNames]) -> EndpointNames:
         """Return the names of a Service's endpoints; *make* computes them the first time."""
-        entry = self._entry(basis)
+        entry = self._service(source_object)
         if entry.names is None:
-            entry.names = make(basis)
+            entry.names = make(source_object)
         return entry.names
 
     def zonal(self, compiled: CompiledService, key: str) -> ZonalAnswers:
         """Return what is remembered of the zonal names of a Service; *key* is their label key."""
-        entry = self._entry(compiled)
+        entry = self._service(compiled)
         if entry.zonal is None:
             entry.zonal = ZonalAnswers(zones_of(compiled, key))
         return entry.zonal
 
-    def _entry(self, basis: Basis) -> _ServiceAnswers:
-        key = basis.basis_key
+    def _service(self, source_object: SourceObject) -> _OfService:
+        key = source_object.cache_key
         entry = self._of_service.get(key)
-        if entry is None or entry.basis is not basis:
-            entry = self._of_service[key] = _ServiceAnswers(basis)
+        if entry is None or entry.source_object is not source_object:
+            entry = self._of_service[key] = _OfService(source_object)
         return entry
 
-    def _is_current(self, entry: _ServiceAnswers) -> bool:
-        return self._snapshot is not None and self._snapshot.holds(entry.basis)
-
-    def _values_of(self, terms: tuple[str, ...]) -> BoundedMap[Location, Values]:
-        values = self._values.get(terms)
-        if values is None:
-            values = self._values[terms] = BoundedMap(MAX_LOCATIONS)
-        return values
+    def _holds(self, source_object: SourceObject | Snapshot | None) -> bool:
+        """Whether what was made from *source_object* holds for the current snapshot."""
+        if source_object is None or isinstance(source_object, Snapshot):
+            return source_object is self._snapshot
+        return self._snapshot is not None and self._snapshot.holds(source_object)

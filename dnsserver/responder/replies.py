@@ -1,97 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Writes a reply: a rendered answer, fitted to one query."""
+"""What a query is answered and what from; and how the reply is written: a rendered answer, fitted to the query."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message import wire
-from dnsserver.message.edns import MAX_TCP_REPLY, Error
-from dnsserver.message.rendering import RenderedAnswer, cut, fitted
-from dnsserver.message.truncation import arc_start
+from dnsserver.message.edns import MAX_TCP_REPLY, Error, opt_record, udp_limit
+from dnsserver.message.query import Query
+from dnsserver.message.rendering import RenderedAnswer, arc_start
 from dnsserver.metrics.counters import Channel
-from dnsserver.responder.recognition import EdnsProfile, EdnsProfiles
-from locator.model import Location
+from dnsserver.responder.answer_cache import CachedAnswers
+from dnsserver.responder.clients import LocatedClient
+from locator.state.snapshot import Snapshot
 
 DRAWN_BITS = 30  # of a random number: the most that CPython computes with in one step
 
+COPIED = wire.RD | wire.CD  # flags of the query
 
-class Envelope(Struct, frozen=True, gc=False):
-    """What a reply takes from its query.
+_FLAGS_AND_COUNTS = struct.Struct("!HHHHH")
+_NOTHING: Mapping[str, UpstreamAnswer] = {}
+_NO_ERRORS: Sequence[Sequence[Error]] = ((),)
 
-    ``end`` is where the question ends. ``head`` is the index in ``RenderedAnswer.heads`` for the
-    query's flags. ``address`` is that of the client subnet, empty without one. ``client`` is whom the reply is for, as
-    ``Clients.named`` has it. ``origin`` is the number of the client's ``Origin``. ``ignored`` is the extended error for
-    a client subnet that is ignored, None if there is none.
+
+class AnsweredQuery(Struct, frozen=True, eq=False, gc=False):
+    """A query from *source* (a packed address), its reply, and what that was made from.
+
+    ``reply`` is None if it needs to know what the upstream says about a name outside the zones, the ``target``.
+    ``snapshot`` is the one that the answer was decided from, and ``known`` what the upstream says about other names, by
+    name. If nothing was decided about the name, since the query is malformed, say, there is no snapshot and no client.
+
+    ``answer`` is that of the reply, None for a reply that only says why there is none. ``cached`` is what is remembered
+    of the question, None if that is nothing. ``lasting``: the answer is likely to be asked for again.
     """
 
-    query: bytes
-    end: int
-    head: int
-    profile: EdnsProfile
-    address: bytes
-    client: bytes
+    query: Query
+    source: bytes
     channel: Channel
-    origin: int
-    ignored: Error | None = None
+    reply: bytes | None
+    client: LocatedClient | None = None
+    snapshot: Snapshot | None = None
+    answer: RenderedAnswer | None = None
+    cached: CachedAnswers | None = None
+    lasting: bool = False
+    known: Mapping[str, UpstreamAnswer] = _NOTHING
 
     @property
-    def qtype(self) -> int:
-        """The type in the question."""
-        return int.from_bytes(self.query[self.end - 4 : self.end - 2])
-
-
-class PendingReply(Struct, frozen=True, eq=False, gc=False):
-    """A reply that needs to know what the upstream says about ``target``, a name outside the zones in lower case.
-
-    ``namespace`` is that of the Service in the question. ``location`` is the client's. ``known`` is what the upstream
-    has said about other names on the way, by name.
-    """
-
-    envelope: Envelope
-    target: str
-    namespace: str
-    location: Location
-    known: Mapping[str, UpstreamAnswer] = {}
+    def target(self) -> str:
+        """The name outside the zones that the reply waits for, in lower case."""
+        return self._outside_target[0]
 
     @property
-    def qtype(self) -> int:
-        """The type to look up."""
-        return self.envelope.qtype
+    def namespace(self) -> str:
+        """The namespace of the Service in the question, for which the upstream is asked."""
+        return self._outside_target[1]
+
+    @property
+    def _outside_target(self) -> tuple[str, str]:
+        assert self.answer is not None
+        assert self.answer.outside_target is not None
+        return self.answer.outside_target
 
 
-def written(answer: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles, draw: Callable[[int], int]) -> bytes:
-    """Return the reply: ID and question as they came, the records rotated by what *draw* draws, the OPT record.
+class ReplyWriter:
+    """Writes replies, rotated by random numbers that *draw* returns, of so many bits.
 
-    A reply that is too large loses, in this order: glue, the error for an ignored client subnet,
-    the text of the answer's own error, and at last records, with TC.
+    *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty for none. UDP replies have at most
+    *max_udp_size* octets. ``common_errors`` are the extended errors in every reply.
     """
-    query, end, profile, channel = envelope.query, envelope.end, envelope.profile, envelope.channel
-    channel.counts[envelope.origin + answer.tally] += 1
-    limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
-    for errors in _errors(answer, envelope):
-        opt = profiles.opt(profile, errors, dependent=answer.dependent, address=envelope.address)
-        room = limit - end - len(opt)
-        if answer.size_without_glue <= room:
-            head, body = fitted(answer, envelope.head, room, turn=draw(DRAWN_BITS) % answer.turns)
-            break
-    else:  # ``room`` is beside the smallest OPT record: ``_errors`` yields the fewest octets last
-        start = arc_start(envelope.client, query[wire.HEADER : end].lower(), answer.records)
-        head, body = cut(answer, envelope.head, room, start=start, drawn=draw(DRAWN_BITS))
-        channel.truncated += 1
-    return b"".join((query[:2], head, query[wire.HEADER : end], body, opt))
+
+    def __init__(self, draw: Callable[[int], int], *, nsid: bytes, max_udp_size: int) -> None:
+        self.nsid = nsid
+        self.max_udp_size = max_udp_size
+        self.common_errors: tuple[Error, ...] = ()
+        self._draw = draw
+
+    def write(
+        self, answer: RenderedAnswer, query: Query, client: LocatedClient, ignored: Error | None, *, is_udp: bool
+    ) -> tuple[bytes, bool]:
+        """Return the reply, and whether it is truncated: id and question as they came, the records, the OPT record.
+
+        *ignored* is the error for a client subnet that is ignored, None if there is none. A reply that is too large
+        loses, in this order: additional records, that error, the text of the answer's own error, and at last records,
+        with TC.
+        """
+        edns, octets, question = query.edns, query.octets, query.question
+        end = wire.HEADER + len(question)
+        limit = udp_limit(edns, self.max_udp_size) if is_udp else MAX_TCP_REPLY
+        flags, truncated = answer.flags | query.flags & COPIED, False
+        for own in _NO_ERRORS if ignored is None and answer.error is None else _errors(answer.error, ignored):
+            errors = (*own, *self.common_errors) if own else self.common_errors
+            opt = opt_record(edns, nsid=self.nsid, dependent=answer.dependent, errors=errors) if edns else b""
+            room = limit - end - len(opt)
+            if answer.required_size <= room:
+                counts, records = answer.fitted(room, turn=self._draw(DRAWN_BITS) % (answer.records or 1))
+                break
+        else:  # ``room`` is beside the smallest OPT record: ``_errors`` yields the fewest octets last
+            start = arc_start(client.octets, question, answer.records)
+            counts, records = answer.cut(room, start=start, drawn=self._draw(DRAWN_BITS))
+            flags, truncated = flags | wire.TC, True
+        answers, authority, additional = counts
+        head = _FLAGS_AND_COUNTS.pack(flags, 1, answers, authority, additional + (edns is not None))
+        return b"".join((octets[:2], head, octets[wire.HEADER : end], records, opt)), truncated
 
 
-def _errors(answer: RenderedAnswer, envelope: Envelope) -> Iterator[list[Error]]:
+def _errors(own: Error | None, ignored: Error | None) -> Iterator[Sequence[Error]]:
     """Yield the extended errors that a reply may have, from the most to the fewest octets."""
-    own = [answer.error] if answer.error is not None else []
-    if envelope.ignored is not None:
-        yield [*own, envelope.ignored]
-    yield own
-    if answer.error is not None:
-        code, _ = answer.error
-        yield [(code, "")]
+    first = (own,) if own is not None else ()
+    if ignored is not None:
+        yield *first, ignored
+    yield first
+    if own is not None:
+        code, _ = own
+        yield ((code, ""),)

@@ -1,19 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Answers a query: recognises it, or else judges, resolves, renders and remembers it.
+"""Answers a query: reads it, locates its client, and looks up the answer, or else resolves, renders and remembers it.
 
-The fast path parses nothing. It looks up, each in a dictionary:
-
-- the flags and counts, in ``HEAD_INDEXES``
-- the octets after the question (the EDNS), in ``EdnsProfiles``
-- the packet's source, and the client that a forwarder names, in ``Clients``
-- the question in lower case, in ``AnswerCache``
-- if the answer depends on the client: its location, then its values of the constraint's label keys
-
-Whatever is missing, ``Responder._answer_parsed`` computes and remembers. Whole packets are never
-remembered: behind a forwarder, hardly two are alike.
-
-``Responder.compute`` returns the same reply and uses nothing remembered. Tests compare the two.
+Whole packets are never remembered: behind a forwarder, hardly two are alike. What is remembered is the answer to a
+question, for the clients who get the same. A responder that remembers nothing yet gives the same replies.
 """
 
 from __future__ import annotations
@@ -21,69 +11,49 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
+from cachetools import FIFOCache
 from msgspec import Struct
 
 from dnsserver import names
 from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.answers.resolution import endpoint_names, resolve
 from dnsserver.message import wire
-from dnsserver.message.edns import MAX_TCP_REPLY, UDP_SIZE, Error, error_reply
-from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
-from dnsserver.message.rendering import RenderedAnswer, head_index
-from dnsserver.message.wire import Unreadable, question_untrusted
-from dnsserver.metrics.counters import NOBODYS, OTHER, Channel, Counts, Tally, counted_type
-from dnsserver.names import meaning_of
-from dnsserver.responder.answer_cache import AnswerCache
-from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
-from dnsserver.responder.judging import (
-    Question,
-    Refusal,
-    accept_untrusted,
-    decided_untrusted,
-    is_query,
-    judge_untrusted,
-)
-from dnsserver.responder.recognition import (
-    HEAD_INDEXES,
-    NO_EDNS,
-    SUBNET_ADDRESS_AT,
-    SUBNET_CONTENT_AT,
-    WITH_OPT,
-    EdnsProfiles,
-)
-from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key, useful_values
-from dnsserver.responder.repeating import Repeated, Repeater
-from dnsserver.responder.replies import DRAWN_BITS, Envelope, PendingReply, written
-from locator.bounded_map import BoundedMap
-from locator.ip import Network, address_text, host_network, plain_address
+from dnsserver.message.edns import UDP_SIZE, Error, error_response
+from dnsserver.message.packing import encoded_name
+from dnsserver.message.proxy_protocol import SIGNATURE, Header, read_header_untrusted
+from dnsserver.message.query import Query, Unreadable, read_query
+from dnsserver.message.rendering import RenderedAnswer
+from dnsserver.metrics.counters import ADDRESS, BLOCK, NOBODYS, OTHER, Channel, Counts, Tally, counted_type
+from dnsserver.names import QueryName, query_name_of
+from dnsserver.responder.answer_cache import AnswerCache, CachedAnswers
+from dnsserver.responder.clients import UNNAMED_CLIENT, Clients, LocatedClient
+from dnsserver.responder.native_feed import AnswerTable, NativeFeed
+from dnsserver.responder.rendered import DecisionRenderer, belongs_to_source_object
+from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
+from locator.ip import address_text
 from locator.model import ZONE, Location
 from locator.places.book import UNKNOWN_PLACE, Place
 from locator.state.snapshot import Snapshot, answers_differ
 
-MAX_PASSING = 8192  # questions, about a megabyte
-# Those of the methods of ``Responder``.
-Answer = Callable[..., "bytes | PendingReply | None"]
-Finish = Callable[[PendingReply, UpstreamAnswer], "bytes | PendingReply"]
+MAX_ASKED = 8192  # questions, about a megabyte
 MAX_FINISHED = 4 << 20  # octets of answers with what the upstream said
-MAX_PLACES = 65_536  # most addresses share the few places of their node
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
-_NOTHING: Mapping[str, UpstreamAnswer] = {}
 STALE = (wire.EDE_STALE, "")  # the code is enough, and a text would take room from records
 
+Listener = Callable[[AnsweredQuery], None]
 
-class Inquiry(Struct, frozen=True, eq=False, gc=False):
-    """What the Decision on a query is made from.
 
-    ``labels`` are those of the queried name in lower case. ``client`` is None if a trusted forwarder does not name it.
+class _Found(Struct, frozen=True, gc=False):
+    """An answer to a question, what is remembered of that, whether it was computed just now, and whether it may last.
+
+    An answer lasts if it is likely to be asked for again: most names that do not exist are asked for only once.
     """
 
-    labels: tuple[bytes, ...]
-    qtype: int
-    client: Network | None
-    place: Place
-    snapshot: Snapshot
+    answer: RenderedAnswer
+    cached: CachedAnswers | None
+    computed: bool
+    lasting: bool
 
 
 class Responder:
@@ -94,8 +64,7 @@ class Responder:
     for none. UDP replies have at most *max_udp_size* octets. *draw* returns a random number of so many bits; it decides
     which record a reply begins with.
 
-    *repeated* is native code that repeats answers; ``learn`` makes them known to it. ``passing`` is the number of
-    answers that are not worth that: most names that do not exist are asked for only once.
+    *native* is native code that repeats answers; ``feed`` makes them known to it.
 
     Each responder has its own memory, so several can answer from one snapshot.
     """
@@ -110,85 +79,65 @@ class Responder:
         proxy_protocol: bool = False,
         nsid: bytes = b"",
         max_udp_size: int = UDP_SIZE,
-        repeated: Repeated | None = None,
+        native: AnswerTable | None = None,
     ) -> None:
         self._authority = authority
         self._counts = counts
         self._client_option = client_option
         self._proxy_protocol = proxy_protocol
         self._snapshot: Snapshot | None = None
-        self._draw = draw
+        self._listener: Listener | None = None
+        self._writer = ReplyWriter(draw, nsid=nsid, max_udp_size=max_udp_size)
         self._renderer = DecisionRenderer(authority, counts)
         self._clients = Clients()
-        self._profiles = EdnsProfiles(nsid, max_udp_size)
         self._cache = AnswerCache()
-        self._finished: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_FINISHED, attrgetter("weight"))
+        self._finished: FIFOCache[object, RenderedAnswer] = FIFOCache(MAX_FINISHED, attrgetter("weight"))
         make_names = partial(endpoint_names, pod_names=authority.endpoint_pod_names)
         self._names_of = partial(self._cache.names_of, make=make_names)
-        # The dictionaries of the fast path. Each is always the same object.
-        self._known_profiles = self._profiles.known
-        self._blocks = self._clients.blocks
-        self._current, self._unlimited = self._cache.current, self._cache.unlimited
-        self._origins: BoundedMap[Place, int] = BoundedMap(MAX_PLACES)
-        self._known_origins = self._origins.recent
-        self.passing = 0
-        self._asked: BoundedMap[bytes, bool] = BoundedMap(MAX_PASSING)
-        self._repeater: Repeater | None = None
-        if repeated is not None:
-            parts = (self._clients, self._profiles, self._cache, counts)
-            self._repeater = Repeater(repeated, *parts, origin_of=self._origin, answer_again=self._answer_again)
-            counts.before_reading.append(self._repeater.count)
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        """The snapshot that it answers from, None before the first."""
-        return self._snapshot
+        self._apexes = frozenset(encoded_name(zone.labels) for zone in authority.zones)
+        self._asked: FIFOCache[bytes, bool] = FIFOCache(MAX_ASKED)
+        self._feed: NativeFeed | None = None
+        if native is not None:
+            self._feed = NativeFeed(native, counts, self._writer, origin_of=self._origin, put_again=self._put_again)
+            counts.before_reading.append(self._feed.count)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Answer from *snapshot* from now on."""
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.serial == snapshot.serial and not answers_differ(before, snapshot):
             return  # only findings, numbers of objects, or endpoints that are not ready changed
-        tell = None if self._repeater is None else self._repeater.place_changed
-        networks = self._clients.follow(snapshot.addresses, tell=tell)
+        self._clients.follow(snapshot.addresses)
         self._cache.publish(snapshot)
         self._finished.clear()
-        if self._repeater is not None:
-            self._repeater.publish(snapshot, networks)
+        if self._feed is not None:
+            self._feed.publish(snapshot)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot that it answers from, None before the first."""
+        return self._snapshot
 
     def mark_stale(self, stale: bool) -> None:
         """Mark every answer from now on as stale, or no longer (RFC 8914, section 4.4)."""
-        if self._profiles.set_common_errors((STALE,) if stale else ()) and self._repeater is not None:
-            self._repeater.forget_profiles()
+        errors = (STALE,) if stale else ()
+        if errors != self._writer.common_errors:
+            self._writer.common_errors = errors
+            if self._feed is not None:
+                self._feed.forget_edns()
 
-    def learn(self, query: bytes, source: bytes) -> None:
-        """Make known to the native code how to repeat what ``answer`` has just answered."""
-        if self._repeater is not None and self._snapshot is not None:
-            self._repeater.learn(query, source)
+    def listen(self, listener: Listener | None, services: frozenset[str] | None = frozenset()) -> None:
+        """Tell *listener* of every reply that something was decided for, from now on; None: tell nobody any more.
 
-    def inquiry(self, query: bytes, source: bytes, *, header_client: bytes | None) -> Inquiry | None:
-        """Return what ``answer`` decides a query from at this moment; None if it decides nothing about its name."""
-        parsed = decided_untrusted(query, client_option=self._client_option) if is_query(query) else None
-        if parsed is None or self._snapshot is None:
-            return None
-        client = self._clients.client_of(source, parsed.edns, header_client=header_client)
-        place = self._clients.place_of(source, parsed.edns, header_client=header_client, remember=True)
-        return Inquiry(parsed.labels, parsed.qtype, client, place, self._snapshot)
-
-    def tap(self, answer: Answer, finish: Finish, services: frozenset[str] | None) -> None:
-        """Let *answer* and *finish* stand in for the methods of these names until ``untap``: nobody else pays for them.
-
-        Meanwhile the native code leaves to them all queries about *services* (``namespace/name``); None: all queries.
+        Meanwhile the native code leaves all queries about *services* (``namespace/name``) to Python; None: all queries.
         """
-        vars(self).update(answer=answer, finish=finish)
-        if self._repeater is not None:
-            self._repeater.leave_to_python(services)
+        self._listener = listener
+        if self._feed is not None:
+            self._feed.leave_to_python(services)
 
-    def untap(self) -> None:
-        """Undo ``tap``."""
-        del self.answer, self.finish
-        if self._repeater is not None:
-            self._repeater.leave_to_python(frozenset())
+    def feed(self, answered: AnsweredQuery) -> None:
+        """Make known to the native code how to repeat what was just answered."""
+        if self._feed is not None:
+            self._feed.put_answered(answered)
 
     def may_send_proxy_header(self, source: bytes) -> bool:
         """Whether data from *source* (a packed address) may begin with a PROXY header.
@@ -203,313 +152,190 @@ class Responder:
         return self._clients.asks_for_many(source)
 
     def answer(
-        self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
-    ) -> bytes | PendingReply | None:
-        """Return the reply to *query* from *source* (a packed address), or None to stay silent.
+        self, octets: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
+    ) -> AnsweredQuery | None:
+        """Answer the query in *octets* from *source* (a packed address); return None to stay silent.
 
         *header_client* is the packed address from a PROXY header that the caller has removed, empty if the
         header had none. It is None without a header; then a datagram may still begin with one.
 
-        A reply that needs to know what the upstream says about a name outside the zones is a ``PendingReply``.
-        Never raises, whatever *query* holds: an unreadable query gets FORMERR when its header is
+        Never raises, whatever *octets* hold: an unreadable query gets FORMERR when its header is
         whole, and silence otherwise (RFC 1035, section 4.1.1).
         """
-        head = HEAD_INDEXES.get(query[2:12])
-        # A zero octet inside a label makes this end too early. No remembered question equals such a prefix, so the
-        # query is parsed.
-        end = query.find(b"\0", wire.HEADER) + 5
-        if head is None or self._snapshot is None:
-            return self._answer_parsed(query, source, channel, header_client=header_client)
-        subnet_address = b""
-        if head < WITH_OPT:
-            if len(query) != end:
-                return self._answer_parsed(query, source, channel, header_client=header_client)
-            profile = NO_EDNS
-        else:
-            known = self._known_profiles.get(query[end : end + SUBNET_ADDRESS_AT])
-            if known is None:
-                return self._answer_parsed(query, source, channel, header_client=header_client)
-            profile = known
-            if profile.octets:
-                subnet_address = query[end + SUBNET_ADDRESS_AT :]
-            if len(subnet_address) != profile.octets:
-                return self._answer_parsed(query, source, channel, header_client=header_client)
-        places = self._clients.places
-        place = places.get(source) or self._clients.source(source)
-        if place.forwarder:
-            # A PROXY header overrides the client subnet, even if it names nobody.
-            named = subnet_address if header_client is None else header_client
-            if not named:
-                return self._answer_parsed(query, source, channel, header_client=header_client)
-            client, ignored = named, b""
-            if profile.host or header_client is not None:
-                place = places.get(named) or self._clients.locate(named)
-            else:
-                block = self._blocks.get(query[end + SUBNET_CONTENT_AT :])
-                if block is None:
-                    return self._answer_parsed(query, source, channel)
-                place = block
-        else:
-            client, ignored = source, subnet_address  # whom an untrusted source names does not count
-        question = query[wire.HEADER : end]
-        folded = question.lower()
-        answer: Any = self._current.get(folded) or self._unlimited.get(folded) or self._cache.recall(folded)
-        if answer.__class__ is tuple:  # (location -> values, values -> answer, DependentAnswers): see ``Remembered``
-            values = answer[0].get(place.location)
-            answer = answer[1].get(values) or (values and answer[2].shared(values))
-        if answer is None:
-            answer = self._first_answer(query, end, folded, place.location, self._snapshot)
-            if answer is None:
-                return self._answer_parsed(query, source, channel, header_client=header_client)
-        origin = self._known_origins.get(place)
-        if origin is None:
-            origin = self._origin(place)
-            if place is UNKNOWN_PLACE:
-                if client is subnet_address and not profile.host:
-                    edns = profile.edns_of(client)
-                    self._note_unlocated(self._clients.client_of(source, edns, header_client=None))
-                else:  # told apart because it costs less
-                    self._note_unlocated(host_network(plain_address(client)))
-        opt = profile.opts[answer.dependent]
-        limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
-        if ignored or not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
-            error = self._ignored_client(source, ignored) if ignored else None
-            client = plain_address(client)
-            envelope = Envelope(query, end, head, profile, subnet_address, client, channel, origin, error)
-            return self._reply(answer, envelope, place.location)
-        # The common case of ``written``, inlined: a call would cost as much as all of this.
-        channel.counts[origin + answer.tally] += 1
-        start = answer.offsets[self._draw(DRAWN_BITS) % answer.turns]
-        body = answer.blob[start : start + answer.length]
-        reply: bytes = b"".join((query[:2], answer.heads[head], question, body, answer.tail, opt, subnet_address))
-        return reply
-
-    def finish(self, pending: PendingReply, said: UpstreamAnswer) -> bytes | PendingReply:
-        """Return the pending reply with what the upstream has *said* about its target.
-
-        It is pending again if the aliases lead to another name outside the zones: at most ``MAX_ALIASES`` times. What
-        lies in the zones is answered from the present snapshot, for the client.
-        """
-        known = {**pending.known, pending.target: said}
-        return self._reply(self._finished_answer(pending, known), pending.envelope, pending.location, known)
-
-    def _finished_answer(self, pending: PendingReply, known: Mapping[str, UpstreamAnswer]) -> RenderedAnswer:
-        """Return the remembered answer to the query of a pending reply, else compute it from what is *known* now."""
-        assert self._snapshot is not None  # nothing is pending before the first
-        labels, _ = question_untrusted(pending.envelope.query)
-        for_all = (labels, pending.qtype, *known.values())
-        here = (pending.location, *for_all)
-        answer = self._finished.get(for_all) or self._finished.get(here)
-        if answer is None:
-            decision = resolve(
-                meaning_of(labels, self._authority.zones),
-                pending.qtype,
-                self._snapshot,
-                pending.location,
-                self._authority,
-                names_of=self._names_of,
-                outside=known.get,
-            )
-            answer = self._renderer.render(labels, decision)
-            self._finished[here if decision.terms else for_all] = answer
-        return answer
-
-    def compute(
-        self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
-    ) -> bytes | PendingReply | None:
-        """Return what ``answer`` returns, except for the rotation, and use nothing remembered."""
-        return self._answer_parsed(query, source, channel, header_client=header_client, remember=False)
-
-    def _answer_parsed(
-        self,
-        query: bytes,
-        source: bytes,
-        channel: Channel,
-        *,
-        header_client: bytes | None = None,
-        remember: bool = True,
-    ) -> bytes | PendingReply | None:
-        """Answer a query by parsing it: the slow path, for whatever ``answer`` did not find remembered.
-
-        Without *remember*, nothing remembered is used, and nothing is added.
-        """
         if (
-            header_client is None
+            self._proxy_protocol
+            and header_client is None
             and channel.is_udp
-            and query.startswith(SIGNATURE)
+            and octets.startswith(SIGNATURE)
             and self.may_send_proxy_header(source)
         ):
-            return self._behind_header(query, source, channel, remember=remember)
-        if not is_query(query):
+            header = _header(octets)
+            if header is None:  # malformed: no reply
+                self._counts.malformed_headers[channel.proto] += 1
+                self._counts.silent += 1
+                return None
+            octets, header_client = octets[header.size :], header.client
+        query = read_query(octets, client_option=self._client_option, header_client=header_client)
+        if query is None:
             self._counts.silent += 1
             return None
-        judged = judge_untrusted(query, self._authority.zones, client_option=self._client_option)
-        if isinstance(judged, Refusal):
-            return self._refuse(query, judged, channel)
-        parsed, question = judged.query, judged.question
-        if self._snapshot is None:
-            refusal = Refusal(wire.SERVFAIL, parsed.end, parsed.edns, parsed.qtype)
-            return self._refuse(query, refusal, channel, errors=(NOT_READY,))
-        place = self._clients.place_of(source, parsed.edns, header_client=header_client, remember=remember)
-        edns, ignored = parsed.edns, b""
-        if place is UNNAMED_CLIENT and question.meaning.shape != names.APEX:  # the apex is the same for all clients
-            self._counts.unnamed_clients.note(address_text(source))
-        probe = edns is not None and edns.probe  # a query, but of no client
-        self._counts.probes += probe
-        subnet_address = edns.subnet.address if edns is not None and edns.subnet is not None else b""
-        if edns is not None and edns.names_client and not self._clients.source(source).forwarder:
-            ignored = edns.option or subnet_address
-        envelope = Envelope(
-            query,
-            parsed.end,
-            head_index(int.from_bytes(query[2:4]), opt=edns is not None),
-            self._profiles.of(query, parsed, remember=remember),
-            subnet_address,
-            self._clients.named(source, edns, header_client=header_client),
-            channel,
-            NOBODYS if probe else self._origin(place),
-            self._ignored_client(source, ignored, counted=not probe) if ignored else None,
-        )
-        if place is UNKNOWN_PLACE and not probe:
-            self._note_unlocated(self._clients.client_of(source, edns, header_client=header_client))
-        answer = self._answer_to(question, place.location, self._snapshot, remember=remember)
-        return self._reply(answer, envelope, place.location)
+        answered = self._answered(query, source, channel)
+        if self._listener is not None and answered.snapshot is not None and answered.reply is not None:
+            self._listener(answered)
+        return answered
 
-    def _behind_header(
-        self, query: bytes, source: bytes, channel: Channel, *, remember: bool
-    ) -> bytes | PendingReply | None:
-        """Answer the query after a datagram's PROXY header. A malformed header gets no reply."""
-        try:
-            header = read_header_untrusted(query)
-        except Unreadable:
-            header = None
-        if header is None:
-            self._counts.malformed_headers[channel.proto] += 1
-            self._counts.silent += 1
-            return None
-        reply = self.answer if remember else self.compute
-        return reply(query[header.size :], source, channel, header_client=header.client)
+    def finish(self, pending: AnsweredQuery, said: UpstreamAnswer) -> AnsweredQuery:
+        """Answer a query whose reply waits, now that the upstream has *said* something about its target.
 
-    def _ignored_client(self, source: bytes, client: bytes, *, counted: bool = True) -> Error:
-        """Count a query that names *client*, an address or the start of one; return the error for its reply.
-
-        A source that names itself, or a block that it is in, does not speak for others.
+        It may have to wait again if the aliases lead to another name outside the zones: at most ``MAX_ALIASES`` times.
+        What lies in the zones is answered from the present snapshot, for the client.
         """
-        text = address_text(source)
-        if counted:
-            self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
-        return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
+        snapshot, client = self._snapshot, pending.client
+        assert snapshot is not None  # nothing is pending before the first
+        assert client is not None
+        known = {**pending.known, pending.target: said}
+        answer = self._finished_answer(pending.query, client.place.location, snapshot, known)
+        reply = self._replied(answer, pending.query, pending.source, pending.channel, client)
+        answered = AnsweredQuery(
+            pending.query, pending.source, pending.channel, reply, client, snapshot, answer, known=known
+        )
+        if self._listener is not None and reply is not None:
+            self._listener(answered)
+        return answered
 
-    def _note_unlocated(self, client: Network | None) -> None:
-        """Count a query whose *client* nothing locates."""
-        assert client is not None  # nobody is named: that is ``UNNAMED_CLIENT``
-        self._counts.unlocated_clients.add(self._counts.unlocated_clients.number(client))
+    def _answered(self, query: Query, source: bytes, channel: Channel) -> AnsweredQuery:
+        """Answer a query from the snapshot."""
+        if query.rcode:
+            return AnsweredQuery(query, source, channel, self._refusal(query, query.rcode, channel, OTHER))
+        snapshot, client = self._snapshot, self._clients.client_of(query, source)
+        location = client.place.location
+        cached = self._cache.find(query.question)
+        answer = cached.find(location) if cached is not None else None
+        lasting = True
+        if answer is None:
+            qtype, qclass = query.type_and_class
+            query_name = query_name_of(query.labels, self._authority.zones) if qclass == wire.IN else None
+            label = counted_type(qtype)
+            if query_name is None or qtype in (wire.AXFR, wire.IXFR):
+                refused = self._refusal(query, wire.REFUSED, channel, label)
+                decided = snapshot if qclass == wire.IN else None
+                return AnsweredQuery(query, source, channel, refused, client, decided)
+            if snapshot is None:
+                refused = self._refusal(query, wire.SERVFAIL, channel, label, errors=(NOT_READY,))
+                return AnsweredQuery(query, source, channel, refused)
+            found = self._found(query, query_name, location, snapshot)
+            self._counts.computed += found.computed
+            answer, cached, lasting = found.answer, found.cached, found.lasting
+        self._note(query, source, client)
+        reply = self._replied(answer, query, source, channel, client)
+        return AnsweredQuery(query, source, channel, reply, client, snapshot, answer, cached, lasting)
+
+    def _replied(
+        self, answer: RenderedAnswer, query: Query, source: bytes, channel: Channel, client: LocatedClient
+    ) -> bytes | None:
+        """Write and count the reply; return None if it has to wait for the upstream."""
+        if answer.outside_target is not None:
+            return None
+        edns, origin, ignored = query.edns, NOBODYS, None
+        if edns is None or not edns.probe:
+            origin = self._origin(client.place)
+        if edns is not None and not client.forwarded and edns.named_client:
+            ignored = wire.EDE_OTHER, f"client subnet ignored: {address_text(source)} is no trusted forwarder"
+        reply, truncated = self._writer.write(answer, query, client, ignored, is_udp=channel.is_udp)
+        channel.counts[origin + answer.tally] += 1
+        channel.truncated += truncated
+        return reply
+
+    def _note(self, query: Query, source: bytes, client: LocatedClient) -> None:
+        """Count what a query says about its client, and lacks."""
+        counts, edns = self._counts, query.edns
+        if client.place is UNNAMED_CLIENT and query.question[:-4] not in self._apexes:  # which is the same for all
+            counts.unnamed_clients.note(address_text(source))
+        if edns is not None and edns.probe:  # a query, but of no client
+            counts.probes += 1
+            return
+        if client.place is UNKNOWN_PLACE:
+            whole = client.length == 8 * len(client.address)
+            counts.unlocated_clients.add(ADDRESS if whole else BLOCK, client.address)
+        if edns is not None and not client.forwarded and (named := edns.named_client):
+            # A source that names itself, or a block that it is in, does not speak for others.
+            counts.ignored_clients.note(address_text(source), b"" if source.startswith(named) else named)
 
     def _origin(self, place: Place) -> int:
         """Return the number of the ``Origin`` of clients at *place*."""
-        if place is UNKNOWN_PLACE:  # not among the known ones: ``answer`` then counts its range, too
-            return self._counts.origin(place.located_by, "")
-        origin = self._origins.get(place)
-        if origin is None:
-            zone = place.location.value(ZONE) or ""
-            origin = self._origins[place] = self._counts.origin(place.located_by, zone)
-        return origin
+        return self._counts.origin(place.located_by, place.location.value(ZONE) or "")
 
-    def _first_answer(
-        self, query: bytes, end: int, folded: bytes, location: Location, snapshot: Snapshot
-    ) -> RenderedAnswer | None:
-        """Return the answer to a query of which all but question and location is recognised, None if it must be parsed.
+    def _found(self, query: Query, query_name: QueryName, location: Location, snapshot: Snapshot) -> _Found:
+        """Decide and render the answer to a question of which nothing is remembered for a client, and remember it."""
+        question, labels, qtype = query.question, query.labels, query.qtype
+        shared = self._shared_by_zones(query_name, snapshot)
+        if shared is not None and qtype in shared:
+            return _Found(shared[qtype], None, computed=False, lasting=False)
+        decision = resolve(query_name, qtype, snapshot, location, self._authority, names_of=self._names_of)
+        if decision.source_object is not None and belongs_to_source_object(decision):
+            render = partial(self._renderer.render, labels, decision)
+            answer, cached = self._cache.keep(question, location, decision, render)
+            return _Found(answer, cached, computed=True, lasting=True)
+        answer, remembered = self._renderer.render_unlimited(labels, decision), None
+        if shared is not None and decision.answers and not decision.additional_records:
+            shared[qtype] = answer
+        elif not decision.client_keys:
+            remembered = self._cache.keep_unlimited(question, answer)
+        lasting = question in self._asked
+        self._asked[question] = True
+        return _Found(answer, remembered, computed=True, lasting=lasting)
 
-        The question ends at *end* if it is right. *folded* is it in lower case.
-        """
-        remembered = self._current.get(folded)
-        if isinstance(remembered, tuple) and (answer := remembered[2].get(location)) is not None:
-            return answer
-        question = accept_untrusted(query, end, self._authority.zones)
-        return None if question is None else self._computed(question, location, snapshot, remember=True)
-
-    def _answer_again(self, question: bytes, location: Location) -> None:
-        """Compute and remember the answer to a question that was asked before; nobody asked now."""
-        accepted = accept_untrusted(bytes(wire.HEADER) + question, wire.HEADER + len(question), self._authority.zones)
-        if accepted is not None and self._snapshot is not None:
-            computed = self._counts.computed
-            self._answer_to(accepted, location, self._snapshot, remember=True)
-            self._counts.computed = computed  # which counts replies
-
-    def _answer_to(
-        self, question: Question, location: Location, snapshot: Snapshot, *, remember: bool
-    ) -> RenderedAnswer:
-        """Return the remembered answer to a question, else compute it."""
-        if remember:
-            remembered = self._current.get(question.folded) or self._cache.recall(question.folded)
-            answer = remembered[2].get(location) if isinstance(remembered, tuple) else remembered
-            if answer is not None:
-                return answer
-        return self._computed(question, location, snapshot, remember=remember)
-
-    def _computed(
-        self, question: Question, location: Location, snapshot: Snapshot, *, remember: bool
-    ) -> RenderedAnswer:
-        """Decide and render the answer to a question, and remember it if *remember*."""
-        folded, cache = question.folded, self._cache
-        same = self._same_for_other_zones(question, snapshot) if remember else None
-        if same is not None and question.qtype in same:
-            self._note_passing(folded)
-            return same[question.qtype]
-        self._counts.computed += 1
-        names_of = self._names_of if remember else None
-        decision = resolve(question.meaning, question.qtype, snapshot, location, self._authority, names_of=names_of)
-        if not remember:
-            return self._renderer.render(question.labels, decision)
-        if decision.basis is not None and belongs_to_basis(decision):
-            return cache.keep(
-                folded,
-                partial(self._renderer.render, question.labels, decision),
-                basis=decision.basis,
-                location=location,
-                terms=decision.terms,
-                useful=useful_values(decision),
-                share_key=share_key(decision),
-            )
-        self._note_passing(folded)
-        answer = self._renderer.render_unlimited(question.labels, decision)
-        if same is not None and decision.answers and not decision.additional_records:
-            same[question.qtype] = answer
-        elif not decision.terms:
-            cache.keep_unlimited(folded, answer)
-        return answer
-
-    def _same_for_other_zones(self, question: Question, snapshot: Snapshot) -> dict[int, RenderedAnswer] | None:
+    def _shared_by_zones(self, query_name: QueryName, snapshot: Snapshot) -> dict[int, RenderedAnswer] | None:
         """Return the answers, by type, to names that prefer a zone without an endpoint; None for any other name."""
-        meaning, key = question.meaning, self._authority.zonal
-        compiled = snapshot.services.get(meaning.service_key) if meaning.shape == names.PREFERRED else None
+        compiled = snapshot.services.get(query_name.service_key) if query_name.name_type == names.PREFERRED else None
+        key = self._authority.zonal
         if compiled is None or key is None:
             return None
         zonal = self._cache.zonal(compiled, key)
-        return None if meaning.value in zonal.zones else zonal.others[meaning.zone]
+        return None if query_name.value in zonal.zones else zonal.others[query_name.zone]
 
-    def _note_passing(self, question: bytes) -> None:
-        """Count an answer that belongs to no Service, unless the question was asked before."""
-        if self._repeater is not None and self._asked.get(question) is None:
-            self._asked[question] = True
-            self.passing += 1
+    def _put_again(self, query: Query, location: Location) -> None:
+        """Make the answer to a question that was asked before known to the native code; nobody asks now."""
+        assert self._feed is not None
+        cached = self._cache.find(query.question)
+        answer = cached.find(location) if cached is not None else None
+        query_name = query_name_of(query.labels, self._authority.zones)
+        if answer is None and query_name is not None and self._snapshot is not None:
+            found = self._found(query, query_name, location, self._snapshot)
+            answer, cached = found.answer, found.cached
+        if answer is not None and cached is not None:
+            self._feed.put(query, answer, cached, location)
 
-    def _refuse(self, query: bytes, refusal: Refusal, channel: Channel, *, errors: Sequence[Error] = ()) -> bytes:
+    def _finished_answer(
+        self, query: Query, location: Location, snapshot: Snapshot, known: Mapping[str, UpstreamAnswer]
+    ) -> RenderedAnswer:
+        """Return the remembered answer to a query that waited, else compute it from what is *known* now."""
+        labels, qtype = query.labels, query.qtype
+        for_all = (labels, qtype, *known.values())
+        here = (location, *for_all)
+        answer = self._finished.get(for_all) or self._finished.get(here)
+        if answer is None:
+            query_name = query_name_of(labels, self._authority.zones)
+            decision = resolve(
+                query_name, qtype, snapshot, location, self._authority, names_of=self._names_of, outside=known.get
+            )
+            answer = self._renderer.render(labels, decision)
+            if answer.weight <= MAX_FINISHED // 2:
+                self._finished[here if decision.client_keys else for_all] = answer
+        return answer
+
+    def _refusal(
+        self, query: Query, rcode: int, channel: Channel, label: str, *, errors: Sequence[Error] = ()
+    ) -> bytes:
+        """Return and count a response that only says why there is no answer; *label* is that of the query's type."""
         self._counts.computed += 1
-        self.passing += 1
-        label = OTHER if refusal.qtype is None else counted_type(refusal.qtype)
-        channel.counts[self._counts.tally(Tally(label, refusal.rcode))] += 1
-        return error_reply(
-            query, refusal.rcode, end=refusal.end, edns=refusal.edns, nsid=self._profiles.nsid, errors=errors
-        )
+        channel.counts[self._counts.tally(Tally(label, rcode))] += 1
+        return error_response(query, rcode, nsid=self._writer.nsid, errors=errors)
 
-    def _reply(
-        self,
-        answer: RenderedAnswer,
-        envelope: Envelope,
-        location: Location,
-        known: Mapping[str, UpstreamAnswer] = _NOTHING,
-    ) -> bytes | PendingReply:
-        if answer.outside_target is None:
-            return written(answer, envelope, self._profiles, self._draw)
-        return PendingReply(envelope, *answer.outside_target, location, known)
+
+def _header(octets: bytes) -> Header | None:
+    """Return the PROXY header of a datagram, None if it is malformed."""
+    try:
+        return read_header_untrusted(octets)
+    except Unreadable:
+        return None

@@ -49,7 +49,7 @@ class ClusterSet:
         self._snapshots: dict[str, Snapshot] = {}
         self._before: dict[str, Snapshot] = {}  # as of the last publication
         self._resolved_anew: set[str] = set()  # host names
-        self._unready: dict[str, tuple[LocatedEndpoint, ...]] = {}  # of multi-cluster Services, by their basis_key
+        self._unready: dict[str, tuple[LocatedEndpoint, ...]] = {}  # of multi-cluster Services, by their cache_key
         self._votes = Votes((own, *self._others))
         self._voted_anew: set[str] = set()  # Services
         self._of_service: dict[str, tuple[Finding, ...]] = {}
@@ -252,7 +252,7 @@ class ClusterSet:
                 changes[key] = after
             for service in (known, after):
                 if service is not None:
-                    self._unready.pop(service.basis_key, None)
+                    self._unready.pop(service.cache_key, None)
             if objects is not None and after is not None and (unready := imported_unready(objects, nodes)):
-                self._unready[after.basis_key] = unready
+                self._unready[after.cache_key] = unready
         return mapping_after(before, changes)

@@ -109,7 +109,7 @@ def _hints_by_constraint(
             of_family.setdefault(entry[1], {})[id(entry[0])] = entry[0]
             zoneless |= set() if zone else {id(entry[0])}
     served: dict[tuple[int, int], list[str]] = {}  # the zones that get an endpoint, by its id and family
-    for client, names in _alike(zones, constraint.terms):
+    for client, names in _alike(zones, constraint.client_keys):
         selection = select(constraint, client, tuple(located.values()))
         for family, endpoints in of_family.items():
             chosen = [endpoint for endpoint in selection.endpoints if id(endpoint) in endpoints]
@@ -139,10 +139,10 @@ def _entry(
     return located[key], len(endpoint.addresses[0])
 
 
-def _alike(zones: Mapping[str, Location], terms: Sequence[str]) -> Iterable[tuple[Location, list[str]]]:
-    """Yield the zones in groups that a constraint with these *terms* cannot tell apart: one location, all names."""
+def _alike(zones: Mapping[str, Location], client_keys: Sequence[str]) -> Iterable[tuple[Location, list[str]]]:
+    """Yield the zones in groups that a constraint on *client_keys* cannot tell apart: one location, all names."""
     groups: dict[tuple[str | None, ...], tuple[Location, list[str]]] = {}
     for name, location in zones.items():
-        values = tuple(location.value(term) for term in terms)
+        values = tuple(location.value(key) for key in client_keys)
         groups.setdefault(values, (location, []))[1].append(name)
     return groups.values()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -78,18 +78,6 @@ def same_place(left: Place | None, right: Place | None) -> bool:
     )
 
 
-class BookChanges(NamedTuple):
-    """What differs between two books.
-
-    ``places`` are the addresses of ``Addresses.places`` whose place changed, each with its place, None if it has none
-    there any more. ``networks`` are those in which other addresses may be elsewhere: pod CIDRs that came, went or
-    moved, and the addresses of other clusters that changed.
-    """
-
-    places: Iterable[tuple[bytes, Place | None]]
-    networks: Sequence[Network]
-
-
 Places = AddressMap[Place]
 """The places of the addresses that objects have."""
 
@@ -100,6 +88,10 @@ class Addresses(Protocol):
     @property
     def places(self) -> Places:
         """The places of the addresses that objects have."""
+
+    @property
+    def books(self) -> Sequence[AddressBook]:
+        """The books that it reads: that of the own cluster, then those of others, always in the same order."""
 
     @property
     def distrusted_cidrs(self) -> int:
@@ -130,9 +122,6 @@ class Addresses(Protocol):
         Empty if there is none, or if the network is no single address.
         """
 
-    def changes_since(self, before: Addresses) -> BookChanges:
-        """Return what changed since *before*, an earlier book of the same clusters, or an empty one."""
-
 
 class AddressBook:
     """The places of all addresses of one cluster.
@@ -142,6 +131,7 @@ class AddressBook:
     ``cidrs`` has the pod CIDRs, and the configured subnets within them that say what their nodes' labels lack.
     ``source`` and ``locate`` answer for every address, ``locate_network`` for a block.
     ``distrusted_cidrs`` counts the pod CIDRs that topodns does not trust, once for each node.
+    ``subnets`` and ``forwarder_networks`` are the configured networks.
     """
 
     def __init__(
@@ -163,11 +153,16 @@ class AddressBook:
                 for network, labels in (subnets or {}).items()
             }
         )
-        self._forwarder_networks = PrefixTable(dict.fromkeys(forwarders, True))
-        self.trusts_networks = bool(self._forwarder_networks)
+        self.forwarder_networks = PrefixTable(dict.fromkeys(forwarders, True))
+        self.trusts_networks = bool(self.forwarder_networks)
         self._holders = holders
         # A block is located by the trusted pod CIDRs in it, and by the located addresses that no such CIDR contains.
         self._outside_cidrs = Places()
+
+    @property
+    def books(self) -> tuple[AddressBook]:
+        """See ``Addresses``."""
+        return (self,)
 
     def with_changes(
         self,
@@ -244,11 +239,6 @@ class AddressBook:
         around = self.cidrs.find(network.address, network.length)
         return around is not None or next(self.parts_within(network), None) is not None
 
-    def changes_since(self, before: Addresses) -> BookChanges:
-        """Return what changed since *before*, an earlier book of the same cluster, or an empty one."""
-        assert isinstance(before, AddressBook)
-        return BookChanges(self.places.changes_since(before.places), list(self.cidrs.changes_since(before.cidrs)))
-
     def holder(self, network: Network) -> str:
         """Describe the object or block whose place ``locate_network`` returns, empty if nothing locates it."""
         place, address = self._located(network, AgreementCache())
@@ -263,7 +253,7 @@ class AddressBook:
 
     def trusts(self, address: bytes) -> bool:
         """Whether an address is in a configured network of trusted forwarders."""
-        return self.trusts_networks and self._forwarder_networks.find(address) is not None
+        return self.trusts_networks and self.forwarder_networks.find(address) is not None
 
     def _located(
         self, network: Network, cache: AgreementCache, *, among_clusters: bool = False

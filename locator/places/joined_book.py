@@ -9,7 +9,6 @@ that has it. If several others have it, nobody can tell whose it is: it is unkno
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from msgspec.structs import replace
 
@@ -19,15 +18,10 @@ from locator.places.book import (
     SUBNET,
     UNKNOWN_PLACE,
     AddressBook,
-    Addresses,
     AgreementCache,
-    BookChanges,
     Place,
     shared_location,
 )
-
-MAX_CHANGES = 4096  # of addresses in other clusters that are told one by one; more mean that all may have changed
-EVERYTHING = (Network(bytes(4), 0), Network(bytes(16), 0))
 
 
 class JoinedBook:
@@ -38,6 +32,7 @@ class JoinedBook:
 
     def __init__(self, own: AddressBook, others: Sequence[AddressBook]) -> None:
         self._own, self._others = own, tuple(others)
+        self.books = (own, *others)
         self.places = own.places
         self.distrusted_cidrs = own.distrusted_cidrs
 
@@ -92,22 +87,6 @@ class JoinedBook:
         place = self.locate(network.address)
         is_elsewhere = self._own.held(network.address) is None and place.location.known and place.located_by != SUBNET
         return "" if is_elsewhere else self._own.overlooked(network)
-
-    def changes_since(self, before: Addresses) -> BookChanges:
-        """Return what changed since *before*, an earlier book of the same clusters, or an empty one.
-
-        The addresses of other clusters are not among the places, and need not be followed one by one: what changes
-        there is a change of networks, and be they of one address each.
-        """
-        own_before, others_before = AddressBook(), (AddressBook(),) * len(self._others)
-        if isinstance(before, JoinedBook):
-            own_before, others_before = before._own, before._others
-        own = self._own.changes_since(own_before)
-        changes = [now.changes_since(then) for now, then in zip(self._others, others_before, strict=True)]
-        networks = [*own.networks, *(network for change in changes for network in change.networks)]
-        addresses = (address for change in changes for address, _ in change.places)
-        networks += [Network(address, 8 * len(address)) for address in islice(addresses, MAX_CHANGES)]
-        return BookChanges(own.places, list(EVERYTHING) if next(addresses, None) is not None else networks)
 
     def _parts_of(self, network: Network) -> Iterator[tuple[Network, Place]]:
         """Yield the parts of a block that some cluster has, those of others only where the own has them not.

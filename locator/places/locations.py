@@ -79,7 +79,7 @@ class Locations:
         self.subnets = PrefixTable(
             {network: canonical_labels(dict(labels)) for network, labels in (subnets or {}).items()}
         )
-        self._subnet_keys = frozenset(key for labels in self.subnets.values() for key in labels)
+        self._subnet_keys = frozenset(key for _, labels in self.subnets.items() for key in labels)
         self.keys = LabelKeys()
         """The label keys of the known Nodes and PodLocators."""
         self._nodes: dict[str, Location] = {}

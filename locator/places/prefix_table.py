@@ -29,11 +29,12 @@ class PrefixTable(Generic[T]):
         """Whether there is a block whose addresses have this many octets."""
         return bool(self._tables[octets])
 
-    def values(self) -> Iterator[T]:
-        """Yield the value of every block."""
-        for tables in self._tables.values():
-            for _, table in tables:
-                yield from table.values()
+    def items(self) -> Iterator[tuple[Network, T]]:
+        """Yield every block with its value."""
+        for size, tables in self._tables.items():
+            for shift, table in tables:
+                for number, value in table.items():
+                    yield Network((number << shift).to_bytes(size), 8 * size - shift), value
 
     def get(self, network: Network) -> T | None:
         """Return the value of exactly this block, None if it has none."""

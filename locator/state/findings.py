@@ -218,7 +218,7 @@ def nearness_findings(
 
 def zone_findings(compiled: CompiledService, client: Location) -> Iterator[Finding]:
     """Yield a finding for each zone that is in two regions, among those of a Service that asks for the zone."""
-    if ZONE not in in_effect(compiled.declaration).terms:
+    if ZONE not in in_effect(compiled.declaration).client_keys:
         return
     regions: dict[tuple[str, str], dict[str, set[str]]] = {}
     for location in (client, *compiled.locations):

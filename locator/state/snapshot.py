@@ -53,7 +53,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
         return located
 
     @property
-    def basis_key(self) -> str:
+    def cache_key(self) -> str:
         """The key of the Service among all that answers are made from (``Snapshot.holds``)."""
         return self.service.key
 
@@ -77,7 +77,7 @@ class ImportedService(CompiledService, frozen=True, eq=False, gc=False):
     """A multi-cluster Service, made from a ServiceImport and the slices that were imported with it (KEP-1645)."""
 
     @property
-    def basis_key(self) -> str:
+    def cache_key(self) -> str:
         """See ``CompiledService``."""
         return f"{self.service.key} (imported)"
 
@@ -170,7 +170,7 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
         return f"{self.namespace}/{self.name}"
 
     @property
-    def basis_key(self) -> str:
+    def cache_key(self) -> str:
         """See ``CompiledService``."""
         return f"{self.key} (federated)"
 
@@ -211,22 +211,22 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
         return next((found for found in declared if found is not None and found.valid), self.default)
 
     @property
-    def terms(self) -> tuple[str, ...]:
-        """What decides about the client (``Constraint.terms``), whichever constraint counts."""
+    def client_keys(self) -> tuple[str, ...]:
+        """What decides about the client (``Constraint.client_keys``), whichever constraint counts."""
         clusters = ("", *(member.cluster for member in self.members))
-        declared = (self.declaration(cluster).constraint.terms for cluster in clusters)
+        declared = (self.declaration(cluster).constraint.client_keys for cluster in clusters)
         return tuple(dict.fromkeys((CLUSTER, *chain.from_iterable(declared))))
 
-    def useful_values(self) -> tuple[frozenset[str | None], ...]:
-        """Return, for each of ``terms``, the client's values that can make a difference (``Constraint``)."""
+    def distinguishing_values(self) -> tuple[frozenset[str | None], ...]:
+        """Return, for each of ``client_keys``, the client's values that can make a difference (``Constraint``)."""
         locations = [located.location for located in self.endpoints]
         return tuple(
-            frozenset(self._viewers if term == CLUSTER else {location.labels.get(term) for location in locations})
-            for term in self.terms
+            frozenset(self._viewers if key == CLUSTER else {location.labels.get(key) for location in locations})
+            for key in self.client_keys
         )
 
 
-Basis = CompiledService | FederatedService
+SourceObject = CompiledService | FederatedService
 
 
 class Snapshot(Struct, frozen=True, eq=False, gc=False):
@@ -236,7 +236,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     ``service_addresses`` gives the Services of an address, ``pod_namespaces`` the namespaces of the running
     pods that have it (empty unless pod names are verified). ``serial`` is the time of the last visible
     change (seconds since 1970); ``object_counts`` has the number of objects of each kind. ``unready`` has the endpoints
-    that are not ready, by the ``basis_key`` of their Service; no answer depends on them. ``lacks`` names the kinds
+    that are not ready, by the ``cache_key`` of their Service; no answer depends on them. ``lacks`` names the kinds
     about which the own cluster's dump says nothing: it has no object of them, though the cluster may.
 
     For other clusters, by ``namespace/name``: ``exported`` are the Services that the cluster exports, ``imports`` what
@@ -264,12 +264,12 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     imported: Mapping[str, ImportedService] = {}
     lacks: frozenset[str] = frozenset()
 
-    def holds(self, basis: Basis) -> bool:
+    def holds(self, source_object: SourceObject) -> bool:
         """Whether this very object is part of the snapshot."""
-        if isinstance(basis, FederatedService):
-            return self.federated.get(basis.key) is basis
-        known = self.imported if isinstance(basis, ImportedService) else self.services
-        return known.get(basis.service.key) is basis
+        if isinstance(source_object, FederatedService):
+            return self.federated.get(source_object.key) is source_object
+        known = self.imported if isinstance(source_object, ImportedService) else self.services
+        return known.get(source_object.service.key) is source_object
 
 
 ServiceChanges = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
@@ -312,7 +312,7 @@ def locations_in(snapshot: Snapshot) -> Iterator[Location]:
     """Yield the locations of all addresses, pod CIDRs and endpoints, each as often as it occurs."""
     for _, place in book_of(snapshot).places.items():
         yield place.location
-    for place in book_of(snapshot).cidrs.values():
+    for _, place in book_of(snapshot).cidrs.items():
         yield place.location
     for service in snapshot.services.values():
         yield from service.locations

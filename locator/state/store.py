@@ -515,10 +515,9 @@ class Store:
         unplaced = self._objects.unplaced_addresses()
         if self._snapshot is None or after is before or not unplaced:  # the first time, all slices are new
             return
-        changes = after.changes_since(before)
-        moved = {address for address, _ in changes.places if address in unplaced}
-        if changes.networks:
-            networks = PrefixTable(dict.fromkeys(changes.networks, True))
+        moved = {address for address, _ in after.places.changes_since(before.places) if address in unplaced}
+        networks = PrefixTable(dict.fromkeys(after.cidrs.changes_since(before.cidrs), True))
+        if networks:
             moved.update(address for address in unplaced if networks.find(address))
         for key in {key for address in moved for key in self._objects.slices_unplaced_at(address)}:
             self._mark_relocated(key, ())

@@ -67,15 +67,15 @@ class Constraint(Protocol):
         """The topology keys in order, as the source wrote them, ``*`` included."""
 
     @property
-    def terms(self) -> tuple[str, ...]:
+    def client_keys(self) -> tuple[str, ...]:
         """What decides about the client: label keys by their current names, or NODE_NAME; () if nothing does."""
 
     @property
     def soft(self) -> bool:
         """Whether every client gets at least one endpoint if there is any."""
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
-        """Return, for each of ``terms``, the client's values that can match some of *endpoints*.
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """Return, for each of ``client_keys``, the client's values that can match some of *endpoints*.
 
         All other values lead to the same endpoints. To have no value may lead to others: a client whose cluster is not
         known matches nodes in all clusters.
@@ -133,10 +133,10 @@ class Unconstrained(Struct, frozen=True, gc=False):
     """Every client gets every endpoint."""
 
     keys: tuple[str, ...] = ()
-    terms: tuple[str, ...] = ()
+    client_keys: tuple[str, ...] = ()
     soft: bool = True
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """Return (): nothing decides about the client."""
         return ()
 
@@ -156,18 +156,18 @@ class FirstMatch(Struct, frozen=True, gc=False):
     at_least: int = 1
 
     @property
-    def terms(self) -> tuple[str, ...]:
+    def client_keys(self) -> tuple[str, ...]:
         """The keys by their current names, and the cluster beside the hostname, which is unique in one only."""
-        return _terms(self.keys)
+        return _client_keys(self.keys)
 
     @property
     def soft(self) -> bool:
         """Whether the last key is ``*``."""
         return self.keys[-1:] == (ANY,)
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """Return, for each key, the values that *endpoints* have."""
-        return _values_of(self.terms, endpoints)
+        return _values_of(self.client_keys, endpoints)
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """Choose the endpoints that the first key matches which matches enough."""
@@ -206,18 +206,18 @@ class Narrowing(Struct, frozen=True, gc=False):
     at_least: int = 1
 
     @property
-    def terms(self) -> tuple[str, ...]:
+    def client_keys(self) -> tuple[str, ...]:
         """The keys by their current names, and the cluster beside the hostname, which is unique in one only."""
-        return _terms(self.keys)
+        return _client_keys(self.keys)
 
     @property
     def soft(self) -> bool:
         """Whether no key is required."""
         return not self.required
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """Return, for each key, the values that *endpoints* have."""
-        return _values_of(self.terms, endpoints)
+        return _values_of(self.client_keys, endpoints)
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """Choose the endpoints that all keys left. The last key that narrowed is the one that decided."""
@@ -268,7 +268,7 @@ class Hinted(Struct, frozen=True, gc=False):
         return (*([HOSTNAME] if self.for_nodes else []), *([ZONE] if self.for_zones else []), ANY)
 
     @property
-    def terms(self) -> tuple[str, ...]:
+    def client_keys(self) -> tuple[str, ...]:
         """The client's node by its name, which need not be its hostname label, its cluster, and its zone."""
         return (*((NODE_NAME, CLUSTER) if self.for_nodes else ()), *((ZONE,) if self.for_zones else ()))
 
@@ -277,7 +277,7 @@ class Hinted(Struct, frozen=True, gc=False):
         """Always: hints never leave a client without an endpoint."""
         return True
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """Return the nodes and the clusters, and the zones, that the endpoints are for."""
         nodes, zones = (
             frozenset(name for located in endpoints for name in names_for(key, located)) for key in (HOSTNAME, ZONE)
@@ -314,7 +314,7 @@ class NamedDomain(Struct, frozen=True, gc=False):
     key: str
     value: str
     or_all: bool = False
-    terms: tuple[str, ...] = ()
+    client_keys: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -326,7 +326,7 @@ class NamedDomain(Struct, frozen=True, gc=False):
         """Whether all endpoints will do."""
         return self.or_all
 
-    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """Return (): nothing decides about the client."""
         return ()
 
@@ -349,15 +349,15 @@ def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
     return hints.nodes if key == HOSTNAME else hints.zones
 
 
-def _terms(keys: Sequence[str]) -> tuple[str, ...]:
-    terms = dict.fromkeys(SUCCESSORS.get(key, key) for key in keys if key != ANY)
-    return (*terms, CLUSTER) if HOSTNAME in terms and CLUSTER not in terms else (*terms,)
+def _client_keys(keys: Sequence[str]) -> tuple[str, ...]:
+    client_keys = dict.fromkeys(SUCCESSORS.get(key, key) for key in keys if key != ANY)
+    return (*client_keys, CLUSTER) if HOSTNAME in client_keys and CLUSTER not in client_keys else (*client_keys,)
 
 
-def _values_of(terms: Sequence[str], endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+def _values_of(client_keys: Sequence[str], endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
     """Return, for each of some label keys, the values that *endpoints* have."""
     labels = [located.location.labels for located in endpoints]
-    return tuple(frozenset([of_node.get(term) for of_node in labels]) for term in terms)
+    return tuple(frozenset([of_node.get(key) for of_node in labels]) for key in client_keys)
 
 
 def _tier(

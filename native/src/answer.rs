@@ -5,6 +5,9 @@
 use crate::address::Address;
 use crate::message::{Query, HEADER, TC};
 
+/// 2^32 divided by the golden ratio, as in `truncation.py`.
+const SPREAD: u32 = 0x9e37_79b1;
+
 /// The records of an answer, and under which number it is counted. `rendering.py` says what the fields mean.
 #[derive(PartialEq)]
 pub struct Answer {
@@ -14,10 +17,10 @@ pub struct Answer {
     pub records: Box<[u8]>,
     /// Where each record begins, and the last one ends.
     pub offsets: Box<[u16]>,
-    /// The authority section and the additional section.
+    /// What follows: spare records, the authority section and the additional section.
     pub tail: Box<[u8]>,
-    /// Octets of the additional section, the end of `tail`.
-    pub glue: usize,
+    /// Octets at the end of `tail` that only Python can leave out, if a reply has no room for them.
+    pub optional: usize,
     /// Where in `tail` the serial of the SOA record is, 0 without one.
     pub serial_at: usize,
     /// Whether it depends on the client.
@@ -37,7 +40,7 @@ pub struct Envelope<'a> {
 
 /// Whom a reply is for: `named`, an address or the octets of a block as a forwarder sent them, or the source if empty.
 pub struct Client<'a> {
-    pub source: &'a Address,
+    pub source: Address,
     pub named: &'a [u8],
 }
 
@@ -47,7 +50,7 @@ pub enum Written {
 }
 
 impl Answer {
-    /// Appends the reply to `out`. Returns None, and appends nothing, if some of the glue would have to be left out.
+    /// Appends the reply to `out`. Returns None, and appends nothing, if Python must leave out some of `optional`.
     pub fn write(&self, query: &Query, envelope: &Envelope, chance: &mut Chance, out: &mut Vec<u8>) -> Option<Written> {
         let around = HEADER + query.question.len() + envelope.opt.len() + envelope.address.len();
         let size = around + self.records.len() + self.tail.len();
@@ -66,7 +69,7 @@ impl Answer {
             out.extend_from_slice(envelope.address);
             return Some(Written::Whole);
         }
-        if size - self.glue <= envelope.limit {
+        if size - self.optional <= envelope.limit {
             return None;
         }
         let start = arc_start(&envelope.client, query.question, number);
@@ -105,14 +108,14 @@ impl Answer {
 
 /// Returns at which of its records the arc of a client starts: `truncation.py` says what that is.
 fn arc_start(client: &Client, question: &[u8], records: usize) -> usize {
-    let address = if client.named.is_empty() { Some(*client.source) } else { Address::read(client.named) };
-    let checksum = match address {
-        Some(Address::Four(four)) => crc(0, four.to_be_bytes()),
-        Some(Address::Six(six)) => crc(0, six),
+    let address = if client.named.is_empty() { Some(client.source) } else { Address::read(client.named) };
+    let checksum = match address.map(|address| (address.four(), address.0.to_be_bytes())) {
+        Some((Some(four), _)) => crc(0, four.to_be_bytes()),
+        Some((None, six)) => crc(0, six),
         None => crc(0, client.named.iter().copied()),
     };
     let checksum = crc(checksum, question.iter().map(u8::to_ascii_lowercase));
-    ((checksum.wrapping_mul(0x9e37_79b1) as u64 * records as u64) >> 32) as usize
+    ((checksum.wrapping_mul(SPREAD) as u64 * records as u64) >> 32) as usize
 }
 
 /// The CRC-32 of zlib, of octets behind those with the checksum `before`.

@@ -10,9 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::answer_table::AnswerTable;
 use crate::durations::{now, Durations};
 use crate::fair_queue::FairQueue;
-use crate::repeated::Repeated;
 use crate::socket::{Batch, Path, Socket, BATCH};
 
 /// Datagrams that wait for Python, some megabytes. More are dropped, as a full socket buffer drops them: what is known
@@ -25,9 +25,6 @@ const MAX_WAIT: f64 = 2.0;
 /// Datagrams that are answered after the end, about as many as the socket's buffer holds. Those that still come must not
 /// hold up the end.
 const LAST: usize = 4_096;
-
-/// Datagrams that wait for Python, and still make later ones of their senders wait.
-const FEW: usize = 4;
 
 /// Datagrams that wait for Python, and make the thread look less often for more, if all that came last must wait, too.
 const MANY: usize = 16;
@@ -51,7 +48,7 @@ struct Waiting {
 /// What the thread and Python share of one socket.
 pub struct Shared {
     pub socket: Socket,
-    repeated: Arc<Mutex<Repeated>>,
+    table: Arc<Mutex<AnswerTable>>,
     durations: Arc<Mutex<Durations>>,
     waiting: Mutex<Waiting>,
     /// How many datagrams Python has still to answer.
@@ -67,7 +64,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(
         socket: Socket,
-        repeated: Arc<Mutex<Repeated>>,
+        table: Arc<Mutex<AnswerTable>>,
         durations: Arc<Mutex<Durations>>,
     ) -> io::Result<Arc<Shared>> {
         let event = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
@@ -76,7 +73,7 @@ impl Shared {
         }
         Ok(Arc::new(Shared {
             socket,
-            repeated,
+            table,
             durations,
             waiting: Mutex::new(Waiting { queue: FairQueue::default(), taken: Arc::new([]) }),
             unfinished: AtomicUsize::new(0),
@@ -141,20 +138,6 @@ impl Shared {
         self.unfinished.store(waiting.queue.len(), Ordering::Relaxed);
     }
 
-    /// Whether a datagram must follow an earlier one of its sender to Python, so that the replies keep their order.
-    ///
-    /// So a stub resolver that asks for A and AAAA at once gets A first. Whoever has many queries on the way tells the
-    /// replies apart by ID: once some wait for Python, nobody waits for them.
-    fn must_follow(&self, path: &Path, batch: &Batch, unanswered: &[(usize, u64)]) -> bool {
-        let earlier = self.unfinished.load(Ordering::Relaxed);
-        if earlier + unanswered.len() == 0 || earlier + unanswered.len() > FEW {
-            return false;
-        }
-        let waiting = lock(&self.waiting);
-        let mut waiting = waiting.queue.iter().chain(waiting.taken.iter()).map(|datagram| &datagram.path);
-        waiting.any(|other| other.same_sender(path)) || unanswered.iter().any(|&(slot, _)| batch.path(slot).same_sender(path))
-    }
-
     fn run(&self) {
         let mut batch = Batch::new(self.socket);
         let mut left = LAST;
@@ -187,22 +170,18 @@ impl Shared {
         let began = now();
         let mut unanswered = Vec::new();
         {
-            let mut repeated = lock(&self.repeated);
+            let mut table = lock(&self.table);
             for slot in 0..number {
                 let Some(source) = Address::read(batch.path(slot).source(self.socket.six)) else { continue };
-                if self.must_follow(batch.path(slot), batch, &unanswered) {
-                    unanswered.push((slot, repeated.client_number(batch.query(slot), source)));
-                    continue;
-                }
                 let replied = batch.reply(slot, |query, _, out| {
-                    let replied = catch_unwind(AssertUnwindSafe(|| repeated.reply(query, source, out)));
+                    let replied = catch_unwind(AssertUnwindSafe(|| table.reply(query, source, out)));
                     replied.unwrap_or_else(|_| {
                         self.failed.fetch_add(1, Ordering::Relaxed);
                         None
                     })
                 });
                 if replied.is_none() {
-                    unanswered.push((slot, repeated.client_number(batch.query(slot), source)));
+                    unanswered.push((slot, table.client_number(batch.query(slot), source)));
                 }
             }
         }

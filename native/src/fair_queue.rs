@@ -31,10 +31,6 @@ impl<T> FairQueue<T> {
         self.len == 0
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.turns.iter().flat_map(|&lane| &self.lanes[lane])
-    }
-
     /// Adds an item of a client, by a number that nobody can choose. Beyond `most` items, returns one that must go: the
     /// oldest of a lane that is longer than most.
     pub fn push(&mut self, client: u64, item: T, most: usize) -> Option<T> {

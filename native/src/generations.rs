@@ -43,11 +43,6 @@ impl<K: Hash + Eq, V, S: BuildHasher + Default> Generations<K, V, S> {
         self.recent.insert(key, value);
     }
 
-    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
-        self.recent.retain(|key, _| keep(key));
-        self.older.retain(|key, _| keep(key));
-    }
-
     pub fn clear(&mut self) {
         self.recent.clear();
         self.older.clear();

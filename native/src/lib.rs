@@ -7,12 +7,13 @@
 
 mod address;
 mod answer;
+mod answer_table;
+mod book;
 mod datagrams;
 mod durations;
 mod fair_queue;
 mod generations;
 mod message;
-mod repeated;
 mod socket;
 
 use pyo3::prelude::*;
@@ -31,9 +32,10 @@ mod native {
 
     use crate::address::{Address, Networks, OurNumbers};
     use crate::answer::Answer;
+    use crate::answer_table::{self, ClientGroup, EdnsForm, ProxyHeader};
+    use crate::book::Place;
     use crate::datagrams::{lock, Shared, Unanswered};
     use crate::durations::Durations;
-    use crate::repeated::{self, Place, Profile, ProxyHeader};
     use crate::socket::{Socket, BATCH};
 
     /// Makes a panic a record of Python's log, as every other error is.
@@ -56,118 +58,109 @@ mod native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-    /// The numbers of its location and of its origin; whether it is a forwarder; the number of the range around it.
-    type KnownPlace = (u32, u32, bool, u16);
     type Received<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
-    /// Flags; records in each section; the records; their offsets; what follows; glue in it; serial in it; whether it
-    /// depends on the client; its tally.
-    type Parts = (u16, [u16; 3], PyBackedBytes, Vec<u16>, PyBackedBytes, usize, usize, bool, u32);
-
-    type TakenNumbers = ([HashMap<u32, u64, OurNumbers>; 2], [u64; 2], HashMap<u16, u64, OurNumbers>, Vec<u64>, f64);
 
     #[pyclass(frozen)]
-    struct Repeated {
-        inner: Arc<Mutex<repeated::Repeated>>,
+    struct AnswerTable {
+        inner: Arc<Mutex<answer_table::AnswerTable>>,
         durations: Arc<Mutex<Durations>>,
     }
 
+    /// What was counted: replies by family, and by the number of the client's origin and the answer's tally; those cut;
+    /// those to clients that nothing locates; durations by bound, and their sum.
+    #[pyclass(frozen, get_all)]
+    struct TakenCounts {
+        replies: [HashMap<u32, u64, OurNumbers>; 2],
+        truncated: [u64; 2],
+        /// Whether a block was named; the octets of its first address, none for ranges that are too many; how many.
+        unlocated: Vec<(bool, Vec<u8>, u64)>,
+        durations: Vec<u64>,
+        seconds: f64,
+    }
+
     #[pymethods]
-    impl Repeated {
+    impl AnswerTable {
         #[new]
-        fn new(proxy_headers: Vec<(Vec<u8>, usize, usize)>, bounds: Vec<f64>, seed: u64) -> Repeated {
+        fn new(proxy_headers: Vec<(Vec<u8>, usize, usize)>, bounds: Vec<f64>, seed: u64) -> AnswerTable {
             let headers = proxy_headers
                 .into_iter()
                 .map(|(start, size, octets)| ProxyHeader { start: start.into(), size, octets })
                 .collect();
-            Repeated {
-                inner: Arc::new(Mutex::new(repeated::Repeated::new(headers, seed))),
+            AnswerTable {
+                inner: Arc::new(Mutex::new(answer_table::AnswerTable::new(headers, seed))),
                 durations: Arc::new(Mutex::new(Durations::new(bounds))),
             }
         }
 
-        fn reply<'py>(&self, py: Python<'py>, query: &[u8], source: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        fn reply<'py>(&self, py: Python<'py>, query: &[u8], source: Address) -> Option<Bound<'py, PyBytes>> {
             let mut out = Vec::new();
-            let replied = lock(&self.inner).reply(query, address(source)?, &mut out);
-            Ok(replied.map(|()| PyBytes::new(py, &out)))
+            let replied = lock(&self.inner).reply(query, source, &mut out);
+            replied.map(|()| PyBytes::new(py, &out))
         }
 
-        #[pyo3(signature = (rest, *, limit, opts, octets, host))]
-        fn learn_profile(&self, rest: &[u8], limit: usize, opts: (PyBackedBytes, PyBackedBytes), octets: usize, host: bool) {
-            let opts = [opts.0[..].into(), opts.1[..].into()];
-            lock(&self.inner).learn_profile(rest, Profile { limit, opts, octets, host });
+        fn configure(&self, subnets: Vec<(Network, Place)>, forwarders: Vec<Network>, unknown: Place) {
+            let (mut places, mut trusted) = (Networks::default(), Networks::default());
+            subnets.iter().for_each(|(network, place)| places.set(network.address, network.length, Some(*place)));
+            forwarders.iter().for_each(|network| trusted.set(network.address, network.length, Some(())));
+            lock(&self.inner).book().configure(places, trusted, unknown);
         }
 
-        fn learn_places(&self, places: Vec<(PyBackedBytes, Option<KnownPlace>)>) -> PyResult<()> {
-            let mut inner = lock(&self.inner);
-            for (octets, place) in places {
-                inner.learn_place(address(&octets)?, place.map(to_place));
-            }
-            Ok(())
+        fn places(&self, cluster: usize, changes: Vec<(Address, Option<Place>)>) {
+            let mut table = lock(&self.inner);
+            let book = table.book();
+            changes.into_iter().for_each(|(address, place)| book.set_place(cluster, address, place));
         }
 
-        fn learn_source(&self, source: &[u8], place: KnownPlace) -> PyResult<()> {
-            lock(&self.inner).learn_source(address(source)?, to_place(place));
-            Ok(())
+        fn pod_cidrs(&self, cluster: usize, changes: Vec<(Network, Option<Place>)>) {
+            let mut table = lock(&self.inner);
+            let book = table.book();
+            changes.into_iter().for_each(|(cidr, place)| book.set_pod_cidr(cluster, cidr.address, cidr.length, place));
         }
 
-        fn learn_client(&self, client: &[u8], place: KnownPlace) -> PyResult<()> {
-            lock(&self.inner).learn_client(address(client)?, to_place(place));
-            Ok(())
+        fn edns(&self, key: &[u8], form: EdnsForm) {
+            lock(&self.inner).edns(key, form);
         }
 
-        fn learn_block(&self, content: &[u8], place: KnownPlace) {
-            lock(&self.inner).learn_block(content, to_place(place));
+        fn forget_edns(&self) {
+            lock(&self.inner).forget_edns();
         }
 
-        fn learn_transient(&self, question: &[u8], parts: Parts) -> PyResult<()> {
-            lock(&self.inner).learn_transient(question, answer(parts)?);
-            Ok(())
+        fn block(&self, content: &[u8], first: Address, place: Place) {
+            lock(&self.inner).block(content, first, place);
         }
 
-        fn learn_answer(&self, question: &[u8], basis: u64, parts: Parts) -> PyResult<()> {
-            lock(&self.inner).learn_answer(question, basis, answer(parts)?);
-            Ok(())
-        }
-
-        /// *choice*: the number of the terms, of the client's location, and of its values.
-        fn learn_choice(&self, question: &[u8], basis: u64, choice: (u32, u32, u32), parts: Parts) -> PyResult<()> {
-            lock(&self.inner).learn_choice(question, basis, choice, answer(parts)?);
-            Ok(())
-        }
-
-        fn asked<'py>(&self, py: Python<'py>, bases: Vec<u64>) -> Vec<Bound<'py, PyBytes>> {
-            lock(&self.inner).asked(&bases).iter().map(|question| PyBytes::new(py, question)).collect()
-        }
-
-        #[pyo3(signature = (serial, bases, networks))]
-        fn publish(
+        fn answer(
             &self,
-            serial: u32,
-            bases: Vec<u64>,
-            networks: Option<Vec<(PyBackedBytes, u32)>>,
+            question: &[u8],
+            answer: RenderedAnswer,
+            source_object: Option<u64>,
+            group: Option<ClientGroup>,
         ) -> PyResult<()> {
-            let mut changed = networks.as_ref().map(|_| Networks::default());
-            for (octets, length) in networks.iter().flatten() {
-                let known = changed.as_mut().and_then(|changed| changed.add(octets, *length));
-                known.ok_or_else(|| PyValueError::new_err("no network"))?;
-            }
-            lock(&self.inner).publish(serial.to_be_bytes(), &bases, changed.as_ref());
+            let answer = answer.read().ok_or_else(|| PyValueError::new_err("an answer whose parts do not fit together"))?;
+            lock(&self.inner).answer(question, answer, source_object, group);
             Ok(())
         }
 
-        fn forget_profiles(&self) {
-            lock(&self.inner).forget_profiles();
+        fn asked<'py>(&self, py: Python<'py>, source_objects: Vec<u64>) -> Vec<Bound<'py, PyBytes>> {
+            lock(&self.inner).asked(&source_objects).iter().map(|question| PyBytes::new(py, question)).collect()
         }
 
-        /// Returns the numbers since the last call: replies by origin and tally (IPv4, IPv6), those cut, those to clients
-        /// that nothing locates by range, durations by bound, and their sum.
-        fn take_numbers(&self) -> TakenNumbers {
-            let numbers = std::mem::take(&mut lock(&self.inner).numbers);
+        fn publish(&self, serial: u32, gone: Vec<u64>) {
+            lock(&self.inner).publish(serial.to_be_bytes(), &gone);
+        }
+
+        fn take_counts(&self) -> TakenCounts {
+            let counts = std::mem::take(&mut lock(&self.inner).counts);
             let mut durations = lock(&self.durations);
             let empty = vec![0; durations.numbers.len()];
-            let by_bound = std::mem::replace(&mut durations.numbers, empty);
-            let seconds = std::mem::take(&mut durations.seconds);
-            (numbers.replies, numbers.truncated, numbers.unlocated, by_bound, seconds)
+            let unlocated = counts.unlocated.into_iter();
+            TakenCounts {
+                replies: counts.replies,
+                truncated: counts.truncated,
+                unlocated: unlocated.map(|(range, times)| (range.is_block(), range.octets(), times)).collect(),
+                durations: std::mem::replace(&mut durations.numbers, empty),
+                seconds: std::mem::take(&mut durations.seconds),
+            }
         }
     }
 
@@ -180,10 +173,10 @@ mod native {
     #[pymethods]
     impl Datagrams {
         #[new]
-        #[pyo3(signature = (fd, repeated, *, six, wildcard))]
-        fn new(fd: i32, repeated: &Repeated, six: bool, wildcard: bool) -> PyResult<Datagrams> {
+        #[pyo3(signature = (fd, table, *, six, wildcard))]
+        fn new(fd: i32, table: &AnswerTable, six: bool, wildcard: bool) -> PyResult<Datagrams> {
             let socket = Socket { fd, six, wildcard };
-            let shared = Shared::new(socket, repeated.inner.clone(), repeated.durations.clone()).map_err(os_error)?;
+            let shared = Shared::new(socket, table.inner.clone(), table.durations.clone()).map_err(os_error)?;
             let thread = Mutex::new(Some(shared.start().map_err(os_error)?));
             Ok(Datagrams { shared, thread })
         }
@@ -244,22 +237,52 @@ mod native {
     #[pyclass(frozen)]
     struct Path(crate::socket::Path);
 
-    fn address(octets: &[u8]) -> PyResult<Address> {
-        Address::read(octets).ok_or_else(|| PyValueError::new_err("an address has 4 or 16 octets"))
+    #[derive(FromPyObject)]
+    struct Network {
+        address: Address,
+        length: u32,
     }
 
-    fn to_place((location, origin, forwarder, range): KnownPlace) -> Place {
-        Place { location, origin, forwarder, range }
-    }
-
-    fn answer(parts: Parts) -> PyResult<Answer> {
-        let (flags, counts, records, offsets, tail, glue, serial_at, dependent, tally) = parts;
-        let whole = offsets.first() == Some(&0) && offsets.last().map(|&end| end as usize) == Some(records.len());
-        if !whole || glue > tail.len() || (serial_at != 0 && serial_at + 4 > tail.len()) {
-            return Err(PyValueError::new_err("the parts of an answer do not fit together"));
+    impl FromPyObject<'_> for Address {
+        fn extract_bound(value: &Bound<PyAny>) -> PyResult<Address> {
+            Address::read(value.extract()?).ok_or_else(|| PyValueError::new_err("an address has 4 or 16 octets"))
         }
-        let (records, offsets, tail) = (records[..].into(), offsets.into(), tail[..].into());
-        Ok(Answer { flags, counts, records, offsets, tail, glue, serial_at, dependent, tally })
+    }
+
+    /// What is repeated of a `RenderedAnswer`.
+    #[derive(FromPyObject)]
+    struct RenderedAnswer {
+        flags: u16,
+        section_counts: [u16; 3],
+        blob: PyBackedBytes,
+        length: usize,
+        offsets: Vec<usize>,
+        records: usize,
+        tail: PyBackedBytes,
+        optional: usize,
+        serial_at: usize,
+        dependent: bool,
+        tally: u32,
+    }
+
+    impl RenderedAnswer {
+        /// Returns the answer, None if its parts do not fit together.
+        fn read(self) -> Option<Answer> {
+            let offsets: Box<[u16]> = self.offsets.get(..=self.records)?.iter().map(|&at| at as u16).collect();
+            let records = self.blob.get(..self.length).filter(|_| self.length == offsets[self.records] as usize)?;
+            let serial_fits = self.serial_at == 0 || self.serial_at + 4 <= self.tail.len();
+            (serial_fits && offsets[0] == 0 && self.optional <= self.tail.len()).then(|| Answer {
+                flags: self.flags,
+                counts: self.section_counts,
+                records: records.into(),
+                offsets,
+                tail: self.tail[..].into(),
+                optional: self.optional,
+                serial_at: self.serial_at,
+                dependent: self.dependent,
+                tally: self.tally,
+            })
+        }
     }
 
     fn os_error(error: std::io::Error) -> PyErr {

@@ -9,7 +9,7 @@ const RD: u16 = 0x0100;
 pub const TC: u16 = 0x0200;
 /// Octets of an OPT record before its options.
 const OPT_FIXED: usize = 11;
-const CLIENT_SUBNET: [u8; 2] = [0, 8];
+const CLIENT_SUBNET: u16 = 8;
 
 /// The parts of a plain query: one question, and perhaps one record after it, which should be an OPT record.
 pub struct Query<'a> {
@@ -46,6 +46,6 @@ impl<'a> Query<'a> {
     pub fn subnet(&self) -> Option<&'a [u8]> {
         let option = self.rest.get(OPT_FIXED..)?;
         let length = u16::from_be_bytes([*option.get(2)?, *option.get(3)?]) as usize;
-        option.get(4..4 + length).filter(|_| self.with_opt && option.starts_with(&CLIENT_SUBNET))
+        option.get(4..4 + length).filter(|_| self.with_opt && option.starts_with(&CLIENT_SUBNET.to_be_bytes()))
     }
 }

@@ -102,11 +102,6 @@ impl Path {
         }
     }
 
-    /// Whether two datagrams came from the same address and port.
-    pub fn same_sender(&self, other: &Path) -> bool {
-        self.name == other.name
-    }
-
     /// Removes the interface: else the reply would leave by that of the query, whatever the routing table says.
     fn leave_by_any_interface(&mut self, six: bool) {
         let index = if six { 32 } else { 16 };

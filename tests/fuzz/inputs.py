@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle, product
-from typing import TYPE_CHECKING
 
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Host, Record
-from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.native_feed import AnswerTable
+from dnsserver.responder.replies import AnsweredQuery
 from tests.kit import api_objects, dns_queries, proxy_headers
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, opt, option, query
 from tests.kit.in_memory import CountedResponder, responder_of
@@ -23,9 +23,6 @@ from tests.kit.outside import FAILED, said
 from tests.kit.random_queries import Asked, replied, without_header
 from tests.kit.replies import assert_same, assert_sound
 from tests.kit.wire_rows import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, RECORD, ROWS, UNSYNCED, WEB, Row
-
-if TYPE_CHECKING:
-    from dnsserver.net.native import Repeated
 
 SOURCES = (IN_A, IN_B, FORWARDER, NOWHERE, "fd00:1::1", "10.244.1.1", "10.244.2.77", "2001:db8::9")
 PROTOCOLS = ("udp", "tcp")
@@ -46,7 +43,7 @@ LONGEST = 4096  # octets; an OPT record with every option is shorter, and so are
 class Target:
     """A responder of each server, with the cache of all earlier inputs."""
 
-    def __init__(self, natives: Sequence[Repeated | None] = (None, None)) -> None:
+    def __init__(self, natives: Sequence[AnswerTable | None] = (None, None)) -> None:
         """Start them; *natives* are their native codes, None for whatever is installed."""
         self.responders = [
             responder_of(api_objects.listed(CLUSTER), {**FLAGS, **flags}, native=native)
@@ -79,15 +76,15 @@ def assert_sound_reply(responder: CountedResponder, asked: Asked, reply: bytes |
 def reply_of(responder: CountedResponder, asked: Asked, *, compute: bool = False) -> bytes | None:
     """Return the reply; one that waits for an upstream gets an alias and, for type A, addresses."""
     reply = replied(responder, asked, compute=compute)
-    if not isinstance(reply, PendingReply):
+    if not isinstance(reply, AnsweredQuery):
         return reply
     found = [Record(reply.target, wire.CNAME, 60, Host("cdn.example.net"))]
-    if reply.qtype == wire.A:
+    if reply.query.qtype == wire.A:
         found += [Record("cdn.example.net", wire.A, 60, Address(bytes((192, 0, 2, last)))) for last in range(60)]
-    unfound = responder.finish(reply, FAILED)
+    unfound = responder.finished(reply, FAILED)
     assert isinstance(unfound, bytes)
     assert_sound_reply(responder, asked, unfound)
-    finished = responder.finish(reply, said(found) if reply.envelope.query[1] & 1 else FAILED)
+    finished = responder.finished(reply, said(found) if reply.query.octets[1] & 1 else FAILED)
     assert isinstance(finished, bytes)
     return finished
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
-from dnsserver.responder.repeating import PLAIN_HEADERS, KnownPlace, Parts
-from locator.ip import Network, parse_address
+from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.message.rendering import RenderedAnswer
+from locator.ip import parse_address
 from tests.fuzz.inputs import SERVERS, SOURCES, Target, seeds
 from tests.kit.this_machine import ROOT
 
@@ -36,72 +38,51 @@ FLAGS = (
 )
 
 
-class Learned:
+class Recorded:
     """Stands in for the native code of a server: it answers nothing, and writes down what Python makes known."""
 
     def __init__(self, flags: Mapping[str, object]) -> None:
         self.lines = [line_of("header", *header) for header in PLAIN_HEADERS if flags.get("proxy-protocol")]
         self.lines.append("server")
 
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *values: self.lines.append(line_of(name, *values))
+
     def reply(self, query: bytes, source: bytes) -> None:
         """Leave it to Python."""
 
-    def learn_places(self, places: Sequence[tuple[bytes, KnownPlace | None]]) -> None:
-        self.lines += [line_of("learn_place", address, place) for address, place in places]
-
-    def learn_source(self, source: bytes, place: KnownPlace) -> None:
-        self.lines.append(line_of("learn_source", source, place))
-
-    def learn_client(self, client: bytes, place: KnownPlace) -> None:
-        self.lines.append(line_of("learn_client", client, place))
-
-    def learn_block(self, content: bytes, place: KnownPlace) -> None:
-        self.lines.append(line_of("learn_block", content, place))
-
-    def learn_profile(self, rest: bytes, *, limit: int, opts: tuple[bytes, bytes], octets: int, host: bool) -> None:
-        self.lines.append(line_of("learn_profile", rest, limit, *opts, octets, host))
-
-    def learn_transient(self, question: bytes, parts: Parts) -> None:
-        self.lines.append(line_of("learn_transient", question, *parts))
-
-    def learn_answer(self, question: bytes, basis: int, parts: Parts) -> None:
-        self.lines.append(line_of("learn_answer", question, basis, *parts))
-
-    def learn_choice(self, question: bytes, basis: int, choice: tuple[int, int, int], parts: Parts) -> None:
-        self.lines.append(line_of("learn_choice", question, basis, choice, *parts))
-
-    def asked(self, bases: Sequence[int]) -> Sequence[bytes]:
+    def asked(self, source_objects: Sequence[int]) -> Sequence[bytes]:
         return ()
 
-    def publish(self, serial: int, bases: Sequence[int], networks: Sequence[Network] | None) -> None:
-        self.lines.append(line_of("publish", serial))
-
-    def forget_profiles(self) -> None:
-        self.lines.append("forget_profiles")
-
-    def take_numbers(
-        self,
-    ) -> tuple[Sequence[Mapping[int, int]], Sequence[int], Mapping[int, int], Sequence[int], float]:
-        return ({}, {}), (0, 0), {}, (), 0.0
+    def answer(self, question: bytes, answer: RenderedAnswer, *clients: object) -> None:
+        records, offsets = answer.blob[: answer.length], list(answer.offsets[: answer.records + 1])
+        values = (records, offsets, answer.tail, answer.optional, answer.serial_at, answer.dependent, answer.tally)
+        self.lines.append(line_of("answer", question, answer.flags, answer.section_counts, *values, *clients))
 
 
-def line_of(name: str, *values: bytes | int | Sequence[int] | None) -> str:
+def line_of(name: str, *values: object) -> str:
     """Return a line as the target reads it."""
-    return " ".join((name, *map(word_of, values)))
+    return " ".join((name, *words_of(values)))
 
 
-def word_of(value: bytes | int | Sequence[int] | None) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bytes):
-        return f"x{value.hex()}"
-    return ",".join(str(int(number)) for number in ((value,) if isinstance(value, int) else value))
+def words_of(value: object) -> Iterator[str]:
+    """Yield the words of a value: of a list, first how many items it has."""
+    if isinstance(value, (tuple, list)):
+        if isinstance(value, list):
+            yield str(len(value))
+        for item in value:
+            yield from words_of(item)
+    elif isinstance(value, bytes):
+        yield f"x{value.hex()}"
+    else:
+        assert value is None or isinstance(value, int)
+        yield "-" if value is None else str(int(value))
 
 
 def learned() -> str:
     """Return what the servers make known to their native codes while they answer the inputs to begin with."""
-    natives = [Learned(flags) for flags in SERVERS]
-    target = Target(natives)
+    natives = [Recorded(flags) for flags in SERVERS]
+    target = Target(cast(Any, natives))
     for data in seeds():
         target(data)
     sources = [line_of("from", parse_address(source)) for source in SOURCES]

@@ -10,17 +10,19 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dns.message
 import pytest
 import yaml
 
+from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.metrics.counters import Channel, Counts
 from dnsserver.programs.from_settings import authority_of, cluster_set_of, other_store_of, store_of
 from dnsserver.programs.server import native_code
 from dnsserver.responder.answer_sizes import too_large
-from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.native_feed import AnswerTable
+from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.reading import read_settings
@@ -38,9 +40,6 @@ from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests.kit.outside import FAILED
 from tests.kit.this_machine import lacking
-
-if TYPE_CHECKING:
-    from dnsserver.net.native import Repeated
 
 HAS_NATIVE = importlib.util.find_spec("dnsserver.net.native") is not None
 with_and_without_native = pytest.mark.parametrize("native", [False, True], ids=["python", "native"])
@@ -177,7 +176,7 @@ class CountedResponder(Responder):
     """
 
     def __init__(
-        self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | Repeated | None = None
+        self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | AnswerTable | None = None
     ) -> None:
         settings = settings_of(flags)
         self.counts = counts or Counts()
@@ -187,32 +186,46 @@ class CountedResponder(Responder):
             self.native = native or None
         if native and self.native is None:
             lacking("the native code is not built")
-        super().__init__(
-            authority_of(settings),
-            self.counts,
-            draw=random.Random(0).getrandbits,
-            client_option=settings.client_option,
-            proxy_protocol=settings.proxy_protocol,
-            nsid=settings.nsid or b"",
-            max_udp_size=settings.max_udp_size,
-            repeated=self.native,
-        )
+        self._like_this: dict[str, Any] = {
+            "authority": authority_of(settings),
+            "client_option": settings.client_option,
+            "proxy_protocol": settings.proxy_protocol,
+            "nsid": settings.nsid or b"",
+            "max_udp_size": settings.max_udp_size,
+        }
+        super().__init__(counts=self.counts, draw=random.Random(0).getrandbits, native=self.native, **self._like_this)
 
-    def answer(
+    def reply(
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
-    ) -> bytes | PendingReply | None:
-        """Return what a server replies: from the native code, if that knows the answer."""
+    ) -> bytes | AnsweredQuery | None:
+        """Return what a server replies: from the native code, if that knows the answer; the query if that waits."""
         if self.native is not None and channel.is_udp and header_client is None:
             reply = self.native.reply(query, source)
             if reply is not None:
                 for add_counted in self.counts.before_reading:
                     add_counted()
                 return reply
-        passing = self.passing
-        replied = super().answer(query, source, channel, header_client=header_client)
-        if channel.is_udp and header_client is None and self.passing == passing:
-            self.learn(query, source)
-        return replied
+        answered = self.answer(query, source, channel, header_client=header_client)
+        if answered is None:
+            return None
+        if channel.is_udp and header_client is None and answered.lasting:
+            self.feed(answered)
+        return answered.reply or answered
+
+    def computed(
+        self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
+    ) -> bytes | AnsweredQuery | None:
+        """Return what a responder replies that remembers nothing; ``counts`` count that, too."""
+        fresh = Responder(counts=self.counts, draw=random.Random(0).getrandbits, **self._like_this)
+        if self.snapshot is not None:
+            fresh.publish(self.snapshot)
+        answered = fresh.answer(query, source, channel, header_client=header_client)
+        return None if answered is None else answered.reply or answered
+
+    def finished(self, pending: AnsweredQuery, said: UpstreamAnswer) -> bytes | AnsweredQuery:
+        """Return the reply to a query that waited; the query if it waits again."""
+        answered = self.finish(pending, said)
+        return answered.reply or answered
 
     def channel(self, source: bytes, proto: str) -> Channel:
         """Return the channel by which queries from *source* (a packed address) arrive."""
@@ -224,7 +237,7 @@ def responder_of(
     flags: Flags | None = None,
     *,
     counts: Counts | None = None,
-    native: bool | Repeated | None = None,
+    native: bool | AnswerTable | None = None,
 ) -> CountedResponder:
     """Return a responder with *flags* that has published a cluster's snapshot."""
     responder = CountedResponder(flags, counts=counts, native=native)
@@ -240,10 +253,10 @@ def ask_in_memory(
     The upstream, if the responder has one, does not answer.
     """
     source = parse_address(client)
-    reply = responder.answer(query.to_wire(), source, responder.channel(source, proto))
-    if isinstance(reply, PendingReply):
-        reply = responder.finish(reply, FAILED)
-    assert not isinstance(reply, PendingReply)
+    reply = responder.reply(query.to_wire(), source, responder.channel(source, proto))
+    if isinstance(reply, AnsweredQuery):
+        reply = responder.finished(reply, FAILED)
+    assert not isinstance(reply, AnsweredQuery)
     return None if reply is None else dns.message.from_wire(reply)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from dnsserver.message.proxy_protocol import read_header_untrusted
-from dnsserver.message.wire import Unreadable
+from dnsserver.message.query import Unreadable
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
 from tests.kit.clusters import FORWARDER, UNKNOWN_CLIENT, World
@@ -45,13 +45,13 @@ def without_header(responder: Responder, asked: Asked) -> tuple[bytes, bytes | N
 
 
 def replied(responder: CountedResponder, asked: Asked, *, compute: bool = False) -> Any:
-    """Return what ``Responder.answer``, or ``compute``, returns for a query.
+    """Return the reply to a query, or what one that remembers nothing replies if *compute*.
 
     Over TCP the PROXY header is removed before, as the server does.
     """
     source = parse_address(asked.source)
     channel = responder.channel(source, asked.proto)
-    reply = responder.compute if compute else responder.answer
+    reply = responder.computed if compute else responder.reply
     if asked.proto == "udp":
         return reply(asked.header + asked.wire, source, channel)
     left = without_header(responder, asked)

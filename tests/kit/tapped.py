@@ -10,31 +10,30 @@ from typing import Any
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.responder.responder import Responder
 from dnsserver.tools.tap.lines import line_of
-from dnsserver.tools.tap.tap import Overheard, Tap, Told
+from dnsserver.tools.tap.tap import Tap, TapEvent
 from tests.kit.in_memory import NOW, Flags, settings_of
 
 
 class Everything:
-    """A listener that keeps what it hears; ``lines`` are the lines about it."""
+    """A listener that keeps every event; ``lines`` are the lines about them."""
 
     def __init__(self, flags: Flags | None = None, *, service: str | None = None) -> None:
         self.service = service
-        self.told: list[Told] = []
+        self.events: list[TapEvent] = []
         self._authority = authority_of(settings_of(flags))
 
-    def hear(self, overheard: Overheard) -> None:
-        if (told := overheard.told) is not None:
-            self.told.append(told)
+    def on_event(self, event: TapEvent) -> None:
+        self.events.append(event)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        return [dict(line_of(told, self._authority)) for told in self.told]
+        return [dict(line_of(event, self._authority)) for event in self.events]
 
 
 def no_error(error: Exception) -> None:
     raise error
 
 
-def tap_of(responder: Responder, flags: Flags | None = None, *, failed: Callable[[Exception], None] = no_error) -> Tap:
-    """Return the tap of a responder with *flags*; its clock stands still."""
-    return Tap(responder, authority_of(settings_of(flags)), clock=lambda: NOW + 0.5, failed=failed)
+def tap_of(responder: Responder, *, failed: Callable[[Exception], None] = no_error) -> Tap:
+    """Return the tap of a responder; its clock stands still."""
+    return Tap(responder, clock=lambda: NOW + 0.5, failed=failed)

@@ -20,12 +20,12 @@ SECONDS = 10 if os.environ.get("CI") == "true" else 5
 FAULTY = """
 from tests.fuzz import python
 from tests.kit.in_memory import CountedResponder
-right = CountedResponder.answer
+right = CountedResponder.reply
 def wrong(responder, query, source, channel, **named):
     reply = right(responder, query, source, channel, **named)
     faulty = isinstance(reply, bytes) and b"Z" in query[12:]
     return reply[:3] + bytes((reply[3] | 0x20,)) + reply[4:] if faulty else reply
-CountedResponder.answer = wrong
+CountedResponder.reply = wrong
 python.main()
 """
 

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.message.proxy_protocol import Header, read_header_untrusted
-from dnsserver.message.wire import Unreadable
+from dnsserver.message.query import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import Connection
-from dnsserver.net.mmsg import QUERY_SIZE
+from dnsserver.net.udp import QUERY_SIZE
 from locator.ip import parse_address
 from tests.kit import api_objects, dns_queries
 from tests.kit.dns_queries import ecs, framed, opt, query

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from dnsserver.message.records import Opaque, Record
 from dnsserver.message.wire import AAAA, A
 from dnsserver.programs.from_settings import store_of
-from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.replies import AnsweredQuery
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
 from locator.ip import Network, address_text, parse_address
@@ -89,13 +89,13 @@ def compute(responder: CountedResponder, asked: Asked) -> bytes | None:
     return finished(responder, replied(responder, asked, compute=True))
 
 
-def finished(responder: CountedResponder, reply: bytes | PendingReply | None) -> bytes | None:
+def finished(responder: CountedResponder, reply: bytes | AnsweredQuery | None) -> bytes | None:
     """Return a reply after an upstream's answer: one more alias and two addresses, nothing for types of other data."""
-    if not isinstance(reply, PendingReply):
+    if not isinstance(reply, AnsweredQuery):
         return reply
-    size = {A: 4, AAAA: 16}.get(reply.qtype, 0)
-    found = [Record("far.example.net", reply.qtype, 60, Opaque(bytes((each,) * size))) for each in (1, 2)]
-    octets = responder.finish(reply, said([alias(reply.target, "far.example.net"), *found] if size else []))
+    size = {A: 4, AAAA: 16}.get(reply.query.qtype, 0)
+    found = [Record("far.example.net", reply.query.qtype, 60, Opaque(bytes((each,) * size))) for each in (1, 2)]
+    octets = responder.finished(reply, said([alias(reply.target, "far.example.net"), *found] if size else []))
     assert isinstance(octets, bytes)
     return octets
 

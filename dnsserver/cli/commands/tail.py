@@ -42,8 +42,7 @@ def run(arguments: Namespace) -> int:
 
     from dnsserver.cli.remote import RemoteServer
     from dnsserver.tools.api.operations import TAIL, BadParameter, read_parameters
-    from dnsserver.tools.tap.lines import DECODER
-    from dnsserver.tools.tap.text import as_text
+    from dnsserver.tools.tap.lines import DECODER, as_text
 
     url = settings.server or SERVER
     parameters = {name: text for name in ARGUMENTS if (text := getattr(arguments, name)) is not None}

@@ -105,7 +105,7 @@ def _nearness_findings(simulation: Simulation, reading: Reading, world: World) -
     plain = {one.subject.key: one for one in simulation.services if one.subject.zone.about == SERVICES}
     for key, simulated in plain.items():
         yield from map(own.with_file, nearness_findings(services[key], services, simulated.declaration))
-    if any(ZONE in in_effect(simulated.declaration).terms for simulated in simulation.services):
+    if any(ZONE in in_effect(simulated.declaration).client_keys for simulated in simulation.services):
         for finding in reading.publication.findings:
             if finding.code == ClusterCode.ZoneInTwoRegions.name and not finding.cluster:
                 yield finding

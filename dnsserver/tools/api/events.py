@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from dnsserver.tools.api.operations import EVENT_STREAM
 from dnsserver.tools.tap.listeners import Stream, Wanted
-from dnsserver.tools.tap.tap import Tap
+from dnsserver.tools.tap.tap import Tap, TapEvent
 from locator.printable import json_text
 
 SHARE = 10  # a stream takes at most one part in so many of the time
@@ -34,14 +34,14 @@ Feed = Callable[[Callable[[], None]], AbstractContextManager[Take]]
 
 
 @contextmanager
-def decisions(tap: Tap, wanted: Wanted, line_of: Callable[[Any], Any], wake: Callable[[], None]) -> Iterator[Take]:
+def decisions(tap: Tap, wanted: Wanted, line_of: Callable[[TapEvent], Any], wake: Callable[[], None]) -> Iterator[Take]:
     """Give an event for each decision that is *wanted*, made by *line_of*, and how many there was no room for."""
     stream = Stream(wanted, wake)
 
     def take() -> Iterator[str]:
         taken, lost = stream.take()
-        for decision in taken:
-            yield f"data: {json_text(line_of(decision))}\n\n"
+        for event in taken:
+            yield f"data: {json_text(line_of(event))}\n\n"
         if lost:
             yield f'event: lost\ndata: {{"lost": {lost}}}\n\n'
 

@@ -11,7 +11,7 @@ from dnsserver.answers.decision import Authority, Decision, UpstreamAnswer
 from dnsserver.answers.resolution import nothing_outside, resolve
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import RCODES
-from dnsserver.names import meaning_of, name_text
+from dnsserver.names import name_text, query_name_of
 from dnsserver.tools.explain.candidates import Candidate, candidates_of
 from dnsserver.tools.explain.explanation import (
     CandidateExplained,
@@ -74,8 +74,8 @@ def explain(
     """
     asker = client if isinstance(client, Asker) else asker_at(client, snapshot)
     location = asker.place.location
-    meaning = meaning_of(name, authority.zones)
-    decision = resolve(meaning, qtype, snapshot, location, authority, outside=outside)
+    query_name = query_name_of(name, authority.zones)
+    decision = resolve(query_name, qtype, snapshot, location, authority, outside=outside)
     case = Case(decision, location, snapshot, authority, suggests)
     declaration, found = decision.declaration, decision.federated
     declared = sources_of(case) if found is None else federated_sources(case, found)

@@ -27,7 +27,7 @@ class ExplainedDeclaration(Struct, frozen=True):
 
 def sources_of(case: Case) -> list[ExplainedDeclaration]:
     """Return what all sources declare, in their order of precedence."""
-    explained, own_name = [], case.meaning is not None and case.meaning.shape == names.ENDPOINT
+    explained, own_name = [], case.query_name is not None and case.query_name.name_type == names.ENDPOINT
     for declaration in _declarations(case):
         decides = declaration is case.decision.declaration and not own_name
         why = _why(case, declaration) if decides else _why_not(case, declaration, own_name=own_name)
@@ -37,10 +37,10 @@ def sources_of(case: Case) -> list[ExplainedDeclaration]:
 
 def _declarations(case: Case) -> Sequence[Declaration]:
     """Return what the Service's sources declare, and the name that was asked, and its DNS zone."""
-    service, meaning = case.decision.service, case.meaning
+    service, query_name = case.decision.service, case.query_name
     if service is None:
         return ()
-    default = None if meaning is None else case.authority.zone_default(meaning.zone, service)
+    default = None if query_name is None else case.authority.zone_default(query_name.zone, service)
     of_name = {one.source: one for one in (default, case.decision.declaration) if one is not None}
     return in_order(
         service.service,

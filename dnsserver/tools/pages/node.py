@@ -97,7 +97,7 @@ def _endpoints(services: Mapping[str, CompiledService], snapshot: Snapshot, name
         for number, location in enumerate(compiled.locations):
             if location.node == name:
                 found.append((key, True, number))
-        for number, located in enumerate(snapshot.unready.get(compiled.basis_key, ())):
+        for number, located in enumerate(snapshot.unready.get(compiled.cache_key, ())):
             if located.location.node == name:
                 found.append((key, False, number))
     yield
@@ -108,7 +108,7 @@ def _endpoints(services: Mapping[str, CompiledService], snapshot: Snapshot, name
 def _endpoint(services: Mapping[str, CompiledService], snapshot: Snapshot, position: _Position) -> EndpointOnNode:
     key, ready, number = position
     compiled = services[key]
-    located = compiled.endpoints[number] if ready else snapshot.unready[compiled.basis_key][number]
+    located = compiled.endpoints[number] if ready else snapshot.unready[compiled.cache_key][number]
     service, endpoint = compiled.service, located.endpoint
     addresses = tuple(map(address_text, endpoint.addresses))
     return EndpointOnNode(service.namespace, service.name, addresses, endpoint.pod or "", ready)

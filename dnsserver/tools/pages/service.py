@@ -125,7 +125,7 @@ def service_page(
     about += [finding for finding in sources.get("findings", ()) if (finding.code, finding.field) not in known]
     keys = _keys(sources["constraint"])
     verdicts = [_verdicts(answer.explanation["candidates"]) for answer in answers]
-    located = [*compiled.endpoints, *snapshot.unready.get(compiled.basis_key, ())]
+    located = [*compiled.endpoints, *snapshot.unready.get(compiled.cache_key, ())]
     rows = [_row(endpoint, keys, verdicts) for endpoint in located]
     rows.sort(
         key=lambda row: (not any(verdict.chosen for verdict in row.verdicts), not row.ready, row.pod, row.addresses)

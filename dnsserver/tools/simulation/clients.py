@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from locator.model import CLUSTER, UNKNOWN, ZONE, Location
-from locator.state.snapshot import Basis, FederatedService, Snapshot
+from locator.state.snapshot import FederatedService, Snapshot, SourceObject
 from locator.topology.selection import LocatedEndpoint
 
 PodKey = tuple[str, str]  # the cluster, and the pod's ``namespace/name``
@@ -67,17 +67,19 @@ class Clients:
         for address in client.addresses:
             self._by_address.setdefault((client.cluster, address), []).append(client.identity)
 
-    def left_out(self, basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
+    def left_out(
+        self, source_object: SourceObject, snapshot: Snapshot, clusters: Mapping[str, Snapshot]
+    ) -> set[PodKey]:
         """Return those that are endpoints of a Service, ready or not, and so do not ask for its name.
 
-        *basis* is the Service in a *snapshot* of all clusters as they are, and *clusters* has that of each. A pod is
-        the endpoint that names it; an endpoint that names no pod is each pod with its address.
+        *source_object* is the Service in a *snapshot* of all clusters as they are, and *clusters* has that of each. A
+        pod is the endpoint that names it; an endpoint that names no pod is each pod with its address.
         """
         if self._endpoints_too:
             return set()
         return {
             identity
-            for cluster, namespace, located in _endpoints(basis, snapshot, clusters)
+            for cluster, namespace, located in _endpoints(source_object, snapshot, clusters)
             for identity in self._identities(cluster, namespace, located)
             if identity in self._places
         }
@@ -97,17 +99,19 @@ class Clients:
 
 
 def _endpoints(
-    basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]
+    source_object: SourceObject, snapshot: Snapshot, clusters: Mapping[str, Snapshot]
 ) -> Iterator[tuple[str, str, LocatedEndpoint]]:
     """Yield the endpoints of a Service, ready or not, each with its cluster and its namespace."""
-    if isinstance(basis, FederatedService):
+    if isinstance(source_object, FederatedService):
         for cluster, alone in clusters.items():
-            exported = alone.exported.get(basis.key)
-            for located in (*exported.compiled.endpoints, *alone.unready.get(basis.key, ())) if exported else ():
-                yield cluster, basis.namespace, located
+            exported = alone.exported.get(source_object.key)
+            for located in (
+                (*exported.compiled.endpoints, *alone.unready.get(source_object.key, ())) if exported else ()
+            ):
+                yield cluster, source_object.namespace, located
         return
-    for located in (*basis.endpoints, *snapshot.unready.get(basis.basis_key, ())):
-        yield located.location.cluster, basis.service.namespace, located
+    for located in (*source_object.endpoints, *snapshot.unready.get(source_object.cache_key, ())):
+        yield located.location.cluster, source_object.service.namespace, located
 
 
 class Counted(Struct, frozen=True):

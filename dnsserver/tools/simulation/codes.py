@@ -79,7 +79,7 @@ def _without_gain(simulated: Simulated) -> Iterator[Finding]:
     if not simulated.narrowed:
         message = "the constraint chooses nothing: every client gets what it would get without"
         yield _finding(SimulationCode.ChoosesNothing, simulated, message, "clients with an endpoint that is nearer")
-    elif ZONE in declaration.constraint.terms and before and after >= before - SLACK:
+    elif ZONE in declaration.constraint.client_keys and before and after >= before - SLACK:
         message = f"the constraint saves nothing: {100 * after:.1f} % of the load crosses zones, "
         message += f"{100 * before:.1f} % without it"
         yield _finding(SimulationCode.SavesNothing, simulated, message, "endpoints in the zones of the clients")

@@ -36,7 +36,7 @@ class Values(NamedTuple):
     """
 
     kind: tuple[bool, bool, int | None]
-    terms: tuple[object, ...]
+    client_keys: tuple[object, ...]
     zone: str | None
 
 
@@ -49,13 +49,13 @@ class Group(NamedTuple):
 
 
 class Grouping:
-    """The clients in groups: by their kind (see ``Values``), by their ``terms``, and by their zone.
+    """The clients in groups: by their kind (see ``Values``), by their ``client_keys``, and by their zone.
 
-    *terms* are those of a constraint. *numbers* has the clients at each place.
+    *client_keys* are those of a constraint. *numbers* has the clients at each place.
     """
 
-    def __init__(self, numbers: Mapping[ClientPlace, int], terms: Sequence[str], *, few: int = FEW) -> None:
-        self._terms = tuple(terms)
+    def __init__(self, numbers: Mapping[ClientPlace, int], client_keys: Sequence[str], *, few: int = FEW) -> None:
+        self._client_keys = tuple(client_keys)
         self._groups: dict[Values, Group] = {}
         for place, clients in numbers.items():
             values = self.values_at(place)
@@ -68,7 +68,7 @@ class Grouping:
         if self._wide is not None:
             for group in self._groups.values():
                 rest = self._narrowed(group.values)
-                self._of_value.setdefault(group.values.terms[self._wide], []).append(group)
+                self._of_value.setdefault(group.values.client_keys[self._wide], []).append(group)
                 self._without.setdefault(rest, []).append(group)
                 self._sums[rest] += group.clients
 
@@ -76,17 +76,17 @@ class Grouping:
         """Return the values by which a client at *place* is grouped."""
         location = place.location
         kind = location.known, has_labels(location), place.octets
-        return Values(kind, tuple(map(location.term, self._terms)), location.labels.get(ZONE))
+        return Values(kind, tuple(map(location.client_value, self._client_keys)), location.labels.get(ZONE))
 
-    def groups(self, useful: Sequence[frozenset[str | None]], fewer: Mapping[ClientPlace, int]) -> list[Group]:
+    def groups(self, distinguishing: Sequence[frozenset[str | None]], fewer: Mapping[ClientPlace, int]) -> list[Group]:
         """Return the groups of clients that get the same, without as many as *fewer* has at each place."""
         found: dict[Values, Group] = {}
-        for group in self._told_apart(useful):
-            values = reduced(group.values, useful)
+        for group in self._told_apart(distinguishing):
+            values = reduced(group.values, distinguishing)
             known = found.get(values)
             found[values] = Group(values, group.clients + (known.clients if known else 0), group.place)
         for place, clients in fewer.items():
-            values = reduced(self.values_at(place), useful)
+            values = reduced(self.values_at(place), distinguishing)
             found[values] = found[values]._replace(clients=found[values].clients - clients)
         return [group for group in found.values() if group.clients]
 
@@ -99,11 +99,11 @@ class Grouping:
             if group.clients > less[values]:
                 yield group._replace(clients=group.clients - less[values])
 
-    def _told_apart(self, useful: Sequence[frozenset[str | None]]) -> Iterable[Group]:
-        """Return groups that the *useful* values tell apart, and maybe more."""
+    def _told_apart(self, distinguishing: Sequence[frozenset[str | None]]) -> Iterable[Group]:
+        """Return groups that the *distinguishing* values tell apart, and maybe more."""
         if self._wide is None:
             return self._groups.values()
-        single = [group for value in {*useful[self._wide], None} for group in self._of_value.get(value, ())]
+        single = [group for value in {*distinguishing[self._wide], None} for group in self._of_value.get(value, ())]
         rest = Counter(self._sums)
         for group in single:
             rest[self._narrowed(group.values)] -= group.clients
@@ -116,18 +116,19 @@ class Grouping:
 
     def _narrowed(self, values: Values) -> Values:
         assert self._wide is not None
-        terms = values.terms
-        return values._replace(terms=(*terms[: self._wide], OTHER, *terms[self._wide + 1 :]))
+        client_keys = values.client_keys
+        return values._replace(client_keys=(*client_keys[: self._wide], OTHER, *client_keys[self._wide + 1 :]))
 
     def _widest(self) -> int | None:
-        """Return the position of the term with the most values, None if there are no terms."""
-        numbers = [len(set(column)) for column in zip(*(values.terms for values in self._groups), strict=True)]
+        """Return the position of the key with the most values, None if there are no keys."""
+        numbers = [len(set(column)) for column in zip(*(values.client_keys for values in self._groups), strict=True)]
         return numbers.index(max(numbers)) if numbers else None
 
 
-def reduced(values: Values, useful: Sequence[frozenset[str | None]]) -> Values:
-    """Return *values* with OTHER for each term that is not *useful* (``Constraint.useful_values``)."""
-    terms = [
-        value if value is None or value in known else OTHER for value, known in zip(values.terms, useful, strict=True)
+def reduced(values: Values, distinguishing: Sequence[frozenset[str | None]]) -> Values:
+    """Return *values* with OTHER for each key that is not *distinguishing* (``Constraint.distinguishing_values``)."""
+    client_keys = [
+        value if value is None or value in known else OTHER
+        for value, known in zip(values.client_keys, distinguishing, strict=True)
     ]
-    return values._replace(terms=tuple(terms))
+    return values._replace(client_keys=tuple(client_keys))

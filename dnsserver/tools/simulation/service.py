@@ -17,12 +17,12 @@ from dnsserver.answers.decision import ADDRESS_SIZES, Authority, Decision
 from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import AAAA, A
 from dnsserver.metrics.server import relation
-from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, meaning_of
+from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, query_name_of
 from dnsserver.tools.simulation.clients import ClientPlace, Clients, Counted, PodKey, somewhere_in
 from dnsserver.tools.simulation.groups import Group, Grouping, Values, reduced
 from locator.model import SUCCESSORS, ZONE, Location
 from locator.places.locations import has_labels
-from locator.state.snapshot import Basis, FederatedService, Snapshot
+from locator.state.snapshot import FederatedService, Snapshot, SourceObject
 from locator.topology.constraints import Declaration, in_effect
 from locator.topology.selection import ANY, LocatedEndpoint, has_address
 
@@ -45,7 +45,7 @@ class Subject(NamedTuple):
         between = "" if self.zone.about == FEDERATION else ".svc"
         return f"{service}.{namespace}{between}.{self.zone.name}"
 
-    def basis(self, snapshot: Snapshot) -> Basis | None:
+    def source_object(self, snapshot: Snapshot) -> SourceObject | None:
         """Return what the name means in a snapshot, None if nothing has it."""
         if self.zone.about == FEDERATION:
             return snapshot.federated.get(self.key)
@@ -175,31 +175,31 @@ def exceeds(simulated: Simulated, max_overload: float) -> bool:
 
 
 class Groupings:
-    """The clients of a world in groups, for each list of terms; made once for all Services."""
+    """The clients of a world in groups, for each list of client keys; made once for all Services."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._known: dict[tuple[bool, tuple[str, ...]], Grouping] = {}
 
-    def of(self, subject: Subject, terms: tuple[str, ...]) -> Grouping:
-        """Return the clients of a name, grouped by *terms*."""
+    def of(self, subject: Subject, client_keys: tuple[str, ...]) -> Grouping:
+        """Return the clients of a name, grouped by *client_keys*."""
         clients = self._world.clients_of(subject)
-        key = clients is self._world.everywhere, terms
+        key = clients is self._world.everywhere, client_keys
         if key not in self._known:
-            self._known[key] = Grouping(clients.numbers, terms)
+            self._known[key] = Grouping(clients.numbers, client_keys)
         return self._known[key]
 
 
 def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
     """Return what becomes of a name that exists."""
-    basis = subject.basis(world.snapshot)
-    assert basis is not None
-    deciding = _Deciding(subject, basis, world)
-    clients, actual = world.clients_of(subject), subject.basis(world.actual)
-    left_out = clients.left_out(actual if actual is not None else basis, world.actual, world.clusters)
+    source_object = subject.source_object(world.snapshot)
+    assert source_object is not None
+    deciding = _Deciding(subject, source_object, world)
+    clients, actual = world.clients_of(subject), subject.source_object(world.actual)
+    left_out = clients.left_out(actual if actual is not None else source_object, world.actual, world.clusters)
     fewer = clients.at(left_out)
-    grouping = groupings.of(subject, deciding.terms)
-    groups = grouping.groups(deciding.useful, fewer)
+    grouping = groupings.of(subject, deciding.client_keys)
+    groups = grouping.groups(deciding.distinguishing, fewer)
     loads = _Loads(subject, world, grouping, groups)
     spread = _Spread(deciding)
     for group in loads.groups:
@@ -222,25 +222,28 @@ def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
 class _Deciding:
     """Decides for groups of clients, once for all that get the same."""
 
-    def __init__(self, subject: Subject, basis: Basis, world: World) -> None:
+    def __init__(self, subject: Subject, source_object: SourceObject, world: World) -> None:
         self._subject, self._world = subject, world
-        self._meaning = meaning_of(labels_of(subject.name), world.authority.zones)
+        self._meaning = query_name_of(labels_of(subject.name), world.authority.zones)
         self._decided: dict[Values, Choice] = {}
         self._choices: dict[object, Choice] = {}
         self._entries: dict[tuple[str, int | None], tuple[LocatedEndpoint, ...]] = {}
         self.declaration: Declaration | None = None
         self.unmatched = ""
-        self._federated = basis if isinstance(basis, FederatedService) else None
-        self.endpoints = tuple(basis.endpoints)
-        if isinstance(basis, FederatedService):
-            self.terms, self.useful = basis.terms, basis.useful_values()
-            self.declaration = basis.declaration(world.cluster)
+        self._federated = source_object if isinstance(source_object, FederatedService) else None
+        self.endpoints = tuple(source_object.endpoints)
+        if isinstance(source_object, FederatedService):
+            self.client_keys, self.distinguishing = source_object.client_keys, source_object.distinguishing_values()
+            self.declaration = source_object.declaration(world.cluster)
         else:
-            self.declaration = world.authority.declaration(subject.zone, basis)
+            self.declaration = world.authority.declaration(subject.zone, source_object)
             if self.declaration is None:
-                self.unmatched = next((one.ignored or "" for one in basis.declarations if one.unmatched), "")
+                self.unmatched = next((one.ignored or "" for one in source_object.declarations if one.unmatched), "")
             constraint = in_effect(self.declaration)
-            self.terms, self.useful = constraint.terms, constraint.useful_values(self.endpoints)
+            self.client_keys, self.distinguishing = (
+                constraint.client_keys,
+                constraint.distinguishing_values(self.endpoints),
+            )
         self._keys = tuple(key for key in in_effect(self.declaration).keys if key != ANY)
 
     def chosen(self, place: ClientPlace) -> tuple[str, tuple[LocatedEndpoint, ...]]:
@@ -265,7 +268,7 @@ class _Deciding:
 
     def choice(self, group: Group) -> Choice:
         """Return what the clients of a group get."""
-        values = reduced(group.values, self.useful)
+        values = reduced(group.values, self.distinguishing)
         if values not in self._decided:
             outcome, chosen = self.chosen(group.place)
             same = outcome, tuple(map(id, chosen))

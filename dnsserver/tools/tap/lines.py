@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A Decision as a line: an explanation of it, with the answers that were sent."""
+"""A Decision as a line, for programs and for people: an explanation of it, with the answers that were sent."""
 
 from __future__ import annotations
 
 import msgspec
 
 from dnsserver.answers.decision import Authority
-from dnsserver.message.sections import answers_in, is_truncated
+from dnsserver.message import wire
+from dnsserver.message.records import type_name
 from dnsserver.tools.explain.explain import Asker, client_text, explain
 from dnsserver.tools.explain.explanation import Explanation
-from dnsserver.tools.tap.tap import Told
+from dnsserver.tools.explain.explanation_text import COLOURS, PLAIN
+from dnsserver.tools.tap.tap import TapEvent
 from locator.ip import address_text
+from locator.printable import printable_values
 from locator.times import time_text
+
+MAX_SHOWN = 4  # records in a line for people
 
 
 class TailLine(Explanation):
@@ -32,30 +37,80 @@ class TailLine(Explanation):
 DECODER: msgspec.json.Decoder[TailLine] = msgspec.json.Decoder(TailLine)
 
 
-def line_of(told: Told, authority: Authority) -> TailLine:
+def line_of(event: TapEvent, authority: Authority) -> TailLine:
     """Return the line about a reply. Names that do not exist get no suggestion: that would take too long."""
-    inquiry = told.inquiry
+    import dns.message  # loaded late: most servers never need it
+
+    answered = event.answered
+    reply, client, snapshot = answered.reply, answered.client, answered.snapshot
+    assert reply is not None
+    assert client is not None
+    assert snapshot is not None
     text, holder = "", ""
-    if inquiry.client is not None:
-        text, holder = client_text(inquiry.client), inquiry.snapshot.addresses.holder(inquiry.client)
-    asker = Asker(text, inquiry.place, holder)
+    if client.network is not None:
+        text, holder = client_text(client.network), client.book.holder(client.network)
     explained = explain(
-        inquiry.labels,
-        inquiry.qtype,
-        asker,
-        told.snapshot,
+        answered.query.labels,
+        answered.query.qtype,
+        Asker(text, client.place, holder),
+        snapshot,
         authority,
         suggests=False,
-        outside=told.known.get,
+        outside=answered.known.get,
     )
+    # dnspython refuses some client subnets that topodns echoes, but only after it has read the answers.
+    message = dns.message.from_wire(reply, one_rr_per_rrset=True, continue_on_error=True)
     return {
         **explained,
         "answers": [
-            {"name": record.name, "type": record.type, "ttl": record.ttl, "data": record.data}
-            for record in answers_in(told.reply)
+            {
+                "name": rrset.name.to_text().lower(),
+                "type": type_name(rrset.rdtype),
+                "ttl": rrset.ttl,
+                "data": record.to_text(),
+            }
+            for rrset in message.answer
+            for record in rrset
         ],
-        "time": time_text(told.time),
-        "source": address_text(told.source),
-        "protocol": told.protocol,
-        "truncated": is_truncated(told.reply),
+        "time": time_text(event.time),
+        "source": address_text(answered.source),
+        "protocol": answered.channel.proto,
+        "truncated": bool(int.from_bytes(reply[2:4]) & wire.TC),
     }
+
+
+def as_text(line: TailLine, *, colour: bool = False) -> str:
+    """Return when it was, who asked for what, how the endpoints were chosen and what was answered."""
+    return f"{line['time'].partition('T')[2].rstrip('Z')}  {summary(printable_values(line), colour=colour)}\n"
+
+
+def summary(line: TailLine, *, colour: bool = False) -> str:
+    """Return all of that but the time. What others wrote is not made printable."""
+    question, outcome = line["question"], line["outcome"]
+    painted = f"{COLOURS[outcome]}{outcome}{PLAIN}" if colour else outcome
+    parts = (_client(line), f"{question['name']} {question['type']}", painted + _decisive(line), _answer(line))
+    return "  ".join(parts)
+
+
+def _client(line: TailLine) -> str:
+    client = line["client"]
+    if not client["address"]:
+        return f"unnamed by {line['source']}"
+    return f"{client['address']} ({client['holder'] or client['located_by']})"
+
+
+def _decisive(line: TailLine) -> str:
+    """Return the key that decided and the client's value, "" if none did."""
+    steps = line["steps"]
+    if line["outcome"] != "nearest" or not steps or steps[-1]["value"] is None:
+        return ""
+    return f" {steps[-1]['key'].rpartition('/')[2]}={steps[-1]['value']}"
+
+
+def _answer(line: TailLine) -> str:
+    if line["rcode"] != "NOERROR":
+        return line["rcode"]
+    shown = [answer["data"] for answer in line["answers"]]
+    more = [f"and {len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
+    cut = ["truncated"] if line["truncated"] else []
+    return ", ".join([*shown[:MAX_SHOWN], *more, *cut]) or "no records"

@@ -11,23 +11,27 @@
 mod address;
 #[path = "../../src/answer.rs"]
 mod answer;
+#[path = "../../src/answer_table.rs"]
+mod answer_table;
+#[path = "../../src/book.rs"]
+mod book;
 #[path = "../../src/generations.rs"]
 mod generations;
 #[path = "../../src/message.rs"]
 mod message;
-#[path = "../../src/repeated.rs"]
-mod repeated;
 
+use std::iter::Peekable;
 use std::str::SplitAsciiWhitespace;
 use std::sync::{Mutex, OnceLock};
 use std::{env, fs};
 
 use libfuzzer_sys::fuzz_target;
 
-use address::Address;
+use address::{Address, Networks};
 use answer::Answer;
+use answer_table::{AnswerTable, ClientGroup, EdnsForm, ProxyHeader};
+use book::Place;
 use message::HEADER;
-use repeated::{Place, Profile, ProxyHeader, Repeated};
 
 /// The file that `tests/fuzz/native.py` writes: what Python made known to the native code of each server.
 const LEARNED: &str = "TOPODNS_FUZZ_LEARNED";
@@ -38,7 +42,7 @@ const MIN_UDP_REPLY: u16 = 512;
 #[derive(Default)]
 struct Known {
     sources: Vec<Vec<u8>>,
-    servers: Vec<Repeated>,
+    servers: Vec<AnswerTable>,
 }
 
 static KNOWN: OnceLock<Mutex<Known>> = OnceLock::new();
@@ -62,7 +66,7 @@ fuzz_target!(
 );
 
 /// Returns the size of the reply, None if Python must reply. Panics if the reply is not one to this packet.
-fn replied(server: &mut Repeated, packet: &[u8], source: &[u8]) -> Option<usize> {
+fn replied(server: &mut AnswerTable, packet: &[u8], source: &[u8]) -> Option<usize> {
     const BEFORE: &[u8] = b"replies of the same batch";
     let mut out = BEFORE.to_vec();
     let replied = server.reply(packet, Address::read(source).expect("an address"), &mut out);
@@ -82,12 +86,12 @@ fn replied(server: &mut Repeated, packet: &[u8], source: &[u8]) -> Option<usize>
     Some(reply.len())
 }
 
-/// Reads lines of words: a name, then numbers (`1` or `1,2`), octets (`x00ff`) and `-` for None.
+/// Reads lines of words: a name, then numbers, octets (`x00ff`), `-` for None, and lists that begin with their length.
 fn read(lines: &str) -> Known {
     let mut known = Known::default();
     let mut headers = Vec::new();
     for line in lines.lines() {
-        let mut words = Words(line.split_ascii_whitespace());
+        let mut words = Words(line.split_ascii_whitespace().peekable());
         let name = words.word();
         match name {
             "from" => known.sources.push(words.octets()),
@@ -96,40 +100,51 @@ fn read(lines: &str) -> Known {
                 size: words.number() as usize,
                 octets: words.number() as usize,
             }),
-            "server" => known.servers.push(Repeated::new(std::mem::take(&mut headers), 0)),
+            "server" => known.servers.push(AnswerTable::new(std::mem::take(&mut headers), 0)),
             _ => learn(known.servers.last_mut().expect("a server"), name, &mut words),
         }
     }
     known
 }
 
-fn learn(server: &mut Repeated, name: &str, words: &mut Words) {
+fn learn(server: &mut AnswerTable, name: &str, words: &mut Words) {
     match name {
-        "learn_profile" => {
-            let rest = words.octets();
-            let limit = words.number() as usize;
-            let opts = [words.octets().into(), words.octets().into()];
+        "configure" => {
+            let (mut subnets, mut forwarders) = (Networks::default(), Networks::default());
+            words.each(|words| subnets.set(words.address(), words.number() as u32, Some(words.place())));
+            words.each(|words| forwarders.set(words.address(), words.number() as u32, Some(())));
+            server.book().configure(subnets, forwarders, words.place());
+        }
+        "places" => {
+            let cluster = words.number() as usize;
+            words.each(|words| server.book().set_place(cluster, words.address(), words.optional(Words::place)));
+        }
+        "pod_cidrs" => {
+            let cluster = words.number() as usize;
+            words.each(|words| {
+                let (address, length) = (words.address(), words.number() as u32);
+                server.book().set_pod_cidr(cluster, address, length, words.optional(Words::place));
+            });
+        }
+        "block" => server.block(&words.octets(), words.address(), words.place()),
+        "edns" => {
+            let (key, limit) = (words.octets(), words.number() as usize);
+            let opts = [words.octets(), words.octets()];
             let (octets, host) = (words.number() as usize, words.number() != 0);
-            server.learn_profile(&rest, Profile { limit, opts, octets, host });
+            server.edns(&key, EdnsForm { limit, opts, octets, host });
         }
-        "learn_place" => server.learn_place(words.address(), words.place()),
-        "learn_source" => server.learn_source(words.address(), words.place().expect("a place")),
-        "learn_client" => server.learn_client(words.address(), words.place().expect("a place")),
-        "learn_block" => server.learn_block(&words.octets(), words.place().expect("a place")),
-        "learn_transient" => server.learn_transient(&words.octets(), words.answer()),
-        "learn_answer" => server.learn_answer(&words.octets(), words.number(), words.answer()),
-        "learn_choice" => {
-            let (question, basis, choice) = (words.octets(), words.number(), words.numbers());
-            let choice = (choice[0] as u32, choice[1] as u32, choice[2] as u32);
-            server.learn_choice(&question, basis, choice, words.answer());
+        "forget_edns" => server.forget_edns(),
+        "answer" => {
+            let (question, answer) = (words.octets(), words.answer());
+            let (source_object, group) = (words.optional(Words::number), words.optional(Words::group));
+            server.answer(&question, answer, source_object, group);
         }
-        "publish" => server.publish((words.number() as u32).to_be_bytes(), &[], None),
-        "forget_profiles" => server.forget_profiles(),
+        "publish" => server.publish((words.number() as u32).to_be_bytes(), &[]),
         _ => panic!("{name}: nothing of that name can be made known"),
     }
 }
 
-struct Words<'a>(SplitAsciiWhitespace<'a>);
+struct Words<'a>(Peekable<SplitAsciiWhitespace<'a>>);
 
 impl<'a> Words<'a> {
     fn word(&mut self) -> &'a str {
@@ -142,43 +157,48 @@ impl<'a> Words<'a> {
         (0..digits.len()).step_by(2).map(octet).collect()
     }
 
-    fn numbers(&mut self) -> Vec<u64> {
-        self.word().split(',').map(|number| number.parse().expect("a number")).collect()
+    fn number(&mut self) -> u64 {
+        self.word().parse().expect("a number")
     }
 
-    fn number(&mut self) -> u64 {
-        self.numbers()[0]
+    fn each(&mut self, mut read: impl FnMut(&mut Self)) {
+        (0..self.number()).for_each(|_| read(self));
+    }
+
+    fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        match self.0.next_if_eq(&"-") {
+            Some(_) => None,
+            None => Some(read(self)),
+        }
     }
 
     fn address(&mut self) -> Address {
         Address::read(&self.octets()).expect("an address")
     }
 
-    fn place(&mut self) -> Option<Place> {
-        let word = self.word();
-        if word == "-" {
-            return None;
-        }
-        let numbers = Words(word.split_ascii_whitespace()).numbers();
-        let [location, origin, forwarder, range] = numbers[..] else { panic!("a place has four numbers") };
-        Some(Place {
-            location: location as u32,
-            origin: origin as u32,
-            forwarder: forwarder != 0,
-            range: range as u16,
-        })
+    fn place(&mut self) -> Place {
+        let (location, origin) = (self.number() as u32, self.number() as u32);
+        Place { location, origin, forwarder: self.number() != 0, located: self.number() != 0 }
+    }
+
+    fn group(&mut self) -> ClientGroup {
+        let (keys, values) = (self.number() as u32, self.number() as u32);
+        ClientGroup { keys, values, location: self.number() as u32 }
     }
 
     fn answer(&mut self) -> Answer {
         let flags = self.number() as u16;
-        let counts = self.numbers();
+        let counts = [(); 3].map(|()| self.number() as u16);
+        let records = self.octets().into();
+        let mut offsets = Vec::new();
+        self.each(|words| offsets.push(words.number() as u16));
         Answer {
             flags,
-            counts: [counts[0] as u16, counts[1] as u16, counts[2] as u16],
-            records: self.octets().into(),
-            offsets: self.numbers().into_iter().map(|offset| offset as u16).collect(),
+            counts,
+            records,
+            offsets: offsets.into(),
             tail: self.octets().into(),
-            glue: self.number() as usize,
+            optional: self.number() as usize,
             serial_at: self.number() as usize,
             dependent: self.number() != 0,
             tally: self.number() as u32,

@@ -21,7 +21,7 @@ from dnsserver.message.records import Opaque, Record, Soa, type_name, type_numbe
 from dnsserver.message.wire import NXDOMAIN, SOA, A
 from dnsserver.names import labels_of
 from dnsserver.programs.from_settings import authority_of
-from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.tools.explain.explain import explain
 from locator.ip import parse_address, parse_network
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, external, listed, namespace, node, service
@@ -90,12 +90,12 @@ def ask(
     """Ask for a client behind the forwarder; *outside* is what the upstream says, and *asked* what it is asked."""
     source = parse_address(FORWARDER)
     wire = query(name, type_number(qtype), edns=opt(ecs(client)))
-    reply = responder.answer(wire, source, responder.channel(source, proto))
-    while isinstance(reply, PendingReply):
-        assert reply.qtype == type_number(qtype)
+    reply = responder.reply(wire, source, responder.channel(source, proto))
+    while isinstance(reply, AnsweredQuery):
+        assert reply.query.qtype == type_number(qtype)
         if asked is not None:
             asked.append(reply.target)
-        reply = responder.finish(reply, outside.get(reply.target, FAILED))
+        reply = responder.finished(reply, outside.get(reply.target, FAILED))
     assert reply is not None
     message = dns.message.from_wire(reply)
     records = [(rrset, rdata) for rrset in message.answer for rdata in rrset]
@@ -257,7 +257,7 @@ def test_it_is_told(case: str) -> None:
     """``tail`` has a line for a reply that waited, with what was sent and why, once."""
     outside, rcode, aliases, answers, _, _ = CHAINS[case]
     responder, everything = responding(), Everything(FLAGS)
-    tap_of(responder, FLAGS).listen(everything)
+    tap_of(responder).listen(everything)
     ask(responder, OUT, outside)
     (line,) = everything.lines
     assert (line["rcode"], [answer["data"].rstrip(".") for answer in line["answers"]]) == (
@@ -311,10 +311,10 @@ def test_while_a_reply_waits_the_cluster_changes() -> None:
     responder = responding()
     source = parse_address(FORWARDER)
     wire = query(OUT, edns=opt(ecs(IN_A)))
-    pending = responder.answer(wire, source, responder.channel(source, "udp"))
-    assert isinstance(pending, PendingReply)
+    pending = responder.reply(wire, source, responder.channel(source, "udp"))
+    assert isinstance(pending, AnsweredQuery)
     responder.publish(snapshot_of(listed([item for item in ITEMS if item["kind"] != "EndpointSlice"]), FLAGS))
-    reply = responder.finish(pending, leads_to(WEB))
+    reply = responder.finished(pending, leads_to(WEB))
     assert isinstance(reply, bytes)
     assert dns.rcode.to_text(dns.message.from_wire(reply).rcode()) == "NXDOMAIN"
 

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from dnsserver.programs import query_log
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.tools.api import events
 from dnsserver.tools.api.api import Api
-from dnsserver.tools.api.events import COMMENT_SECONDS, DECISION_SECONDS, EventStream, decisions
+from dnsserver.tools.api.events import COMMENT_SECONDS, DECISION_SECONDS, EventStream, Take, decisions
 from dnsserver.tools.api.inspected import MAX_OUTSIDE, MAX_WAITING, Busy, Inspected, Turns
 from dnsserver.tools.tap.lines import line_of
 from dnsserver.tools.tap.listeners import MAX_WAITING as ROOM
@@ -42,19 +42,28 @@ class Reader:
         self.responder: CountedResponder = responder_of(WEB_AND_MANY)
         self.got: list[tuple[float, str]] = []  # when, and what
         self.ended: list[float] = []
-        self._untapped = self.responder.answer
 
     def ask(self) -> None:
-        self.responder.answer(query(WEB), CLIENT, self.responder.channel(CLIENT, "udp"))
+        self.responder.reply(query(WEB), CLIENT, self.responder.channel(CLIENT, "udp"))
 
     async def run(self) -> None:
         line = partial(line_of, authority=authority_of(settings_of()))
-        stream = EventStream(partial(decisions, tap_of(self.responder), Wanted(), line), pause=DECISION_SECONDS)
+        takes: list[Take] = []
+
+        @contextmanager
+        def feed(wake: Callable[[], None]) -> Iterator[Take]:
+            with decisions(tap_of(self.responder), Wanted(), line, wake) as take:
+                takes.append(take)
+                yield take
+
         try:
-            await stream({}, nothing, self._send)  # type: ignore[arg-type]
+            await EventStream(feed, pause=DECISION_SECONDS)({}, nothing, self._send)  # type: ignore[arg-type]
         finally:
             self.ended.append(trio.current_time())
-            assert self.responder.answer == self._untapped  # nobody listens any more
+            for take in takes:
+                list(take())
+                self.ask()
+                assert not list(take())  # nobody listens any more
 
     async def _send(self, message: dict[str, Any]) -> None:
         await trio.lowlevel.checkpoint()

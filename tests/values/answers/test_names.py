@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from dnsserver.message.records import Host, Opaque, Record, type_number
 from dnsserver.message.rendering import RenderedAnswer
-from dnsserver.names import dashed_label, labels_of, meaning_of, parse_zone, pod_address
+from dnsserver.names import dashed_label, labels_of, parse_zone, pod_address, query_name_of
 from dnsserver.programs.from_settings import authority_of
-from dnsserver.responder import rendered_decisions
-from dnsserver.responder.replies import PendingReply
+from dnsserver.responder import rendered as rendering
+from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.tools.explain.explain import explain
 from locator.ip import address_text, parse_address, parse_network, plain_address
 from locator.model import is_dns_label
@@ -289,11 +289,11 @@ def test_name_servers_are_the_listen_addresses() -> None:
 
 @pytest.mark.parametrize("zone", ["cluster.local", "in-addr.arpa"])
 def test_any_labels_mean_something(zone: str) -> None:
-    """A name of any octets either has a meaning or cannot exist."""
+    """A name of any octets either is of some type or cannot exist."""
     zones = [parse_zone(zone)]
     for labels in ((b"\x00",), (b"\xff\xfe", b"svc"), (b"a.b", b"shop", b"svc"), (b"_", b"_", b"x", b"y", b"svc")):
-        meaning = meaning_of((*labels, *labels_of(zone)), zones)
-        assert meaning is not None and meaning.zone is zones[0]
+        query_name = query_name_of((*labels, *labels_of(zone)), zones)
+        assert query_name is not None and query_name.zone is zones[0]
 
 
 WEB = "web.shop.svc.cluster.local"
@@ -483,9 +483,9 @@ LONG = "mydb-instance-1.abcdefghijkl.eu-central-1.rds.amazonaws.example"
 OUT = f"apiVersion: v1\nkind: Service\nmetadata: {{name: out, namespace: lab}}\nspec: {{type: ExternalName, externalName: {LONG}}}\n"  # noqa: E501
 
 
-def waiting_for(responder: CountedResponder, rtype: str) -> bytes | PendingReply | None:
+def waiting_for(responder: CountedResponder, rtype: str) -> bytes | AnsweredQuery | None:
     query = dns.message.make_query("out.lab.svc.cluster.local", rtype)
-    return responder.answer(query.to_wire(), bytes(4), responder.channel(bytes(4), "udp"))
+    return responder.reply(query.to_wire(), bytes(4), responder.channel(bytes(4), "udp"))
 
 
 @pytest.mark.parametrize("first", ["HTTPS", "TYPE97"])
@@ -494,18 +494,18 @@ def test_an_alias_waits_for_https_whatever_was_asked_before(first: str) -> None:
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
     for rtype in (first, "HTTPS", "TYPE97", "HTTPS"):
         waiting = waiting_for(responder, rtype)
-        assert isinstance(waiting, PendingReply) and waiting.qtype == dns.rdatatype.from_text(rtype)
+        assert isinstance(waiting, AnsweredQuery) and waiting.query.qtype == dns.rdatatype.from_text(rtype)
 
 
 def test_names_behind_an_alias_are_compressed() -> None:
     """Records of the alias' target point to it: eight addresses fit 512 octets (RFC 1035, 4.1.4)."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
     waiting = waiting_for(responder, "A")
-    assert isinstance(waiting, PendingReply)
-    assert (waiting.target, waiting.qtype) == (LONG, 1)
+    assert isinstance(waiting, AnsweredQuery)
+    assert (waiting.target, waiting.query.qtype) == (LONG, 1)
     far = f"far.{LONG.partition('.')[2]}"
     found = [Record(LONG, 5, 60, Host(far)), *(Record(far, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(8))]
-    octets = responder.finish(waiting, said(found))
+    octets = responder.finished(waiting, said(found))
     assert isinstance(octets, bytes)
     reply = dns.message.from_wire(octets)
     assert not reply.flags & dns.flags.TC and len(octets) < 300
@@ -517,11 +517,11 @@ def test_what_was_found_elsewhere_is_rendered_once(monkeypatch: pytest.MonkeyPat
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
     found = said([Record(LONG, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(3)])
     firsts, rendered = set(), mock.Mock(wraps=RenderedAnswer)
-    monkeypatch.setattr(rendered_decisions, "RenderedAnswer", rendered)
+    monkeypatch.setattr(rendering, "RenderedAnswer", rendered)
     for _ in range(200):  # each begins with any of them, at random
         waiting = waiting_for(responder, "A")
-        assert isinstance(waiting, PendingReply)
-        octets = responder.finish(waiting, found)
+        assert isinstance(waiting, AnsweredQuery)
+        octets = responder.finished(waiting, found)
         assert isinstance(octets, bytes)
         firsts.add(str(dns.message.from_wire(octets).answer[1][0]))
     assert len(firsts) == 3
@@ -533,7 +533,7 @@ def test_what_was_found_elsewhere_is_rendered_once(monkeypatch: pytest.MonkeyPat
 def test_only_common_types_are_looked_up_elsewhere(rtype: str, waits: bool) -> None:
     """Only common types cause upstream queries; other types get the CNAME."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
-    assert isinstance(waiting_for(responder, rtype), PendingReply) == waits
+    assert isinstance(waiting_for(responder, rtype), AnsweredQuery) == waits
     found = data(ask(responder, "out.lab.svc.cluster.local", rtype).answer)
     assert found == ([] if waits else [f"CNAME {LONG}."])
 

@@ -49,7 +49,7 @@ class Headless:
         """Return the reply within *size* octets; None is a query without EDNS."""
         asked = Asked(query(self.asked, "SRV", edns=b"" if size is None else opt(size=size)), "192.0.2.1", proto)
         source = parse_address(asked.source)
-        reply = self._responder.answer(asked.wire, source, self._responder.channel(source, proto))
+        reply = self._responder.reply(asked.wire, source, self._responder.channel(source, proto))
         assert isinstance(reply, bytes)
         assert_sound(asked, reply, limit=(size or 512) if proto == "udp" else None)
         return reply

@@ -53,7 +53,7 @@ def host_of(addresses: Sequence[str]) -> ResolvedHost:
 
 def message_for(responder: CountedResponder, question: Question) -> dns.message.Message:
     source = parse_address(question.client)
-    reply = responder.answer(query(question.name, question.qtype, edns=opt()), source, responder.channel(source, "tcp"))
+    reply = responder.reply(query(question.name, question.qtype, edns=opt()), source, responder.channel(source, "tcp"))
     assert isinstance(reply, bytes)
     return parsed(reply)
 

@@ -204,7 +204,7 @@ def test_an_endpoint_that_is_not_ready_changes_no_answer() -> None:
     clusters.take_in([*own, imported_slice("db", "north", [endpoint("10.0.0.2", ready=False)])])
     after = clusters.snapshot(now=NOW + 60)
     assert after.imported is before.imported and after.serial == before.serial
-    (unready,) = after.unready[after.imported["shop/db"].basis_key]
+    (unready,) = after.unready[after.imported["shop/db"].cache_key]
     assert unready.endpoint.addresses == (parse_address("10.0.0.2"),)
     clusters.take_in(own)
     assert not clusters.snapshot().unready

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The address books of several clusters, read as one: whose an address is, and what has changed."""
+"""The address books of several clusters, read as one: whose an address is."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dnsserver.message.query import read_query
+from dnsserver.message.rendering import RenderedAnswer
+from dnsserver.metrics.counters import Counts
+from dnsserver.responder.answer_cache import AnswerCache
+from dnsserver.responder.native_feed import NativeFeed
+from dnsserver.responder.replies import ReplyWriter
 from locator.ip import network_end, parse_address, parse_network
-from locator.model import CLUSTER
-from locator.places import joined_book
-from locator.places.book import AddressBook, Addresses, Place
+from locator.model import CLUSTER, UNKNOWN
+from locator.places.book import AddressBook, Place
 from locator.places.joined_book import JoinedBook
-from locator.state.snapshot import book_of
+from locator.state.snapshot import Snapshot, book_of
 from locator.state.store import Store, StoreOptions
 from tests.kit import clusters
 from tests.kit.api_objects import (
@@ -31,7 +36,9 @@ from tests.kit.api_objects import (
     pod,
     service,
 )
-from tests.kit.in_memory import NOW, dump_of, take_in
+from tests.kit.dns_queries import query
+from tests.kit.in_memory import HAS_NATIVE, NOW, dump_of, take_in
+from tests.kit.this_machine import lacking
 
 EMPTY = [namespace("shop")]
 FORWARDER = parse_network("10.9.0.0/16")
@@ -140,39 +147,39 @@ def test_forwarders_in_other_clusters() -> None:
     assert JOINED.source(parse_address("10.9.0.2")).forwarder
 
 
-def seen(place: Place) -> object:
-    return place.location.labels, place.located_by, place.forwarder
-
-
 @settings(max_examples=12)
-@given(st.integers(0, 100_000), st.booleans())
-def test_changes_lead_from_one_book_to_the_next(seed: int, many: bool) -> None:
-    """Who follows the own places, and forgets what it knows of the networks, knows no wrong place: as native code does.
+@given(st.integers(0, 100_000))
+def test_native_code_locates_by_the_same_rules(seed: int) -> None:
+    """Whatever changes in any of the clusters: it counts each client under the place that Python has for it."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
 
-    It asks for the place of any other address, and keeps that.
-    """
-    rng = random.Random(seed)
-    names = ("east", "west", "south")
-    books = {name: book(name, EMPTY, own=name == "east") for name in names}
-    before: Addresses = AddressBook()
-    followed, learned = dict[bytes, object](), dict[bytes, object]()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joined_book, "MAX_CHANGES", 2 if many else 4096)
-        for _ in range(4):
-            name = rng.choice(names)
-            books[name] = book(name, clusters.world(rng.randrange(300)).items, own=name == "east")
-            joined = JoinedBook(books["east"], [books["west"], books["south"]])
-            changes = joined.changes_since(before)
-            for address, place in changes.places:
-                followed.pop(address, None)
-                if place is not None:
-                    followed[address] = seen(place)
-            for network in changes.networks:
-                begin, end = network.address, network_end(network)
-                for address in [known for known in learned if len(known) == len(begin) and begin <= known <= end]:
-                    del learned[address]
-            assert all(found == seen(joined.locate(address)) for address, found in {**learned, **followed}.items())
-            for address in {address for each in books.values() for address, _ in each.places.items()}:
-                if joined.places.get(address) is None:
-                    learned[address] = seen(joined.locate(address))
-            before = joined
+    rng, asked = random.Random(seed), query("one.example")
+    numbers: dict[object, int] = {}
+
+    def number(place: Place) -> int:
+        return numbers.setdefault((frozenset(place.location.labels.items()), place.located_by), len(numbers))
+
+    table = native.AnswerTable((), (1.0,), 1)
+    writer = ReplyWriter(rng.getrandbits, nsid=b"", max_udp_size=512)
+    feed = NativeFeed(table, Counts(), writer, origin_of=number, put_again=lambda _, __: None)
+    sent, answer = read_query(asked), RenderedAnswer(flags=0x8400, answers=[])
+    assert sent is not None
+    cached = AnswerCache().keep_unlimited(sent.question, answer)
+    books = {name: book(name, EMPTY, own=name == "east") for name in ("east", "west", "south")}
+    addresses = {parse_address(text) for text, *_ in ADDRESSES} | {parse_address("fd00::1"), parse_address("10.9.0.1")}
+    for _ in range(4):
+        name = rng.choice(list(books))
+        books[name] = book(name, clusters.world(rng.randrange(300)).items, own=name == "east")
+        for other in books.values():
+            addresses.update(address for address, _ in other.places.items())
+            addresses.update(network_end(cidr) for cidr, _ in other.cidrs.items())
+        joined = JoinedBook(books["east"], [books["west"], books["south"]])
+        feed.publish(Snapshot({}, frozenset(), joined, serial=NOW))
+        feed.put(sent, answer, cached, UNKNOWN)
+        for address in addresses:
+            place = joined.source(address)
+            assert (table.reply(asked, address) is None) == place.forwarder  # it names nobody
+            counted = [origin for replies in table.take_counts().replies for origin in replies]
+            assert counted == ([] if place.forwarder else [number(place)])

@@ -30,7 +30,7 @@ from locator.control.lease import LeaderElection
 from locator.control.reconciler import Rules
 from locator.health.rules import HealthRules
 from locator.hints.rules import HintRules
-from locator.ip import host_network, parse_address
+from locator.ip import parse_address
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
 from locator.printable import cut
@@ -73,7 +73,7 @@ def responder_of(counts: Counts | None = None, *, native: bool | None = False) -
 def ask(responder: CountedResponder, name: str, client: str, *, rtype: str = "A", proto: str = "udp") -> None:
     wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=opt(ecs(client)))
     source = parse_address(FORWARDER)
-    assert responder.answer(wire, source, responder.channel(source, proto)) is not None
+    assert responder.reply(wire, source, responder.channel(source, proto)) is not None
 
 
 def samples(collector: TopodnsCollector, name: str) -> dict[tuple[str, ...], float]:
@@ -243,13 +243,13 @@ def test_a_query_of_an_unlocated_client_counts_once(
     responder = CountedResponder(flags, native=native)
     responder.publish(snapshot_of(listed(CLUSTER), flags))
     if tapped:
-        tap_of(responder, flags).listen(Everything(flags))
+        tap_of(responder).listen(Everything(flags))
     packed = parse_address(source)
     named = parse_address(NOWHERE) if header and proto == "tcp" else None  # the stream's reader takes the header off
     for name, rtype in ASKED:
         wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=edns)
         sent = header + wire if proto == "udp" else wire
-        assert responder.answer(sent, packed, responder.channel(packed, proto), header_client=named) is not None
+        assert responder.reply(sent, packed, responder.channel(packed, proto), header_client=named) is not None
     metrics = ServerMetrics(responder.counts)
     (counted,) = samples(metrics, "topodns_unlocated_clients_total").values()
     assert counted == len(ASKED) == samples(metrics, "topodns_clients_total")["unknown",]
@@ -284,7 +284,7 @@ def test_a_probe_is_a_query_but_no_client(
         replies = []
         for name, rtype in ASKED:
             wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=edns)
-            reply = responder.answer(wire, packed, responder.channel(packed, proto))
+            reply = responder.reply(wire, packed, responder.channel(packed, proto))
             assert isinstance(reply, bytes)
             message = dns.message.from_wire(reply)
             replies.append((message.rcode(), {record for rrset in message.answer for record in rrset}, message.options))
@@ -309,7 +309,7 @@ def test_ranges_are_bounded() -> None:
     """Further ranges count together."""
     counter = counters.RangeCounter()
     for number in range(counters.MAX_SOURCES + 10):
-        counter.add(counter.number(host_network(bytes((10, number >> 8, number & 255, 1)))))
+        counter.add(counters.ADDRESS, bytes((10, number >> 8, number & 255, 1)))
     numbers = counter.numbers()
     assert len(numbers) == counters.MAX_SOURCES + 1 and numbers["address", counters.OTHER] == 10
 
@@ -324,7 +324,7 @@ def test_untrusted_forwarders() -> None:
     ):
         for client in clients:
             wire, packed = query("near.shop.svc.cluster.local", edns=opt(ecs(client))), parse_address(source)
-            responder.answer(wire, packed, responder.channel(packed, "udp"))
+            responder.reply(wire, packed, responder.channel(packed, "udp"))
     assert samples(ServerMetrics(responder.counts), "topodns_untrusted_forwarders") == {(NOWHERE,): 1}
 
 

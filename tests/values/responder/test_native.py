@@ -15,22 +15,32 @@ import termios
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv6Address
 from pathlib import Path
 
 import pytest
 
 import dnsserver.net
 from dnsserver import __version__
+from dnsserver.cli.reading import asking
+from dnsserver.message import edns, rendering
+from dnsserver.message import query as parser
+from dnsserver.message import wire as dns
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.message.rendering import RenderedAnswer
+from dnsserver.metrics import counters
+from dnsserver.net import udp
 from dnsserver.programs.from_settings import store_of
 from dnsserver.programs.server import native_code
+from dnsserver.responder import answer_cache, clients, native_feed
+from dnsserver.responder.native_feed import ClientGroup, NativePlace
 from locator.ip import parse_address
 from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, opt, option, query
 from tests.kit.in_memory import HAS_NATIVE, NOW, CountedResponder, dump_of, settings_of, snapshot_of, take_in
 from tests.kit.programs import environment
 from tests.kit.proxy_headers import proxied
-from tests.kit.this_machine import lacking
+from tests.kit.this_machine import ROOT, lacking
 from tests.kit.waiting import PATIENCE, until
 
 FORWARDER, POD, SIX = "192.0.2.53", "10.244.3.5", "fd00::5"
@@ -98,17 +108,70 @@ LEFT_TO_PYTHON = [
     ("a part of a query", query(WEB)[:20], POD),
 ]
 
-ONE_RECORD = (
-    0x8400,
-    (1, 0, 0),
-    bytes(16),
-    [0, 16],
-    b"",
-    0,
-    0,
-    True,
-    0,
-)  # the parts of an answer that depends on the client
+# The constants of native code that Python has, too, by module and name, each as Python has it.
+SHARED = {
+    "address.MAPPED": int(IPv6Address("::ffff:0.0.0.0")),
+    "answer.SPREAD": rendering.SPREAD,
+    "datagrams.MAX_WAIT": asking.REPLY_SECONDS,  # who asks has given up by then
+    "message.AD": dns.AD,
+    "message.CD": dns.CD,
+    "message.CLIENT_SUBNET": dns.CLIENT_SUBNET,
+    "message.HEADER": dns.HEADER,
+    "message.OPT_FIXED": native_feed.OPT_FIXED,
+    "message.RD": dns.RD,
+    "message.TC": dns.TC,
+    "answer_table.MAX_ANSWERS": answer_cache.MAX_ANSWERS,
+    "answer_table.MAX_BLOCKS": clients.MAX_BLOCKS,
+    "answer_table.MAX_QUESTION": parser.MAX_NAME + 4,
+    "answer_table.MAX_RANGES": counters.MAX_SOURCES,
+    "answer_table.MAX_UNTIL_PUBLISHED": answer_cache.MAX_UNLIMITED // native_feed.MAX_UNTIL_PUBLISHED,
+    "answer_table.MIN_UDP_REPLY": edns.MIN_UDP_REPLY,
+    "answer_table.RANGE_BITS": [8 * octets for octets in counters.RANGE_OCTETS.values()],
+    "answer_table.SUBNET_ADDRESS_AT": native_feed.SUBNET_ADDRESS_AT,
+    "answer_table.SUBNET_CONTENT_AT": native_feed.SUBNET_CONTENT_AT,
+    "socket.BATCH": udp.BATCH,
+    "socket.QUERY_SIZE": udp.QUERY_SIZE,
+}
+# Those that it has alone: what it allots of its own memory and time.
+ITS_OWN = {
+    "datagrams.LAST", "datagrams.MANY", "datagrams.MAX_WAITING", "datagrams.SLICE",
+    "fair_queue.IN_ORDER", "fair_queue.KEPT", "fair_queue.LANES",
+    "answer_table.MAX_CHOICES", "answer_table.MAX_FORMS", "answer_table.MAX_VALUES", "answer_table.OTHER_RANGES",
+    "socket.CONTROL_SIZE",
+}  # fmt: skip
+
+# An answer that depends on the client, and the place of all clients.
+ONE_RECORD = RenderedAnswer(flags=0x8400, answers=[bytes(16)], dependent=True)
+ANYWHERE = NativePlace(location=1, origin=0, forwarder=False, located=True)
+
+
+def constants_of_native_code() -> Iterator[tuple[str, object]]:
+    """Yield the numbers that are constants of native code, by module and name."""
+    for path in (ROOT / "native" / "src").glob("*.rs"):
+        for name, value in re.findall(
+            r"^ *(?:pub )?const (\w+): [\w\[\]; ]+ = ([\w. <\[\],]+);", path.read_text(), re.MULTILINE
+        ):
+            yield f"{path.stem}.{name}", eval(value, {})
+
+
+def test_both_sides_have_the_same_constants() -> None:
+    """Sizes, limits and offsets of Python and of native code; who adds one says here whether Python has it, too."""
+    found = dict(constants_of_native_code())
+    assert {name: found.get(name) for name in SHARED} == SHARED
+    assert found.keys() == SHARED.keys() | ITS_OWN
+
+
+def test_both_sides_take_the_same_queries_for_plain_ones() -> None:
+    """By their flags and counts; all others are parsed."""
+    responder, source = native_responder(), parse_address(POD)
+    asked = query(FREE)
+    responder.reply(asked, source, responder.channel(source, "udp"))
+    assert responder.native is not None
+    heads = {flags.to_bytes(2) + asked[4:12] for flags in range(1 << 16)}
+    heads |= {asked[2:at] + b"\1" + asked[at + 1 : 12] for at in range(4, 12)}
+    plain = {head for head in heads if responder.native.reply(asked[:2] + head + asked[12:], source) is not None}
+    flags = {head for head in heads if not int.from_bytes(head[:2]) & ~native_feed.PLAIN_FLAGS}
+    assert plain == {head for head in flags if head[2:] == asked[4:12]}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +185,7 @@ def test_what_is_asked_again_needs_no_python(wire: bytes, source: str, repeats: 
     packed = parse_address(source)
     channel = responder.channel(packed, "udp")
     for _ in range(2):
-        responder.answer(wire, packed, channel)
+        responder.reply(wire, packed, channel)
     assert responder.native is not None
     assert (responder.native.reply(wire, packed) is not None) == repeats
 
@@ -134,7 +197,7 @@ def test_a_malformed_subnet_teaches_nothing(cut: int) -> None:
     packed = parse_address(FORWARDER)
     malformed = wire[:cut] if cut < 0 else wire + b"x" * cut
     for sent, rcode in ((wire, 0), (malformed, 1), (malformed, 1), (wire, 0)):
-        reply = responder.answer(sent, packed, responder.channel(packed, "udp"))
+        reply = responder.reply(sent, packed, responder.channel(packed, "udp"))
         assert isinstance(reply, bytes)
         assert reply[3] & 15 == rcode
 
@@ -171,13 +234,13 @@ def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, 
         for each in (responder, alone):
             each.publish(snapshot)
             for wire, source in 3 * asked:
-                each.answer(wire, source, each.channel(source, "udp"))
+                each.reply(wire, source, each.channel(source, "udp"))
     for wire, source in asked:
-        reply = responder.answer(wire, source, responder.channel(source, "udp"))
-        computed = fresh.compute(wire, source, fresh.channel(source, "udp"))
+        reply = responder.reply(wire, source, responder.channel(source, "udp"))
+        computed = fresh.computed(wire, source, fresh.channel(source, "udp"))
         assert isinstance(reply, bytes) and isinstance(computed, bytes)
         assert sorted(reply) == sorted(computed) or reply[2] & computed[2] & 2  # but for the rotation
-        alone.answer(wire, source, alone.channel(source, "udp"))
+        alone.reply(wire, source, alone.channel(source, "udp"))
     assert replies_of(responder) == replies_of(alone)
 
 
@@ -193,7 +256,7 @@ def test_a_publication_refreshes_few_endpoints(endpoints: int, at_least: int, at
             assert responder.native is not None
             known += responder.native.reply(wire, source) is not None
         for name in 2 * names:
-            responder.answer(query(f"{name}.shop.svc.cluster.local"), source, responder.channel(source, "udp"))
+            responder.reply(query(f"{name}.shop.svc.cluster.local"), source, responder.channel(source, "udp"))
     assert at_least <= known <= at_most
 
 
@@ -206,14 +269,14 @@ def test_many_questions_cost_no_more_than_few() -> None:
     source = parse_address(POD)
 
     def seconds(number: int) -> float:
-        repeated = native.Repeated((), (1.0,), 1)
-        repeated.learn_source(source, (1, 0, False, 0))
+        table = native.AnswerTable((), (1.0,), 1)
+        table.configure((), (), ANYWHERE)
         asked = [query(f"svc-{each}.shop.svc.cluster.local") for each in range(number)]
-        for basis, wire in enumerate(asked):
-            repeated.learn_choice(wire[12:], basis, (1, 1, 1), ONE_RECORD)
+        for of, wire in enumerate(asked):
+            table.answer(wire[12:], ONE_RECORD, of, ClientGroup(keys=1, values=1, location=1))
         started = time.thread_time()
         for wire in asked[:: number // 200]:
-            assert repeated.reply(wire, source) is not None
+            assert table.reply(wire, source) is not None
         return time.thread_time() - started
 
     assert min(seconds(20_000) for _ in range(2)) < 10 * max(seconds(200) for _ in range(2))
@@ -243,7 +306,7 @@ def test_two_responders_know_nothing_of_each_other() -> None:
     first, second = native_responder(), native_responder()
     source = parse_address(POD)
     for _ in range(2):
-        first.answer(query(WEB), source, first.channel(source, "udp"))
+        first.reply(query(WEB), source, first.channel(source, "udp"))
     assert first.native is not None and second.native is not None
     assert first.native.reply(query(WEB), source) is not None
     assert second.native.reply(query(WEB), source) is None
@@ -256,17 +319,17 @@ def test_a_question_is_forgotten_with_its_service_alone() -> None:
     from dnsserver.net import native
 
     source, wire = parse_address(POD), query(WEB)
-    repeated = native.Repeated((), (1.0,), 1)
-    repeated.learn_source(source, (1, 0, False, 0))
+    table = native.AnswerTable((), (1.0,), 1)
+    table.configure((), (), ANYWHERE)
     first, second = 1 << 32, (1 << 32) + 1
-    for terms in (1, 2, 1, 2):
-        repeated.learn_choice(wire[12:], first, (terms, 1, 1), ONE_RECORD)
-    assert repeated.reply(wire, source) is not None and repeated.asked([first]) == [wire[12:]]
-    repeated.learn_choice(wire[12:], second, (1, 1, 1), ONE_RECORD)
-    repeated.publish(1, [first], None)
-    assert repeated.reply(wire, source) is not None
-    repeated.publish(1, [second], None)
-    assert repeated.reply(wire, source) is None
+    for keys in (1, 2, 1, 2):
+        table.answer(wire[12:], ONE_RECORD, first, ClientGroup(keys, values=1, location=1))
+    assert table.reply(wire, source) is not None and table.asked([first]) == [wire[12:]]
+    table.answer(wire[12:], ONE_RECORD, second, ClientGroup(keys=1, values=1, location=1))
+    table.publish(1, [first])
+    assert table.reply(wire, source) is not None
+    table.publish(1, [second])
+    assert table.reply(wire, source) is None
 
 
 def test_an_internal_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -275,13 +338,12 @@ def test_an_internal_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture
         lacking("the native code is not built")
     from dnsserver.net import native
 
-    repeated, source = native.Repeated((), (1.0,), 1), parse_address(POD)
-    repeated.learn_source(source, (1, 0, False, 0))
-    flags, sections, records, (start, end), *more = ONE_RECORD
-    beyond = [start, *[999] * 60, end]  # wherever the rotation begins, but for one place
-    repeated.learn_transient(query(WEB)[12:], (flags, sections, records, beyond, *more))
+    table, source = native.AnswerTable((), (1.0,), 1), parse_address(POD)
+    wrong = RenderedAnswer(flags=0x8400, answers=[bytes(16)] * 60)
+    wrong.offsets = (0, *[60_000] * 59, wrong.length)  # wherever the rotation begins, but for one place
+    table.answer(query(WEB)[12:], wrong, None, None)
     with pytest.raises(BaseException, match="out of range"):
-        repeated.reply(query(WEB), source)
+        table.reply(query(WEB), source)
     (record,) = until(lambda: caplog.records, "a line")
     assert (record.name, record.levelname) == ("topodns", "ERROR")
     assert re.search(r"native code: panicked at src/\w+\.rs:\d+:\d+:\n.*out of range", record.getMessage())
@@ -308,9 +370,9 @@ def waiting(server: socket.socket, sent: Iterable[object], *, dropped: int) -> l
         lacking("the native code is not built")
     from dnsserver.net import native
 
-    repeated = native.Repeated(PLAIN_HEADERS, (1.0,), 1)
-    repeated.learn_places([(parse_address(NEAR), (1, 0, True, 0))])
-    datagrams = native.Datagrams(server.fileno(), repeated, six=False, wildcard=False)
+    table = native.AnswerTable(PLAIN_HEADERS, (1.0,), 1)
+    table.places(0, [(parse_address(NEAR), ANYWHERE._replace(forwarder=True))])
+    datagrams = native.Datagrams(server.fileno(), table, six=False, wildcard=False)
     for number, _ in enumerate(sent):
         while number % 64 == 0 and fcntl.ioctl(server, termios.FIONREAD, bytes(4)) != bytes(4):
             os.sched_yield()  # the socket's own buffer must not overflow
@@ -383,10 +445,9 @@ def test_what_is_known_waits_for_nothing(receiver: tuple[socket.socket, socket.s
     from dnsserver.net import native
 
     server, client = receiver
-    repeated = native.Repeated((), (1.0,), 1)
-    repeated.learn_source(parse_address("127.0.0.1"), (1, 0, False, 0))
-    repeated.learn_answer(query(WEB)[12:], 1, ONE_RECORD)
-    datagrams = native.Datagrams(server.fileno(), repeated, six=False, wildcard=False)
+    table = native.AnswerTable((), (1.0,), 1)
+    table.answer(query(WEB)[12:], ONE_RECORD, 1, None)
+    datagrams = native.Datagrams(server.fileno(), table, six=False, wildcard=False)
     client.settimeout(PATIENCE)
     try:
         for number in (10, 1, 100, 1):
@@ -401,17 +462,16 @@ def test_what_is_known_waits_for_nothing(receiver: tuple[socket.socket, socket.s
 def test_what_is_asked_for_once_is_not_worth_learning() -> None:
     """Python need not tell the native code of it. What a Service answers is, and so is what was asked before."""
     responder = native_responder()
-    source, passing = parse_address(POD), []
+    source, lasting = parse_address(POD), []
     channel = responder.channel(source, "udp")
     for wire in (query(WEB), query(NOBODY), query(NOBODY), query(WEB), query("example.com"), query("example.com")):
-        before = responder.passing
-        responder.answer(wire, source, channel)
-        passing.append(responder.passing - before)
-    assert passing == [0, 1, 0, 0, 1, 1]
+        answered = responder.answer(wire, source, channel)
+        assert answered is not None
+        lasting.append(answered.lasting)
+    assert lasting == [True, False, True, True, False, False]
     responder.publish(snapshot_of(listed(CLUSTER), FLAGS, now=1_800_000_000))
-    before = responder.passing
-    responder.answer(query(NOBODY), source, channel)
-    assert responder.passing == before
+    answered = responder.answer(query(NOBODY), source, channel)
+    assert answered is not None and answered.lasting
 
 
 def test_without_native_code_a_server_says_so(
@@ -456,8 +516,8 @@ def test_an_error_in_one_service_keeps_no_old_answer_of_another(monkeypatch: pyt
     responder = native_responder()
     source = parse_address(POD)
     for wire in 2 * [query(WEB), query(FREE)]:
-        responder.answer(wire, source, responder.channel(source, "udp"))
-    responder.answer(query(FREE), source, responder.channel(source, "udp"))
+        responder.reply(wire, source, responder.channel(source, "udp"))
+    responder.reply(query(FREE), source, responder.channel(source, "udp"))
     monkeypatch.setattr("dnsserver.responder.responder.resolve", _broken)
     changed = [item for item in CLUSTER if item["metadata"]["name"] not in ("web-0", "free-0")]
     responder.publish(snapshot_of(listed(changed), FLAGS, now=1_800_000_000))

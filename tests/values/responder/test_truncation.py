@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsserver.message.truncation import arc_start
+from dnsserver.message.rendering import arc_start
 from locator.ip import parse_address
 from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, external, listed, namespace, service, zone_nodes
 from tests.kit.dns_queries import CLIENT_OPTION, TC, ecs, opt, option, query

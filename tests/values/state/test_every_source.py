@@ -112,7 +112,7 @@ class Answer(NamedTuple):
 
 def ask(responder: CountedResponder, name: str, client: str, qtype: str) -> bytes:
     source = parse_address(client)
-    reply = responder.answer(query(name, qtype, edns=opt()), source, responder.channel(source, "tcp"))
+    reply = responder.reply(query(name, qtype, edns=opt()), source, responder.channel(source, "tcp"))
     assert isinstance(reply, bytes)
     return reply
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
 from dnsserver.programs.from_settings import store_of
-from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.replies import AnsweredQuery
+from dnsserver.tools.tap.lines import as_text
 from dnsserver.tools.tap.listeners import MAX_WAITING, Sample, Stream, Wanted
-from dnsserver.tools.tap.tap import MAX_PENDING, Overheard
-from dnsserver.tools.tap.text import as_text
+from dnsserver.tools.tap.tap import TapEvent
 from locator.ip import parse_address, parse_client
 from tests.kit import clusters
 from tests.kit.api_objects import RACK, ZONE, endpoint, endpoint_slice, external, listed, namespace, node, pod, service
@@ -120,7 +120,7 @@ def test_a_line_says_what_was_decided(wire: bytes, source: str, said: dict[str, 
     """It has the client as it was located, and the answers that were sent in their order; asked again, too."""
     flags = {**FLAGS, "proxy-protocol": True}
     responder, everything = responding(**{"proxy-protocol": True}), Everything(flags)
-    tap_of(responder, flags).listen(everything)
+    tap_of(responder).listen(everything)
     for turn in range(2):
         reply = ask(responder, wire, source)
         line = everything.lines[turn]
@@ -132,7 +132,7 @@ def test_a_line_says_what_was_decided(wire: bytes, source: str, said: dict[str, 
         assert [(answer["name"], answer["ttl"], answer["data"]) for answer in answers] == records
         assert dns.rcode.to_text(sent.rcode()) == line["rcode"]
     assert line["time"] == "2023-11-14T22:13:20.500Z"
-    assert len(everything.told) == 2
+    assert len(everything.events) == 2
 
 
 NOT_TOLD = [
@@ -148,23 +148,23 @@ NOT_TOLD = [
 def test_what_is_refused_before_its_name_is_looked_at_is_not_told(wire: bytes) -> None:
     """There is no Decision about it."""
     responder, everything = responding(), Everything(FLAGS)
-    tap_of(responder, FLAGS).listen(everything)
+    tap_of(responder).listen(everything)
     ask(responder, wire)
-    assert not everything.told
+    assert not everything.events
 
 
 def test_nothing_is_told_before_the_first_snapshot() -> None:
     """There is no Decision about SERVFAIL, either."""
     responder, everything = CountedResponder(FLAGS, native=False), Everything(FLAGS)
-    tap_of(responder, FLAGS).listen(everything)
+    tap_of(responder).listen(everything)
     assert parsed(ask(responder, query(NEAR))).rcode() == dns.rcode.SERVFAIL
-    assert not everything.told
+    assert not everything.events
 
 
 def test_a_line_is_about_the_snapshot_of_its_answer(topodns: Run, tmp_path: Path) -> None:
     """However late it is made. Apart from what was sent, it is what ``explain`` says of that snapshot."""
     responder, everything = responding(), Everything(FLAGS)
-    tap_of(responder, FLAGS).listen(everything)
+    tap_of(responder).listen(everything)
     ask(responder, query(NEAR, edns=forwarded(FRONT)))
     responder.publish(snapshot_of(listed([namespace("shop")]), FLAGS))
     (line,) = everything.lines
@@ -184,15 +184,15 @@ def test_a_tap_changes_no_reply(data: st.DataObject) -> None:
     plain, tapped = (CountedResponder(flags, native=False) for _ in range(2))
     for responder in (plain, tapped):
         responder.publish(snapshot_of(cluster, flags))
-    tap, everything = tap_of(tapped, flags), Everything(flags)
+    tap, everything = tap_of(tapped), Everything(flags)
     listeners = [everything, Stream(Wanted(outcome="nearest"), lambda: None), Sample(2, random.Random(1).random)]
     for listener in data.draw(st.permutations(listeners)):
         tap.listen(listener)
     for sent in data.draw(st.lists(asked(world), min_size=1, max_size=15)):
-        told = len(everything.told)
+        told = len(everything.events)
         wanted, reply = replied(plain, sent), replied(tapped, sent)
-        if isinstance(wanted, PendingReply):
-            wanted, reply = plain.finish(wanted, FAILED), tapped.finish(reply, FAILED)
+        if isinstance(wanted, AnsweredQuery):
+            wanted, reply = plain.finished(wanted, FAILED), tapped.finished(reply, FAILED)
         assert reply == wanted
         for line in everything.lines[told:]:
             message = parsed(reply, one_rr_per_rrset=True)
@@ -216,7 +216,7 @@ def counted(responder: CountedResponder) -> list[str]:
 def test_nobody_pays_while_nobody_listens(native: bool) -> None:
     """Before and after, the responder is as it was, and native code repeats answers again."""
     responder, everything = responding(native=native), Everything(FLAGS)
-    tap, before = tap_of(responder, FLAGS), responder.answer
+    tap = tap_of(responder)
     wire, source = query(NEAR, edns=forwarded(FRONT)), parse_address(FORWARDER)
     for listening in (False, True, False):
         if listening:
@@ -225,10 +225,9 @@ def test_nobody_pays_while_nobody_listens(native: bool) -> None:
             tap.leave(everything)
         for _ in range(3):
             ask(responder, wire)
-        assert (responder.answer == before) is not listening
         if responder.native is not None:
             assert (responder.native.reply(wire, source) is None) is listening
-    assert len(everything.told) == 3
+    assert len(everything.events) == 3
 
 
 def test_native_code_repeats_what_no_filter_wants() -> None:
@@ -246,7 +245,7 @@ def test_native_code_repeats_what_no_filter_wants() -> None:
         return [responder.native.reply(query(name), source) is not None for name in names]
 
     assert repeated() == [True, True, True]
-    tap = tap_of(responder, FLAGS)
+    tap = tap_of(responder)
     tap.listen(heard)
     assert repeated() == [False, True, False]
     responder.publish(snapshot_of(CLUSTER.replace("10.244.2.5", "10.244.2.6"), FLAGS))
@@ -272,7 +271,7 @@ def test_federated_names_have_a_service(native: bool) -> None:
     flags = {"federation": ["fed.example"], "upstream": "off", "native": "auto" if native else "off"}
     responder = ClustersInMemory(listed(items), {}, flags).responder()
     heard, other = Everything(flags, service="shop/web"), Stream(Wanted(service="shop/near"), lambda: None)
-    stream, tap = Stream(Wanted(service="shop/web"), lambda: None), tap_of(responder, flags)
+    stream, tap = Stream(Wanted(service="shop/web"), lambda: None), tap_of(responder)
     for name in ("web.shop.fed.example", "web.shop.svc.cluster.local"):
         for _ in range(3):
             ask(responder, query(name), "10.244.1.7")
@@ -292,26 +291,16 @@ def test_federated_names_have_a_service(native: bool) -> None:
 def test_a_reply_that_waits_is_told_when_it_is_sent() -> None:
     """With what the upstream answered, and as the client was located when it asked."""
     responder, everything = responding(), Everything(FLAGS)
-    tap_of(responder, FLAGS).listen(everything)
+    tap_of(responder).listen(everything)
     pending = ask(responder, query(AWAY, edns=forwarded(FRONT)))
-    assert isinstance(pending, PendingReply) and not everything.told
+    assert isinstance(pending, AnsweredQuery) and not everything.events
     responder.publish(snapshot_of(listed([namespace("shop"), external("away", "www.example.org")]), FLAGS))
     found = [Record("www.example.org", CNAME, 60, Host("far.example.net")),
              Record("far.example.net", 1, 60, Opaque(bytes((10, 9, 8, 7))))]  # fmt: skip
-    responder.finish(pending, said(found))
+    responder.finished(pending, said(found))
     (line,) = everything.lines
     assert [answer["data"] for answer in line["answers"]] == ["www.example.org.", "far.example.net.", "10.9.8.7"]
     assert line["client"]["holder"] == "pod shop/front"
-
-
-def test_replies_that_wait_are_bounded() -> None:
-    """Of those that are never sent, the oldest are forgotten."""
-    responder, everything = responding(), Everything(FLAGS)
-    tap_of(responder, FLAGS).listen(everything)
-    pending = [ask(responder, query(AWAY)) for _ in range(MAX_PENDING + 2)]
-    for reply in pending:
-        responder.finish(reply, FAILED)
-    assert len(everything.told) == MAX_PENDING
 
 
 def test_an_error_in_a_listener_costs_no_reply() -> None:
@@ -320,14 +309,27 @@ def test_an_error_in_a_listener_costs_no_reply() -> None:
     class Broken:
         service = None
 
-        def hear(self, overheard: Overheard) -> None:
+        def on_event(self, event: TapEvent) -> None:
             raise RuntimeError("broken")
 
     responder, errors = responding(), list[Exception]()
-    tap_of(responder, FLAGS, failed=errors.append).listen(Broken())
+    tap_of(responder, failed=errors.append).listen(Broken())
     assert isinstance(ask(responder, query(NEAR)), bytes)
-    responder.finish(ask(responder, query(AWAY)), FAILED)
+    responder.finished(ask(responder, query(AWAY)), FAILED)
     assert [str(error) for error in errors] == ["broken", "broken"]
+
+
+def test_each_datagram_is_an_event_once() -> None:
+    """Also one behind a PROXY header; so a sample that has room for all replies has them all."""
+    flags = {**FLAGS, "proxy-protocol": True}
+    responder, everything, sample = responding(**{"proxy-protocol": True}), Everything(flags), Sample(6, lambda: 0.0)
+    tap = tap_of(responder)
+    tap.listen(everything)
+    tap.listen(sample)
+    for number in range(6):
+        ask(responder, (proxied(FRONT) if number % 2 else b"") + query(NEAR, number=number))
+    assert [event.answered.query.octets[1] for event in everything.events] == [*range(6)]
+    assert len(sample.take()) == 6
 
 
 # Who listens
@@ -363,12 +365,12 @@ def test_a_stream_has_what_is_wanted(wanted: Wanted, names: str) -> None:
     """Of Service, client and outcome; what is not given leaves nothing out."""
     responder, woken = responding(), list[bool]()
     stream = Stream(wanted, lambda: woken.append(True))
-    tap_of(responder, FLAGS).listen(stream)
+    tap_of(responder).listen(stream)
     for _ in range(2):
         for wire in QUESTIONS.values():
             ask(responder, wire)
         told, lost = stream.take()
-        numbers = [int.from_bytes(one.reply[:2]) for one in told]
+        numbers = [int.from_bytes(event.answered.reply[:2]) for event in told]
         assert [list(QUESTIONS)[number - 1] for number in numbers] == names.split()
         assert (lost, len(woken)) == (0, len(told))
         woken.clear()
@@ -378,7 +380,7 @@ def test_a_filter_follows_the_cluster() -> None:
     """What was nearest, or a Service's, may be something else in the next snapshot."""
     responder = responding()
     stream = Stream(Wanted(outcome="nearest"), lambda: None)
-    tap_of(responder, FLAGS).listen(stream)
+    tap_of(responder).listen(stream)
     heard, store = [], store_of(settings_of(FLAGS))
     for cluster in (CLUSTER, CLUSTER.replace(f"{ZONE},*", ""), CLUSTER):
         take_in(store, dump_of(cluster).objects)
@@ -393,10 +395,10 @@ def test_a_slow_reader_is_told_how_much_it_lost(wanted: Wanted) -> None:
     """There is room for some; what the filter leaves out is not lost."""
     responder = responding()
     stream = Stream(wanted, lambda: None)
-    tap_of(responder, FLAGS).listen(stream)
+    tap_of(responder).listen(stream)
     for _ in range(MAX_WAITING + 7):
         ask(responder, query(NEAR), FRONT)
-        if not wanted.everything():
+        if wanted != Wanted():
             ask(responder, query(PLAIN), FRONT)
     told, lost = stream.take()
     assert (len(told), lost) == (MAX_WAITING, 7)
@@ -409,14 +411,14 @@ def test_a_sample_is_drawn_evenly() -> None:
     """Each reply of a second with the same probability, the last as the first; in the order of time."""
     responder, drawn = responding(), Counter[int]()
     sample = Sample(3, random.Random(7).random)
-    tap_of(responder, FLAGS).listen(sample)
+    tap_of(responder).listen(sample)
     rounds, of = 2_000, 12
     for _ in range(rounds):
         for number in range(of):
             ask(responder, query(PLAIN, number=number), FRONT)
         told = sample.take()
         assert len(told) == 3
-        drawn.update(int.from_bytes(one.reply[:2]) for one in told)
+        drawn.update(int.from_bytes(event.answered.reply[:2]) for event in told)
     expected = rounds * 3 / of
     assert all(abs(drawn[number] - expected) < 5 * expected**0.5 for number in range(of)), drawn
     ask(responder, query(PLAIN), FRONT)
@@ -441,7 +443,7 @@ TEXTS = [
 def test_a_line_for_people(wire: bytes, text: str) -> None:
     """Time, client, question, outcome with the key that decided, and the answers; nothing that commands a terminal."""
     responder, everything = responding(), Everything(FLAGS)
-    tap_of(responder, FLAGS).listen(everything)
+    tap_of(responder).listen(everything)
     ask(responder, wire)
     (line,) = everything.lines
     assert as_text(line) == text  # type: ignore[arg-type]

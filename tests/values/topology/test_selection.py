@@ -131,12 +131,12 @@ def test_narrowed_keys_rule_out_all_others(constraint: Constraint, client: str, 
 
 
 @pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
-def test_terms_tell_clients_apart(constraint: Constraint, client: str, ready: str) -> None:
-    """Clients with the same values of the terms get the same endpoints: the answer cache relies on it."""
+def test_client_keys_tell_clients_apart(constraint: Constraint, client: str, ready: str) -> None:
+    """Clients with the same values of the client keys get the same endpoints: the answer cache relies on it."""
     endpoints = [ENDPOINTS[name] for name in ready.split()]
     here = client_at(client)
-    node = here.node if NODE_NAME in constraint.terms else "elsewhere"
-    alike = Location(node, {key: here.labels[key] for key in constraint.terms if key in here.labels}, here.known)
+    node = here.node if NODE_NAME in constraint.client_keys else "elsewhere"
+    alike = Location(node, {key: here.labels[key] for key in constraint.client_keys if key in here.labels}, here.known)
     assert select(constraint, alike, endpoints).endpoints == select(constraint, here, endpoints).endpoints
 
 
@@ -144,9 +144,9 @@ def test_terms_tell_clients_apart(constraint: Constraint, client: str, ready: st
 def test_useless_values_are_as_good_as_none(constraint: Constraint, client: str, ready: str) -> None:
     """A client's values that can match no endpoint make no difference: the answer cache relies on it."""
     endpoints, here = [ENDPOINTS[name] for name in ready.split()], client_at(client)
-    useful = dict(zip(constraint.terms, constraint.useful_values(endpoints), strict=True))
-    node = here.node if here.node in useful.get(NODE_NAME, ()) else "elsewhere"
-    labels = {key: value for key, value in here.labels.items() if value in useful.get(key, ())}
+    distinguishing = dict(zip(constraint.client_keys, constraint.distinguishing_values(endpoints), strict=True))
+    node = here.node if here.node in distinguishing.get(NODE_NAME, ()) else "elsewhere"
+    labels = {key: value for key, value in here.labels.items() if value in distinguishing.get(key, ())}
     kept = select(constraint, Location(node, labels, here.known), endpoints)
     whole = select(constraint, here, endpoints)
     assert (kept.endpoints, kept.outcome, kept.key) == (whole.endpoints, whole.outcome, whole.key)
@@ -158,7 +158,7 @@ def test_a_soft_constraint_denies_nobody(constraint: Constraint, client: str, re
     endpoints = [ENDPOINTS[name] for name in ready.split()]
     if constraint.soft:
         assert bool(select(constraint, client_at(client), endpoints).endpoints) == bool(endpoints)
-    elif constraint.terms:
+    elif constraint.client_keys:
         assert select(constraint, UNKNOWN, endpoints).outcome == UNMET
 
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from cachetools import FIFOCache
+
 from dnsserver import names
 from dnsserver.answers.decision import ADDRESS_SIZES, UPSTREAM_TYPES, Authority, Decision
 from dnsserver.message import wire
 from dnsserver.message.packing import Packer, serial_offset
 from dnsserver.message.records import Record
-from dnsserver.message.rendering import RenderedAnswer
-from dnsserver.message.truncation import ring
+from dnsserver.message.rendering import RenderedAnswer, ring
 from dnsserver.metrics.counters import Counts, Tally, counted_type
-from locator.bounded_map import BoundedMap
 from locator.model import ZONE
 from locator.topology.constraints import in_effect
 
 MAX_RECORDS = 4096  # more do not fit into any message
-MAX_NONEXISTENT = 1024  # answers that a name does not exist, by its length and the type: some of each snapshot
+MAX_NONEXISTENT = 1024  # answers that a name does not exist, by Service, length and type: some of each snapshot
 SOA_LABELS = (b"dns", b"hostmaster")  # of the names in an SOA record, those right before the zone
 
 # Types whose answers are remembered with their Service. The other 65,000 are NODATA and share one bounded memory.
@@ -33,31 +33,31 @@ class DecisionRenderer:
     def __init__(self, authority: Authority, counts: Counts) -> None:
         self._authority = authority
         self._counts = counts
-        self._nonexistent: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_NONEXISTENT)
+        self._nonexistent: FIFOCache[object, RenderedAnswer] = FIFOCache(MAX_NONEXISTENT)
 
     def render(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
         """Return the answer to *question*, the queried name as labels in lower case, as bytes."""
-        selection = decision.selection if decision.answers or decision.terms else None
+        selection = decision.selection if decision.answers or decision.client_keys else None
         key = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
         answers, spares = rotating(decision.qtype, decision.answers, decision.spares)
-        # A reply that will be cut has no glue.
-        glue = decision.additional_records if len(answers) <= MAX_RECORDS else ()
+        # A reply that will be cut has no additional records.
+        addresses = decision.additional_records if len(answers) <= MAX_RECORDS else ()
         asks = decision.upstream is None and self._authority.asks_upstream_for(decision.qtype)
         authoritative = 0 if decision.rcode == wire.SERVFAIL else wire.AA
         packer = Packer(question)
         aliases = packer.aliases(decision.aliases)
         soa = packer.records(decision.authority_records)
-        zones = zones_of(decision)
+        zones, service = zones_of(decision), service_of(decision)
         return RenderedAnswer(
             flags=wire.QR | authoritative | decision.rcode,
             answers=packer.records(answers),
             spares=packer.records(spares),
             aliases=aliases,
             authority=soa,
-            glue=packer.glue(glue, answers, spares),
+            additional=packer.additional(addresses, answers, spares),
             serial_at=serial_offset(soa[0]) if soa else 0,
-            dependent=bool(decision.terms),
+            dependent=bool(decision.client_keys),
             error=decision.extended_error,
             outside_target=_outside_target(decision) if asks else None,
             tally=self._counts.tally(
@@ -67,9 +67,11 @@ class DecisionRenderer:
                     outcome,
                     key,
                     zones,
-                    service_of(decision) if self._counts.per_service and zones else None,
+                    service if self._counts.per_service and zones else None,
                 )
             ),
+            service="/".join(service) if service is not None else "",
+            outcome=decision.outcome,
         )
 
     def render_unlimited(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
@@ -78,12 +80,12 @@ class DecisionRenderer:
         Such a name matters only by its length, on which the pointers in the SOA record depend; and by its last label
         before the zone, if the record can point to that, too.
         """
-        if decision.rcode != wire.NXDOMAIN or decision.basis is not None or decision.aliases:
+        if decision.rcode != wire.NXDOMAIN or decision.source_object is not None or decision.aliases:
             return self.render(question, decision)
         (soa,) = decision.authority_records
         if question[-soa.name.count(".") - 2] in SOA_LABELS:
             return self.render(question, decision)
-        key = sum(map(len, question)) + len(question), decision.qtype, soa
+        key = sum(map(len, question)) + len(question), decision.qtype, soa, service_of(decision)
         answer = self._nonexistent.get(key)
         if answer is None:
             answer = self._nonexistent[key] = self.render(question, decision)
@@ -92,9 +94,9 @@ class DecisionRenderer:
 
 def _outside_target(decision: Decision) -> tuple[str, str] | None:
     """Return the name outside the zones at which a decision ends, and the namespace in the question."""
-    if decision.meaning is None or decision.outside_target is None:
+    if decision.query_name is None or decision.outside_target is None:
         return None
-    return decision.outside_target, decision.meaning.namespace
+    return decision.outside_target, decision.query_name.namespace
 
 
 def rotating(
@@ -125,16 +127,16 @@ def service_of(decision: Decision) -> tuple[str, str] | None:
     return (found.namespace, found.name) if found is not None else None
 
 
-def belongs_to_basis(decision: Decision) -> bool:
+def belongs_to_source_object(decision: Decision) -> bool:
     """Whether an answer is remembered with its Service or snapshot.
 
     All others share the one bounded memory of ``AnswerCache``: clients can ask for any number of them.
     """
-    if decision.qtype not in REMEMBERED_TYPES or decision.meaning is None:
+    if decision.qtype not in REMEMBERED_TYPES or decision.query_name is None:
         return False
-    has_records = bool(decision.answers or decision.aliases or decision.terms)
+    has_records = bool(decision.answers or decision.aliases or decision.client_keys)
     common = decision.qtype in ADDRESS_SIZES and (decision.service or decision.federated) is not None
-    return has_records or common or decision.meaning.shape in (names.SERVICE, names.FEDERATED_SERVICE)
+    return has_records or common or decision.query_name.name_type in (names.SERVICE, names.FEDERATED_SERVICE)
 
 
 def share_key(decision: Decision) -> object:
@@ -148,9 +150,9 @@ def share_key(decision: Decision) -> object:
     return tuple(map(id, selection.endpoints)), selection.outcome, selection.key
 
 
-def useful_values(decision: Decision) -> Callable[[], tuple[frozenset[str | None], ...]]:
-    """Return a function that finds, for each term of a decision, the clients' values that can match an endpoint."""
+def distinguishing_values(decision: Decision) -> Callable[[], tuple[frozenset[str | None], ...]]:
+    """Return a function that finds, for each client key of a decision, the values that match an endpoint."""
     if decision.federated is not None:
-        return decision.federated.useful_values
+        return decision.federated.distinguishing_values
     endpoints = decision.service.endpoints if decision.service is not None else ()
-    return partial(in_effect(decision.declaration).useful_values, endpoints)
+    return partial(in_effect(decision.declaration).distinguishing_values, endpoints)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Glue: the addresses of the targets of SRV and NS records, as many as fit into a reply.
+"""Additional records: the addresses of the targets of SRV and NS records, as many as fit into a reply.
 
-A glue record's owner name has two forms. Compressed against the question, it does not depend on the rotation, so the
-same bytes serve every reply. If that form is too large, the owner is a pointer to the record with that target: RFC 2782
-forbids compressing the target of an SRV record, but allows other names to point to it. Targets move when the answer is
-rotated, so this form is written for each reply.
+The owner's name of such a record has two forms. Compressed against the question, it does not depend on the rotation, so
+the same bytes serve every reply. If that form is too large, the owner is a pointer to the record with that target: RFC
+2782 forbids compressing the target of an SRV record, but allows other names to point to it. Targets move when the
+answer is rotated, so this form is written for each reply.
 
-No glue begins where no pointer reaches, not even in a third form: each owner whole where it first occurs. Some programs
-read a message and write it again like that, with broken pointers to owners that a pointer cannot reach (c-ares as in
-Node.js 20). Then their users would get nothing.
+No additional record begins where no pointer reaches, not even in a third form: each owner whole where it first occurs.
+Some programs read a message and write it again like that, with broken pointers to owners that a pointer cannot reach
+(c-ares as in Node.js 20). Then their users would get nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OWNER = 2  # octets of a name that is a pointer
 REACH = 0x4000  # octets from the start of a message: a pointer has 14 bits
 
 
-class Target(Struct, frozen=True, eq=False, gc=False):
+class AddressedTarget(Struct, frozen=True, eq=False, gc=False):
     """The target of an SRV or NS record, with its addresses.
 
     The target's name is the last ``octets`` octets of every such record. ``owner`` is the name compressed against the
@@ -35,16 +35,18 @@ class Target(Struct, frozen=True, eq=False, gc=False):
     addresses: tuple[bytes, ...]
 
 
-class Glue:
+class AdditionalRecords:
     """The addresses of all targets of an answer.
 
     *targets* has one target for each record of the answer that rotates; records may share a target. *spares* has one
     for each record behind those, with the offset of its end, counted from there. *start* is the offset of the first
-    record in the reply. ``whole`` is all glue in the form that does not depend on the rotation; ``count`` is its number
-    of records.
+    record in the reply. ``whole`` is all of them in the form that does not depend on the rotation; ``count`` is how
+    many they are.
     """
 
-    def __init__(self, targets: Sequence[Target], spares: Sequence[tuple[Target, int]] = (), *, start: int) -> None:
+    def __init__(
+        self, targets: Sequence[AddressedTarget], spares: Sequence[tuple[AddressedTarget, int]] = (), *, start: int
+    ) -> None:
         self._targets = (*targets, *targets)
         self._spares = tuple(spares)
         self._start = start
@@ -59,18 +61,18 @@ class Glue:
         return 16 * len(self._targets) + 100 * self.count
 
     def is_in_reach(self, octets: int) -> bool:
-        """Whether all glue stays within ``REACH`` in the third form, behind rotating records of so many *octets*."""
+        """Whether all of them stay within ``REACH`` in the third form, behind rotating records of so many *octets*."""
         return self._begin(octets) + self._rewritten <= REACH
 
     def fitting(self, room: int, *, turn: int, offsets: Sequence[int]) -> tuple[int, bytes]:
-        """Return the number of glue records that fit into *room* octets and stay within ``REACH``, and these records.
+        """Return the number of records that fit into *room* octets and stay within ``REACH``, and these records.
 
-        The answer begins with record *turn*, and its target's glue comes first. *offsets* are the offsets of the
+        The answer begins with record *turn*, and the addresses of its target come first. *offsets* are those of the
         answer's records, as in ``RenderedAnswer``.
         """
         count = len(self._targets) // 2
         last = turn + count
-        ends: dict[Target, int] = {}  # target -> end of the first record with it
+        ends: dict[AddressedTarget, int] = {}  # target -> end of the first record with it
         for target, end in zip(self._targets[turn:last], offsets[turn + 1 : last + 1], strict=True):
             ends.setdefault(target, end)
         for target, end in self._spares:
@@ -92,11 +94,11 @@ class Glue:
         return len(records), b"".join(records)
 
     def _begin(self, octets: int) -> int:
-        """Return the offset of the first glue record in the reply, behind rotating records of so many *octets*."""
+        """Return the offset of the first additional record, behind rotating records of so many *octets*."""
         return self._start + octets + (self._spares[-1][1] if self._spares else 0)
 
 
-def _rewritten(target: Target) -> int:
-    """Return the octets of a target's glue in the third form."""
+def _rewritten(target: AddressedTarget) -> int:
+    """Return the octets of a target's addresses in the third form."""
     owners = target.octets + OWNER * (len(target.addresses) - 1)
     return owners + sum(map(len, target.addresses)) if target.addresses else 0
