@@ -10,8 +10,8 @@ On loopback, where only programs of this machine ask, Host must name this machin
 
 - any address: a page whose URL has an address cannot let it lead to another one;
 - a name that nobody can register: one label, a Service's name (NAME.NAMESPACE.svc), or this machine's own;
-- any name at all if the browser has proven it, by a certificate. Then, and only then, it sends ``Sec-Fetch-Site`` (W3C,
-  Fetch Metadata Request Headers, section 3), which no page can set.
+- any name at all if the browser has proven it by a certificate. Only then does it send ``Sec-Fetch-Site`` (W3C, Fetch
+  Metadata Request Headers), which no page can set.
 """
 
 from __future__ import annotations
