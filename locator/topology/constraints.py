@@ -103,7 +103,7 @@ class Declared(Struct, frozen=True, gc=False):
     honor_kubernetes: bool = True
 
 
-class Source(Struct, frozen=True):
+class ConstraintSource(Struct, frozen=True):
     """A source of constraints. Its position in ``SOURCES`` is its precedence.
 
     ``read`` yields what it declares for a Service. It is None for what the queried name or its DNS zone declares.
@@ -255,20 +255,21 @@ def _traffic_distribution(declared: Declared) -> Iterator[Declaration]:
 
 SOURCES = (
     # The queried name declares it.
-    Source(ZONAL_NAME, None, own=True, decides="the name states it",
-           overrides="the name states a constraint of its own"),
-    Source(POLICY, _policies, field="metadata.labels", title="ServicePolicy", code=ClusterCode.InvalidServicePolicy,
-           expected=f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"),
-    Source(ANNOTATION, _annotation, field=field_of(TOPOLOGY_KEYS), title=f"the annotation {TOPOLOGY_KEYS}",
-           annotations=(TOPOLOGY_KEYS, MIN_ENDPOINTS), own=True),
-    # Kubernetes 1.17 to 1.21
-    Source(FIELD, _field, field="spec.topologyKeys", own=True),
-    # By Kubernetes' own controller or by anybody else.
-    Source(HINTS, _hints, field="endpoints[].hints", annotations=TOPOLOGY_MODES, of_kubernetes=True),
-    Source(TRAFFIC_DISTRIBUTION, _traffic_distribution, field="spec.trafficDistribution", annotations=TOPOLOGY_MODES,
-           of_kubernetes=True),
+    ConstraintSource(ZONAL_NAME, None, own=True, decides="the name states it",
+                     overrides="the name states a constraint of its own"),
+    ConstraintSource(POLICY, _policies, field="metadata.labels", title="ServicePolicy",
+                     code=ClusterCode.InvalidServicePolicy,
+                     expected=f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"),
+    ConstraintSource(ANNOTATION, _annotation, field=field_of(TOPOLOGY_KEYS), title=f"the annotation {TOPOLOGY_KEYS}",
+                     annotations=(TOPOLOGY_KEYS,), own=True),
+    # Kubernetes 1.17 to 1.21 have this field.
+    ConstraintSource(FIELD, _field, field="spec.topologyKeys", own=True),
+    # Kubernetes' own controller writes hints, or anybody else.
+    ConstraintSource(HINTS, _hints, field="endpoints[].hints", annotations=TOPOLOGY_MODES, of_kubernetes=True),
+    ConstraintSource(TRAFFIC_DISTRIBUTION, _traffic_distribution, field="spec.trafficDistribution",
+                     annotations=TOPOLOGY_MODES, of_kubernetes=True),
     # The DNS zone that is asked declares it, whatever the Service says.
-    Source(ZONE_DEFAULT, None, decides="no other source declares one"),
+    ConstraintSource(ZONE_DEFAULT, None, decides="no other source declares one"),
 )  # fmt: skip
 SOURCE = {row.name: row for row in SOURCES}
 _READERS = tuple(row.read for row in SOURCES if row.read is not None)

@@ -107,6 +107,8 @@ def test_a_command_fixes(code: ClusterCode) -> None:
 def test_what_is_raised_has_prose(codes: type[Enum]) -> None:
     """The file beside the codes explains each of them and no other, and each is raised somewhere."""
     assert list(prose_of(codes)) == list(codes.__members__)
+    keys = {"title", "why", "fix"} if codes is StepCode else {"cause", "fix", "command"}
+    assert all({"fix"} <= texts.keys() <= keys for texts in prose_of(codes).values())
     sources = [path.read_text() for folder in ("locator", "dnsserver") for path in (ROOT / folder).rglob("*.py")]
     named = {name for source in sources for name in re.findall(rf"\b{codes.__name__}\.(\w+)", source)}
     assert set(codes.__members__) <= named
