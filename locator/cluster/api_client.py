@@ -3,8 +3,8 @@
 """The client for a cluster's API server: sends requests with the right credentials, and returns raw bytes.
 
 It uses the official client for configuration, credentials and connections only. All its calls block: run them in
-threads. ``Returns`` is for trio, and notices when an API server is back: while somebody waits for that, it asks for
-``/readyz`` more often than for lists and watches.
+threads. ``ApiServerReadiness`` is for trio, and notices when an API server is back: while somebody waits for that, it
+asks for ``/readyz`` more often than for lists and watches.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ApiClient:
     """A digest of the address and the certificate authority, which differs between clusters."""
     namespace: str
     """The pod's own namespace in a pod, otherwise the context's, otherwise "default"."""
-    returns: Returns
+    server_readiness: ApiServerReadiness
     """Tells when the API server is back. Only one trio run may use it; threads may share everything else."""
     on_history_lost: list[Callable[[float], None]]
     """What to call, in that trio run, when the API server may have gone back to an older state since a time."""
@@ -69,7 +69,9 @@ class ApiClient:
         self.host, self.namespace = access.host, access.namespace
         self.identity = identity_of(access.host, access.ca_file)
         self.on_history_lost = []
-        self.returns = Returns(partial(trio.to_thread.run_sync, self.readiness, abandon_on_cancel=True))
+        self.server_readiness = ApiServerReadiness(
+            partial(trio.to_thread.run_sync, self.readiness, abandon_on_cancel=True)
+        )
 
     def open(self, path: str, query: Mapping[str, str], *, silence: float) -> Stream:
         """Send a GET and return its response as a stream. Raises Refused, Unreachable.
@@ -177,7 +179,7 @@ class Readiness(IntEnum):
     READY = 2
 
 
-class Returns:
+class ApiServerReadiness:
     """Tells all who wait when an API server is back. *ask* returns its readiness now."""
 
     def __init__(self, ask: Callable[[], Awaitable[Readiness]]) -> None:

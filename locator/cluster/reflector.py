@@ -99,7 +99,7 @@ class Reflector:
 
     async def _list_or_watch(self) -> None:
         """Send one request, process the response to its end, and wait until the next one is due."""
-        lost_before, response, back = self.lost_since, _Response(), self._client.returns.next
+        lost_before, response, back = self.lost_since, _Response(), self._client.server_readiness.next
         self._response, self._doubted = response, False
         if self._listwatch.lists:
             self._listed_at = trio.current_time()
@@ -124,7 +124,9 @@ class Reflector:
         if still_lost:
             self.lost_since = lost_before  # if a watch began, it broke off at once: contact was not back
         else:
-            self._warned = self._client.returns.warned = ""  # there was contact, so the next problem is new: log it
+            self._warned = self._client.server_readiness.warned = (
+                ""  # there was contact, so the next problem is new: log it
+            )
         if self._listwatch.restart_reason:  # otherwise nothing failed: the next page, or pages instead of a stream
             self._warn()
         await self._pause(back)
@@ -132,7 +134,7 @@ class Reflector:
             self._listwatch.doubt_history()
         if self._listwatch.restart_reason == SILENT:
             self._check_silence *= LONGER
-        if not self._client.returns.ready:
+        if not self._client.server_readiness.ready:
             self._check_silence = CHECK_SILENCE
 
     async def _pause(self, back: trio.Event) -> None:
@@ -142,7 +144,7 @@ class Reflector:
             await trio.sleep(listwatch.pause)
             return
         with trio.move_on_after(listwatch.pause):
-            await self._client.returns.wait(back)
+            await self._client.server_readiness.wait(back)
             listwatch.server_is_back()
             await trio.sleep(random.random() * SPREAD)
 
@@ -221,8 +223,8 @@ class Reflector:
         self._warned = self.problem
         if self._listwatch.restart_reason != UNREACHABLE:
             log.warning("%s: %s", self._name, self.problem)
-        elif self._client.returns.warned != self.problem:
-            self._client.returns.warned = self.problem
+        elif self._client.server_readiness.warned != self.problem:
+            self._client.server_readiness.warned = self.problem
             log.warning("%s%s", self._about, self.problem)
 
 

@@ -18,7 +18,7 @@ from locator.api.deltas import DeltaBatch, Put, Replace
 from locator.api.list_watch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
 from locator.backoff import STEADY
 from locator.cluster import reflector
-from locator.cluster.api_client import Readiness, Returns
+from locator.cluster.api_client import ApiServerReadiness, Readiness
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Namespace, Service
@@ -34,7 +34,7 @@ class Answers:
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
         self.readiness = [Readiness.READY]
-        self.returns = Returns(self.ask)
+        self.server_readiness = ApiServerReadiness(self.ask)
         self.on_history_lost: list[Callable[[float], None]] = []
         self.takes = 0.0
         """The seconds that a check takes."""
@@ -65,7 +65,7 @@ class Restored:
     """
 
     def __init__(self) -> None:
-        self.returns = Returns(self.ask)
+        self.server_readiness = ApiServerReadiness(self.ask)
         self.on_history_lost: list[Callable[[float], None]] = []
         self.restored = False
         self.lists: list[str] = []
@@ -338,8 +338,8 @@ def test_an_api_server_that_is_back_during_a_try_is_noticed(monkeypatch: pytest.
 
         async def come_back(self) -> None:
             monkeypatch.setattr("locator.cluster.api_client.POLL", 0.0)
-            before, self.readiness = self.returns.next, [Readiness.AWAY, Readiness.READY]
-            await self.returns.wait(before)
+            before, self.readiness = self.server_readiness.next, [Readiness.AWAY, Readiness.READY]
+            await self.server_readiness.wait(before)
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()

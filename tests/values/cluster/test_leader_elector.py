@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from locator.api.decoding import RESOURCES
-from locator.cluster.api_client import Readiness, Returns
+from locator.cluster.api_client import ApiServerReadiness, Readiness
 from locator.cluster.leading import controller, writer
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector
@@ -40,7 +40,7 @@ class FakeServer:
         self.lists = {RESOURCES[kind].path: items for kind, items in listed.items()}
         self.lease: Item | None = None
         self.asked: list[tuple[str, str]] = []
-        self.returns = Returns(self.is_ready)
+        self.server_readiness = ApiServerReadiness(self.is_ready)
         self.on_history_lost: list[Callable[[float], None]] = []
         self.refuse: Callable[[str, str], Refused | None] = lambda method, path: None
         self._lock = threading.Lock()

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from locator.backoff import POLL, REFUSING, RETURNS
-from locator.cluster.api_client import Readiness, Returns
+from locator.cluster.api_client import ApiServerReadiness, Readiness
 
 AWAY, RESPONDS, READY = Readiness
 KINDS = 8
@@ -35,19 +35,19 @@ def returns_of(server: Server, until: float, *, pause: float = HOUR, waiting: in
     """Let reflectors fail all the time, with a *pause* after each failure; return when each noticed a return."""
     noticed: list[float] = []
 
-    async def reflector(returns: Returns) -> None:
+    async def reflector(readiness: ApiServerReadiness) -> None:
         while True:
-            back = returns.next
+            back = readiness.next
             with trio.move_on_after(pause):
-                await returns.wait(back)
+                await readiness.wait(back)
                 noticed.append(trio.current_time())
 
     async def main() -> None:
-        returns = Returns(server.ask)
+        readiness = ApiServerReadiness(server.ask)
         with trio.move_on_at(until):
             async with trio.open_nursery() as nursery:
                 for _ in range(waiting):
-                    nursery.start_soon(reflector, returns)
+                    nursery.start_soon(reflector, readiness)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return noticed
@@ -96,11 +96,11 @@ def test_an_outage_that_begins_later_is_noticed_by_those_who_wait_already() -> N
 
     async def main() -> None:
         server = Server(lambda now: AWAY if 100 < now < 200 else READY)
-        returns = Returns(server.ask)
+        readiness = ApiServerReadiness(server.ask)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(returns.wait, returns.next)
+            nursery.start_soon(readiness.wait, readiness.next)
             await trio.sleep(150)
-            nursery.start_soon(returns.wait, returns.next)
+            nursery.start_soon(readiness.wait, readiness.next)
         assert trio.current_time() <= 200 + 2 * POLL
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
