@@ -133,13 +133,12 @@ class Datagrams:
         """Return waiting datagrams, at most ``BATCH``, each with its packed source. Raises OSError."""
         found: list[tuple[bytes, bytes]] = []
         self._paths = []
-        packed = partial(socket.inet_pton, self._sock.family)
-        receive, control = self._sock.recvmsg, self._control
+        family, receive, control = self._sock.family, self._sock.recvmsg, self._control
         try:
             for _ in range(BATCH):
                 octets, ancillary, _, address = receive(QUERY_SIZE, control)
                 self._paths.append((ancillary, address))
-                found.append((octets, packed(address[0].partition("%")[0])))
+                found.append((octets, socket.inet_pton(family, address[0].partition("%")[0])))
         except OSError as error:
             if not found and not isinstance(error, (BlockingIOError, InterruptedError)):
                 raise
@@ -151,11 +150,11 @@ class Datagrams:
 
         Return how many were lost: the kernel refuses a reply to port 0, without a route, or if its buffer is full.
         """
-        return sum(
-            self.send_along(path, reply)
-            for path, reply in zip(self._paths[first:], replies, strict=False)
-            if reply is not None
-        )
+        lost = 0
+        for slot, reply in enumerate(replies, first):
+            if reply is not None:
+                lost += self.send_along(self._paths[slot], reply)
+        return lost
 
     def path(self, slot: int) -> tuple[Any, Any]:
         """Return the way back of a datagram received last, for ``send_along``: its control data and address."""
@@ -165,9 +164,14 @@ class Datagrams:
         """Send a reply, perhaps later; return how many were lost."""
         control, address = path
         at = self._index
-        ancillary = [(level, kind, data[: at.start] + bytes(4) + data[at.stop :]) for level, kind, data in control]
         try:
-            self._sock.sendmsg((reply,), ancillary, 0, address)
+            if control:
+                control = [
+                    (level, kind, data[: at.start] + bytes(4) + data[at.stop :]) for level, kind, data in control
+                ]
+                self._sock.sendmsg((reply,), control, 0, address)
+            else:
+                self._sock.sendto(reply, address)
         except OSError:
             return 1
         return 0
