@@ -27,7 +27,7 @@ from locator.topology.selection import UNMET, LocatedEndpoint, Selection, select
 PRIORITY_STEP = 10  # between the SRV records of two spares
 
 
-class Choice(Struct, frozen=True, eq=False):
+class EntryChoice(Struct, frozen=True, eq=False):
     """What one client gets: the ``selection``, then the ``spares``, an entry with one of its addresses each."""
 
     selection: Selection
@@ -36,7 +36,7 @@ class Choice(Struct, frozen=True, eq=False):
 
 def choose(
     service: FederatedService, declaration: Declaration, client: Location, *, spares: int, unknown_gets_all: bool
-) -> Choice:
+) -> EntryChoice:
     """Choose entries for a client, and up to *spares* addresses of each family after them.
 
     Entries that most clusters vote against do not count, unless the client would get nothing without them.
@@ -50,7 +50,7 @@ def choose(
         selection = select(constraint, client, healthy, unknown_gets_all=unknown_gets_all)
     tiers = tiers_after(constraint, client, healthy, selection) if selection.endpoints else ()
     given = {address for located in selection.endpoints for address in located.endpoint.addresses}
-    return Choice(selection, tuple(_spares(tiers, given, spares)))
+    return EntryChoice(selection, tuple(_spares(tiers, given, spares)))
 
 
 def _spares(

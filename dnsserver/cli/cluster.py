@@ -75,7 +75,7 @@ def dump_errors() -> Iterator[None]:
         raise WrongInput(str(error)) from None
 
 
-class Reading(NamedTuple):
+class ReadClusters(NamedTuple):
     """The clusters as they were read once.
 
     ``publication`` is what a server would publish, ``own`` the own cluster's snapshot in it. ``objects`` are those of
@@ -96,14 +96,14 @@ class Reading(NamedTuple):
     counts: Mapping[str, ReadCounts]
 
 
-class Checked(NamedTuple):
+class CheckedClusters(NamedTuple):
     """Clusters that were read and checked: all findings, also of severity info."""
 
-    reading: Reading
+    reading: ReadClusters
     findings: list[Finding]
 
 
-def check_cluster(settings: Settings) -> Checked:
+def check_cluster(settings: Settings) -> CheckedClusters:
     """Read the clusters once, and check them. Raises CommandError."""
     reading = _read(settings, ())
     findings = [*reading.publication.findings]
@@ -112,10 +112,10 @@ def check_cluster(settings: Settings) -> Checked:
     if reading.clusters is not None:
         findings += _with_files(reading.clusters.advice(), reading.publishers)
     findings += _with_files(too_large(reading.publication.snapshot, authority_of(settings)), reading.publishers)
-    return Checked(reading, findings)
+    return CheckedClusters(reading, findings)
 
 
-def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
+def read_objects(settings: Settings, also: Sequence[type[Object]]) -> ReadClusters:
     """Read the clusters once, with the kinds *also* of the own one even if a server would not read them.
 
     Raises CommandError.
@@ -123,7 +123,7 @@ def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
     return _read(settings, also)
 
 
-def read_clients(settings: Settings, selectors: Sequence[Selector]) -> Reading:
+def read_clients(settings: Settings, selectors: Sequence[Selector]) -> ReadClusters:
     """Read the clusters once, and their Pods as ``ClientPod``, with the labels that *selectors* look at.
 
     Raises CommandError.
@@ -141,7 +141,7 @@ def _read(
     resources: Resources = RESOURCES,
     *,
     elsewhere: Sequence[type[Object]] = (),
-) -> Reading:
+) -> ReadClusters:
     """Read the clusters, with the kinds *also* of the own one, and *elsewhere* of the others.
 
     *resources* says how each kind is read. A terminal shows what is being read.
@@ -156,7 +156,7 @@ def _read_and_tell(
     elsewhere: Sequence[type[Object]],
     resources: Resources,
     report: Report,
-) -> Reading:
+) -> ReadClusters:
     """Do what ``_read`` does, and report it."""
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
     publishers, client = {OWN: Publisher(store)}, None
@@ -202,7 +202,7 @@ def _read_and_tell(
     nodes = [*objects[Node]]
     for name in publishers.keys() - {OWN}:
         nodes += [found for found in publishers[name].store.all_objects() if isinstance(found, Node)]
-    return Reading(publication, own.snapshot, objects, nodes, namespace, pods, publishers, clusters, counts)
+    return ReadClusters(publication, own.snapshot, objects, nodes, namespace, pods, publishers, clusters, counts)
 
 
 def _pods_in(batch: DeltaBatch) -> Sequence[Any]:

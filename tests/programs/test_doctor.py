@@ -34,7 +34,7 @@ from dnsserver.tools.doctor.answers import compared
 from dnsserver.tools.doctor.corefiles import corefile_steps
 from dnsserver.tools.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.tools.doctor.diagnosis import diagnose
-from dnsserver.tools.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
+from dnsserver.tools.doctor.facts import Comparison, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
 from dnsserver.tools.doctor.installation import needed_rights
 from dnsserver.tools.doctor.objects import (
     DEPLOYMENTS,
@@ -51,7 +51,7 @@ from dnsserver.tools.doctor.objects import (
     Waiting,
 )
 from dnsserver.tools.doctor.providers import PROVIDERS
-from dnsserver.tools.doctor.steps import Step, StepCode, Unread, as_json
+from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, as_json
 from dnsserver.tools.explain.explanation_text import RED
 from locator.api.schema import AnnotatedMeta
 from locator.cluster.api_client import ApiClient
@@ -99,7 +99,7 @@ INSTALLED = Installed("topodns", None, SERVICE, (), Settings(), "", True, {}, {}
 FACTS = Facts("0.1.0", "", INSTALLED, forwarders=[NameServer("kube-system/coredns-1", bytes((10, 0, 0, 2)), 53)])
 
 
-def steps_of(facts: Facts, code: StepCode) -> list[Step]:
+def steps_of(facts: Facts, code: StepCode) -> list[DoctorStep]:
     return [step for step in diagnose(facts) if step.code is code]
 
 
@@ -450,7 +450,7 @@ def test_nodes_that_are_not_ready() -> None:
 def test_a_large_cluster_is_shown_in_part() -> None:
     """Of many nodes without a zone, and of many DNS servers, the report has some."""
     nodes = [Node("n", {ZONE: "a"}), *(Node(f"n{number}", {}) for number in range(1000))]
-    asked = [Asked("kube-system/coredns-1", "UDP", QUESTION, Reply(b"", "NOERROR", ANSWER), ANSWER, "NOERROR")]
+    asked = [Comparison("kube-system/coredns-1", "UDP", QUESTION, Reply(b"", "NOERROR", ANSWER), ANSWER, "NOERROR")]
     facts = replace(FACTS, nodes=nodes, forwarders=FACTS.forwarders * 1000, view=VIEW, forwarder_answers=asked)
     (step,) = steps_of(facts, StepCode.NodesHaveZones)
     assert len(step.commands) == 10 and "1000 of 1001 nodes" in step.message and "and 990 more" in step.message
@@ -616,7 +616,9 @@ REPLIES = [
 @pytest.mark.parametrize(("reply", "certain", "status"), [row[1:] for row in REPLIES], ids=[row[0] for row in REPLIES])
 def test_answers(reply: Reply, certain: bool, status: str) -> None:
     """What differs is a cross; what cannot be reached from outside is a dash, with the command for inside."""
-    asked = [Asked("topodns-1", transport, QUESTION, reply, ANSWER, "NOERROR", certain) for transport in ("TCP", "UDP")]
+    asked = [
+        Comparison("topodns-1", transport, QUESTION, reply, ANSWER, "NOERROR", certain) for transport in ("TCP", "UDP")
+    ]
     facts = replace(FACTS, view=VIEW, replica_answers=asked)
     (step,) = steps_of(facts, StepCode.ReplicaAnswers)
     assert step.status == status
@@ -690,7 +692,7 @@ def test_the_fields_are_those_of_the_manifest(name: str) -> None:
 
 def test_json() -> None:
     """The fields of a step; what fixes it is only in one that did not pass."""
-    step = Step(StepCode.ImageVersion, "failed", "topodns:0.0.9", commands=("kubectl set image",))
+    step = DoctorStep(StepCode.ImageVersion, "failed", "topodns:0.0.9", commands=("kubectl set image",))
     code = StepCode.ImageVersion
     assert as_json(step) == {
         "code": "ImageVersion", "title": "its image", "subject": "", "status": "failed", "message": "topodns:0.0.9",

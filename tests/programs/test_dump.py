@@ -28,7 +28,7 @@ from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.tools.doctor.objects import PodMeta
-from dnsserver.tools.doctor.steps import Step, StepCode
+from dnsserver.tools.doctor.steps import DoctorStep, StepCode
 from dnsserver.tools.dump import dumped
 from dnsserver.tools.dump.dumped import Container, Template, TemplateSpec, Workload, WorkloadSpec
 from dnsserver.tools.dump.hashed_names import HashedNames
@@ -312,7 +312,7 @@ def test_no_password_of_a_corefile(text: str) -> None:
 
 def test_no_password_in_what_doctor_says() -> None:
     """Wherever a step shows a Corefile."""
-    step = Step(StepCode.ForwarderForwards, "failed", COREFILE, "", (COREFILE,), COREFILE, COREFILE)
+    step = DoctorStep(StepCode.ForwarderForwards, "failed", COREFILE, "", (COREFILE,), COREFILE, COREFILE)
     assert "SECRET" not in repr(dumped.step_without_secrets(step))
 
 

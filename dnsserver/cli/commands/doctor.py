@@ -20,7 +20,7 @@ from locator.printable import as_line, cut, printable
 
 if TYPE_CHECKING:
     from dnsserver.tools.doctor.facts import Facts
-    from dnsserver.tools.doctor.steps import Step
+    from dnsserver.tools.doctor.steps import DoctorStep
 
 MARKS = {"passed": ("\u2713", "+", GREEN), "failed": ("\u2717", "x", RED), "unknown": ("\u2013", "-", YELLOW)}
 EXAMPLES = (
@@ -79,7 +79,7 @@ def run(arguments: Namespace) -> int:
     return FAILED if any(step.status == STEP_FAILED for step in steps) else DONE
 
 
-def json_of(facts: Facts, steps: Sequence[Step]) -> str:
+def json_of(facts: Facts, steps: Sequence[DoctorStep]) -> str:
     """Return the steps as ``-o json`` prints them."""
     from dnsserver.tools.doctor.corefiles import providers_of
     from dnsserver.tools.doctor.steps import as_json
@@ -94,11 +94,11 @@ def json_of(facts: Facts, steps: Sequence[Step]) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _counts(steps: Sequence[Step]) -> dict[str, int]:
+def _counts(steps: Sequence[DoctorStep]) -> dict[str, int]:
     return {status: sum(step.status == status for step in steps) for status in MARKS}
 
 
-def text_of(steps: Sequence[Step], encoding: str, *, colour: bool) -> str:
+def text_of(steps: Sequence[DoctorStep], encoding: str, *, colour: bool) -> str:
     """Return the steps for people, in an encoding: what fixes a step follows it, and commands begin their line.
 
     Commands are whole, however long they are: some hold a Corefile.
@@ -125,7 +125,7 @@ def text_of(steps: Sequence[Step], encoding: str, *, colour: bool) -> str:
     return "".join(f"{line.encode(encoding, 'replace').decode(encoding)}\n" for line in lines())
 
 
-def _fixing(step: Step, paint: Callable[[str, str], str]) -> Iterator[str]:
+def _fixing(step: DoctorStep, paint: Callable[[str, str], str]) -> Iterator[str]:
     if step.status == "passed":
         return
     if step.status == "failed":

@@ -106,7 +106,7 @@ def run(arguments: Namespace) -> int:
     from dnsserver.cli.cluster import read_objects
     from dnsserver.programs.from_settings import authority_of
 
-    kinds: tuple[type[Object], ...] = (client.kind,) if isinstance(client, naming.Reference) else ()
+    kinds: tuple[type[Object], ...] = (client.kind,) if isinstance(client, naming.ObjectReference) else ()
     reading, authority = read_objects(settings, kinds), authority_of(settings)
     for finding in reading.publication.findings:
         if finding.code == ClusterCode.ClusterUnreachable.name:  # the answer lacks what that cluster has
@@ -114,7 +114,7 @@ def run(arguments: Namespace) -> int:
     served = settings.serve_namespace
     usual = served[0] if len(served) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
     objects = {kind: naming.by_key(found) for kind, found in reading.objects.items()}
-    known = naming.Known(reading.publication.snapshot, objects, arguments.in_namespace or usual)
+    known = naming.NameContext(reading.publication.snapshot, objects, arguments.in_namespace or usual)
     explained = partial(naming.explain_named, name, qtype, client, known, authority, candidates=settings.candidates)
     try:
         explanation = _looked_up(explained, qtype, settings)

@@ -25,7 +25,7 @@ from dnsserver.settings.values import DNS_PORT
 from dnsserver.tools.doctor import objects
 from dnsserver.tools.doctor.answers import MAX_ASKED, clients_by_zone, compared, question_of, service_zones
 from dnsserver.tools.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
-from dnsserver.tools.doctor.facts import Asked, Facts, Installed, NameServer, Question, View
+from dnsserver.tools.doctor.facts import Comparison, Facts, Installed, NameServer, Question, View
 from dnsserver.tools.doctor.objects import ConfigMap, ReplicaPod, decoded
 from dnsserver.tools.doctor.providers import OPENSHIFT, SYSTEM, marks_of, recognised
 from dnsserver.tools.doctor.steps import Unread
@@ -203,7 +203,7 @@ async def _compare(client: ApiClient, settings: Settings, facts: Facts, pods: Se
     return facts
 
 
-def _answers(facts: Facts) -> Iterable[Asked]:
+def _answers(facts: Facts) -> Iterable[Comparison]:
     for answers in (facts.replica_answers, facts.forwarder_answers):
         yield from () if isinstance(answers, Unread) else answers
 
@@ -219,7 +219,7 @@ async def _asked(facts: Facts, view: View, pods: Sequence[ReplicaPod]) -> Facts:
     ]
     answers = await _ask_all(facts, view, to_replicas, zones, every_zone=True)
     forwarded = zones if isinstance(facts.config_maps, Unread) else forwarded_zones(facts)
-    through: Sequence[Asked] | Unread = Unread("the cluster's DNS forwards nothing to topodns")
+    through: Sequence[Comparison] | Unread = Unread("the cluster's DNS forwards nothing to topodns")
     if not facts.forwarders:
         through = Unread("no endpoint of the cluster's DNS Service is known")
     elif forwarded:
@@ -233,8 +233,8 @@ async def _asked(facts: Facts, view: View, pods: Sequence[ReplicaPod]) -> Facts:
 
 
 async def _through_cache(
-    facts: Facts, view: View, forwarded: Sequence[str], answers: Sequence[Asked] | Unread
-) -> Sequence[Asked] | Unread:
+    facts: Facts, view: View, forwarded: Sequence[str], answers: Sequence[Comparison] | Unread
+) -> Sequence[Comparison] | Unread:
     """Return *answers* with those of the NodeLocal DNSCache of this node, if this is a node or a pod of the cluster."""
     cache, zones = node_cache(facts), forwarded_by_cache(facts) or forwarded
     source = None if cache is None else source_towards(cache.address)
@@ -248,7 +248,7 @@ async def _through_cache(
 
 async def _ask_all(
     facts: Facts, view: View, servers: Sequence[NameServer], zones: Sequence[str], *, every_zone: bool
-) -> Sequence[Asked] | Unread:
+) -> Sequence[Comparison] | Unread:
     """Ask all servers at once, over UDP and over TCP.
 
     With *every_zone*, ask for a client in each zone, as far as the servers trust the place that asks.
@@ -260,7 +260,7 @@ async def _ask_all(
         return Unread("there is nobody to ask")
     nodes = () if isinstance(facts.nodes, Unread) else facts.nodes
     clients = clients_by_zone(nodes, () if isinstance(facts.pods, Unread) else facts.pods)
-    answers: list[Asked] = []
+    answers: list[Comparison] = []
 
     async def one(server: NameServer, question: Question, transport: str) -> None:
         reply = await ask(server.address, server.port, question, tcp=transport == TCP)

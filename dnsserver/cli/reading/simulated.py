@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from dnsserver.cli.cluster import OWN, Reading, read_clients
+from dnsserver.cli.cluster import OWN, ReadClusters, read_clients
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.cli.remote import body_of, reason
 from dnsserver.metrics.reading import answers_by_zone
@@ -18,7 +18,7 @@ from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.fields import Settings
 from dnsserver.tools.simulation.as_if import Changes, imports_as_if, snapshot_as_if
-from dnsserver.tools.simulation.clients import Client, Clients, Counted
+from dnsserver.tools.simulation.clients import AskingPod, AskingPods, CountedAnswers
 from dnsserver.tools.simulation.results import Simulation
 from dnsserver.tools.simulation.selecting import (
     Asking,
@@ -42,8 +42,8 @@ AS_SIMULATED = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as 
 
 
 def read_world(
-    settings: Settings, changes: Changes, wanted: Sequence[Asking], counted: Counted | None
-) -> tuple[World, Reading]:
+    settings: Settings, changes: Changes, wanted: Sequence[Asking], counted: CountedAnswers | None
+) -> tuple[World, ReadClusters]:
     """Read the clusters, and return what to simulate. Raises CommandError."""
     reading = read_clients(settings, [one.selector for one in wanted])
     if EndpointSlice.__name__ in reading.own.lacks and reading.own.services:
@@ -81,7 +81,9 @@ def read_world(
     return world, reading
 
 
-def constraint_findings(simulation: Simulation, reading: Reading, world: World, changes: Changes) -> Iterator[Finding]:
+def constraint_findings(
+    simulation: Simulation, reading: ReadClusters, world: World, changes: Changes
+) -> Iterator[Finding]:
     """Yield what is wrong in the constraints of the Services that were simulated, as they are or as they were tried."""
     as_they_are = {simulated.subject.key for simulated in simulation.services} - changes.annotations.keys()
     for finding in reading.publication.findings:
@@ -99,7 +101,7 @@ def constraint_findings(simulation: Simulation, reading: Reading, world: World, 
                 yield from overridden_findings(compiled.service, compiled.declarations)
 
 
-def _nearness_findings(simulation: Simulation, reading: Reading, world: World) -> Iterator[Finding]:
+def _nearness_findings(simulation: Simulation, reading: ReadClusters, world: World) -> Iterator[Finding]:
     """Yield what is worth knowing about what the Services that were simulated ask for."""
     own, services = reading.publishers[OWN], world.snapshot.services
     plain = {one.subject.key: one for one in simulation.services if one.subject.zone.about == SERVICES}
@@ -111,29 +113,29 @@ def _nearness_findings(simulation: Simulation, reading: Reading, world: World) -
                 yield finding
 
 
-def _pods(reading: Reading, own: str) -> dict[str, Sequence[ClientPod]]:
+def _pods(reading: ReadClusters, own: str) -> dict[str, Sequence[ClientPod]]:
     """Return the pods by the name of their cluster."""
     return {name if name != OWN else own: pods for name, pods in reading.pods.items()}
 
 
-def _clients(cluster: str, pods: Sequence[ClientPod], snapshot: Snapshot) -> list[Client]:
+def _clients(cluster: str, pods: Sequence[ClientPod], snapshot: Snapshot) -> list[AskingPod]:
     """Return pods as clients: each is where a server of its own cluster would locate its first address.
 
     Pods of two clusters may have one address.
     """
     locate = snapshot.addresses.locate
-    return [Client(cluster, pod.key, pod.addresses, locate(pod.addresses[0]).location) for pod in pods]
+    return [AskingPod(cluster, pod.key, pod.addresses, locate(pod.addresses[0]).location) for pod in pods]
 
 
-def _all_of(parts: Iterable[Iterable[Client]], *, endpoints_too: bool) -> Clients:
-    clients = Clients(endpoints_too=endpoints_too)
+def _all_of(parts: Iterable[Iterable[AskingPod]], *, endpoints_too: bool) -> AskingPods:
+    clients = AskingPods(endpoints_too=endpoints_too)
     for part in parts:
         for client in part:
             clients.add(client)
     return clients
 
 
-def _changed(reading: Reading, changes: Changes, alone: Mapping[str, Snapshot]) -> Snapshot:
+def _changed(reading: ReadClusters, changes: Changes, alone: Mapping[str, Snapshot]) -> Snapshot:
     """Return the snapshot of all clusters with the changes; *alone* has that of each without them."""
     if not changes.annotations and not changes.failed:
         return reading.publication.snapshot
@@ -147,7 +149,7 @@ def _changed(reading: Reading, changes: Changes, alone: Mapping[str, Snapshot]) 
     return imports_as_if(clusters.publish(int(time.time())), changes)
 
 
-def read_counted(url: str) -> Counted:
+def read_counted(url: str) -> CountedAnswers:
     """Return the answers that a running server at *url* has counted by zone. Raises CommandError."""
     flag = f"--clients-from {url}"
     try:
@@ -173,4 +175,4 @@ def read_counted(url: str) -> Counted:
         raise WrongInput(
             f"{flag}: the server has counted no answers yet, expected some; it counts those with endpoints"
         )
-    return Counted(zones, of_services)
+    return CountedAnswers(zones, of_services)

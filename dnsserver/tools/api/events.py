@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dnsserver.tools.api.operations import EVENT_STREAM
-from dnsserver.tools.tap.listeners import Stream, Wanted
+from dnsserver.tools.tap.listeners import DecisionStream, Wanted
 from dnsserver.tools.tap.tap import Tap, TapEvent
 from locator.printable import json_text
 
@@ -36,7 +36,7 @@ Feed = Callable[[Callable[[], None]], AbstractContextManager[Take]]
 @contextmanager
 def decisions(tap: Tap, wanted: Wanted, line_of: Callable[[TapEvent], Any], wake: Callable[[], None]) -> Iterator[Take]:
     """Give an event for each decision that is *wanted*, made by *line_of*, and how many there was no room for."""
-    stream = Stream(wanted, wake)
+    stream = DecisionStream(wanted, wake)
 
     def take() -> Iterator[str]:
         taken, lost = stream.take()

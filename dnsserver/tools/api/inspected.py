@@ -96,23 +96,23 @@ class Inspected(NamedTuple):
             raise NotReady
         return snapshot
 
-    async def known(self, client: object, namespace: str) -> naming.Known:
+    async def known(self, client: object, namespace: str) -> naming.NameContext:
         """Return where names are looked up, with the objects that it takes to find *client*.
 
         Raises UnknownName, NotReady.
         """
         found = await self._found(client, namespace)
         snapshot = self.current()
-        return naming.Known(snapshot, {**found, Service: naming.Served(snapshot)}, namespace)
+        return naming.NameContext(snapshot, {**found, Service: naming.Served(snapshot)}, namespace)
 
     async def _found(self, client: object, namespace: str) -> dict[type[Object], Mapping[str, Any]]:
         """Return by kind what it takes to find a client: objects by key, or if what it names is missing, all keys.
 
         Raises UnknownName.
         """
-        if isinstance(client, naming.Topology) or (isinstance(client, naming.Reference) and client.kind is Node):
+        if isinstance(client, naming.Topology) or (isinstance(client, naming.ObjectReference) and client.kind is Node):
             return {Node: await self.own.objects(Node)}
-        if not isinstance(client, naming.Reference):
+        if not isinstance(client, naming.ObjectReference):
             return {}
         found: dict[type[Object], Mapping[str, Any]] = {}
         for kind in (Pod, PodLocator):

@@ -11,7 +11,7 @@ import trio
 from dnsserver.metrics.counters import Counts
 from dnsserver.tools.api.inspected import run
 from dnsserver.tools.console.changes import PageChanges
-from dnsserver.tools.pages.overview import Asked, asked_in
+from dnsserver.tools.pages.overview import RecentAnswers, asked_in
 from dnsserver.tools.pages.window import Window, sums_of
 from locator.model import Health
 
@@ -27,7 +27,7 @@ class Sampler:
         self._window: Window | None = None
 
     @property
-    def asked(self) -> Asked | None:
+    def asked(self) -> RecentAnswers | None:
         """What was asked in the last minutes, None where nobody can ask."""
         if self._counts is None or self._window is None:
             return None

@@ -22,14 +22,14 @@ from dnsserver.tools.explain import naming
 from dnsserver.tools.explain.explain import Asker, explain
 from dnsserver.tools.explain.explanation import Explanation
 from dnsserver.tools.pages import completion, services, sites
-from dnsserver.tools.pages.completion import Proposal
+from dnsserver.tools.pages.completion import Completion
 from dnsserver.tools.pages.domains import keys_in_use
 from dnsserver.tools.pages.findings import Cause, causes_of
 from dnsserver.tools.pages.flows import Pods, annotations_of, as_tried, check_tried, flows_of, pods_in, title_of
 from dnsserver.tools.pages.located import ClusterContents, Located, located_in
 from dnsserver.tools.pages.matrix import Expected, expected_in
 from dnsserver.tools.pages.node import NodePage, node_page
-from dnsserver.tools.pages.overview import Known, Overview, overview
+from dnsserver.tools.pages.overview import ClusterReport, Overview, overview
 from dnsserver.tools.pages.service import NOW, Answer, ServicePage, service_page
 from dnsserver.tools.pages.services import Keys, ServiceList
 from dnsserver.tools.pages.sites import Map, Site
@@ -71,7 +71,7 @@ class Views:
             for name, publisher in self._inspected.clusters.items()
             if publisher.snapshot is not None
         }
-        known = Known(self._around.ages(), objects, self._around.health(), self._changes.findings)
+        known = ClusterReport(self._around.ages(), objects, self._around.health(), self._changes.findings)
         asked = self._sampler.asked
         expected = await self._expected() if asked is None else None
         return await self._turns.in_thread(partial(overview, known, asked, expected))
@@ -151,7 +151,7 @@ class Views:
 
         def page() -> ServicePage:
             own = known._replace(namespace=namespace)
-            labels = naming.question_name(naming.Reference(Service, name), own, authority)
+            labels = naming.question_name(naming.ObjectReference(Service, name), own, authority)
             nobody = explain(labels, A, Asker("", UNKNOWN_PLACE), snapshot, authority)
             answers = []
             if client is not None:
@@ -173,7 +173,7 @@ class Views:
         """Return the explanation that the API gives, when its turn has come. Raises UnknownName, Busy."""
         return await self._inspected.explained(given, self._turns, parameters.EXPLAINED.path)
 
-    async def proposals(self, given: Mapping[str, Any]) -> list[Proposal]:
+    async def proposals(self, given: Mapping[str, Any]) -> list[Completion]:
         """Return what completes a field."""
         snapshot, text = self._inspected.current(), given["text"]
         if given["for"] == naming.NAME:

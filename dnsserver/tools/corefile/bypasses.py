@@ -22,7 +22,7 @@ from dnsserver.tools.corefile.client_rules import Rule, rules_of
 from dnsserver.tools.corefile.corefile_codes import CorefileCode
 from dnsserver.tools.corefile.stub_blocks import ARPA
 from dnsserver.tools.corefile.stub_zones import (
-    Server,
+    ServerBlock,
     Stub,
     line_finding,
     share_address,
@@ -45,7 +45,7 @@ MAX_PATTERN = 500  # characters of a regular expression that is tried, and of it
 MAX_WAYS = 500_000  # in which Python may match one of some fifty names that are tried: it takes up to 20 ms
 
 
-def bypass_findings(stub: Stub, servers: Sequence[Server], external_names: Mapping[str, str]) -> Iterator[Finding]:
+def bypass_findings(stub: Stub, servers: Sequence[ServerBlock], external_names: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what other blocks answer of the zones of *stub*.
 
     *external_names* are the ExternalName Services of the cluster, ``NAMESPACE/NAME``, with their targets.
@@ -66,8 +66,8 @@ def bypass_findings(stub: Stub, servers: Sequence[Server], external_names: Mappi
 class _OtherBlock(NamedTuple):
     """A block, all that listen beside it, and the ports on which the stub block is among them."""
 
-    server: Server
-    among: Sequence[Server]
+    server: ServerBlock
+    among: Sequence[ServerBlock]
     ports: set[int]
 
     def takes(self, name: str) -> bool:
@@ -281,7 +281,7 @@ def _becomes(name: str, zone: str) -> str:
     return f"{cut(name)} becomes a name of {cut(zone)}"
 
 
-def _by_whom(server: Server, zone: str) -> str:
+def _by_whom(server: ServerBlock, zone: str) -> str:
     """Return who answers for *zone* in a block that does not ask topodns."""
     if _knows(server, zone):
         answered = "kubernetes answers in this block"
@@ -292,17 +292,17 @@ def _by_whom(server: Server, zone: str) -> str:
     return f"which {answered}: topodns is not asked"
 
 
-def _asks_topodns(server: Server, zone: str, stub: Stub) -> bool:
+def _asks_topodns(server: ServerBlock, zone: str, stub: Stub) -> bool:
     """Whether a block forwards names of *zone* to where *stub* forwards them."""
     forward = None if _knows(server, zone) else _forward(server, zone)
     return forward is not None and not {*upstreams_of(forward)}.isdisjoint({*stub.upstreams} - {None})
 
 
-def _knows(server: Server, zone: str) -> bool:
+def _knows(server: ServerBlock, zone: str) -> bool:
     """Whether the plugin ``kubernetes`` of a block answers for *zone*, before any ``forward``."""
     return any(within(zone, known) for plugin in server.directives("kubernetes") for known in server.zones_of(plugin))
 
 
-def _forward(server: Server, zone: str) -> Directive | None:
+def _forward(server: ServerBlock, zone: str) -> Directive | None:
     """Return the first ``forward`` of a block that would take names of *zone*, whatever the block's own zones are."""
     return next((forward for forward in server.directives("forward") if server.would_forward(forward, zone)), None)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dnsserver.tools.corefile.corefile_codes import CorefileCode
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
-from dnsserver.tools.corefile.stub_zones import Server, Stub, line_finding
+from dnsserver.tools.corefile.stub_zones import ServerBlock, Stub, line_finding
 from locator.model import Finding
 from locator.printable import cut
 
@@ -67,7 +67,7 @@ def client_findings(stub: Stub) -> Iterator[Finding]:
             yield line_finding(CorefileCode.RewriteStopsEarlier, earlier.line, server, message, expected)
 
 
-def rules_of(server: Server) -> Iterator[Rule]:
+def rules_of(server: ServerBlock) -> Iterator[Rule]:
     """Yield the ``rewrite`` rules of a block."""
     for rewrite in server.directives("rewrite"):
         words = list(rewrite.arguments)

@@ -23,7 +23,7 @@ from dnsserver.tools.corefile.fallback_rules import fallback_findings, unused_fa
 from dnsserver.tools.corefile.stub_blocks import ARPA, COREDNS, MAX_UPSTREAMS, NETWORKS, NODELOCAL, NODELOCAL_TTL
 from dnsserver.tools.corefile.stub_zones import (
     Key,
-    Server,
+    ServerBlock,
     Stub,
     line_finding,
     overlap,
@@ -108,9 +108,9 @@ def _imports(blocks: Iterable[Block]) -> Iterator[Finding]:
             yield line_finding(CorefileCode.BlockWithoutZone, block.line, None, message, "a zone in front of '{'")
 
 
-def _zones_served_twice(servers: Iterable[Server]) -> Iterator[Finding]:
+def _zones_served_twice(servers: Iterable[ServerBlock]) -> Iterator[Finding]:
     """Find pairs of blocks with the same zone and port that are not bound to different addresses."""
-    by_key: dict[Key, list[Server]] = {}
+    by_key: dict[Key, list[ServerBlock]] = {}
     for server in servers:
         for key in server.keys if not server.directives("view") else ():  # a view selects by more than the zone
             others = by_key.setdefault(key, [])
@@ -121,7 +121,7 @@ def _zones_served_twice(servers: Iterable[Server]) -> Iterator[Finding]:
                 yield line_finding(CorefileCode.ZoneServedTwice, server.block.line, server, message, "one block for it")
 
 
-def _upstream_counts(servers: Iterable[Server]) -> Iterator[Finding]:
+def _upstream_counts(servers: Iterable[ServerBlock]) -> Iterator[Finding]:
     for server in servers:
         for forward in server.directives("forward"):
             if not 0 < (count := len(forward.arguments) - 1) <= MAX_UPSTREAMS:
@@ -150,7 +150,7 @@ def _zones_not_forwarded(
         yield line_finding(code, 1, None, message, expected)
 
 
-def _subzones_served_elsewhere(servers: Iterable[Server], stubs: Iterable[Stub]) -> Iterator[Finding]:
+def _subzones_served_elsewhere(servers: Iterable[ServerBlock], stubs: Iterable[Stub]) -> Iterator[Finding]:
     """Find blocks that take names from a stub zone: CoreDNS picks the block with the longest zone, in any order."""
     stub_of = {(key.port, key.zone): stub for stub in stubs for key in stub.server.keys if key.zone in stub.zones}
     forwarding = {stub.server.block for stub in stubs}
@@ -165,7 +165,7 @@ def _subzones_served_elsewhere(servers: Iterable[Server], stubs: Iterable[Stub])
 
 
 def _reverse_zones_forwarded_whole(
-    servers: Iterable[Server], topodns_addresses: Set[ListenAddress]
+    servers: Iterable[ServerBlock], topodns_addresses: Set[ListenAddress]
 ) -> Iterator[Finding]:
     """Find blocks that forward the reverse zones of the whole Internet to topodns."""
     for server in servers:

@@ -10,13 +10,13 @@ from ipaddress import ip_address
 from dnsserver.settings.values import ListenAddress
 from dnsserver.tools.corefile.corefile_codes import CorefileCode
 from dnsserver.tools.corefile.stub_blocks import FALLBACK_PORT, MAX_UPSTREAMS
-from dnsserver.tools.corefile.stub_zones import Server, Stub, line_finding, upstreams_of, within, zone_text
+from dnsserver.tools.corefile.stub_zones import ServerBlock, Stub, line_finding, upstreams_of, within, zone_text
 from locator.model import Finding
 
 _ANYWHERE = ("0.0.0.0", "::")  # words of bind that mean all addresses
 
 
-def fallback_findings(stub: Stub, servers: Sequence[Server], to: Sequence[ListenAddress]) -> Iterator[Finding]:
+def fallback_findings(stub: Stub, servers: Sequence[ServerBlock], to: Sequence[ListenAddress]) -> Iterator[Finding]:
     """Check the fallbacks of a stub: its upstreams that are not in *to*, or without *to* its loopback addresses."""
     server, forward, upstreams, fallbacks = stub.server, stub.forward, stub.upstreams, fallbacks_of(stub, to)
     if len(upstreams) == 1 and (failover := forward.lines("failover")):
@@ -49,7 +49,7 @@ def fallbacks_of(stub: Stub, to: Sequence[ListenAddress]) -> list[ListenAddress]
     ]
 
 
-def unused_fallback_findings(servers: Sequence[Server]) -> Iterator[Finding]:
+def unused_fallback_findings(servers: Sequence[ServerBlock]) -> Iterator[Finding]:
     """Find blocks that would answer while topodns does not, but to which no ``forward`` of the Corefile leads."""
     used = {upstream.port for server in servers for forward in server.directives("forward")
             for upstream in upstreams_of(forward) if upstream}  # fmt: skip
@@ -60,12 +60,12 @@ def unused_fallback_findings(servers: Sequence[Server]) -> Iterator[Finding]:
             yield line_finding(CorefileCode.FallbackUnused, server.block.line, server, message, expected)
 
 
-def is_fallback(server: Server) -> bool:
+def is_fallback(server: ServerBlock) -> bool:
     """Whether a block is meant to answer while topodns does not: from the API server, at the port of ours alone."""
     return {key.port for key in server.keys} == {FALLBACK_PORT} and bool(server.directives("kubernetes"))
 
 
-def _fallback_blocks(stub: Stub, fallback: ListenAddress, servers: Sequence[Server]) -> Iterator[Finding]:
+def _fallback_blocks(stub: Stub, fallback: ListenAddress, servers: Sequence[ServerBlock]) -> Iterator[Finding]:
     """Check the block of this Corefile that answers for the stub zones at a loopback address.
 
     It is the block at that port with the longest zone that encloses the stub zone.
@@ -93,7 +93,7 @@ def _fallback_blocks(stub: Stub, fallback: ListenAddress, servers: Sequence[Serv
             yield line_finding(CorefileCode.FallbackOpenToAll, server.block.line, server, message, "'bind 127.0.0.1'")
 
 
-def _answers(server: Server, zone: str) -> bool:
+def _answers(server: ServerBlock, zone: str) -> bool:
     """Whether a block may answer for *zone*. One without the plugin ``kubernetes`` may."""
     plugins = server.directives("kubernetes")
     return not plugins or any(within(zone, own) for plugin in plugins for own in server.zones_of(plugin))

@@ -20,7 +20,7 @@ from dnsserver.tools.corefile.corefile_codes import CorefileCode
 from dnsserver.tools.corefile.corefile_text import CorefileText, Span
 from dnsserver.tools.corefile.fallback_rules import fallbacks_of, is_fallback, is_local
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE, FAILING_OPEN, FALLBACK, NODELOCAL_TTL, fallback_block
-from dnsserver.tools.corefile.stub_zones import Server, Stub, overlap, server_of, within, zones_named
+from dnsserver.tools.corefile.stub_zones import ServerBlock, Stub, overlap, server_of, within, zones_named
 from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
 
@@ -121,7 +121,7 @@ def _forward(corefile: CorefileText, stub: str) -> str:
 # --- One mend for each finding ----------------------------------------------------------------------------------------
 
 
-def _server_at(corefile: CorefileText, line: int) -> Server | None:
+def _server_at(corefile: CorefileText, line: int) -> ServerBlock | None:
     return next((server for server in corefile.servers if server.block.line == line), None)
 
 

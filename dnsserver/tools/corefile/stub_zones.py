@@ -29,7 +29,7 @@ class Key(NamedTuple):
     port: int
 
 
-class Server(NamedTuple):
+class ServerBlock(NamedTuple):
     """A server block with its parsed keys, and the addresses that it listens on; empty means all addresses."""
 
     block: Block
@@ -58,16 +58,16 @@ class Server(NamedTuple):
 class Stub(NamedTuple):
     """A ``forward`` to topodns: its zones, and its upstreams in order; None stands for one that is not an address."""
 
-    server: Server
+    server: ServerBlock
     forward: Directive
     zones: tuple[str, ...]
     upstreams: tuple[ListenAddress | None, ...]
 
 
-def server_of(block: Block) -> Server:
+def server_of(block: Block) -> ServerBlock:
     """Parse the keys and the listen addresses of a block."""
     bound = [word for directive in block.directives if directive.name == "bind" for word in directive.arguments]
-    return Server(block, tuple(chain.from_iterable(map(_keys, block.keys))), tuple(bound))
+    return ServerBlock(block, tuple(chain.from_iterable(map(_keys, block.keys))), tuple(bound))
 
 
 def _keys(text: str) -> Iterator[Key]:
@@ -96,7 +96,7 @@ def zones_named(text: str) -> list[str]:
         return [name]
 
 
-def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: Sequence[str]) -> Iterator[Stub]:
+def stubs_of(servers: Sequence[ServerBlock], *, to: Sequence[ListenAddress], zones: Sequence[str]) -> Iterator[Stub]:
     """Yield the forwards to topodns.
 
     With *to*, these are the forwards to one of its addresses. Else with *zones*, the forwards of a zone that is within
@@ -118,14 +118,14 @@ def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: S
                 yield Stub(server, forward, tuple(stub), upstreams)
 
 
-def _is_named_before(server: Server, forward: Directive, zone: str) -> bool:
+def _is_named_before(server: ServerBlock, forward: Directive, zone: str) -> bool:
     """Whether an earlier ``forward`` of the block takes *zone*, and names a smaller zone than this one."""
     own, forwards = zones_named(forward.arguments[0])[0], server.directives("forward")
     earlier = (zones_named(one.arguments[0])[0] for one in forwards[: forwards.index(forward)] if one.arguments)
     return any(within(zone, named) and within(named, own) and named != own for named in earlier)
 
 
-def _cluster_zones(servers: Iterable[Server]) -> list[str]:
+def _cluster_zones(servers: Iterable[ServerBlock]) -> list[str]:
     """Return the zones of the plugin ``kubernetes``, or the default domain if there are none.
 
     Reverse zones are left out: they may be forwarded for other reasons.
@@ -140,7 +140,7 @@ def upstreams_of(forward: Directive) -> tuple[ListenAddress | None, ...]:
     return tuple(map(_upstream, forward.arguments[1:]))
 
 
-def share_address(server: Server, other: Server) -> bool:
+def share_address(server: ServerBlock, other: ServerBlock) -> bool:
     """Whether two blocks listen on a common address."""
     return not (server.bound and other.bound and set(server.bound).isdisjoint(other.bound))
 
@@ -174,7 +174,7 @@ def zone_text(zone: str) -> str:
     return cut(zone) or "."
 
 
-def line_finding(code: CorefileCode, line: int, server: Server | None, message: str, expected: str) -> Finding:
+def line_finding(code: CorefileCode, line: int, server: ServerBlock | None, message: str, expected: str) -> Finding:
     """Return a finding about a line of a Corefile. *server* is the block around the line, or None."""
     keys = cut(" ".join(server.block.keys)) if server is not None else ""
     return code.finding(field=keys, message=message, expected=expected, line=line)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from dnsserver.message.records import type_number
 from dnsserver.names import SERVICES, labels_of
-from dnsserver.tools.doctor.facts import Asked, Facts, Installed, Question, Reply, View
+from dnsserver.tools.doctor.facts import Comparison, Facts, Installed, Question, Reply, View
 from dnsserver.tools.doctor.installation import RESTART, deployment_name, restarted, rolled_out
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
 from dnsserver.tools.explain.explain import explain
 from locator.ip import address_text, parse_client
 from locator.model import ZONE, Node, Pod, listed
@@ -83,7 +83,7 @@ def expected(question: Question, client: str, view: View) -> tuple[frozenset[str
 
 def compared(
     server: str, transport: str, question: Question, reply: Reply, view: View, clients: Mapping[str, str]
-) -> Asked:
+) -> Comparison:
     """Return a question with its reply, and what ``explain`` says of it.
 
     Without a client in the question, the place that asked is the client. If nothing locates it, a node on the way may
@@ -92,7 +92,7 @@ def compared(
     client = question.client or ("" if reply.source is None else address_text(reply.source))
     addresses, rcode = expected(question, client, view) if client else (frozenset[str](), "")
     located = reply.source is not None and view.snapshot.addresses.locate(reply.source).location.known
-    asked = Asked(server, transport, question, reply, addresses, rcode, bool(question.client) or located)
+    asked = Comparison(server, transport, question, reply, addresses, rcode, bool(question.client) or located)
     if asked.right or asked.certain or reply.error:
         return asked
     for zone, other in clients.items():
@@ -103,13 +103,13 @@ def compared(
     return asked
 
 
-def answer_steps(facts: Facts) -> Iterator[Step]:
+def answer_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield a step for each replica, and one for each forwarder."""
     yield from _steps(facts, StepCode.ReplicaAnswers, facts.replica_answers)
     yield from _steps(facts, StepCode.ForwarderAnswers, facts.forwarder_answers)
 
 
-def _steps(facts: Facts, code: StepCode, answers: Sequence[Asked] | Unread) -> Iterator[Step]:
+def _steps(facts: Facts, code: StepCode, answers: Sequence[Comparison] | Unread) -> Iterator[DoctorStep]:
     if isinstance(answers, Unread):
         yield unknown(code, answers)
         return
@@ -122,9 +122,9 @@ def _steps(facts: Facts, code: StepCode, answers: Sequence[Asked] | Unread) -> I
     if places and code is StepCode.ReplicaAnswers:
         message = f"{', '.join(places)} is no trusted forwarder, so it can ask for its own zone alone"
         advice = "Run `doctor` at an address that `--trusted-forwarder` names, to compare the answers for every zone."
-        yield Step(code, UNKNOWN, message, "every zone", advice=advice)
+        yield DoctorStep(code, UNKNOWN, message, "every zone", advice=advice)
     if code is StepCode.ForwarderAnswers and (left := len(facts.forwarders) - MAX_ASKED) > 0:
-        yield Step(code, UNKNOWN, f"{left} more servers of the cluster's DNS were not asked", "others")
+        yield DoctorStep(code, UNKNOWN, f"{left} more servers of the cluster's DNS were not asked", "others")
 
 
 def inside(flags: str, installed: Installed) -> str:
@@ -133,11 +133,11 @@ def inside(flags: str, installed: Installed) -> str:
     return f"kubectl{flags} {shell_words('-n', installed.namespace, 'exec', deployment)} -- topodns doctor"
 
 
-def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -> Step:
+def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Comparison]) -> DoctorStep:
     wrong = [asked for asked in answers if not asked.right]
     lost = [asked for asked in wrong if asked.reply.error]
     if lost and len(lost) == len(answers) and not _is_inside(facts, answers):
-        return Step(
+        return DoctorStep(
             code,
             UNKNOWN,
             f"not reached from here: {lost[0].reply.error}",
@@ -149,21 +149,21 @@ def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -
             f"this place is in no zone, and no zone's clients get this answer, so nobody knows as which client it asks:"
             f" {_difference(wrong[0])}"
         )
-        return Step(code, UNKNOWN, message, server, (inside(facts.flags, facts.installed),))
+        return DoctorStep(code, UNKNOWN, message, server, (inside(facts.flags, facts.installed),))
     if wrong:
         message = "; ".join(map(_difference, wrong[:MAX_SHOWN]))
         if code is StepCode.ForwarderAnswers:
-            return Step(code, FAILED, message, server, restarted(facts, server), RESTART)
-        return Step(code, FAILED, message, server, (rolled_out(facts),))
+            return DoctorStep(code, FAILED, message, server, restarted(facts, server), RESTART)
+        return DoctorStep(code, FAILED, message, server, (rolled_out(facts),))
     zones = dict.fromkeys(asked.question.zone for asked in answers if asked.question.zone)
     transports = " and ".join(dict.fromkeys(asked.transport for asked in answers))
     where = f" in {', '.join(zones)}" if zones else ""
     as_others = "" if all(asked.certain for asked in answers) or not zones else ", as one of whom this place asks"
     message = f"{answers[0].question.name}: the same for clients{where} over {transports}{as_others}"
-    return Step(code, PASSED, message, server)
+    return DoctorStep(code, PASSED, message, server)
 
 
-def _is_inside(facts: Facts, answers: Sequence[Asked]) -> bool:
+def _is_inside(facts: Facts, answers: Sequence[Comparison]) -> bool:
     """Whether ``doctor`` asks from an address of the cluster."""
     view = facts.view
     if isinstance(view, Unread):
@@ -172,7 +172,7 @@ def _is_inside(facts: Facts, answers: Sequence[Asked]) -> bool:
     return any(view.snapshot.addresses.locate(source).location.known for source in sources if source is not None)
 
 
-def _difference(asked: Asked) -> str:
+def _difference(asked: Comparison) -> str:
     question, reply = asked.question, asked.reply
     client = question.client or ("this place" if reply.source is None else address_text(reply.source))
     zone = f" in {question.zone}" if question.zone else ""

@@ -16,7 +16,7 @@ from dnsserver.metrics.counters import ADDRESS, BLOCK, OTHER
 from dnsserver.metrics.reading import Samples
 from dnsserver.tools.doctor.facts import Facts, View
 from dnsserver.tools.doctor.installation import RESTART, added_argument, restarted
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
 from locator.ip import address_text, host_network, is_within, network_end, network_text, parse_address, parse_network
 from locator.model import ZONE
 from locator.places.subnet_proposals import proposed_subnets
@@ -47,7 +47,7 @@ _LABELS: Mapping[str, Sequence[Callable[[str], object]]] = {
 }
 
 
-def client_steps(facts: Facts) -> Iterator[Step]:
+def client_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield the steps about who asks the replicas."""
     readable = [replica for replica in facts.replicas if not isinstance(replica.before, Unread)]
     if not readable:
@@ -88,7 +88,7 @@ def _values(samples: Samples, name: str) -> Numbers:
 # --- Forwarders -------------------------------------------------------------------------------------------------------
 
 
-def _trust_steps(facts: Facts) -> Iterator[Step]:
+def _trust_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield a step for each source that names clients, and that neither the cluster nor a flag vouches for."""
     code = StepCode.ForwardersTrusted
     suspects, (ignored, grown) = _sum(facts, SUSPECTS)[0], _sum(facts, IGNORED)
@@ -106,16 +106,16 @@ def _trust_steps(facts: Facts) -> Iterator[Step]:
         found = True
         message = f"{holder or 'no object of the cluster'} has this address; {ignored[source,]} queries named a client"
         commands = added_argument(facts, f"--trusted-forwarder={network_text(host_network(address))}")
-        yield Step(code, FAILED, message, source, commands)
+        yield DoctorStep(code, FAILED, message, source, commands)
     if not found:
-        yield Step(code, PASSED, "nobody else names clients")
+        yield DoctorStep(code, PASSED, "nobody else names clients")
 
 
 def _holder(view: View, address: bytes) -> str:
     return view.snapshot.addresses.holder(host_network(address))
 
 
-def _naming_steps(facts: Facts) -> Iterator[Step]:
+def _naming_steps(facts: Facts) -> Iterator[DoctorStep]:
     code, (total, grown) = StepCode.ForwardersNameClients, _sum(facts, UNNAMED)
     names = {address_text(forwarder.address): forwarder.name for forwarder in facts.forwarders}
     answers = () if isinstance(facts.forwarder_answers, Unread) else facts.forwarder_answers
@@ -129,14 +129,14 @@ def _naming_steps(facts: Facts) -> Iterator[Step]:
         if grown[source,]:
             found, message = True, f"{grown[source,]} queries without a client while doctor looked"
             if commands := restarted(facts, name):
-                yield Step(code, FAILED, message, subject, commands, RESTART)
+                yield DoctorStep(code, FAILED, message, subject, commands, RESTART)
             else:
-                yield Step(code, FAILED, message, subject, (_printing(facts),))
+                yield DoctorStep(code, FAILED, message, subject, (_printing(facts),))
         elif name not in right:
             found, message = True, f"{total[source,]} queries without a client since the replicas started; none now"
-            yield Step(code, UNKNOWN, message, subject)
+            yield DoctorStep(code, UNKNOWN, message, subject)
     if not found:
-        yield Step(code, PASSED, "all name their clients")
+        yield DoctorStep(code, PASSED, "all name their clients")
 
 
 def _printing(facts: Facts) -> str:
@@ -148,7 +148,7 @@ def _printing(facts: Facts) -> str:
 # --- Unknown clients --------------------------------------------------------------------------------------------------
 
 
-def _unknown_step(facts: Facts) -> Step:
+def _unknown_step(facts: Facts) -> DoctorStep:
     code, (located, _), (ranges, grown) = StepCode.ClientsLocated, _sum(facts, LOCATED), _sum(facts, UNLOCATED)
     unknown_clients, every = located["unknown",], located.total()
     share = f"{unknown_clients} of {every} queries came from unknown clients"
@@ -158,17 +158,17 @@ def _unknown_step(facts: Facts) -> Step:
         if text != OTHER and not _is_ours(facts, text) and not _located_now(facts, text)
     ]
     if not now:
-        return Step(code, PASSED, f"{share}, and no range of them is unknown now" if unknown_clients else share)
+        return DoctorStep(code, PASSED, f"{share}, and no range of them is unknown now" if unknown_clients else share)
     named = [f"{text} ({REASONS.get(reason, reason)}, {number} queries)" for text, reason, number in now[:MAX_NAMED]]
     commands = [
         command
         for text in dict.fromkeys(text for text, _, _ in now[:MAX_NAMED])
         for command in added_argument(facts, f"--subnet={text}={ZONE}={_zone_of(facts, text)}")
     ]
-    return Step(code, FAILED, f"{share}: {'; '.join(named)}", commands=tuple(commands))
+    return DoctorStep(code, FAILED, f"{share}: {'; '.join(named)}", commands=tuple(commands))
 
 
-def _near_step(facts: Facts) -> Step:
+def _near_step(facts: Facts) -> DoctorStep:
     """Say how many answers of all replicas hold endpoints of their client's zone; that is never a fault."""
     answers, replicas = Counter[str](), 0
     for replica in facts.replicas:
@@ -179,12 +179,12 @@ def _near_step(facts: Facts) -> Step:
                     answers[labels[0] if labels else ""] += int(value)
     same, some, other = (answers[word] for word in ("same", "some", "other"))
     if not same + some + other:
-        return Step(StepCode.AnswersNear, PASSED, "no client in a zone has got endpoints yet")
+        return DoctorStep(StepCode.AnswersNear, PASSED, "no client in a zone has got endpoints yet")
     message = (
         f"of {same + some + other} answers, {same} held endpoints of the client's zone alone, {some} others, too, "
         f"{other} only others (replicas: {replicas})"
     )
-    return Step(StepCode.AnswersNear, PASSED, message)
+    return DoctorStep(StepCode.AnswersNear, PASSED, message)
 
 
 def _is_ours(facts: Facts, text: str) -> bool:

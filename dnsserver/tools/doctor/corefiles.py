@@ -33,7 +33,7 @@ from dnsserver.tools.doctor.providers import (
     merged,
     recognised,
 )
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
 from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
 from locator.printable import shell_words
@@ -143,7 +143,7 @@ def forwarded_by_cache(facts: Facts) -> list[str]:
     return list(judged(_data(facts, NODELOCAL_CONFIG).get(COREFILE, ""), NODELOCAL, target_of(facts)).zones)
 
 
-def corefile_steps(facts: Facts) -> Iterator[Step]:
+def corefile_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield a step for NodeLocal DNSCache, if the cluster has it, and one for each server of the cluster's DNS."""
     config_maps = facts.config_maps
     if isinstance(config_maps, Unread):
@@ -158,16 +158,18 @@ def corefile_steps(facts: Facts) -> Iterator[Step]:
     providers = providers_of(facts)
     if not providers:
         command = f"{facts.kubectl} -n kube-system get configmaps"
-        yield Step(StepCode.ForwarderForwards, UNKNOWN, "no ConfigMap of a known DNS server found", commands=(command,))
+        yield DoctorStep(
+            StepCode.ForwarderForwards, UNKNOWN, "no ConfigMap of a known DNS server found", commands=(command,)
+        )
     for provider in providers:
         yield _forwarder_step(facts, provider, asks_itself=asks_itself)
 
 
-def _nodelocal_step(facts: Facts, cache: ConfigMap, found: Judged) -> Step:
+def _nodelocal_step(facts: Facts, cache: ConfigMap, found: Judged) -> DoctorStep:
     code, subject = StepCode.NodeLocalForwards, NODELOCAL_CONFIG
     if found.good:
         forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "all names go to the cluster's own DNS"
-        return Step(code, PASSED, f"{forwards}{_remarks(found)}", subject)
+        return DoctorStep(code, PASSED, f"{forwards}{_remarks(found)}", subject)
     text = (cache.data or {}).get(COREFILE, "")
     after = _mended(text, NODELOCAL, target_of(facts))
     edit = None if after is None else _edit(facts, NODELOCAL_CONFIG, COREFILE, text, after)
@@ -175,11 +177,11 @@ def _nodelocal_step(facts: Facts, cache: ConfigMap, found: Judged) -> Step:
     return _failed(code, _what_is_wrong(found), subject, commands, _cures(found), edit)
 
 
-def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> Step:
+def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> DoctorStep:
     code, target = StepCode.ForwarderForwards, target_of(facts, below=provider.below)
     subject = f"{provider.config_map}, {provider.name}" if provider.config_map else provider.name
     if not provider.config_map:
-        return Step(code, UNKNOWN, provider.owner, subject, (_printing(target),), provider.advice)
+        return DoctorStep(code, UNKNOWN, provider.owner, subject, (_printing(target),), provider.advice)
     if facts.installed.service is None and facts.installed.deployment is None:
         return unknown(code, NOT_INSTALLED, subject)
     found = _judged(facts, provider)
@@ -193,14 +195,14 @@ def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> S
         advice = _cures(found) or f"{provider.advice} {TRY_FIRST}"
         return _failed(code, f"{message}; {provider.owner}", subject, commands, advice, edit)
     forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "NodeLocal DNSCache asks topodns by itself"
-    return Step(code, PASSED, f"{forwards}{_remarks(found)}", subject)
+    return DoctorStep(code, PASSED, f"{forwards}{_remarks(found)}", subject)
 
 
 def _failed(
     code: StepCode, message: str, subject: str, commands: tuple[str, ...], advice: str, edit: Edit | None
-) -> Step:
+) -> DoctorStep:
     difference = "" if edit is None else edit.difference
-    return Step(code, FAILED, message, subject, commands, advice, difference)
+    return DoctorStep(code, FAILED, message, subject, commands, advice, difference)
 
 
 def _data(facts: Facts, config_map: str) -> Mapping[str, str]:

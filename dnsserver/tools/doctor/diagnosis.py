@@ -15,7 +15,7 @@ from dnsserver.tools.doctor.corefiles import corefile_steps
 from dnsserver.tools.doctor.facts import Facts
 from dnsserver.tools.doctor.installation import installation_steps
 from dnsserver.tools.doctor.replicas import replica_steps
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
 from locator.findings import ClusterCode
 from locator.model import ERROR, ZONE, listed
 from locator.printable import cut, shell_words
@@ -28,13 +28,13 @@ _BY_FLAGS = {
 }  # fmt: skip
 
 
-def diagnose(facts: Facts) -> list[Step]:
+def diagnose(facts: Facts) -> list[DoctorStep]:
     """Return all steps in the order of their codes. If the API server cannot be reached, that is the only one."""
     if facts.unreachable:
         command = f"{facts.kubectl} cluster-info"
-        return [Step(StepCode.ApiServerReachable, FAILED, facts.unreachable, commands=(command,))]
+        return [DoctorStep(StepCode.ApiServerReachable, FAILED, facts.unreachable, commands=(command,))]
     steps = [
-        Step(StepCode.ApiServerReachable, PASSED, "it answers"),
+        DoctorStep(StepCode.ApiServerReachable, PASSED, "it answers"),
         _readiness_step(facts),
         *_zone_steps(facts),
         *corefile_steps(facts),
@@ -50,7 +50,7 @@ def diagnose(facts: Facts) -> list[Step]:
     return sorted(steps, key=lambda step: order.index(step.code))
 
 
-def _by_default(step: Step) -> Step:
+def _by_default(step: DoctorStep) -> DoctorStep:
     """Return what is known of a step if nobody knows the flags: what fails with the defaults may be right with them."""
     if step.status != FAILED or step.code not in _BY_FLAGS:
         return step
@@ -59,7 +59,7 @@ def _by_default(step: Step) -> Step:
     )
 
 
-def _readiness_step(facts: Facts) -> Step:
+def _readiness_step(facts: Facts) -> DoctorStep:
     """Return which nodes are not ready. It is a fault where a pod of topodns or of the cluster's DNS stands on one."""
     code, troubles, pods = StepCode.NodesReady, facts.troubles, facts.installed.pods
     if isinstance(troubles, Unread):
@@ -76,11 +76,11 @@ def _readiness_step(facts: Facts) -> Step:
     rest = f"not ready: {listed(others, MAX_NAMED)}, without a pod of topodns or of the cluster's DNS" if others else ""
     if concerned:
         commands = tuple(f"{facts.kubectl} {shell_words('describe', 'node', node)}" for node in concerned[:MAX_NAMED])
-        return Step(code, FAILED, "; ".join(filter(None, (*named, rest))), commands=commands)
-    return Step(code, PASSED, rest or "all are")
+        return DoctorStep(code, FAILED, "; ".join(filter(None, (*named, rest))), commands=commands)
+    return DoctorStep(code, PASSED, rest or "all are")
 
 
-def _zone_steps(facts: Facts) -> Iterator[Step]:
+def _zone_steps(facts: Facts) -> Iterator[DoctorStep]:
     code, nodes = StepCode.NodesHaveZones, facts.nodes
     if isinstance(nodes, Unread):
         yield unknown(code, nodes)
@@ -92,14 +92,16 @@ def _zone_steps(facts: Facts) -> Iterator[Step]:
         commands = tuple(f"{facts.kubectl} label node {shell_words(name)} {ZONE}=ZONE" for name in without[:MAX_NAMED])
         named = listed(without, MAX_NAMED)
         message = f"{len(without)} of {len(nodes)} nodes have none: {named} (others: {others})"
-        yield Step(code, FAILED, message, commands=commands)
+        yield DoctorStep(code, FAILED, message, commands=commands)
     elif without:
-        yield Step(code, PASSED, f"no node has one ({len(nodes)} nodes): a constraint by zone chooses nothing")
+        yield DoctorStep(code, PASSED, f"no node has one ({len(nodes)} nodes): a constraint by zone chooses nothing")
     else:
-        yield Step(code, PASSED, ", ".join(f"{zone}: {number}" for zone, number in sorted(zones.items())) or "no nodes")
+        yield DoctorStep(
+            code, PASSED, ", ".join(f"{zone}: {number}" for zone, number in sorted(zones.items())) or "no nodes"
+        )
 
 
-def _finding_steps(facts: Facts) -> Iterator[Step]:
+def _finding_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield a step for each code with an error, or one with a summary of the others."""
     code, view = StepCode.NoErrorsFound, facts.view
     if isinstance(view, Unread):
@@ -110,12 +112,14 @@ def _finding_steps(facts: Facts) -> Iterator[Step]:
         first = next(finding for finding in errors if finding.code == name)
         more = f"; {number - 1} more" if number > 1 else ""
         cause = ClusterCode[name]
-        yield Step(
+        yield DoctorStep(
             code, FAILED, f"{first}{more}", name, (_on_cluster(cause.command_for(first), facts.flags),), cause.fix
         )
     if not errors:
         codes = Counter(finding.code for finding in view.findings)
-        yield Step(code, PASSED, ", ".join(f"{number} {name}" for name, number in sorted(codes.items())) or "none")
+        yield DoctorStep(
+            code, PASSED, ", ".join(f"{number} {name}" for name, number in sorted(codes.items())) or "none"
+        )
 
 
 def _on_cluster(command: str, flags: str) -> str:

@@ -108,7 +108,7 @@ class Reply(Struct, frozen=True):
     error: str = ""
 
 
-class Asked(Struct, frozen=True):
+class Comparison(Struct, frozen=True):
     """A question that was asked of one server: a replica, or a forwarder. ``expected`` is what ``explain`` says.
 
     ``certain`` is false if nobody knows as which client the server sees the place that asks.
@@ -154,8 +154,8 @@ class Facts(Struct, frozen=True):
     config_maps: Mapping[str, ConfigMap] | Unread = {}
     forwarders: Sequence[NameServer] = ()
     replicas: Sequence[Replica] = ()
-    replica_answers: Sequence[Asked] | Unread = ()
-    forwarder_answers: Sequence[Asked] | Unread = ()
+    replica_answers: Sequence[Comparison] | Unread = ()
+    forwarder_answers: Sequence[Comparison] | Unread = ()
     own_addresses: frozenset[bytes] = frozenset()
 
     @property

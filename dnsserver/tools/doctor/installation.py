@@ -13,7 +13,7 @@ from dnsserver.tools.doctor.custom_resources import CUSTOM_RESOURCES, VERSION, f
 from dnsserver.tools.doctor.facts import Facts, Installed, Right
 from dnsserver.tools.doctor.objects import Crd, Deployment, ReplicaPod
 from dnsserver.tools.doctor.providers import applied
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
 from locator.api.decoding import RESOURCES
 from locator.model import Object
 from locator.printable import shell_words
@@ -40,7 +40,7 @@ def needed_rights(kinds: Iterable[type[Object]]) -> list[Right]:
     return [*rights, Right("", "services", "get"), Right("", "events", "create")] if rights else []
 
 
-def installation_steps(facts: Facts) -> Iterator[Step]:
+def installation_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield the steps about the Deployment, and about what it needs."""
     installed = facts.installed
     deployment = installed.deployment
@@ -49,10 +49,12 @@ def installation_steps(facts: Facts) -> Iterator[Step]:
             yield unknown(code, deployment)
     elif deployment is None:
         message = f"no Deployment of topodns in namespace {installed.namespace}"
-        yield Step(StepCode.DeploymentExists, FAILED, message, commands=(f"{facts.kubectl} apply -k {MANIFESTS}",))
+        yield DoctorStep(
+            StepCode.DeploymentExists, FAILED, message, commands=(f"{facts.kubectl} apply -k {MANIFESTS}",)
+        )
     else:
         name = f"{installed.namespace}/{deployment.metadata.name}"
-        yield Step(StepCode.DeploymentExists, PASSED, f"Deployment {name}")
+        yield DoctorStep(StepCode.DeploymentExists, PASSED, f"Deployment {name}")
         yield _settings_step(facts, deployment)
         yield _image_step(facts, deployment)
         for found in (deployment, *installed.others):
@@ -62,7 +64,7 @@ def installation_steps(facts: Facts) -> Iterator[Step]:
     if installed.pods_unlisted is not None:
         known = len(installed.pods) if not isinstance(installed.pods, Unread) else 0
         message = f"{known} found by EndpointSlices; its pods cannot be listed: {installed.pods_unlisted.why}"
-        yield Step(StepCode.ReplicasReady, UNKNOWN, message, "its pods")
+        yield DoctorStep(StepCode.ReplicasReady, UNKNOWN, message, "its pods")
     if deployment is None and installed.service is None:
         for code in (StepCode.ServiceLeadsHere, StepCode.RightsGranted, StepCode.ResourcesCurrent):
             yield unknown(code, NOT_INSTALLED)
@@ -122,11 +124,11 @@ def _in_namespace(facts: Facts, *words: str) -> str:
     return f"{facts.kubectl} {shell_words('-n', facts.installed.namespace, *words)}"
 
 
-def _settings_step(facts: Facts, deployment: Deployment) -> Step:
+def _settings_step(facts: Facts, deployment: Deployment) -> DoctorStep:
     error, container = facts.installed.settings_error, deployment.container
     if not error:
         flags = " ".join(container.words)
-        return Step(StepCode.SettingsValid, PASSED, flags or "no flags")
+        return DoctorStep(StepCode.SettingsValid, PASSED, flags or "no flags")
     flag, words = error.partition(":")[0], container.words if container.args is None else container.args
     wrong = [(number, text) for number, text in enumerate(words) if text.partition("=")[0] == flag]
     command = _in_namespace(facts, "edit", "deployment", deployment.metadata.name or "")
@@ -135,31 +137,31 @@ def _settings_step(facts: Facts, deployment: Deployment) -> Step:
         path = f"{_arguments_at(deployment)}/{number}"
         unchanged = {"op": "test", "path": path, "value": text}
         command = _patched(facts, deployment, unchanged, {"op": "remove", "path": path})
-    return Step(StepCode.SettingsValid, FAILED, error, commands=(command,))
+    return DoctorStep(StepCode.SettingsValid, FAILED, error, commands=(command,))
 
 
-def _image_step(facts: Facts, deployment: Deployment) -> Step:
+def _image_step(facts: Facts, deployment: Deployment) -> DoctorStep:
     code, container = StepCode.ImageVersion, deployment.container
     repository, colon, tag = container.image.partition("@")[0].rpartition(":")
     if not colon or "/" in tag or tag == "latest":
-        return Step(code, UNKNOWN, f"{container.image}: the tag names no version; the replicas tell theirs below")
+        return DoctorStep(code, UNKNOWN, f"{container.image}: the tag names no version; the replicas tell theirs below")
     if tag.removeprefix("v") == facts.version:
-        return Step(code, PASSED, container.image)
+        return DoctorStep(code, PASSED, container.image)
     image = f"{container.name}={repository}:{facts.version}"
     command = _in_namespace(facts, "set", "image", f"deployment/{deployment.metadata.name}", image)
-    return Step(code, FAILED, f"{container.image}, but this is version {facts.version}", commands=(command,))
+    return DoctorStep(code, FAILED, f"{container.image}, but this is version {facts.version}", commands=(command,))
 
 
-def _created_step(facts: Facts, deployment: Deployment, subject: str) -> Step:
+def _created_step(facts: Facts, deployment: Deployment, subject: str) -> DoctorStep:
     """Return what keeps a Deployment from creating pods, with its words, and the command that fixes it."""
     code, failure = StepCode.PodsCreated, deployment.failure
     if not failure:
-        return Step(code, PASSED, "nothing refuses them", subject)
+        return DoctorStep(code, PASSED, "nothing refuses them", subject)
     for pattern, words, advice in _REFUSALS:
         if (found := re.search(pattern, failure)) is not None:
             command = words(facts, deployment, found)
-            return Step(code, FAILED, failure, subject, (command,), advice)
-    return Step(code, FAILED, failure, subject, (_described(facts, deployment),))
+            return DoctorStep(code, FAILED, failure, subject, (command,), advice)
+    return DoctorStep(code, FAILED, failure, subject, (_described(facts, deployment),))
 
 
 def _described(facts: Facts, deployment: Deployment) -> str:
@@ -228,24 +230,26 @@ _REFUSALS: tuple[tuple[str, Callable[[Facts, Deployment, re.Match[str]], str], s
 )
 
 
-def _replicas_step(facts: Facts, deployment: Deployment, subject: str) -> Step:
+def _replicas_step(facts: Facts, deployment: Deployment, subject: str) -> DoctorStep:
     code, wanted, ready = StepCode.ReplicasReady, deployment.spec.replicas, deployment.status.ready_replicas
     if wanted == 0:
         command = _in_namespace(facts, "scale", "deployment", deployment.metadata.name or "", "--replicas=2")
-        return Step(code, FAILED, "the Deployment wants no replica", subject, (command,))
+        return DoctorStep(code, FAILED, "the Deployment wants no replica", subject, (command,))
     if ready >= wanted:
-        return Step(code, PASSED, f"{ready} of {wanted} are ready", subject)
+        return DoctorStep(code, PASSED, f"{ready} of {wanted} are ready", subject)
     message = f"{ready} of {wanted} are ready"
     if deployment is not facts.installed.deployment or isinstance(facts.installed.pods, Unread):
         selector = ("-l", _selector(deployment))
         commands = (_in_namespace(facts, "describe", "pods", *selector),
                     _in_namespace(facts, "logs", *selector, "--tail=20", "--prefix"))  # fmt: skip
-        return Step(code, FAILED, message, subject, commands)
+        return DoctorStep(code, FAILED, message, subject, commands)
     unready = [pod for pod in facts.installed.pods if not pod.ready]
     if not unready:
-        return Step(code, FAILED, f"{message}, and there is no other pod", subject, (_described(facts, deployment),))
+        return DoctorStep(
+            code, FAILED, f"{message}, and there is no other pod", subject, (_described(facts, deployment),)
+        )
     named = [f"{pod.metadata.name}: {pod.waiting or pod.status.phase}" for pod in unready]
-    return Step(code, FAILED, "; ".join([message, *named]), subject, tuple(_looked_at(facts, unready)))
+    return DoctorStep(code, FAILED, "; ".join([message, *named]), subject, tuple(_looked_at(facts, unready)))
 
 
 def _looked_at(facts: Facts, pods: Iterable[ReplicaPod]) -> Iterator[str]:
@@ -258,7 +262,7 @@ def _looked_at(facts: Facts, pods: Iterable[ReplicaPod]) -> Iterator[str]:
             yield _in_namespace(facts, "logs", name, "--tail=20", *again)
 
 
-def _service_step(facts: Facts) -> Step:
+def _service_step(facts: Facts) -> DoctorStep:
     code, installed = StepCode.ServiceLeadsHere, facts.installed
     service, deployment = installed.service, installed.deployment
     if isinstance(service, Unread):
@@ -279,22 +283,22 @@ def _service_step(facts: Facts) -> Step:
             "spec": {"selector": selector, "ports": ports},
         }  # fmt: skip
         message = f"no Service of topodns in namespace {installed.namespace}"
-        return Step(code, FAILED, message, commands=(applied(facts.kubectl, made),))
+        return DoctorStep(code, FAILED, message, commands=(applied(facts.kubectl, made),))
     name = f"{installed.namespace}/{service.metadata.name}"
     wanted = service.spec.selector or {}
     if labels and not wanted.items() <= labels.items():
         patch = json.dumps([{"op": "replace", "path": "/spec/selector", "value": selector}])
         command = _in_namespace(facts, "patch", "service", service.metadata.name or "", "--type", "json", "-p", patch)
         message = f"Service {name} selects {_pairs(wanted)}, the replicas have {_pairs(labels)}"
-        return Step(code, FAILED, message, commands=(command,))
-    return Step(code, PASSED, f"Service {name}: {', '.join(service.spec.cluster_ips)}")
+        return DoctorStep(code, FAILED, message, commands=(command,))
+    return DoctorStep(code, PASSED, f"Service {name}: {', '.join(service.spec.cluster_ips)}")
 
 
 def _pairs(labels: dict[str, str]) -> str:
     return ",".join(f"{key}={text}" for key, text in sorted(labels.items())) or "nothing"
 
 
-def _rights_step(facts: Facts) -> Step:
+def _rights_step(facts: Facts) -> DoctorStep:
     code, installed = StepCode.RightsGranted, facts.installed
     if isinstance(installed.rights, Unread):
         return unknown(code, installed.rights)
@@ -302,10 +306,10 @@ def _rights_step(facts: Facts) -> Step:
     missing = [right for right, allowed in installed.rights.items() if not allowed]
     if not missing:
         rights = f"{len(installed.rights)} rights of ServiceAccount {installed.namespace}/{account}"
-        return Step(code, PASSED, rights if installed.rights else "it reads a dump, and needs none")
+        return DoctorStep(code, PASSED, rights if installed.rights else "it reads a dump, and needs none")
     named = ", ".join(f"{right.verb} {'.'.join(filter(None, (right.resource, right.group)))}" for right in missing)
     message = f"ServiceAccount {installed.namespace}/{account} may not {named}"
-    return Step(code, FAILED, message, commands=(applied(facts.kubectl, *_roles(installed, account, missing)),))
+    return DoctorStep(code, FAILED, message, commands=(applied(facts.kubectl, *_roles(installed, account, missing)),))
 
 
 def account_of(deployment: Deployment | Unread | None) -> str:
@@ -326,19 +330,19 @@ def _roles(installed: Installed, account: str, rights: Iterable[Right]) -> tuple
     return {**made, "kind": "ClusterRole", "rules": rules}, binding
 
 
-def _crd_step(facts: Facts, name: str, crd: Crd | Unread | None) -> Step:
+def _crd_step(facts: Facts, name: str, crd: Crd | Unread | None) -> DoctorStep:
     code, ours = StepCode.ResourcesCurrent, CUSTOM_RESOURCES[name]
     if isinstance(crd, Unread):
         return unknown(code, crd, name)
     commands = (f"{facts.kubectl} apply --server-side --force-conflicts -f {ours.manifest}",)
     if crd is None:
-        return Step(code, FAILED, "the CRD is not installed", name, commands)
+        return DoctorStep(code, FAILED, "the CRD is not installed", name, commands)
     served = next((version for version in crd.spec.versions if version.name == VERSION and version.served), None)
     if served is None:
         versions = ", ".join(version.name for version in crd.spec.versions) or "none"
-        return Step(code, FAILED, f"versions {versions} found, expected {VERSION} to be served", name, commands)
+        return DoctorStep(code, FAILED, f"versions {versions} found, expected {VERSION} to be served", name, commands)
     fields = fields_of(served.schema.schema)
     if missing := sorted(ours.fields - fields):
-        return Step(code, FAILED, f"the CRD is older: it has no {', '.join(missing)}", name, commands)
+        return DoctorStep(code, FAILED, f"the CRD is older: it has no {', '.join(missing)}", name, commands)
     newer = f"; newer than this program: {', '.join(sorted(fields - ours.fields))}" if fields > ours.fields else ""
-    return Step(code, PASSED, f"{VERSION} with all fields{newer}", name)
+    return DoctorStep(code, PASSED, f"{VERSION} with all fields{newer}", name)

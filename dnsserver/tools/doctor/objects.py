@@ -80,7 +80,7 @@ class Template(Struct):
     spec: TemplateSpec
 
 
-class Selector(Struct, rename="camel"):
+class LabelSelector(Struct, rename="camel"):
     """A selector by labels."""
 
     match_labels: dict[str, str] = {}
@@ -90,7 +90,7 @@ class DeploymentSpec(Struct):
     """The spec of a Deployment."""
 
     template: Template
-    selector: Selector
+    selector: LabelSelector
     replicas: int = 1
 
 

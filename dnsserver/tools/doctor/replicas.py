@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from dnsserver.tools.doctor.facts import Facts, Replica
 from dnsserver.tools.doctor.installation import rolled_out
-from dnsserver.tools.doctor.steps import FAILED, PASSED, Step, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import FAILED, PASSED, DoctorStep, StepCode, Unread, unknown
 from locator.printable import shell_words
 
 CODES = (StepCode.ReplicaSynced, StepCode.ReplicaFresh, StepCode.ReplicaVersion)
@@ -17,7 +17,7 @@ LOST_SECONDS = 10.0  # without contact; a watch that ends by itself has contact 
 _KIND_ABSENT = "none:"  # how a check begins whose kind the API server does not have
 
 
-def replica_steps(facts: Facts) -> Iterator[Step]:
+def replica_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield three steps for each replica, or one each if none can be looked at."""
     pods = facts.installed.pods
     if isinstance(pods, Unread) or not facts.replicas:
@@ -28,7 +28,7 @@ def replica_steps(facts: Facts) -> Iterator[Step]:
         yield _version_step(facts, replica)
 
 
-def _health_steps(facts: Facts, replica: Replica) -> Iterator[Step]:
+def _health_steps(facts: Facts, replica: Replica) -> Iterator[DoctorStep]:
     checks = replica.checks
     if isinstance(checks, Unread):
         yield unknown(StepCode.ReplicaSynced, checks, replica.name)
@@ -40,13 +40,13 @@ def _health_steps(facts: Facts, replica: Replica) -> Iterator[Step]:
     old = [f"{name}: {text}" for name, (good, text) in checks.items() if good and not _in_contact(text)]
     old = [f"no contact for {age:.0f} s", *old] if age > LOST_SECONDS else []
     if missing:
-        yield Step(StepCode.ReplicaSynced, FAILED, "; ".join(missing), replica.name, (command,))
+        yield DoctorStep(StepCode.ReplicaSynced, FAILED, "; ".join(missing), replica.name, (command,))
     else:
-        yield Step(StepCode.ReplicaSynced, PASSED, f"{', '.join(checks)}", replica.name)
+        yield DoctorStep(StepCode.ReplicaSynced, PASSED, f"{', '.join(checks)}", replica.name)
     if old:
-        yield Step(StepCode.ReplicaFresh, FAILED, "; ".join(old), replica.name, (command,))
+        yield DoctorStep(StepCode.ReplicaFresh, FAILED, "; ".join(old), replica.name, (command,))
     elif not missing:
-        yield Step(StepCode.ReplicaFresh, PASSED, "in contact", replica.name)
+        yield DoctorStep(StepCode.ReplicaFresh, PASSED, "in contact", replica.name)
 
 
 def _age(facts: Facts, replica: Replica) -> float:
@@ -59,12 +59,12 @@ def _in_contact(text: str) -> bool:
     return text == "ok" or text.startswith(_KIND_ABSENT)
 
 
-def _version_step(facts: Facts, replica: Replica) -> Step:
+def _version_step(facts: Facts, replica: Replica) -> DoctorStep:
     code, samples = StepCode.ReplicaVersion, replica.before
     if isinstance(samples, Unread):
         return unknown(code, samples, replica.name)
     version = next((labels[-1] for labels in samples.get(_BUILD, ()) if labels), "")
     if version == facts.version:
-        return Step(code, PASSED, version, replica.name)
+        return DoctorStep(code, PASSED, version, replica.name)
     message = f"{version or 'none'} found, but this is {facts.version}"
-    return Step(code, FAILED, message, replica.name, (rolled_out(facts),))
+    return DoctorStep(code, FAILED, message, replica.name, (rolled_out(facts),))

@@ -59,7 +59,7 @@ class StepCode(Enum):
         return prose_of(StepCode)[self.name]["fix"]
 
 
-class Step(Struct, frozen=True):
+class DoctorStep(Struct, frozen=True):
     """What was found at one step. ``subject`` is the object that it is about, where a step has several.
 
     ``status`` is PASSED, FAILED, or UNKNOWN if it could not be looked at; ``message`` then says why. ``commands`` fix
@@ -83,12 +83,12 @@ class Unread(Struct, frozen=True):
     commands: tuple[str, ...] = ()
 
 
-def unknown(code: StepCode, unread: Unread, subject: str = "") -> Step:
+def unknown(code: StepCode, unread: Unread, subject: str = "") -> DoctorStep:
     """Return a step that could not be looked at."""
-    return Step(code, UNKNOWN, unread.why, subject, unread.commands)
+    return DoctorStep(code, UNKNOWN, unread.why, subject, unread.commands)
 
 
-def as_json(step: Step) -> dict[str, object]:
+def as_json(step: DoctorStep) -> dict[str, object]:
     """Return a step as ``doctor -o json`` prints it; what fixes it is left out of a step that passed."""
     passed = step.status == PASSED
     return {

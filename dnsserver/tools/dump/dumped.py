@@ -21,7 +21,7 @@ from dnsserver.metrics import server as server_metrics
 from dnsserver.settings.fields import FLAGS
 from dnsserver.tools.doctor import objects
 from dnsserver.tools.doctor.objects import Items
-from dnsserver.tools.doctor.steps import Step
+from dnsserver.tools.doctor.steps import DoctorStep
 from dnsserver.tools.dump.hashed_names import HashedNames
 from locator.api import schema
 from locator.api.conversion import ADDRESS_ANNOTATIONS, CIDR_ANNOTATIONS
@@ -266,7 +266,7 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub(r"\1\2(left out)", text)
 
 
-def step_without_secrets(step: Step) -> Step:
+def step_without_secrets(step: DoctorStep) -> DoctorStep:
     """Return a step of ``doctor`` whose texts have no password of a Corefile, be it shown or in a command."""
     return replace(
         step,

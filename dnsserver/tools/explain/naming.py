@@ -57,7 +57,7 @@ class UnknownName(Exception):
         self.argument = argument
 
 
-class Reference(NamedTuple):
+class ObjectReference(NamedTuple):
     """An object as people write it: ``svc/memcached``."""
 
     kind: type[Object]
@@ -71,7 +71,7 @@ class Topology(NamedTuple):
     labels: Mapping[str, str]
 
 
-class Known(NamedTuple):
+class NameContext(NamedTuple):
     """Where names are looked up: a snapshot, the objects that it was made from by key, and the namespace of ``-n``.
 
     Objects that nobody names may be missing.
@@ -109,7 +109,7 @@ class Known(NamedTuple):
         return f", did you mean {closest} (-n {namespace})?"
 
 
-def parse_name(text: str) -> Reference | str:
+def parse_name(text: str) -> ObjectReference | str:
     """Parse NAME: a reference to a Service, or a domain name, whole or partial. Raises ValueError."""
     reference = _parse_reference(text, (Service,))
     if reference is None:
@@ -119,7 +119,7 @@ def parse_name(text: str) -> Reference | str:
     return reference or text
 
 
-def parse_asker(text: str) -> Network | Reference | Topology:
+def parse_asker(text: str) -> Network | ObjectReference | Topology:
     """Parse ``--client``: an address or a prefix, a reference to a Pod or Node, or labels. Raises ValueError."""
     if "=" in text:
         pairs = [pair.strip().partition("=") for pair in text.split(",")]
@@ -129,7 +129,7 @@ def parse_asker(text: str) -> Network | Reference | Topology:
     return _parse_reference(text, (Pod, Node)) or parse_client(text)
 
 
-def _parse_reference(text: str, kinds: Sequence[type[Object]]) -> Reference | None:
+def _parse_reference(text: str, kinds: Sequence[type[Object]]) -> ObjectReference | None:
     """Parse KIND/NAME; return None if *text* has no slash after a word. Raises ValueError for any other kind."""
     word, slash, name = text.partition("/")
     if not slash or not word.isalpha():
@@ -137,7 +137,7 @@ def _parse_reference(text: str, kinds: Sequence[type[Object]]) -> Reference | No
     kind = KINDS.get(word.lower())
     if kind is None or kind not in kinds or not name or "/" in name:
         raise ValueError(repr(text))
-    return Reference(kind, name)
+    return ObjectReference(kind, name)
 
 
 class Served(Mapping[str, Service]):
@@ -173,10 +173,10 @@ class Missing(Mapping[str, None]):
 
 
 def explain_named(
-    name: Reference | str,
+    name: ObjectReference | str,
     qtype: int,
-    client: Network | Reference | Topology,
-    known: Known,
+    client: Network | ObjectReference | Topology,
+    known: NameContext,
     authority: Authority,
     *,
     candidates: bool,
@@ -188,14 +188,14 @@ def explain_named(
 
 
 def by_key(objects: Iterable[Object]) -> dict[str, Any]:
-    """Return objects of one kind as ``Known`` has them."""
+    """Return objects of one kind as ``NameContext`` has them."""
     return {found.key: found for found in objects}
 
 
-def question_name(name: Reference | str, known: Known, authority: Authority) -> Labels:
+def question_name(name: ObjectReference | str, known: NameContext, authority: Authority) -> Labels:
     """Return the labels of the name, completed as a resolver in a pod of the namespace would. Raises UnknownName."""
     zone = next(zone.name for zone in authority.zones if not zone.reverse)
-    if isinstance(name, Reference):
+    if isinstance(name, ObjectReference):
         service = known.find(Service, name.name, NAME)
         try:
             return labels_of(f"{service.name}.{service.namespace}.svc.{zone}")
@@ -233,7 +233,7 @@ def _likeliest(labels: Labels, longer: Sequence[Labels], snapshot: Snapshot) -> 
     return in_cluster if namespace in snapshot.namespaces or known_service else labels
 
 
-def asker_named(client: Network | Reference | Topology, known: Known) -> Network | Asker:
+def asker_named(client: Network | ObjectReference | Topology, known: NameContext) -> Network | Asker:
     """Return the client that *client* names: by its first address, or without one by its labels. Raises UnknownName."""
     if isinstance(client, Network):
         return client

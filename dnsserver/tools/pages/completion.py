@@ -17,14 +17,14 @@ MOST_PODS, MOST_NODES = 12, 5  # of these, so that there is room for others
 POD, NODE = "pod/", "node/"
 
 
-class Proposal(TypedDict):
+class Completion(TypedDict):
     """What can be put into a field, and the namespace that it is in; empty if the value says that, or it is in none."""
 
     value: str
     namespace: str
 
 
-def names_with(text: str, keys: Sequence[str]) -> Steps[list[Proposal]]:
+def names_with(text: str, keys: Sequence[str]) -> Steps[list[Completion]]:
     """Return names of Services, whose *keys* are ``namespace/name``, that contain *text*: as ``name.namespace``."""
     wanted = text.removeprefix("svc/")
     service, dot, namespace = wanted.partition(".")
@@ -39,12 +39,12 @@ def names_with(text: str, keys: Sequence[str]) -> Steps[list[Proposal]]:
 
 def clients_with(
     text: str, namespace: str, pods: Sequence[str], nodes: Sequence[str], domains: Sequence[str]
-) -> Steps[list[Proposal]]:
+) -> Steps[list[Completion]]:
     """Return clients that contain *text*: *pods* (``namespace/name``), *nodes*, and *domains* such as ``KEY=VALUE``.
 
     The pods are those of *namespace*, or of all if it is empty.
     """
-    found: list[Proposal] = []
+    found: list[Completion] = []
     if not text.startswith(NODE):
         wanted, start = text.removeprefix(POD), f"{namespace}/" if namespace else ""
         most = MOST if text.startswith(POD) else MOST_PODS
@@ -59,11 +59,11 @@ def clients_with(
     return found[:MOST]
 
 
-def _proposal(value: str, namespace: str = "") -> Proposal:
+def _proposal(value: str, namespace: str = "") -> Completion:
     return {"value": value, "namespace": namespace}
 
 
-def _pod(key: str) -> Proposal:
+def _pod(key: str) -> Completion:
     namespace, _, name = key.partition("/")
     return _proposal(f"{POD}{name}", namespace)
 

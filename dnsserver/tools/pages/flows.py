@@ -16,7 +16,7 @@ from dnsserver.tools.explain.explanation_text import counted
 from dnsserver.tools.pages.steps import STEP, Steps
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if
-from dnsserver.tools.simulation.clients import Client, Clients
+from dnsserver.tools.simulation.clients import AskingPod, AskingPods
 from dnsserver.tools.simulation.codes import described
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.proposals import proposal
@@ -48,7 +48,7 @@ NOT_WATCHED = (
 )
 
 
-class DomainRow(Struct, frozen=True):
+class FlowDomain(Struct, frozen=True):
     """The clients in a topology domain: how many they are, how they are answered, and what they get."""
 
     domain: str
@@ -94,7 +94,7 @@ class Flows(Struct, frozen=True):
     idle: int
     crossing: float
     crossing_before: float
-    domains: tuple[DomainRow, ...]
+    domains: tuple[FlowDomain, ...]
     more_domains: int
     shares: tuple[ShareRow, ...]
     more_shares: int
@@ -105,18 +105,18 @@ class Flows(Struct, frozen=True):
 class Pods(Struct, frozen=True):
     """The pods that may ask. ``watched`` is false where topodns does not know the pods."""
 
-    clients: Clients
+    clients: AskingPods
     watched: bool
 
 
 def pods_in(pods: Sequence[Pod], addresses: Addresses, cluster: str) -> Steps[Pods]:
     """Return those of the *pods* of a cluster that have an address and have not finished, each for itself."""
-    clients = Clients()
+    clients = AskingPods()
     for number, pod in enumerate(pods):
         if not number % STEP:
             yield
         if pod.addresses and not pod.finished:
-            clients.add(Client(cluster, pod.key, pod.addresses, addresses.locate(pod.addresses[0]).location))
+            clients.add(AskingPod(cluster, pod.key, pod.addresses, addresses.locate(pod.addresses[0]).location))
     return Pods(clients, watched=bool(pods))
 
 
@@ -227,7 +227,7 @@ def _flows(
         crossing=simulated.crossing,
         crossing_before=simulated.crossing_before,
         domains=tuple(
-            DomainRow(
+            FlowDomain(
                 domain_text(row.domain),
                 row.clients,
                 row.choice.outcome,

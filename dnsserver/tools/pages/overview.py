@@ -22,7 +22,7 @@ MAX_SOURCES = 10  # ranges of clients, or forwarders
 MAX_CAUSES = 30
 
 
-class Counted(Struct, frozen=True):
+class SourceCount(Struct, frozen=True):
     """How often something was seen that has one source: a range of clients, or a forwarder; and what mends it."""
 
     source: str
@@ -31,7 +31,7 @@ class Counted(Struct, frozen=True):
     mending: str = ""
 
 
-class Asked(Struct, frozen=True):
+class RecentAnswers(Struct, frozen=True):
     """What was asked in the last ``seconds``. ``more_zones`` are those beyond the rows of ``zones``.
 
     ``unmet`` are the answers that a hard constraint left empty. ``unlocated`` are ranges of clients that nothing
@@ -44,9 +44,9 @@ class Asked(Struct, frozen=True):
     zones: tuple[ZoneRow, ...]
     more_zones: int
     unmet: int
-    unlocated: tuple[int, tuple[Counted, ...]]
-    unnamed: tuple[int, tuple[Counted, ...]]
-    untrusted: tuple[int, tuple[Counted, ...]]
+    unlocated: tuple[int, tuple[SourceCount, ...]]
+    unnamed: tuple[int, tuple[SourceCount, ...]]
+    untrusted: tuple[int, tuple[SourceCount, ...]]
 
 
 class ClusterRow(Struct, frozen=True):
@@ -57,7 +57,7 @@ class ClusterRow(Struct, frozen=True):
     objects: tuple[tuple[str, int], ...]
 
 
-class Check(Struct, frozen=True):
+class ReadinessCheck(Struct, frozen=True):
     """A check of readiness, and what it says."""
 
     name: str
@@ -72,10 +72,10 @@ class Overview(Struct, frozen=True):
     causes are left out.
     """
 
-    asked: Asked | None
+    asked: RecentAnswers | None
     expected: Expected | None
     clusters: tuple[ClusterRow, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[ReadinessCheck, ...]
     severities: tuple[tuple[str, int], ...]
     causes: tuple[Cause, ...]
     more_causes: int
@@ -86,7 +86,7 @@ class Overview(Struct, frozen=True):
         return all(check.ok for check in self.checks)
 
 
-class Known(Struct, frozen=True):
+class ClusterReport(Struct, frozen=True):
     """What is known of the clusters: ``ages`` in seconds and ``objects`` of each, checks of readiness, findings."""
 
     ages: Mapping[str, float]
@@ -95,7 +95,7 @@ class Known(Struct, frozen=True):
     findings: Sequence[Finding]
 
 
-def overview(known: Known, asked: Asked | None, expected: Expected | None) -> Overview:
+def overview(known: ClusterReport, asked: RecentAnswers | None, expected: Expected | None) -> Overview:
     """Return the first page."""
     causes = causes_of(known.findings)
     severities = Counter(finding.severity for finding in known.findings)
@@ -106,33 +106,36 @@ def overview(known: Known, asked: Asked | None, expected: Expected | None) -> Ov
             ClusterRow(name, round(age), tuple(sorted(known.objects.get(name, {}).items())))
             for name, age in known.ages.items()
         ),
-        checks=tuple(Check(name, health.ok, health.text) for name, health in known.health.items()),
+        checks=tuple(ReadinessCheck(name, health.ok, health.text) for name, health in known.health.items()),
         severities=tuple((severity, severities[severity]) for severity in SEVERITIES if severities[severity]),
         causes=causes[:MAX_CAUSES],
         more_causes=max(0, len(causes) - MAX_CAUSES),
     )
 
 
-def asked_in(seen: Window, now: float, suspects: Sequence[str]) -> Asked:
+def asked_in(seen: Window, now: float, suspects: Sequence[str]) -> RecentAnswers:
     """Return what was asked in a window that ends *now*. *suspects* are sources that are probably forwarders."""
     counted = seen.counted(now)
     zones = zone_rows({(zone, relation): n for (zone, relation), n in _counted(counted, window.ZONES).items()})
     untrusted = _counted(counted, window.IGNORED)
-    return Asked(
+    return RecentAnswers(
         seconds=round(seen.covered(now)),
         answers=sum(row.answers for row in zones),
         zones=zones[:MAX_ZONES],
         more_zones=max(0, len(zones) - MAX_ZONES),
         unmet=counted[window.OUTCOMES, UNMET],
         unlocated=_most(
-            [Counted(where, times, reason) for (reason, where), times in _counted(counted, window.UNLOCATED).items()]
+            [
+                SourceCount(where, times, reason)
+                for (reason, where), times in _counted(counted, window.UNLOCATED).items()
+            ]
         ),
         unnamed=_most(
-            [Counted(who, times, "", ECS_RULE) for (who,), times in _counted(counted, window.UNNAMED).items()]
+            [SourceCount(who, times, "", ECS_RULE) for (who,), times in _counted(counted, window.UNNAMED).items()]
         ),
         untrusted=_most(
             [
-                Counted(who, times, "names several clients" if who in suspects else "", _trusting(who))
+                SourceCount(who, times, "names several clients" if who in suspects else "", _trusting(who))
                 for (who,), times in untrusted.items()
             ]
         ),
@@ -150,6 +153,6 @@ def _counted(counted: Mapping[Key, int], what: str) -> dict[Key, int]:
     return {key[1:]: times for key, times in counted.items() if key[0] == what and times}
 
 
-def _most(found: list[Counted]) -> tuple[int, tuple[Counted, ...]]:
+def _most(found: list[SourceCount]) -> tuple[int, tuple[SourceCount, ...]]:
     found.sort(key=lambda row: (-row.times, row.source, row.about))
     return sum(row.times for row in found), tuple(found[:MAX_SOURCES])

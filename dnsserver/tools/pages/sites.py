@@ -36,7 +36,7 @@ class Site(Struct, frozen=True, gc=False):
     known: bool
 
 
-class DomainRow(Struct, frozen=True, gc=False):
+class MapDomain(Struct, frozen=True, gc=False):
     """A topology domain and what is in it; ``value`` is empty for what has no such label."""
 
     value: str
@@ -45,11 +45,11 @@ class DomainRow(Struct, frozen=True, gc=False):
     clients: int
 
 
-class Domains(Struct, frozen=True, gc=False):
+class KeyDomains(Struct, frozen=True, gc=False):
     """The domains of one key."""
 
     key: str
-    rows: Part[DomainRow]
+    rows: Part[MapDomain]
 
 
 class Map(Struct, frozen=True, gc=False):
@@ -61,8 +61,8 @@ class Map(Struct, frozen=True, gc=False):
     keys: tuple[str, ...]
     within: Within
     key: str | None
-    whole: DomainRow
-    domains: tuple[Domains, ...]
+    whole: MapDomain
+    domains: tuple[KeyDomains, ...]
     nodes: Part[Site]
 
 
@@ -79,8 +79,8 @@ class _Sum:
         self.endpoints += site.endpoints
         self.clients += site.clients
 
-    def row(self, value: str) -> DomainRow:
-        return DomainRow(value, self.nodes, self.endpoints, self.clients)
+    def row(self, value: str) -> MapDomain:
+        return MapDomain(value, self.nodes, self.endpoints, self.clients)
 
 
 def sites_of(clusters: Sequence[ClusterContents], located: Located, keys: Sequence[str]) -> Steps[tuple[Site, ...]]:
@@ -142,12 +142,12 @@ def map_of(
     domains = []
     for other in others:
         rows = yield from _domains(inside, other)
-        domains.append(Domains(other, part_of(rows, number if key else 1, DOMAINS if key else MAX_DOMAINS)))
+        domains.append(KeyDomains(other, part_of(rows, number if key else 1, DOMAINS if key else MAX_DOMAINS)))
     nodes = part_of(inside, 1 if key else number, NODES)
     return Map(tuple(keys), within, key, whole.row(""), tuple(domains), nodes)
 
 
-def _domains(sites: Iterable[Site], key: str) -> Steps[list[DomainRow]]:
+def _domains(sites: Iterable[Site], key: str) -> Steps[list[MapDomain]]:
     """Return the domains of a key by their values, last what has no value."""
     sums: dict[str, _Sum] = {}
     for number, site in enumerate(sites):

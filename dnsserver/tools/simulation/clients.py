@@ -24,7 +24,7 @@ class ClientPlace(NamedTuple):
     octets: int | None = None
 
 
-class Client(Struct, frozen=True, gc=False):
+class AskingPod(Struct, frozen=True, gc=False):
     """A pod that asks: its cluster and key, its addresses, and where it is."""
 
     cluster: str
@@ -44,7 +44,7 @@ class Client(Struct, frozen=True, gc=False):
         return ClientPlace(self.location, sizes.pop() if len(sizes) == 1 else None)
 
 
-class Clients:
+class AskingPods:
     """The pods that ask, all of them or those of one cluster.
 
     ``numbers`` has how many are at each place. With *endpoints_too*, the endpoints of a Service ask for its name,
@@ -60,7 +60,7 @@ class Clients:
     def __len__(self) -> int:
         return len(self._places)
 
-    def add(self, client: Client) -> None:
+    def add(self, client: AskingPod) -> None:
         """Add one more."""
         self._places[client.identity] = place = client.place
         self.numbers[place] += 1
@@ -114,7 +114,7 @@ def _endpoints(
         yield located.location.cluster, source_object.service.namespace, located
 
 
-class Counted(Struct, frozen=True):
+class CountedAnswers(Struct, frozen=True):
     """How many answers a server has counted, by the zone of the client, "" for an unknown one.
 
     ``of_services`` has them for each Service that was counted by itself (``serve --metrics-per-service``), by

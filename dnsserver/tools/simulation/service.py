@@ -18,7 +18,7 @@ from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import AAAA, A
 from dnsserver.metrics.server import relation
 from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, query_name_of
-from dnsserver.tools.simulation.clients import ClientPlace, Clients, Counted, PodKey, somewhere_in
+from dnsserver.tools.simulation.clients import AskingPods, ClientPlace, CountedAnswers, PodKey, somewhere_in
 from dnsserver.tools.simulation.groups import Group, Grouping, Values, reduced
 from locator.model import SUCCESSORS, ZONE, Location
 from locator.places.locations import has_labels
@@ -67,16 +67,16 @@ class World(Struct, frozen=True):
     clusters: Mapping[str, Snapshot]
     authority: Authority
     cluster: str
-    own: Clients
-    everywhere: Clients
-    counted: Counted | None = None
+    own: AskingPods
+    everywhere: AskingPods
+    counted: CountedAnswers | None = None
 
-    def clients_of(self, subject: Subject) -> Clients:
+    def clients_of(self, subject: Subject) -> AskingPods:
         """Return who asks for a name."""
         return self.everywhere if subject.zone.about == FEDERATION else self.own
 
 
-class Choice(Struct, frozen=True, eq=False):
+class GroupAnswer(Struct, frozen=True, eq=False):
     """What one group of clients gets; equal if it is the same object."""
 
     outcome: str
@@ -88,7 +88,7 @@ class DomainOutcome(NamedTuple):
 
     domain: Mapping[str, str]
     clients: int
-    choice: Choice
+    choice: GroupAnswer
 
 
 class Origin(NamedTuple):
@@ -206,7 +206,7 @@ def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
         spread.add(group, loads.of(group))
 
     def domains() -> Iterator[DomainOutcome]:
-        loads_there: defaultdict[tuple[tuple[str, str], ...], dict[Choice, float]] = defaultdict(dict)
+        loads_there: defaultdict[tuple[tuple[str, str], ...], dict[GroupAnswer, float]] = defaultdict(dict)
         for group in (*grouping.all_groups(fewer), *loads.extra):
             there = deciding.domain(group.place.location)
             choices, choice = loads_there[*there.items(),], deciding.choice(group)
@@ -225,8 +225,8 @@ class _Deciding:
     def __init__(self, subject: Subject, source_object: SourceObject, world: World) -> None:
         self._subject, self._world = subject, world
         self._meaning = query_name_of(labels_of(subject.name), world.authority.zones)
-        self._decided: dict[Values, Choice] = {}
-        self._choices: dict[object, Choice] = {}
+        self._decided: dict[Values, GroupAnswer] = {}
+        self._choices: dict[object, GroupAnswer] = {}
         self._entries: dict[tuple[str, int | None], tuple[LocatedEndpoint, ...]] = {}
         self.declaration: Declaration | None = None
         self.unmatched = ""
@@ -266,13 +266,13 @@ class _Deciding:
     def _decision(self, qtype: int, location: Location) -> Decision:
         return resolve(self._meaning, qtype, self._world.snapshot, location, self._world.authority)
 
-    def choice(self, group: Group) -> Choice:
+    def choice(self, group: Group) -> GroupAnswer:
         """Return what the clients of a group get."""
         values = reduced(group.values, self.distinguishing)
         if values not in self._decided:
             outcome, chosen = self.chosen(group.place)
             same = outcome, tuple(map(id, chosen))
-            self._decided[values] = self._choices.setdefault(same, Choice(outcome, chosen))
+            self._decided[values] = self._choices.setdefault(same, GroupAnswer(outcome, chosen))
         return self._decided[values]
 
     def unconstrained(self, group: Group) -> tuple[LocatedEndpoint, ...]:

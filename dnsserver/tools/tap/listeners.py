@@ -32,7 +32,7 @@ class Wanted(Struct, frozen=True):
         return self.service in (None, service) and self.outcome in (None, outcome)
 
 
-class Stream:
+class DecisionStream:
     """The replies that one reader wants, until it takes them.
 
     *wake* is called when there is something to take. A reader that is slower than the server loses replies, and

@@ -21,7 +21,7 @@ from dnsserver.message.wire import CNAME
 from dnsserver.programs.from_settings import store_of
 from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.tools.tap.lines import as_text
-from dnsserver.tools.tap.listeners import MAX_WAITING, Sample, Stream, Wanted
+from dnsserver.tools.tap.listeners import MAX_WAITING, DecisionStream, Sample, Wanted
 from dnsserver.tools.tap.tap import TapEvent
 from locator.ip import parse_address, parse_client
 from tests.kit import clusters
@@ -185,7 +185,11 @@ def test_a_tap_changes_no_reply(data: st.DataObject) -> None:
     for responder in (plain, tapped):
         responder.publish(snapshot_of(cluster, flags))
     tap, everything = tap_of(tapped), Everything(flags)
-    listeners = [everything, Stream(Wanted(outcome="nearest"), lambda: None), Sample(2, random.Random(1).random)]
+    listeners = [
+        everything,
+        DecisionStream(Wanted(outcome="nearest"), lambda: None),
+        Sample(2, random.Random(1).random),
+    ]
     for listener in data.draw(st.permutations(listeners)):
         tap.listen(listener)
     for sent in data.draw(st.lists(asked(world), min_size=1, max_size=15)):
@@ -270,8 +274,8 @@ def test_federated_names_have_a_service(native: bool) -> None:
     ]  # fmt: skip
     flags = {"federation": ["fed.example"], "upstream": "off", "native": "auto" if native else "off"}
     responder = ClustersInMemory(listed(items), {}, flags).responder()
-    heard, other = Everything(flags, service="shop/web"), Stream(Wanted(service="shop/near"), lambda: None)
-    stream, tap = Stream(Wanted(service="shop/web"), lambda: None), tap_of(responder)
+    heard, other = Everything(flags, service="shop/web"), DecisionStream(Wanted(service="shop/near"), lambda: None)
+    stream, tap = DecisionStream(Wanted(service="shop/web"), lambda: None), tap_of(responder)
     for name in ("web.shop.fed.example", "web.shop.svc.cluster.local"):
         for _ in range(3):
             ask(responder, query(name), "10.244.1.7")
@@ -364,7 +368,7 @@ QUESTIONS = {
 def test_a_stream_has_what_is_wanted(wanted: Wanted, names: str) -> None:
     """Of Service, client and outcome; what is not given leaves nothing out."""
     responder, woken = responding(), list[bool]()
-    stream = Stream(wanted, lambda: woken.append(True))
+    stream = DecisionStream(wanted, lambda: woken.append(True))
     tap_of(responder).listen(stream)
     for _ in range(2):
         for wire in QUESTIONS.values():
@@ -379,7 +383,7 @@ def test_a_stream_has_what_is_wanted(wanted: Wanted, names: str) -> None:
 def test_a_filter_follows_the_cluster() -> None:
     """What was nearest, or a Service's, may be something else in the next snapshot."""
     responder = responding()
-    stream = Stream(Wanted(outcome="nearest"), lambda: None)
+    stream = DecisionStream(Wanted(outcome="nearest"), lambda: None)
     tap_of(responder).listen(stream)
     heard, store = [], store_of(settings_of(FLAGS))
     for cluster in (CLUSTER, CLUSTER.replace(f"{ZONE},*", ""), CLUSTER):
@@ -394,7 +398,7 @@ def test_a_filter_follows_the_cluster() -> None:
 def test_a_slow_reader_is_told_how_much_it_lost(wanted: Wanted) -> None:
     """There is room for some; what the filter leaves out is not lost."""
     responder = responding()
-    stream = Stream(wanted, lambda: None)
+    stream = DecisionStream(wanted, lambda: None)
     tap_of(responder).listen(stream)
     for _ in range(MAX_WAITING + 7):
         ask(responder, query(NEAR), FRONT)
