@@ -35,7 +35,7 @@ COMMANDS = {
     "webhook": "Set the topology hints of EndpointSlices whose Service asks for them",
     "doctor": "Examine a running installation, from the forwarders to the API server",
     "dump": "Write an archive for a bug report: objects, flags, metrics and logs",
-    "corefile": "Print the stub block for a forwarder, or check or mend a Corefile",
+    "corefile": "Print the stub block for a forwarder, or check or fix a Corefile",
     "completion": "Print the code by which a shell completes commands, flags and values",
     "man": "Print the manual page",
     "version": "Print the versions of topodns, Python and the libraries",

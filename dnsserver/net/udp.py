@@ -93,7 +93,9 @@ def _received_natively(sock: socket.socket, table: AnswerTable, counts: Counts) 
 
     def count_failures() -> None:
         lost, errors, dropped = received.take_failures()
-        counts.failures.update({wall: n for wall, n in (("send", lost), ("receive", errors), ("queue", dropped)) if n})
+        counts.failures.update(
+            {where: n for where, n in (("send", lost), ("receive", errors), ("queue", dropped)) if n}
+        )
 
     sock.setblocking(True)  # its thread waits
     six, wildcard = sock.family == socket.AF_INET6, _is_wildcard(sock)

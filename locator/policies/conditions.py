@@ -20,7 +20,7 @@ from locator.topology.constraints import IGNORED, OF_PEERS, POLICY, REQUIRED, De
 ACCEPTED, EFFECTIVE = "Accepted", "Effective"
 
 # The reasons of a condition. A policy that is not accepted has the code of the finding, as an invalid constraint has.
-HEARD = "Heard"
+CONSTRAINS = "Constrains"
 NOT_ACCEPTED = "NotAccepted"
 OFF = "Ignored"
 SELECTS_NOTHING = "SelectsNothing"
@@ -69,7 +69,7 @@ def conditions_of(
     obstacle = next(_obstacles(policy, selected, policies, carried), None)
     if obstacle is not None:
         return accepted, PolicyCondition(EFFECTIVE, False, *obstacle)
-    return accepted, PolicyCondition(EFFECTIVE, True, HEARD, "it constrains at least one Service that it selects")
+    return accepted, PolicyCondition(EFFECTIVE, True, CONSTRAINS, "it constrains at least one Service that it selects")
 
 
 def _obstacles(

@@ -25,7 +25,7 @@ from dnsserver.settings.values import ListenAddress, parse_upstream
 from dnsserver.tools.corefile import corefile_check, stub_blocks
 from dnsserver.tools.corefile.caddyfile import Unparsable, parse
 from dnsserver.tools.corefile.corefile_codes import CorefileCode
-from dnsserver.tools.corefile.mending import mended
+from dnsserver.tools.corefile.fixing import fixed
 from tests.kit.coredns import starts
 from tests.kit.forwarders import running, where
 from tests.kit.terminal import Terminal
@@ -402,8 +402,8 @@ BAD_COMMAND_LINES = {
     ),
     "version-and-check": (("--coredns-version", "1.14.7", "--check", "x"), "--coredns-version: given together with"),
     "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given together with --check"),
-    "check-and-mend": (("--check", "x", "--mend", "x"), "--mend: given together with --check"),
-    "json-of-a-mend": (("--mend", "x", "-o", "json"), "-o: 'json' with --mend, expected it only with --check FILE"),
+    "check-and-fix": (("--check", "x", "--fix", "x"), "--fix: given together with --check"),
+    "json-of-a-fix": (("--fix", "x", "-o", "json"), "-o: 'json' with --fix, expected it only with --check FILE"),
     "json": ((*TO, "-o", "json"), "-o: 'json' without --check"),
     "check-of-unbound": (("--for", "unbound", "--check", "x"), "--for: 'unbound', expected coredns or nodelocal"),
     "no-file": (("--check", "/nonexistent/Corefile"), "/nonexistent/Corefile: No such file or directory, expected"),
@@ -1244,14 +1244,14 @@ texts = st.one_of(st.text(), words.map(" ".join), words.map("\n".join))
 
 @given(texts, st.sampled_from(stub_blocks.CHECKED), st.booleans())
 def test_any_text_is_checked_or_unparsable(text: str, forwarder: str, known: bool) -> None:
-    """No other exception is raised for any text, nor by a mend; each finding's line is in the file."""
+    """No other exception is raised for any text, nor by a fix; each finding's line is in the file."""
     to = addresses("10.96.0.53") if known else ()
     try:
         findings = corefile_check.check(text, forwarder=forwarder, to=to)
     except Unparsable:
         return
-    after = mended(text, forwarder=forwarder, to=to)
-    assert mended(after, forwarder=forwarder, to=to) == after
+    after = fixed(text, forwarder=forwarder, to=to)
+    assert fixed(after, forwarder=forwarder, to=to) == after
     left = corefile_check.check(after, forwarder=forwarder, to=to)
     assert len([row for row in left if row.severity == "error"]) <= len(
         [row for row in findings if row.severity == "error"]

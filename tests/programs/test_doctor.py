@@ -218,7 +218,7 @@ MENDS: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
     ("no client is named", config_map(COREDNS, UNNAMED_CLIENT + KUBEADM), "ClientNotNamed", "Corefile",
      UNNAMED_CLIENT.replace(f"    forward . {TO}", f"    forward . {TO}").replace(
          "    errors  # all\n", f"    {ECS}\n    errors  # all\n") + KUBEADM),
-    ("the old mend", config_map(COREDNS, ALONE + KUBEADM), "FallbackUnused", "Corefile",
+    ("the old fix", config_map(COREDNS, ALONE + KUBEADM), "FallbackUnused", "Corefile",
      WHOLE.replace("REFUSED\n", "REFUSED\n        max_fails 1\n        health_check 100ms\n") + KUBEADM),
     ("only the block of the fallback", config_map(COREDNS, KUBEADM + WHOLE[WHOLE.index("cluster.local:5301"):]),
      "FallbackUnused", "Corefile", ""),
@@ -240,7 +240,7 @@ MENDS: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
 @pytest.mark.parametrize(
     ("config_maps", "message", "key", "expected"), [row[1:] for row in MENDS], ids=[row[0] for row in MENDS]
 )
-def test_a_mend_changes_only_what_is_at_fault(
+def test_a_fix_changes_only_what_is_at_fault(
     config_maps: dict[str, ConfigMap], message: str, key: str, expected: str
 ) -> None:
     """The rest of the user's Corefile stays, ``--fail-open`` included; the step shows the lines. Then all passes."""

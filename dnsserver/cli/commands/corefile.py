@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``topodns corefile``: prints a forwarder's stub block for topodns, or checks or mends a Corefile."""
+"""``topodns corefile``: prints a forwarder's stub block for topodns, or checks or fixes a Corefile."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ EXAMPLES = (
     Example("Check the Corefile of the cluster:",
             "kubectl get configmap coredns -n kube-system -o 'jsonpath={.data.Corefile}' | topodns corefile --check -"),
     Example("Change its lines at fault, and nothing else:",
-            "topodns corefile --mend Corefile > mended && diff -u Corefile mended"),
+            r"topodns corefile --fix Corefile > fixed \&\& diff -u Corefile fixed"),
 )  # fmt: skip
 STATUSES = {
     **STATUSES,
-    DONE: "the block is printed, or no error is in the Corefile (with --mend: any more)",
+    DONE: "the block is printed, or no error is in the Corefile (with --fix: any more)",
     FAILED: "the Corefile has an error",
 }
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the flags for all: what to print, what to check, and what to mend."""
+    """Add the flags for all: what to print, what to check, and what to fix."""
     parser.flags.add_argument(
         "--for",
         dest="forwarder",
@@ -100,7 +100,7 @@ def add_arguments(parser: Parser) -> None:
         "ExternalName Services",
     )
     parser.flags.add_argument(
-        "--mend",
+        "--fix",
         metavar="FILE",
         help="Print this Corefile, or - for standard input, with the lines at fault changed that --check finds, and "
         "all else as it is; what needs a decision of yours is left, and said on standard error",
@@ -109,7 +109,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Print a stub block, the findings of a Corefile, or a mended Corefile."""
+    """Print a stub block, the findings of a Corefile, or a fixed Corefile."""
     to = [
         parse_argument("--to", stub_address, text, "ADDRESS or ADDRESS:PORT, separated by commas")
         for texts in arguments.to or ()
@@ -123,11 +123,11 @@ def run(arguments: Namespace) -> int:
             ("--multicluster", OTHER_ZONE, arguments.multicluster),
         )
     )
-    if arguments.check is not None and arguments.mend is not None:
-        raise WrongInput("--mend: given together with --check, expected only one of them")
+    if arguments.check is not None and arguments.fix is not None:
+        raise WrongInput("--fix: given together with --check, expected only one of them")
     if arguments.check is not None:
         return _check(arguments, to, [*zones, *federation, *multicluster])
-    if arguments.mend is not None:
+    if arguments.fix is not None:
         return _mend(arguments, to, [*zones, *federation, *multicluster])
     return _print(arguments, to, zones, federation, multicluster)
 
@@ -190,32 +190,32 @@ def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
     from dnsserver.cli.report import report
     from dnsserver.tools.corefile import corefile_check
     from dnsserver.tools.corefile.caddyfile import Unparsable
-    from dnsserver.tools.corefile.mending import mended
+    from dnsserver.tools.corefile.fixing import fixed
 
     forwarder, file = _checked_as(arguments, "--check"), arguments.check
     text = _read(file, "--check").decode(errors="replace")
     try:
         findings = corefile_check.check(text, forwarder=forwarder, file=file, to=to, zones=zones)
-        for_people = is_seen() and mended(text, forwarder=forwarder, to=to, zones=zones) != text
+        for_people = is_seen() and fixed(text, forwarder=forwarder, to=to, zones=zones) != text
     except Unparsable as error:
         raise WrongInput(f"{file}: {error}") from None
     status = report(findings, arguments.output)
     if for_people:
-        say("--check: --mend in its place prints the Corefile with the lines at fault changed", logging.INFO)
+        say("--check: --fix in its place prints the Corefile with the lines at fault changed", logging.INFO)
     return status
 
 
 def _mend(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
     from dnsserver.tools.corefile import corefile_check
     from dnsserver.tools.corefile.caddyfile import Unparsable
-    from dnsserver.tools.corefile.mending import mended
+    from dnsserver.tools.corefile.fixing import fixed
 
-    forwarder, file = _checked_as(arguments, "--mend"), arguments.mend
+    forwarder, file = _checked_as(arguments, "--fix"), arguments.fix
     if arguments.output != "text":
-        raise WrongInput(f"-o: {arguments.output!r} with --mend, expected it only with --check FILE")
-    text = _read(file, "--mend").decode(errors="surrogateescape")
+        raise WrongInput(f"-o: {arguments.output!r} with --fix, expected it only with --check FILE")
+    text = _read(file, "--fix").decode(errors="surrogateescape")
     try:
-        after = mended(text, forwarder=forwarder, to=to, zones=zones)
+        after = fixed(text, forwarder=forwarder, to=to, zones=zones)
         left = corefile_check.check(after, forwarder=forwarder, file=file, to=to, zones=zones)
     except Unparsable as error:
         raise WrongInput(f"{file}: {error}") from None

@@ -15,7 +15,7 @@ from dnsserver.settings.values import DNS_PORT, ListenAddress
 from dnsserver.tools.corefile import corefile_check
 from dnsserver.tools.corefile.caddyfile import Unparsable, parse
 from dnsserver.tools.corefile.corefile_codes import CorefileCode
-from dnsserver.tools.corefile.mending import mended
+from dnsserver.tools.corefile.fixing import fixed
 from dnsserver.tools.corefile.stub_blocks import COREDNS, NODELOCAL, stub_block
 from dnsserver.tools.corefile.stub_zones import server_of, stubs_of
 from dnsserver.tools.doctor.facts import Facts, NameServer
@@ -285,7 +285,7 @@ def _mended(text: str, forwarder: str, target: Target, stub: str = "") -> str | 
     codes = {finding.code for finding in found.faults} | _NOT_FORWARDED
     if CorefileCode.FallbackUnused.name in codes:  # whoever has that block wanted all that belongs to it
         codes |= {CorefileCode.FallbackNotSequential.name, CorefileCode.FailoverMissing.name}
-    after = mended(
+    after = fixed(
         text,
         forwarder=forwarder,
         to=target.to,

@@ -23,12 +23,12 @@ MAX_CAUSES = 30
 
 
 class SourceCount(Struct, frozen=True):
-    """How often something was seen that has one source: a range of clients, or a forwarder; and what mends it."""
+    """How often something was seen of one source, a range of clients or a forwarder; and the command that fixes it."""
 
     source: str
     times: int
     about: str = ""
-    mending: str = ""
+    command: str = ""
 
 
 class RecentAnswers(Struct, frozen=True):

@@ -131,19 +131,19 @@ class Row(NamedTuple):
     found: str = ""
 
 
-HEARD, OK = "Heard", "Accepted"
+CONSTRAINS, OK = "Constrains", "Accepted"
 INVALID = "InvalidServicePolicy"
 MANY = [policy(f"p{number}", f"example.com/k{number}", "Preferred") for number in range(16)]
 ROWS = (
-    Row("required", [policy(), web()], OK, HEARD, "at least one", 1),
-    Row("preferred", [policy(mode="Preferred"), web(), virtual(name="cluster-ip")], OK, HEARD, "", 2),
-    Row("lower-case", [policy(mode="required"), web()], OK, HEARD, "", 1),
-    Row("with-others", [policy(), policy("rack", RACK, "Preferred"), web()], OK, HEARD, "", 1),
-    Row("before-the-annotation", [policy(), web(keys="*")], OK, HEARD, "", 1),
-    Row("hinted", [policy(), virtual(labels={"topodns.io/hints": "true"})], OK, HEARD, "", 1),
-    Row("federated", [policy(), virtual(annotations={"topodns.io/federated": "true"})], OK, HEARD, "", 1),
-    Row("key-of-the-cluster", [policy(key="topodns.io/cluster"), web()], OK, HEARD, "", 1),
-    Row("old-name-of-a-key", [policy(key="failure-domain.beta.kubernetes.io/zone"), web()], OK, HEARD, "", 1),
+    Row("required", [policy(), web()], OK, CONSTRAINS, "at least one", 1),
+    Row("preferred", [policy(mode="Preferred"), web(), virtual(name="cluster-ip")], OK, CONSTRAINS, "", 2),
+    Row("lower-case", [policy(mode="required"), web()], OK, CONSTRAINS, "", 1),
+    Row("with-others", [policy(), policy("rack", RACK, "Preferred"), web()], OK, CONSTRAINS, "", 1),
+    Row("before-the-annotation", [policy(), web(keys="*")], OK, CONSTRAINS, "", 1),
+    Row("hinted", [policy(), virtual(labels={"topodns.io/hints": "true"})], OK, CONSTRAINS, "", 1),
+    Row("federated", [policy(), virtual(annotations={"topodns.io/federated": "true"})], OK, CONSTRAINS, "", 1),
+    Row("key-of-the-cluster", [policy(key="topodns.io/cluster"), web()], OK, CONSTRAINS, "", 1),
+    Row("old-name-of-a-key", [policy(key="failure-domain.beta.kubernetes.io/zone"), web()], OK, CONSTRAINS, "", 1),
     Row("ignored", [policy(mode="Ignored"), web()], OK, "Ignored", "its mode is Ignored", 1),
     Row("no-mode", [policy(mode=None), web()], OK, "Ignored", "policy without a mode", 1, "PolicyWithoutMode"),
     Row("selects-nothing", [policy(), web(app="db")], OK, "SelectsNothing", "selects no Service", 0,
@@ -154,7 +154,7 @@ ROWS = (
         "ConstraintWithoutEffect"),
     Row("peers-with-keys", [policy(), web(publishNotReadyAddresses=True, keys=ZONE)], OK, "PublishNotReady", "", 1,
         "SourceNotHeard"),
-    Row("peers-and-others", [policy(), web(publishNotReadyAddresses=True), web("db")], OK, HEARD, "", 2,
+    Row("peers-and-others", [policy(), web(publishNotReadyAddresses=True), web("db")], OK, CONSTRAINS, "", 2,
         "ConstraintWithoutEffect"),
     Row("required-key-on-no-node", [policy(key="example.com/racks"), web()], OK, "KeyOnNoNode",
         f"no node has the label example.com/racks, expected {RACK}; clients get no endpoint", 1, "KeyOnNoNode"),
@@ -170,7 +170,7 @@ ROWS = (
     Row("spoilt-by-another", [policy(), policy("bad", "a b"), web()], OK, INVALID, "ServicePolicy bad: 'a b'", 1,
         INVALID),
     Row("spoilt-by-another-elsewhere-heard", [policy(), policy("bad", "a b", app="db"), web(), web("db", "db")], OK,
-        HEARD, "", 1, INVALID),
+        CONSTRAINS, "", 1, INVALID),
     Row("too-many-keys", [policy(), *MANY, web()], OK, INVALID, "17 keys, at most 16", 1, INVALID),
     Row("local-traffic", [policy(), web(externalTrafficPolicy="Local")], OK, INVALID, "externalTrafficPolicy: Local", 1,
         INVALID),
@@ -184,7 +184,7 @@ def test_conditions(row: Row) -> None:
     assert "near" in cluster.written()
     (accepted, why, _), (effective, reason, message) = (cluster.conditions()[one] for one in ("Accepted", "Effective"))
     assert (accepted, why) == (str(row.accepted == OK), row.accepted)
-    assert (effective, reason) == (str(row.effective == HEARD), row.effective)
+    assert (effective, reason) == (str(row.effective == CONSTRAINS), row.effective)
     assert row.words in message
     assert cluster.status()["services"] == row.services
 
@@ -214,7 +214,7 @@ def test_the_status_is_written_once() -> None:
         "services": 1,
         "conditions": [
             {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "the policy is valid", **times},
-            {"type": "Effective", "status": "True", "reason": "Heard", **times,
+            {"type": "Effective", "status": "True", "reason": "Constrains", **times,
              "message": "it constrains at least one Service that it selects"},
         ],
     }  # fmt: skip
@@ -229,7 +229,7 @@ def test_the_status_is_written_once() -> None:
 
 
 CHANGES: Mapping[str, tuple[Item | None, str, str, str, int]] = {
-    "another-service": (web("second"), "True", FOUR, HEARD, 2),
+    "another-service": (web("second"), "True", FOUR, CONSTRAINS, 2),
     "service-gone": (None, "False", FIVE, "SelectsNothing", 0),
     "service-with-another-label": (web(app="db"), "False", FIVE, "SelectsNothing", 0),
     "service-with-a-cluster-ip": (virtual(), "False", FIVE, "NotHeadless", 1),
@@ -286,7 +286,7 @@ def test_no_node_is_known() -> None:
     """Without Nodes, as with ``--client-source podlocators``, any key may be carried."""
     cluster = Cluster([policy(key=REGION), web()])
     cluster.written()
-    assert cluster.conditions()["Effective"][:2] == ("True", HEARD)
+    assert cluster.conditions()["Effective"][:2] == ("True", CONSTRAINS)
 
 
 def test_an_older_version_changes_nothing() -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a mend changes in a damaged Corefile: the lines at fault, and nothing else; with the real CoreDNS."""
+"""What a fix changes in a damaged Corefile: the lines at fault, and nothing else; with the real CoreDNS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from dnsserver.cli.errors import FAILED
 from dnsserver.settings.values import parse_upstream
 from dnsserver.tools.corefile import corefile_check
-from dnsserver.tools.corefile.mending import mended
+from dnsserver.tools.corefile.fixing import fixed
 from dnsserver.tools.corefile.stub_blocks import FAILING_OPEN, stub_block
 from tests.kit import topodns_process
 from tests.kit.commands_in_process import Run
@@ -54,7 +54,7 @@ CACHE = "(common) {\n    errors\n    # ours\n    cache 30 {\n        prefetch 5\
 
 
 class Damage(NamedTuple):
-    """A damaged Corefile, and the lines that its mend takes away and adds, in the order of the text."""
+    """A damaged Corefile, and the lines that its fix takes away and adds, in the order of the text."""
 
     text: str
     changes: Sequence[str]
@@ -176,7 +176,7 @@ DAMAGED = {
         FALLBACK_LINE, "    forward . 10.96.0.53 {",
         "-    forward . 10.96.0.53 {", f"+{FALLBACK_LINE}",
     ),
-    "the old mend": damage(
+    "the old fix": damage(
         f"{FALLBACK_LINE}\n{OPTIONS}    }}\n",
         "    forward . 10.96.0.53\n",
         "-    forward . 10.96.0.53", f"+{FALLBACK_LINE}", *(f"+{line}" for line in OPTIONS.splitlines()), "+    }",
@@ -250,11 +250,11 @@ def changes(old: str, new: str) -> list[str]:
 @pytest.mark.parametrize(("text", "expected", "forwarder", "stub"), DAMAGED.values(), ids=DAMAGED)
 def test_only_the_lines_at_fault_change(text: str, expected: Sequence[str], forwarder: str, stub: str) -> None:
     """Then nothing is found any more, and what is whole stays whole."""
-    after = mended(text, forwarder=forwarder, to=TO, stub=stub)
+    after = fixed(text, forwarder=forwarder, to=TO, stub=stub)
     assert sorted(changes(text, after)) == sorted(expected)
     assert corefile_check.check(text, forwarder=forwarder, to=TO)
     assert corefile_check.check(after, forwarder=forwarder, to=TO) == []
-    assert mended(after, forwarder=forwarder, to=TO) == after
+    assert fixed(after, forwarder=forwarder, to=TO) == after
     assert set(re.findall(r"\r?\n", after)) == set(re.findall(r"\r?\n", text))
 
 
@@ -277,7 +277,7 @@ UNCERTAIN = {
 def test_what_needs_a_decision_is_left(text: str) -> None:
     """A rule in a block for other names, too, would name clients to their servers."""
     assert corefile_check.check(text, forwarder="coredns", to=TO)
-    assert mended(text, forwarder="coredns", to=TO) == text
+    assert fixed(text, forwarder="coredns", to=TO) == text
 
 
 def test_a_block_of_others_at_the_port_of_the_fallback() -> None:
@@ -287,27 +287,27 @@ def test_a_block_of_others_at_the_port_of_the_fallback() -> None:
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_coredns_starts_with_what_is_mended(tmp_path: Path, name: str) -> None:
+def test_coredns_starts_with_what_is_fixed(tmp_path: Path, name: str) -> None:
     """With free ports, and without the plugins that need a cluster or other addresses."""
     text, _, forwarder, stub = DAMAGED[name]
-    after = mended(text, forwarder=forwarder, to=TO, stub=stub).replace(":53 ", " ").replace("5301", str(free_port()))
+    after = fixed(text, forwarder=forwarder, to=TO, stub=stub).replace(":53 ", " ").replace("5301", str(free_port()))
     after = re.sub(r"kubernetes [^\n{]*", "template IN A example ", after).replace("pods ", "rcode NXDOMAIN #")
     after = after.replace("lameduck 5s", "lameduck 1ms")  # for so long it would take to end
     assert starts(tmp_path, re.sub(r"bind 169\S+", "bind 127.0.0.1", after).replace("\tlog", ""))
 
 
 def test_the_command(topodns: Run, tmp_path: Path) -> None:
-    """It prints the Corefile octet by octet, and says what it leaves; --check says that there is a mend."""
+    """It prints the Corefile octet by octet, and says what it leaves; --check says that there is a fix."""
     path = tmp_path / "Corefile"
     path.write_bytes(DAMAGED["Windows"].text.encode().replace(b"Everything", b"caf\xe9"))
     whole = path.read_bytes()
     check = [*topodns_process.COMMAND, "corefile", "--check", str(path)]
     with (tmp_path / "out").open("wb") as out, Terminal(check, env={}, folder=tmp_path, stdout=out.fileno()) as shown:
-        shown.until("--mend in its place prints")
-    command = [*topodns_process.COMMAND, "corefile", "--mend", str(path), "--to=10.96.0.53"]
+        shown.until("--fix in its place prints")
+    command = [*topodns_process.COMMAND, "corefile", "--fix", str(path), "--to=10.96.0.53"]
     printed = subprocess.run(command, capture_output=True, check=True, env={"PYTHONIOENCODING": "ascii"}).stdout
     assert printed.replace(f"    {ECS}\r\n".encode(), b"", 1) == whole
     path.write_text(f"{WHOLE}{WHOLE}")
-    ran = topodns("corefile", "--mend", str(path))
+    ran = topodns("corefile", "--fix", str(path))
     assert (ran.status, ran.out) == (FAILED, path.read_text())
     assert "left as it is: " in ran.err and "[ZoneServedTwice]" in ran.err

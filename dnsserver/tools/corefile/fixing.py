@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Mends a Corefile: changes the lines at fault, and leaves all else as it is, byte for byte.
+"""Fixes a Corefile: changes the lines at fault, and leaves all else as it is, byte for byte.
 
-Pure. ``corefile_check`` finds what is wrong; each mend here makes one of its findings go. What a line of a snippet does
-wrong is mended in the block that imports it, because other blocks may import it, too.
+Pure. ``corefile_check`` finds what is wrong; each fix here makes one of its findings go. What a line of a snippet does
+wrong is fixed in the block that imports it, because other blocks may import it, too.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from locator.model import ERROR, Finding
 
 _LOOPBACK = ("127.", "[::1]", "::1")
 _NOT_FORWARDED = {CorefileCode.NoStubZone.name, CorefileCode.ZoneNotForwarded.name}
-Mend = Callable[[CorefileText, int], str | None]  # of what is at a line; None where it is not certain
+Fix = Callable[[CorefileText, int], str | None]  # of what is at a line; None where it is not certain
 # Plugins that change no answer for a zone which leaves their block, or that must not answer for it.
 _LEFT_BEHIND = ("bind", "cache", "debug", "errors", "forward", "health", "kubernetes", "loadbalance", "log", "loop",
                 "pprof", "prometheus", "ready", "reload", "trace")  # fmt: skip
-MAX_MENDS = 100  # far more than the faults of any Corefile; each takes a check
+MAX_FIXES = 100  # far more than the faults of any Corefile; each takes a check
 _SEQUENTIAL, _FAILOVER, *_ = FAILING_OPEN
 
 
-def mended(
+def fixed(
     text: str,
     *,
     forwarder: str,
@@ -44,7 +44,7 @@ def mended(
     external_names: Mapping[str, str] = MappingProxyType({}),
     wanted: Callable[[Finding], bool] = lambda _: True,
 ) -> str:
-    """Return a Corefile without those of its *wanted* findings whose mend is certain. Raises ``caddyfile.Unparsable``.
+    """Return a Corefile without those of its *wanted* findings whose fix is certain. Raises ``caddyfile.Unparsable``.
 
     The arguments are those of ``corefile_check.check``. *stub* is the block to add if nothing forwards to topodns.
     """
@@ -53,7 +53,7 @@ def mended(
         return corefile_check.check(text, forwarder=forwarder, to=to, zones=zones, external_names=external_names)
 
     found = check(text)
-    for _ in range(MAX_MENDS):
+    for _ in range(MAX_FIXES):
         corefile = CorefileText(text, to, zones)
         for finding in filter(wanted, found):
             after = _mend(corefile, finding, stub)
@@ -67,7 +67,7 @@ def mended(
 
 
 def _is_better(found: Sequence[Finding], left: Sequence[Finding], code: str, texts: tuple[str, str]) -> bool:
-    """Whether a mend did what it should: one finding with its code less, or a snippet in place of an import."""
+    """Whether a fix did what it should: one finding with its code less, or a snippet in place of an import."""
     errors_found, errors_left = ([finding.code for finding in findings if finding.severity == ERROR]
                                  for findings in (found, left))  # fmt: skip
     if len(errors_left) > len(errors_found) or not {*errors_left} <= {*errors_found}:
@@ -94,8 +94,8 @@ def _is_corefile(text: str) -> bool:
 def _mend(corefile: CorefileText, finding: Finding, stub: str) -> str | None:
     if finding.code in _NOT_FORWARDED:
         return _forward(corefile, stub) if stub and not corefile.stubs else None
-    mend = _MENDS.get(finding.code)
-    return None if mend is None else mend(corefile, finding.line or 1)
+    fix = _FIXES.get(finding.code)
+    return None if fix is None else fix(corefile, finding.line or 1)
 
 
 def _forward(corefile: CorefileText, stub: str) -> str:
@@ -118,7 +118,7 @@ def _forward(corefile: CorefileText, stub: str) -> str:
     return text if old else corefile.added(stub)
 
 
-# --- One mend for each finding ----------------------------------------------------------------------------------------
+# --- One fix for each finding ----------------------------------------------------------------------------------------
 
 
 def _server_at(corefile: CorefileText, line: int) -> ServerBlock | None:
@@ -135,9 +135,9 @@ def _stub_with(corefile: CorefileText, line: int) -> Iterator[tuple[Stub, Direct
 
 
 def _by_stub(
-    mend: Callable[[CorefileText, Stub, Directive, int], str | None],
+    fix: Callable[[CorefileText, Stub, Directive, int], str | None],
 ) -> Callable[[CorefileText, int], str | None]:
-    """Return a mend of a directive in a block that forwards to topodns; *mend* gets the number of its first word.
+    """Return a fix of a directive in a block that forwards to topodns; *fix* gets the number of its first word.
 
     It does nothing where the block forwards all names to topodns: nobody knows what else it is for.
     """
@@ -146,7 +146,7 @@ def _by_stub(
         for stub, directive in _stub_with(corefile, line):
             block = stub.server.block
             at = corefile.place(block, directive)
-            after = corefile.imported(block, directive.line) if at is None else mend(corefile, stub, directive, at)
+            after = corefile.imported(block, directive.line) if at is None else fix(corefile, stub, directive, at)
             if after is not None and "" not in stub.zones:
                 return after
         return None
@@ -266,8 +266,8 @@ def _stop_caching(corefile: CorefileText, stub: Stub, directive: Directive, at: 
     return text
 
 
-def _remove_line(name: str) -> Mend:
-    """Return a mend that removes a line from the braces of a directive."""
+def _remove_line(name: str) -> Fix:
+    """Return a fix that removes a line from the braces of a directive."""
 
     def remove(corefile: CorefileText, stub: Stub, directive: Directive, at: int) -> str | None:
         row = directive.lines(name)[0]
@@ -395,7 +395,7 @@ def _name_fallback(corefile: CorefileText, line: int) -> str | None:
 
 
 def _name_any_fallback(corefile: CorefileText, line: int) -> str | None:
-    """Name a fallback after topodns, where ``failover`` is there already. The block is another mend."""
+    """Name a fallback after topodns, where ``failover`` is there already. The block is another fix."""
     unused = next((server for server in corefile.servers if is_fallback(server)), None)
     return _name_fallback(corefile, unused.block.line) if unused else _with_fallback(corefile, FALLBACK, ("",), line)
 
@@ -424,9 +424,9 @@ def _with_fallback(
     return None
 
 
-_MENDS: Mapping[str, Mend] = {
-    code.name: mend
-    for code, mend in {
+_FIXES: Mapping[str, Fix] = {
+    code.name: fix
+    for code, fix in {
         CorefileCode.ClientNotNamed: _name_client,
         CorefileCode.ClientNamesItself: _by_stub(_correct_rule),
         CorefileCode.ClientNamedInPart: _by_stub(_correct_rule),
