@@ -67,7 +67,7 @@ class ControllerMetrics(TopodnsCollector):
         self,
         objects: Callable[[], Mapping[str, int]],
         watches: Mapping[str, Watch],
-        shown: Mapping[Family, Callable[[], Values | Durations]],
+        shown: Mapping[Family, Callable[[], Values | Durations | float]],
     ) -> None:
         super().__init__(Counter())
         self._objects, self._watches, self._shown = objects, watches, shown

@@ -99,10 +99,10 @@ def metrics_of(
 ) -> ControllerMetrics:
     """Return the metrics of a controller; *prober* is None without ``--health``."""
     controllers, watches = [policies, locators], locators.watches
-    shown: dict[Family, Callable[[], Values]] = {
+    shown: dict[Family, Callable[[], Values | float]] = {
         LEADING: lambda: {(elector.lease,): elector.is_leader()},
         PODLOCATOR_WRITES: lambda: locators.writer.writes,
-        PODLOCATORS_WAITING: lambda: {(): locators.writer.waiting},
+        PODLOCATORS_WAITING: lambda: locators.writer.waiting,
         SERVICEPOLICY_WRITES: lambda: policies.writer.writes,
     }
     if prober is not None:

@@ -124,14 +124,14 @@ def metrics_of(
 ) -> ControllerMetrics:
     """Return the metrics of a webhook."""
     writes = controller.writer.writes
-    shown: dict[Family, Callable[[], Values | Durations]] = {
+    shown: dict[Family, Callable[[], Values | Durations | float]] = {
         WEBHOOK_REQUESTS: lambda: labelled(counts.requests),
         WEBHOOK_REQUEST_DURATION: lambda: counts.durations,
         SLICES_REWRITTEN: lambda: {(result,): number for (_, result), number in writes.items()},  # all are patches
-        SLICES_WAITING: lambda: {(): controller.writer.waiting},
+        SLICES_WAITING: lambda: controller.writer.waiting,
         LEADING: lambda: {(elector.lease,): elector.is_leader()},
-        CERTIFICATE_EXPIRY: lambda: {(): serving.ends},
+        CERTIFICATE_EXPIRY: lambda: serving.ends,
     }
     if isinstance(certificate, CertificateSecret):
-        shown[CA_EXPIRY] = lambda: {(): certificate.ca_ends}
+        shown[CA_EXPIRY] = lambda: certificate.ca_ends
     return ControllerMetrics(lambda: controller.object_counts, controller.watches, shown)
