@@ -26,7 +26,7 @@ MAX_CHANGES = 4096  # that a changed copy remembers: more would take memory, and
 _LAST = tuple(bytes((octet,)) for octet in range(256))  # by its number: the last octet of an address
 
 
-class Row(Struct, Generic[T], frozen=True, eq=False, gc=False):
+class AddressRow(Struct, Generic[T], frozen=True, eq=False, gc=False):
     """The values of addresses that share all octets but the last; ``values`` are in the order of the last ``octets``.
 
     It takes a third of a dictionary's memory, and there is one for each node, or more.
@@ -54,7 +54,7 @@ class AddressMap(Generic[T]):
     _since: tuple[ReferenceType[AddressMap[T]], Sequence[bytes]] | None = None  # what it is a copy of, and what changed
 
     def __init__(self) -> None:
-        self._rows: dict[bytes, Row[T]] = {}  # by the octets that its addresses share
+        self._rows: dict[bytes, AddressRow[T]] = {}  # by the octets that its addresses share
         self._heads: list[bytes] = []  # the keys of that dictionary, sorted
         self._size = 0
 
@@ -86,7 +86,7 @@ class AddressMap(Generic[T]):
             else:
                 yield from row.items()
 
-    def rows_within(self, network: Network) -> Iterator[Row[T]]:
+    def rows_within(self, network: Network) -> Iterator[AddressRow[T]]:
         """Yield, in order, the rows with addresses in *network*: an unchanged one is the same object in a changed copy.
 
         The only row of a network that is smaller than a row may have others, too.
@@ -164,19 +164,19 @@ def _in_order(heads: Sequence[bytes], came: Sequence[bytes], went: Sequence[byte
 
 
 def _changed_row(
-    head: bytes, before: Row[T] | None, addresses: Sequence[bytes], values: Sequence[T | None]
-) -> Row[T] | None:
+    head: bytes, before: AddressRow[T] | None, addresses: Sequence[bytes], values: Sequence[T | None]
+) -> AddressRow[T] | None:
     """Return a row with new *values* of some of its addresses; None removes one. None: the row has none any more."""
     octets = bytes([address[-1] for address in addresses])
     if before is None and None not in values:  # as most rows that are new
-        return Row(head, octets, cast("tuple[T, ...]", tuple(values)))
+        return AddressRow(head, octets, cast("tuple[T, ...]", tuple(values)))
     after = {} if before is None else dict(zip(before.octets, before.values, strict=True))
     for octet, value in zip(octets, values, strict=True):
         if value is None:
             after.pop(octet, None)
         else:
             after[octet] = value
-    return Row(head, bytes(after), tuple(after.values())) if after else None
+    return AddressRow(head, bytes(after), tuple(after.values())) if after else None
 
 
 KeysByAddress = AddressMap[str | tuple[str, ...]]

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from locator.ip import Network, network_text
 from locator.model import CLUSTER, UNKNOWN, Location, canonical_labels
-from locator.places.address_map import AddressMap, Row
+from locator.places.address_map import AddressMap, AddressRow
 from locator.places.prefix_table import PrefixTable
 
 if TYPE_CHECKING:
@@ -300,9 +300,9 @@ class AgreementCache:
     """
 
     def __init__(self) -> None:
-        self._cached: dict[bytes, tuple[Row[Place], Agreement]] = {}
+        self._cached: dict[bytes, tuple[AddressRow[Place], Agreement]] = {}
 
-    def of_row(self, row: Row[Place]) -> Agreement:
+    def of_row(self, row: AddressRow[Place]) -> Agreement:
         """Return the agreement of a row."""
         cached = self._cached.get(row.head)
         if cached is not None and cached[0] is row:

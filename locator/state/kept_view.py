@@ -37,7 +37,7 @@ from locator.model import (
     ServiceHealth,
     ServiceImport,
 )
-from locator.places.address_map import AddressMap, Row
+from locator.places.address_map import AddressMap, AddressRow
 from locator.places.book import AddressBook, Place
 from locator.places.prefix_table import PrefixTable
 from locator.state.snapshot import CompiledService, ExportedService, ImportedObjects, Snapshot
@@ -54,7 +54,7 @@ CHECKSUM = hashlib.sha256().digest_size  # at the end of the file
 
 # What a snapshot is pickled of, and what is packed.
 STRUCTS: tuple[type[Struct], ...] = (
-    *(Snapshot, Finding, LocatedEndpoint, Location, Place, Row),
+    *(Snapshot, Finding, LocatedEndpoint, Location, Place, AddressRow),
     *(Declaration, FirstMatch, Hinted, Narrowing, Unconstrained),
     *(Endpoint, EndpointRows, Hints, Port),
     *(ExportedService, ImportedObjects, ServiceImport, EndpointSlice, ServiceHealth, HealthEntry),
