@@ -2,7 +2,7 @@
 
 """Parses query names by the Kubernetes DNS-based service discovery schema 1.1.0.
 
-``SHAPES`` is the whole schema as far as topodns serves it, one row for each shape of a name.
+``NAME_TYPES`` is the whole schema as far as topodns serves it, one row for each type of name.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ FEDERATED_ENTRY = "federated entry"
 # What the names in a zone are about; a reverse zone's are about addresses.
 SERVICES, FEDERATION, MULTICLUSTER = "services", "federation", "multicluster"
 
-# The shapes that every zone has, reverse zones included.
-SHAPES_OF_EVERY_ZONE = (
+# The types of names that every zone has, reverse zones included.
+NAME_TYPES_OF_EVERY_ZONE = (
     ("", APEX),
     ("dns", EMPTY_NON_TERMINAL),
     ("ns.dns", NAME_SERVER),
@@ -60,10 +60,10 @@ SHAPES_OF_EVERY_ZONE = (
     ("svc", EMPTY_NON_TERMINAL),
     ("pod", EMPTY_NON_TERMINAL),
 )
-# The part of a name before its zone -> its shape. ``{x}`` matches one label without a leading underscore, ``_{x}`` one
+# The part of a name before its zone -> its type. ``{x}`` matches one label without a leading underscore, ``_{x}`` one
 # label with it, ``{x...}`` one or more labels of any kind; it may only come first. The first row that matches decides.
-SHAPES = (
-    *SHAPES_OF_EVERY_ZONE,
+NAME_TYPES = (
+    *NAME_TYPES_OF_EVERY_ZONE,
     ("{namespace}.pod", POD_NAMESPACE),
     ("{pod}.{namespace}.pod", POD),
     ("{namespace}.svc", NAMESPACE),
@@ -78,8 +78,8 @@ SHAPES = (
     ("{endpoint}.{service}.{namespace}.svc", ENDPOINT),
 )
 # Of multi-cluster Services (KEP-1645). There are no zonal names, and an endpoint's names its cluster.
-MULTICLUSTER_SHAPES = (
-    *SHAPES_OF_EVERY_ZONE,
+MULTICLUSTER_NAME_TYPES = (
+    *NAME_TYPES_OF_EVERY_ZONE,
     ("{namespace}.pod", POD_NAMESPACE),
     ("{pod}.{namespace}.pod", POD),
     ("{namespace}.svc", NAMESPACE),
@@ -90,7 +90,7 @@ MULTICLUSTER_SHAPES = (
     ("{endpoint}.{cluster}.{service}.{namespace}.svc", ENDPOINT),
 )
 # Of federated Services. The name server comes first, whatever Services there are.
-FEDERATION_SHAPES = (
+FEDERATION_NAME_TYPES = (
     ("", APEX),
     ("ns.dns", NAME_SERVER),
     ("dns", EMPTY_NON_TERMINAL),
@@ -129,13 +129,13 @@ class Zone(Struct, frozen=True, gc=False):
         return self.labels[-2:] in REVERSE_ZONES
 
 
-class Meaning(Struct, frozen=True, gc=False):
-    """The shape of a name in a served DNS zone, and the fields that this shape has; other fields are empty.
+class QueryName(Struct, frozen=True, gc=False):
+    """A name in a served DNS zone: its type, and the fields that this type has; other fields are empty.
 
     ``network`` is the address block that a reverse name stands for.
     """
 
-    shape: str
+    name_type: str
     zone: Zone
     name: str
     namespace: str = ""
@@ -223,8 +223,8 @@ def label_text(label: bytes) -> str:
     return label.decode("latin-1").replace(".", "\\.")  # a dot inside a label is not a separator
 
 
-def meaning_of(labels: Sequence[bytes], zones: Iterable[Zone]) -> Meaning | None:
-    """Return the meaning of a name in lower case, or None outside *zones*. The longest matching zone decides."""
+def query_name_of(labels: Sequence[bytes], zones: Iterable[Zone]) -> QueryName | None:
+    """Return what a name in lower case is, or None outside *zones*. The longest matching zone decides."""
     zone = _enclosing_zone(tuple(labels), zones)
     if zone is None:
         return None
@@ -232,13 +232,13 @@ def meaning_of(labels: Sequence[bytes], zones: Iterable[Zone]) -> Meaning | None
     name, relative = ".".join(texts), texts[: len(labels) - len(zone.labels)]
     ending = relative[-1] if relative else "", min(len(relative), _MANY_LABELS)
     patterns = _REVERSE_PATTERNS if zone.reverse else _PATTERNS[zone.about]
-    for pattern, shape in (*patterns.get(ending, ()), *patterns.get(("", ending[1]), ())):
+    for pattern, name_type in (*patterns.get(ending, ()), *patterns.get(("", ending[1]), ())):
         fields = _match(pattern, relative)
         if fields is not None:
-            return Meaning(shape, zone, name, **fields)  # type: ignore[arg-type]  # no pattern fills in a network
+            return QueryName(name_type, zone, name, **fields)  # type: ignore[arg-type]  # no pattern fills in a network
     if zone.reverse and (network := _reverse_network(labels)) is not None:
-        return Meaning(REVERSE, zone, name, network=network)
-    return Meaning(IMPOSSIBLE, zone, name)
+        return QueryName(REVERSE, zone, name, network=network)
+    return QueryName(IMPOSSIBLE, zone, name)
 
 
 def _enclosing_zone(labels: tuple[bytes, ...], zones: Iterable[Zone]) -> Zone | None:
@@ -301,31 +301,35 @@ MANY = "*"  # marks a field that takes one or more labels
 
 
 def _pattern(text: str) -> Pattern:
-    """Compile the first column of ``SHAPES``."""
+    """Compile the first column of ``NAME_TYPES``."""
     pairs = (label.partition("{") for label in text.replace("...}", MANY).split(".") if label)
     return tuple((literal, field.rstrip("}")) for literal, _, field in pairs)
 
 
-def _by_ending(shapes: Sequence[tuple[str, str]]) -> dict[tuple[str, int], list[tuple[Pattern, str]]]:
-    """Return the patterns and shapes that a name can match, by its last label before the zone and its number of labels.
+def _by_ending(name_types: Sequence[tuple[str, str]]) -> dict[tuple[str, int], list[tuple[Pattern, str]]]:
+    """Return the patterns that a name can match, and its types, by its last label before the zone and number of labels.
 
     Names with more labels than ``_MANY_LABELS`` count as if they had so many: only patterns with ``MANY`` match them.
     """
     by_ending: dict[tuple[str, int], list[tuple[Pattern, str]]] = {}
-    for text, shape in shapes:
+    for text, name_type in name_types:
         pattern = _pattern(text)
         longest = _MANY_LABELS if pattern and pattern[0][1].endswith(MANY) else len(pattern)
         for number in range(len(pattern), longest + 1):
-            by_ending.setdefault((pattern[-1][0] if pattern else "", number), []).append((pattern, shape))
+            by_ending.setdefault((pattern[-1][0] if pattern else "", number), []).append((pattern, name_type))
     return by_ending
 
 
-_MANY_LABELS = 1 + max(text.count(".") + 1 for text, _ in SHAPES)
+_MANY_LABELS = 1 + max(text.count(".") + 1 for text, _ in NAME_TYPES)
 _PATTERNS = {
-    about: _by_ending(shapes)
-    for about, shapes in ((SERVICES, SHAPES), (FEDERATION, FEDERATION_SHAPES), (MULTICLUSTER, MULTICLUSTER_SHAPES))
+    about: _by_ending(name_types)
+    for about, name_types in (
+        (SERVICES, NAME_TYPES),
+        (FEDERATION, FEDERATION_NAME_TYPES),
+        (MULTICLUSTER, MULTICLUSTER_NAME_TYPES),
+    )
 }
-_REVERSE_PATTERNS = _by_ending(SHAPES_OF_EVERY_ZONE)
+_REVERSE_PATTERNS = _by_ending(NAME_TYPES_OF_EVERY_ZONE)
 
 
 def endpoint_label(endpoint: Endpoint, address: bytes, *, pod_names: bool = False) -> str:

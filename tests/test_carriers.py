@@ -26,7 +26,7 @@ from dnsserver.metrics.exposition import (
     Metrics,
     Summed,
 )
-from dnsserver.names import labels_of, meaning_of
+from dnsserver.names import labels_of, query_name_of
 from dnsserver.responder.clients import MAX_BLOCKS
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_network
@@ -396,9 +396,9 @@ def test_a_block_has_what_all_of_it_agrees_on(block: str, where: str) -> None:
     book, network = snapshot.addresses, parse_network(block)
     if network.length and book.locate_network(network).location.known:
         authority = authority_of(settings_of(flags))
-        meaning = meaning_of(labels_of(WEB), authority.zones)
-        assert meaning is not None
-        decision = resolve(meaning, 1, snapshot, book.locate_network(network).location, authority)
+        query_name = query_name_of(labels_of(WEB), authority.zones)
+        assert query_name is not None
+        decision = resolve(query_name, 1, snapshot, book.locate_network(network).location, authority)
         assert {record.data.packed[3] for record in decision.answers} == GETS[where]
 
 

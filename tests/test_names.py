@@ -24,7 +24,7 @@ from dnsserver.answers.explain import explain
 from dnsserver.from_settings import authority_of
 from dnsserver.message.records import Host, Opaque, Record, type_number
 from dnsserver.message.rendering import RenderedAnswer
-from dnsserver.names import dashed_label, labels_of, meaning_of, parse_zone, pod_address
+from dnsserver.names import dashed_label, labels_of, parse_zone, pod_address, query_name_of
 from dnsserver.responder import rendered as rendering
 from dnsserver.responder.replies import AnsweredQuery
 from locator.ip import address_text, parse_address, parse_network, plain_address
@@ -289,11 +289,11 @@ def test_name_servers_are_the_listen_addresses() -> None:
 
 @pytest.mark.parametrize("zone", ["cluster.local", "in-addr.arpa"])
 def test_any_labels_mean_something(zone: str) -> None:
-    """A name of any octets either has a meaning or cannot exist."""
+    """A name of any octets either is of some type or cannot exist."""
     zones = [parse_zone(zone)]
     for labels in ((b"\x00",), (b"\xff\xfe", b"svc"), (b"a.b", b"shop", b"svc"), (b"_", b"_", b"x", b"y", b"svc")):
-        meaning = meaning_of((*labels, *labels_of(zone)), zones)
-        assert meaning is not None and meaning.zone is zones[0]
+        query_name = query_name_of((*labels, *labels_of(zone)), zones)
+        assert query_name is not None and query_name.zone is zones[0]
 
 
 WEB = "web.shop.svc.cluster.local"

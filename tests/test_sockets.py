@@ -221,6 +221,41 @@ def test_costly_queries_leave_other_tasks_their_turns(native: str) -> None:
     trio.run(main)
 
 
+@pytest.mark.parametrize("native", ["native", "python"])
+def test_what_waits_at_the_end_is_answered_or_counted(native: str) -> None:
+    """However many datagrams wait for Python when the server ends: it answers some, and counts the others as lost."""
+    responder, answered, sent = CountedResponder(native=native == "native"), [], 300
+
+    def costly(wire: bytes, *more: Any, **named: Any) -> Any:
+        answered.append(wire)
+        end = time.perf_counter() + TURN_SECONDS
+        while time.perf_counter() < end:
+            pass
+        return Responder.answer(responder, wire, *more, **named)
+
+    responder.answer = costly  # type: ignore[method-assign]
+
+    async def main() -> None:
+        with (
+            trio.fail_after(PATIENCE),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
+        ):
+            udp.prepare(sock, wildcard=False)
+            sock.bind(("127.0.0.1", 0))
+            for number in range(sent):
+                client.sendto(query(WEB, number=number), sock.getsockname())
+            async with trio.open_nursery() as nursery:
+                await nursery.start(partial(udp.serve, native=responder.native), sock, responder, responder.counts)
+                nursery.cancel_scope.cancel()
+        for add_counted in responder.counts.before_reading:
+            add_counted()
+        assert 0 < len(answered) < sent
+        assert len(answered) + responder.counts.failures["queue"] == sent
+
+    trio.run(main)
+
+
 def test_much_is_sent_without_waiting() -> None:
     """As metrics and pages are through ``kubectl port-forward``, which reads them at the loopback interface."""
     octets = bytes(8 << 20)

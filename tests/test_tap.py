@@ -319,6 +319,19 @@ def test_an_error_in_a_listener_costs_no_reply() -> None:
     assert [str(error) for error in errors] == ["broken", "broken"]
 
 
+def test_each_datagram_is_an_event_once() -> None:
+    """Also one behind a PROXY header; so a sample that has room for all replies has them all."""
+    flags = {**FLAGS, "proxy-protocol": True}
+    responder, everything, sample = responding(**{"proxy-protocol": True}), Everything(flags), Sample(6, lambda: 0.0)
+    tap = tap_of(responder)
+    tap.listen(everything)
+    tap.listen(sample)
+    for number in range(6):
+        ask(responder, (proxied(FRONT) if number % 2 else b"") + query(NEAR, number=number))
+    assert [event.answered.query.octets[1] for event in everything.events] == [*range(6)]
+    assert len(sample.take()) == 6
+
+
 # Who listens
 
 WANTED = [

@@ -70,7 +70,7 @@ def order(located: LocatedEndpoint) -> tuple[str, tuple[bytes, ...]]:
 
 def _judged(case: Case, service: CompiledService) -> Iterator[tuple[LocatedEndpoint, bool, str]]:
     """Yield each ready endpoint, whether it was chosen, and why or why not."""
-    selection, meaning = case.decision.selection, case.meaning
+    selection, query_name = case.decision.selection, case.query_name
     if selection is not None:
         chosen, why = set(map(id, selection.endpoints)), why_chosen(case, selection)
         for located in service.endpoints:
@@ -82,9 +82,9 @@ def _judged(case: Case, service: CompiledService) -> Iterator[tuple[LocatedEndpo
     is_routed = service.service.virtual and service.service.cluster_ips
     why = "kube-proxy chooses behind the cluster IP" if is_routed else reason(case)
     own: set[int] = set()
-    if meaning is not None and meaning.shape in (names.ENDPOINT, names.CLUSTER):
+    if query_name is not None and query_name.name_type in (names.ENDPOINT, names.CLUSTER):
         by_name = services.endpoint_names(service, pod_names=case.authority.endpoint_pod_names).endpoints
-        own = {id(located) for located, _ in by_name.get(meaning.endpoint_labels, ())}
+        own = {id(located) for located, _ in by_name.get(query_name.endpoint_labels, ())}
     for located in service.endpoints:
         if id(located) in own:
             yield located, True, f"the name is its own{without_record(case, located)}"
@@ -169,10 +169,10 @@ def _too_few(case: Case, steps: Iterable[Step], located: LocatedEndpoint) -> lis
 
 def without_record(case: Case, located: LocatedEndpoint) -> str:
     """Return what a chosen endpoint lacks to have a record in the answer, "" if it has one."""
-    meaning, qtype, endpoint = case.meaning, case.decision.qtype, located.endpoint
+    query_name, qtype, endpoint = case.query_name, case.decision.qtype, located.endpoint
     if qtype in ADDRESS_SIZES and ADDRESS_SIZES[qtype] not in map(len, endpoint.addresses):
         return f", but has no {type_name(qtype)} record"
-    if meaning is None or meaning.shape != names.PORT:
+    if query_name is None or query_name.name_type != names.PORT:
         return ""
-    has_port = any((port.name, port.protocol) == (meaning.port, meaning.protocol) for port in endpoint.ports)
-    return "" if has_port else f", but has no port {meaning.port}"
+    has_port = any((port.name, port.protocol) == (query_name.port, query_name.protocol) for port in endpoint.ports)
+    return "" if has_port else f", but has no port {query_name.port}"

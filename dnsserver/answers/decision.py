@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dnsserver import names
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Data, Host, Record, Soa
-from dnsserver.names import DISABLED, Meaning, Zone
+from dnsserver.names import DISABLED, QueryName, Zone
 from locator.model import ZONE, Location
 from locator.state.snapshot import CompiledService, FederatedService, Snapshot, SourceObject
 from locator.topology.constraints import Declaration, zone_default
@@ -109,7 +109,7 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
     of such names, for example names that do not exist.
     """
 
-    meaning: Meaning | None
+    query_name: QueryName | None
     qtype: int
     rcode: int
     answers: tuple[Record, ...] = ()
@@ -137,7 +137,7 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
 class EndpointNames(Struct, frozen=True, gc=False):
     """A Service's endpoints and addresses by the first labels of their names, and these labels by address.
 
-    For a federated Service, these are its entries, by ``Meaning.endpoint_labels``, without the labels by address.
+    For a federated Service, these are its entries, by ``QueryName.endpoint_labels``, without the labels by address.
     """
 
     endpoints: dict[str, list[tuple[LocatedEndpoint, bytes]]]
@@ -152,7 +152,7 @@ class Request(Struct, frozen=True, gc=False):
     not known.
     """
 
-    meaning: Meaning
+    query_name: QueryName
     qtype: int
     snapshot: Snapshot
     location: Location
@@ -176,10 +176,10 @@ class Request(Struct, frozen=True, gc=False):
         not that of a Service.
         """
         source_object: SourceObject | Snapshot | None = self.snapshot if service is None else service
-        if rcode == wire.NXDOMAIN and (service is None or self.meaning.shape != names.SERVICE):
+        if rcode == wire.NXDOMAIN and (service is None or self.query_name.name_type != names.SERVICE):
             source_object = None
         return Decision(
-            meaning=self.meaning,
+            query_name=self.query_name,
             qtype=self.qtype,
             rcode=rcode,
             answers=tuple(answers),
@@ -206,31 +206,31 @@ class Request(Struct, frozen=True, gc=False):
 
     def declaration(self, service: CompiledService) -> Declaration | None:
         """Return the constraint that counts for this name: the Service's, else the default of the DNS zone."""
-        return service.declaration or self.authority.zone_default(self.meaning.zone, service)
+        return service.declaration or self.authority.zone_default(self.query_name.zone, service)
 
     def alias_decision(self, target: str, service: CompiledService) -> Decision:
         """Return the decision that the name is an alias of *target* (RFC 1034, section 3.6.2)."""
         record = self.record(wire.CNAME, Host(target))
         return Decision(
-            self.meaning, self.qtype, wire.NOERROR, aliases=(record,), service=service, source_object=service
+            self.query_name, self.qtype, wire.NOERROR, aliases=(record,), service=service, source_object=service
         )
 
     def soa(self, *, ttl: int | None = None) -> Record:
         """Return the DNS zone's SOA; *ttl* is its own TTL and that of negative answers (RFC 2308)."""
         ttl = self.authority.ttl if ttl is None else ttl
-        return _soa(self.meaning.zone.name, self.snapshot.serial & 0xFFFFFFFF, ttl)
+        return _soa(self.query_name.zone.name, self.snapshot.serial & 0xFFFFFFFF, ttl)
 
     def record(self, rtype: int, data: Data, name: str | None = None) -> Record:
         """Return a record with the TTL of the zone; *name* is by default the question's."""
-        return Record(name or self.meaning.name, rtype, self.authority.ttl, data)
+        return Record(name or self.query_name.name, rtype, self.authority.ttl, data)
 
     def addresses(self, packed: Sequence[bytes]) -> list[Record]:
         """Return an A or AAAA record for each packed address of the question's type."""
-        name, rtype, ttl = self.meaning.name, self.qtype, self.authority.ttl
+        name, rtype, ttl = self.query_name.name, self.qtype, self.authority.ttl
         size = ADDRESS_SIZES.get(rtype)
         return [Record(name, rtype, ttl, Address(address)) for address in packed if len(address) == size]
 
-    def glue(self, hosts: Sequence[tuple[str, bytes]]) -> tuple[Record, ...]:
+    def address_records(self, hosts: Sequence[tuple[str, bytes]]) -> tuple[Record, ...]:
         """Return an A or AAAA record for each name and packed address."""
         ttl = self.authority.ttl
         return tuple([Record(name, _TYPES[len(address)], ttl, Address(address)) for name, address in hosts])

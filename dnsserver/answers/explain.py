@@ -26,7 +26,7 @@ from dnsserver.answers.resolution import nothing_outside, resolve
 from dnsserver.answers.sources import Source, sources_of
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED, SERVFAIL
-from dnsserver.names import meaning_of, name_text
+from dnsserver.names import name_text, query_name_of
 from locator.finding_codes import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
@@ -76,8 +76,8 @@ def explain(
     """
     asker = client if isinstance(client, Asker) else asker_at(client, snapshot)
     location = asker.place.location
-    meaning = meaning_of(name, authority.zones)
-    decision = resolve(meaning, qtype, snapshot, location, authority, outside=outside)
+    query_name = query_name_of(name, authority.zones)
+    decision = resolve(query_name, qtype, snapshot, location, authority, outside=outside)
     case = Case(decision, location, snapshot, authority, suggests)
     declaration, found = decision.declaration, decision.federated
     return {

@@ -82,10 +82,10 @@ def service(request: Request, found: FederatedService) -> Decision:
 
 def port(request: Request, found: FederatedService) -> Decision:
     """The name of a port, ``_http._tcp.web.shop``: it has only SRV records."""
-    meaning = request.meaning
+    query_name = request.query_name
 
     def wanted(port: tuple[str, str]) -> bool:
-        return port == (meaning.port, meaning.protocol)
+        return port == (query_name.port, query_name.protocol)
 
     if not any(map(wanted, named_ports(found.endpoints))):
         return request.federated_decision(found, wire.NXDOMAIN)
@@ -94,29 +94,31 @@ def port(request: Request, found: FederatedService) -> Decision:
 
 def protocol(request: Request, found: FederatedService) -> Decision:
     """The name ``_tcp.web.shop``: it has no records, and exists if a port has that protocol (RFC 8020)."""
-    exists = any(protocol == request.meaning.protocol for _, protocol in named_ports(found.endpoints))
+    exists = any(protocol == request.query_name.protocol for _, protocol in named_ports(found.endpoints))
     return request.federated_decision(found, wire.NOERROR if exists else wire.NXDOMAIN)
 
 
 def cluster(request: Request, found: FederatedService) -> Decision:
     """The name of a cluster under a Service: it has no records, and exists if entries of that cluster have names."""
-    exists = any(located.location.cluster == request.meaning.cluster for located in found.endpoints)
+    exists = any(located.location.cluster == request.query_name.cluster for located in found.endpoints)
     return request.federated_decision(found, wire.NOERROR if exists else wire.NXDOMAIN)
 
 
 def entry(request: Request, found: FederatedService) -> Decision:
     """The name of one entry, which SRV records point to. It is the same for all clients."""
-    named = request.names_of(found).endpoints.get(request.meaning.endpoint_labels)
+    named = request.names_of(found).endpoints.get(request.query_name.endpoint_labels)
     if named is None:
         return request.federated_decision(found, wire.NXDOMAIN)
-    name = request.meaning.name
+    name = request.query_name.name
     if request.qtype == wire.SRV:
         ports = list(dict.fromkeys(port.number for located, _ in named for port in located.endpoint.ports))[
             :MAX_TARGETS
         ]
         answers = [request.record(wire.SRV, Srv(max(1, 100 // len(ports)), number, name)) for number in ports]
-        glue = _glue(request, {(name, address): _ttl(request, located, address) for located, address in named})
-        return request.federated_decision(found, answers=answers, additional_records=glue if answers else ())
+        additional = _with_ttls(
+            request, {(name, address): _ttl(request, located, address) for located, address in named}
+        )
+        return request.federated_decision(found, answers=answers, additional_records=additional if answers else ())
     return request.federated_decision(found, answers=_address_records(request, named))
 
 
@@ -139,9 +141,9 @@ def _answer(request: Request, found: FederatedService, wanted: WantedPort) -> De
         return replace(for_others, extended_error=(wire.EDE_OTHER, text))
     chosen = [(located, located.endpoint.addresses) for located in selection.endpoints]
     if request.qtype == wire.SRV:
-        answers, spares, glue = _srv(request, chosen, choice.spares, wanted, request.names_of(found))
+        answers, spares, additional = _srv(request, chosen, choice.spares, wanted, request.names_of(found))
     else:
-        glue = ()
+        additional = ()
         answers, spares = (
             _address_records(request, [(located, address) for located, addresses in rows for address in addresses])
             for rows in (chosen, choice.spares)
@@ -155,7 +157,7 @@ def _answer(request: Request, found: FederatedService, wanted: WantedPort) -> De
         answers=tuple(answers),
         spares=tuple(spares),
         spare_entries=tuple(dict.fromkeys(located for located, _ in choice.spares)),
-        additional_records=glue,
+        additional_records=additional,
         authority_records=(),
     )
 
@@ -173,7 +175,7 @@ def _address_records(request: Request, rows: Sequence[tuple[LocatedEndpoint, byt
     """Return an A or AAAA record for each address of the question's type, each address once."""
     size = ADDRESS_SIZES.get(request.qtype)
     ttls = {address: _ttl(request, located, address) for located, address in rows if len(address) == size}
-    return [Record(request.meaning.name, request.qtype, ttl, Address(address)) for address, ttl in ttls.items()]
+    return [Record(request.query_name.name, request.qtype, ttl, Address(address)) for address, ttl in ttls.items()]
 
 
 def _ttl(request: Request, located: LocatedEndpoint, address: bytes) -> int:
@@ -193,7 +195,7 @@ def _srv(
     """
     targets: dict[tuple[str, int], int] = {}  # name and port -> priority
     ttls: dict[str, int] = {}
-    glue: dict[tuple[str, bytes], int] = {}  # the TTL of each
+    hosts: dict[tuple[str, bytes], int] = {}  # the TTL of each
     priorities: dict[str, int] = {}  # of the spares, by name
     for rows, is_spare in ((chosen, False), (spares, True)):
         for located, addresses in rows:
@@ -209,26 +211,28 @@ def _srv(
                     continue  # it has no name, or one that is longer than a query can hold
                 fresh = [number for number in numbers if (name, number) not in targets][: MAX_TARGETS - len(targets)]
                 priority = priorities.setdefault(name, PRIORITY_STEP * (len(priorities) + 1)) if is_spare else 0
-                glue[name, address] = ttl = _ttl(request, located, address)
+                hosts[name, address] = ttl = _ttl(request, located, address)
                 ttls[name] = min(ttls.get(name, request.authority.ttl), ttl)
                 targets |= dict.fromkeys([(name, number) for number in fresh], priority)
     weight = max(1, 100 // (len(targets) or 1))
     records = [
-        Record(request.meaning.name, wire.SRV, ttls[name], Srv(weight, number, name, priority))
+        Record(request.query_name.name, wire.SRV, ttls[name], Srv(weight, number, name, priority))
         for (name, number), priority in targets.items()
     ]
     split = sum(not priority for priority in targets.values())
-    return records[:split], records[split:], _glue(request, glue)
+    return records[:split], records[split:], _with_ttls(request, hosts)
 
 
-def _glue(request: Request, ttls: Mapping[tuple[str, bytes], int]) -> tuple[Record, ...]:
+def _with_ttls(request: Request, ttls: Mapping[tuple[str, bytes], int]) -> tuple[Record, ...]:
     """Return an A or AAAA record for each name and address, with its TTL."""
-    return tuple(replace(record, ttl=ttl) for record, ttl in zip(request.glue(list(ttls)), ttls.values(), strict=True))
+    return tuple(
+        replace(record, ttl=ttl) for record, ttl in zip(request.address_records(list(ttls)), ttls.values(), strict=True)
+    )
 
 
 def _base(request: Request) -> str:
-    meaning = request.meaning
-    return f"{meaning.service}.{meaning.namespace}.{meaning.zone.name}"
+    query_name = request.query_name
+    return f"{query_name.service}.{query_name.namespace}.{query_name.zone.name}"
 
 
 def entry_names(found: FederatedService, *, pod_names: bool) -> EndpointNames:

@@ -14,7 +14,7 @@ from dnsserver.answers.decision import ADDRESS_SIZES, Authority, Decision
 from dnsserver.answers.resolution import MAX_ALIASES
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL, SRV
-from dnsserver.names import DISABLED, Meaning, labels_of, meaning_of, pod_address
+from dnsserver.names import DISABLED, QueryName, labels_of, pod_address, query_name_of
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
 from locator.ip import Network
 from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Object, Service
@@ -41,7 +41,7 @@ AUTO_MODE = "the Service's topology mode is Auto, which switches trafficDistribu
 OWN_NAME = "an endpoint's own name is never narrowed"
 NOT_READY = "the Service has no ready endpoint"
 
-# The shapes of names that have no records whatever there is.
+# The types of names that have no records whatever there is.
 WITHOUT_RECORDS = (
     *(names.EMPTY_NON_TERMINAL, names.NAMESPACE, names.POD_NAMESPACE, names.PROTOCOL, names.ZONAL),
     *(names.FEDERATED_NAMESPACE, names.FEDERATED_PROTOCOL, names.FEDERATED_CLUSTER),
@@ -72,20 +72,20 @@ class Case(Struct, frozen=True, eq=False):
     suggests: bool = True
 
     @property
-    def meaning(self) -> Meaning | None:
+    def query_name(self) -> QueryName | None:
         """What the name means, or the name at the end of its aliases; None if that is outside the zones."""
         decision = self.decision
         if not decision.aliases:
-            return decision.meaning
-        return meaning_of(labels_of(str(decision.aliases[-1].data)), self.authority.zones)
+            return decision.query_name
+        return query_name_of(labels_of(str(decision.aliases[-1].data)), self.authority.zones)
 
     @property
     def compiled(self) -> CompiledService | None:
         """The Service that this name belongs to; None if it belongs to none, or to a federated one."""
-        service, meaning = self.decision.service, self.meaning
-        if service is None or meaning is None or service.service.key != meaning.service_key:
+        service, query_name = self.decision.service, self.query_name
+        if service is None or query_name is None or service.service.key != query_name.service_key:
             return None
-        is_import = meaning.zone.about == names.MULTICLUSTER
+        is_import = query_name.zone.about == names.MULTICLUSTER
         return service if is_import == isinstance(service, ImportedService) else None
 
     @property
@@ -98,7 +98,7 @@ class Case(Struct, frozen=True, eq=False):
 def reason(case: Case) -> str:
     """Return in one phrase why the answer is what it is."""
     decision = case.decision
-    if decision.meaning is None:
+    if decision.query_name is None:
         zones = ", ".join(zone.name for zone in case.authority.zones if not zone.reverse)
         return f"the name is outside the served zones: {zones}"
     if decision.rcode == REFUSED:
@@ -136,12 +136,12 @@ def _alias(decision: Decision, authority: Authority) -> str:
 
 def unnarrowed(case: Case) -> str:
     """Return why all clients get the same records."""
-    compiled, shape = case.compiled, None if case.meaning is None else case.meaning.shape
-    if shape == names.REVERSE:
+    compiled, name_type = case.compiled, None if case.query_name is None else case.query_name.name_type
+    if name_type == names.REVERSE:
         return "a reverse name is never narrowed"
     if compiled is None:
         return "the name belongs to no Service"
-    return OWN_NAME if shape in (names.ENDPOINT, names.CLUSTER) else _unconstrained(case.decision, compiled)
+    return OWN_NAME if name_type in (names.ENDPOINT, names.CLUSTER) else _unconstrained(case.decision, compiled)
 
 
 def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
@@ -157,23 +157,23 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
 
 def _no_records(case: Case) -> str:
     """Return why a name that exists has no records of the type that was asked for."""
-    decision, meaning, selection = case.decision, case.meaning, case.decision.selection
-    assert meaning is not None  # only where aliases lead outside the zones, and that has been told
+    decision, query_name, selection = case.decision, case.query_name, case.decision.selection
+    assert query_name is not None  # only where aliases lead outside the zones, and that has been told
     if selection is not None:
-        return _none_chosen(case, meaning, selection)
+        return _none_chosen(case, query_name, selection)
     compiled, found = case.compiled, decision.federated
-    if _is_between(case, meaning):
+    if _is_between(case, query_name):
         return "the name has no records of its own: it exists because names exist beneath it"
-    if other_types := _other_types(case, meaning):
+    if other_types := _other_types(case, query_name):
         return other_types
-    missing = _record_text(case, meaning)
-    if meaning.shape == names.NAME_SERVER:
+    missing = _record_text(case, query_name)
+    if query_name.name_type == names.NAME_SERVER:
         return f"the name server has no {missing} (--ns-address)"
-    if meaning.shape == names.POD:
+    if query_name.name_type == names.POD:
         return f"the address in the name is no {missing}"
     if found is not None:
         return f"the entry has no {missing}"
-    if compiled is None or meaning.shape in (names.ENDPOINT, names.CLUSTER):
+    if compiled is None or query_name.name_type in (names.ENDPOINT, names.CLUSTER):
         return f"the endpoint has no {missing}"
     if compiled.service.virtual and not compiled.service.cluster_ips:
         is_import = isinstance(compiled, ImportedService)
@@ -181,59 +181,63 @@ def _no_records(case: Case) -> str:
     return f"the Service has no {missing}"
 
 
-def _other_types(case: Case, meaning: Meaning) -> str:
+def _other_types(case: Case, query_name: QueryName) -> str:
     """Return which types of records such a name can have, "" if the one that was asked for is among them."""
-    *others, last = TYPES.get(meaning.shape, OF_SERVICES)
+    *others, last = TYPES.get(query_name.name_type, OF_SERVICES)
     if type_name(case.decision.qtype) in (*others, last):
         return ""
     return f"this name has records of type {', '.join(others)}{' and ' if others else ''}{last} alone"
 
 
-def _record_text(case: Case, meaning: Meaning) -> str:
+def _record_text(case: Case, query_name: QueryName) -> str:
     """Return what something lacks if it has no record of the type that was asked for."""
     size = ADDRESS_SIZES.get(case.decision.qtype)
     if size is not None:
         return "IPv4 address" if size == 4 else "IPv6 address"
-    return _port(meaning) if meaning.port else "port"
+    return _port(query_name) if query_name.port else "port"
 
 
-def _port(meaning: Meaning) -> str:
-    return f"port {meaning.port} ({meaning.protocol.upper()})"
+def _port(query_name: QueryName) -> str:
+    return f"port {query_name.port} ({query_name.protocol.upper()})"
 
 
-def _is_between(case: Case, meaning: Meaning) -> bool:
+def _is_between(case: Case, query_name: QueryName) -> bool:
     """Whether a name exists only because of the names beneath it (RFC 8020)."""
-    if meaning.shape in WITHOUT_RECORDS:
+    if query_name.name_type in WITHOUT_RECORDS:
         return True
-    if meaning.shape == names.REVERSE and meaning.network is not None and not meaning.network.is_host:
+    if query_name.name_type == names.REVERSE and query_name.network is not None and not query_name.network.is_host:
         return True
     compiled = case.compiled
     if compiled is not None or case.decision.federated is not None:
-        return meaning.shape == names.CLUSTER and compiled is not None and not _is_endpoint(case, meaning, compiled)
-    beneath = (zone.name.endswith(f".{meaning.name}") for zone in case.authority.zones)
-    return meaning.shape != names.APEX and any(beneath)
+        return (
+            query_name.name_type == names.CLUSTER
+            and compiled is not None
+            and not _is_endpoint(case, query_name, compiled)
+        )
+    beneath = (zone.name.endswith(f".{query_name.name}") for zone in case.authority.zones)
+    return query_name.name_type != names.APEX and any(beneath)
 
 
-def _is_endpoint(case: Case, meaning: Meaning, compiled: CompiledService) -> bool:
+def _is_endpoint(case: Case, query_name: QueryName, compiled: CompiledService) -> bool:
     known = services.endpoint_names(compiled, pod_names=case.authority.endpoint_pod_names)
-    return meaning.endpoint_labels in known.endpoints
+    return query_name.endpoint_labels in known.endpoints
 
 
-def _none_chosen(case: Case, meaning: Meaning, selection: Selection) -> str:
+def _none_chosen(case: Case, query_name: QueryName, selection: Selection) -> str:
     """Return why the endpoints that a client gets, if any, have no record of the type that was asked for."""
     decision, found = case.decision, case.decision.federated
     if not selection.endpoints:
         reached = found is None or found.entries(found.viewer(case.location))
         return _outcome(case, selection) if reached else "nothing that the Service has can be reached by this client"
-    if other_types := _other_types(case, meaning):
+    if other_types := _other_types(case, query_name):
         return other_types
     if decision.qtype == SRV and any(
-        not meaning.port or (port.name, port.protocol) == (meaning.port, meaning.protocol)
+        not query_name.port or (port.name, port.protocol) == (query_name.port, query_name.protocol)
         for located in selection.endpoints
         for port in located.endpoint.ports
     ):
         return "the names that the records would point to are longer than a name can be"
-    missing = _record_text(case, meaning)
+    missing = _record_text(case, query_name)
     if selection.outcome == NEAREST:
         return f"{_outcome(case, selection)}: none of them has {_article(missing)} {missing}"
     return f"no {'ready endpoint' if found is None else 'entry for this client'} has {_article(missing)} {missing}"
@@ -245,43 +249,43 @@ def _article(thing: str) -> str:
 
 def _no_such_name(case: Case) -> str:
     """Return why a name does not exist."""
-    meaning, compiled = case.meaning, case.compiled
-    assert meaning is not None  # see ``_no_records``
+    query_name, compiled = case.query_name, case.compiled
+    assert query_name is not None  # see ``_no_records``
     if case.decision.federated is not None:
-        return _no_such_federated_name(meaning)
+        return _no_such_federated_name(query_name)
     if compiled is not None:
-        return _not_of_service(case, meaning, compiled)
-    if meaning.shape == names.IMPOSSIBLE:
-        form = f"no name in the zone {meaning.zone.name} has this form"
-        return "the name stands for no address" if meaning.zone.reverse else form
-    if meaning.network is not None:
-        return f"{_no_such_address(case, meaning.network)}{_lacking(case, Service, EndpointSlice)}"
-    if meaning.shape in (names.POD, names.POD_NAMESPACE) and case.authority.pods == DISABLED:
+        return _not_of_service(case, query_name, compiled)
+    if query_name.name_type == names.IMPOSSIBLE:
+        form = f"no name in the zone {query_name.zone.name} has this form"
+        return "the name stands for no address" if query_name.zone.reverse else form
+    if query_name.network is not None:
+        return f"{_no_such_address(case, query_name.network)}{_lacking(case, Service, EndpointSlice)}"
+    if query_name.name_type in (names.POD, names.POD_NAMESPACE) and case.authority.pods == DISABLED:
         return "pods have no names (--pods disabled)"
-    if meaning.zone.about == names.FEDERATION:
-        return f"{_not_exported(case, meaning)}{_lacking(case, Service, EndpointSlice)}"
-    if meaning.namespace not in case.snapshot.namespaces:
-        hint = suggestion(meaning.namespace, case.snapshot.namespaces) if case.suggests else ""
-        return f"topodns serves no namespace {meaning.namespace}{hint}"
-    if meaning.shape == names.POD:
-        if pod_address(meaning.pod) is None:
-            return f"{meaning.pod} is no address with dashes"
-        return f"no running pod in namespace {meaning.namespace} has this address (--pods verified)"
-    is_import = meaning.zone.about == names.MULTICLUSTER
+    if query_name.zone.about == names.FEDERATION:
+        return f"{_not_exported(case, query_name)}{_lacking(case, Service, EndpointSlice)}"
+    if query_name.namespace not in case.snapshot.namespaces:
+        hint = suggestion(query_name.namespace, case.snapshot.namespaces) if case.suggests else ""
+        return f"topodns serves no namespace {query_name.namespace}{hint}"
+    if query_name.name_type == names.POD:
+        if pod_address(query_name.pod) is None:
+            return f"{query_name.pod} is no address with dashes"
+        return f"no running pod in namespace {query_name.namespace} has this address (--pods verified)"
+    is_import = query_name.zone.about == names.MULTICLUSTER
     if not is_import and (why := lacking(case.snapshot, Service)):
         return why
     known, kind = (case.snapshot.imported, "ServiceImport") if is_import else (case.snapshot.services, "Service")
-    return f"topodns serves no {kind} {meaning.service_key}{_hint(meaning, known) if case.suggests else ''}"
+    return f"topodns serves no {kind} {query_name.service_key}{_hint(query_name, known) if case.suggests else ''}"
 
 
-def _not_exported(case: Case, meaning: Meaning) -> str:
-    if not meaning.service:
-        hint = suggestion(meaning.namespace, case.snapshot.federated_namespaces) if case.suggests else ""
-        return f"no cluster exports a Service in namespace {meaning.namespace} that has an address for anybody{hint}"
+def _not_exported(case: Case, query_name: QueryName) -> str:
+    if not query_name.service:
+        hint = suggestion(query_name.namespace, case.snapshot.federated_namespaces) if case.suggests else ""
+        return f"no cluster exports a Service in namespace {query_name.namespace} that has an address for anybody{hint}"
     federated = case.snapshot.federated
-    closest = nearest_key(meaning.namespace, meaning.service, federated) if case.suggests else None
+    closest = nearest_key(query_name.namespace, query_name.service, federated) if case.suggests else None
     hint = f", did you mean {closest}?" if closest else listed(federated) if case.suggests else ""
-    what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
+    what = f"a Service {query_name.service_key} that has a ready endpoint and an address for anybody"
     return f"no cluster exports {what}{hint}"
 
 
@@ -293,59 +297,59 @@ def _no_such_address(case: Case, network: Network) -> str:
     return "no Service and no endpoint has this address"
 
 
-def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> str:
+def _not_of_service(case: Case, query_name: QueryName, compiled: CompiledService) -> str:
     """Return why a name under a Service that exists, or its own, does not exist."""
-    authority, service, shape = case.authority, compiled.service, meaning.shape
+    authority, service, name_type = case.authority, compiled.service, query_name.name_type
     ignored = authority.ignore_empty_service and service.virtual and compiled.empty
     if ignored and not lacking(case.snapshot, EndpointSlice):
         return f"{NOT_READY} (--ignore-empty-service)"
-    if shape == names.SERVICE and service.alias == "":
+    if name_type == names.SERVICE and service.alias == "":
         return "the Service's externalName is not a domain name"
-    if shape in (names.ZONAL, names.PINNED, names.PREFERRED):
+    if name_type in (names.ZONAL, names.PINNED, names.PREFERRED):
         if authority.zonal is None:
             return "there are no zonal names (--zonal off)"
         if not service.headless:
             return f"only headless Services have zonal names, and {NOT_HEADLESS}"
-    if service.alias is not None and shape in (names.ENDPOINT, names.CLUSTER):
+    if service.alias is not None and name_type in (names.ENDPOINT, names.CLUSTER):
         return "the Service is an alias, and has no endpoints with names"
-    by_endpoints = ignored or service.headless or shape in (names.ENDPOINT, names.CLUSTER)
+    by_endpoints = ignored or service.headless or name_type in (names.ENDPOINT, names.CLUSTER)
     if by_endpoints and not compiled.endpoints:
         if why := lacking(case.snapshot, EndpointSlice):
             return f"{why}, so the Service's endpoints are not known"
         return NOT_READY if compiled.empty else "endpoints have no records (--no-endpoints)"
-    if shape == names.PORT:
-        return f"the Service has no {_port(meaning)}"
-    if shape == names.PROTOCOL:
-        return f"the Service has no port with a name and the protocol {meaning.protocol.upper()}"
-    if shape == names.CLUSTER:
+    if name_type == names.PORT:
+        return f"the Service has no {_port(query_name)}"
+    if name_type == names.PROTOCOL:
+        return f"the Service has no port with a name and the protocol {query_name.protocol.upper()}"
+    if name_type == names.CLUSTER:
         return "no ready endpoint of the Service has this name, or is in a cluster of this name"
     unready = case.snapshot.unready.get(compiled.cache_key, ())
     labels = (
         names.endpoint_label(located.endpoint, address, pod_names=authority.endpoint_pod_names)
         for located in unready
-        if located.endpoint.cluster in (None, meaning.cluster)
+        if located.endpoint.cluster in (None, query_name.cluster)
         for address in located.endpoint.addresses
     )
-    if meaning.endpoint in labels:
+    if query_name.endpoint in labels:
         return "the endpoint of this name is not ready"
     return "no ready endpoint of the Service has this name"
 
 
-def _no_such_federated_name(meaning: Meaning) -> str:
-    if meaning.shape == names.FEDERATED_PORT:
-        return f"no entry of the Service has a {_port(meaning)}"
-    if meaning.shape == names.FEDERATED_PROTOCOL:
-        return f"no entry of the Service has a port with a name and the protocol {meaning.protocol.upper()}"
-    if meaning.shape == names.FEDERATED_CLUSTER:
-        return f"no entry of the Service is in a cluster {meaning.cluster}"
+def _no_such_federated_name(query_name: QueryName) -> str:
+    if query_name.name_type == names.FEDERATED_PORT:
+        return f"no entry of the Service has a {_port(query_name)}"
+    if query_name.name_type == names.FEDERATED_PROTOCOL:
+        return f"no entry of the Service has a port with a name and the protocol {query_name.protocol.upper()}"
+    if query_name.name_type == names.FEDERATED_CLUSTER:
+        return f"no entry of the Service is in a cluster {query_name.cluster}"
     return "no entry of the Service has this name"
 
 
-def _hint(meaning: Meaning, known: Mapping[str, CompiledService]) -> str:
-    closest = nearest_key(meaning.namespace, meaning.service, known)
+def _hint(query_name: QueryName, known: Mapping[str, CompiledService]) -> str:
+    closest = nearest_key(query_name.namespace, query_name.service, known)
     if closest is None:
-        return listed(names_in(meaning.namespace, known))
-    return f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?"
+        return listed(names_in(query_name.namespace, known))
+    return f", did you mean {closest.removeprefix(f'{query_name.namespace}/')}?"
 
 
 def _outcome(case: Case, selection: Selection) -> str:

@@ -2,7 +2,7 @@
 
 """Resolves a query: from a name, a type, a snapshot and the client's location to a Decision.
 
-``RESOLVERS`` has one row for each shape of name. This module, ``services.py`` and ``federated.py`` alone decide
+``RESOLVERS`` has one row for each type of name. This module, ``services.py`` and ``federated.py`` alone decide
 answers. They never see a message as bytes.
 """
 
@@ -19,7 +19,7 @@ from dnsserver.answers import federated, services
 from dnsserver.answers.decision import Authority, Decision, EndpointNames, Request, UpstreamAnswer
 from dnsserver.message import wire
 from dnsserver.message.records import Host, HostInfo, Record, Text
-from dnsserver.names import DISABLED, VERIFIED, Meaning, labels_of, meaning_of, pod_address
+from dnsserver.names import DISABLED, VERIFIED, QueryName, labels_of, pod_address, query_name_of
 from locator.ip import Network, is_within
 from locator.model import Location
 from locator.state.snapshot import CompiledService, FederatedService, Snapshot, SourceObject
@@ -37,7 +37,7 @@ def nothing_outside(_: str) -> None:
 
 
 def resolve(
-    meaning: Meaning | None,
+    query_name: QueryName | None,
     qtype: int,
     snapshot: Snapshot,
     location: Location,
@@ -46,17 +46,17 @@ def resolve(
     names_of: Callable[[SourceObject], EndpointNames] | None = None,
     outside: Callable[[str], UpstreamAnswer | None] = nothing_outside,
 ) -> Decision:
-    """Return the decision for a client at *location*; *meaning* is None for a name outside the zones.
+    """Return the decision for a client at *location*; *query_name* is None for a name outside the zones.
 
     *names_of* may replace ``endpoint_names`` by a function that remembers its results. *outside* returns what an
     upstream says about a name outside the zones, None if that is not known. Then the decision ends at that name, its
     ``outside_target``: whoever asks the upstream for it (``Authority.asks_upstream_for``) resolves once more.
     """
-    if meaning is None or qtype in (wire.AXFR, wire.IXFR):
-        return Decision(meaning, qtype, wire.REFUSED)
+    if query_name is None or qtype in (wire.AXFR, wire.IXFR):
+        return Decision(query_name, qtype, wire.REFUSED)
     if names_of is None:
         names_of = partial(endpoint_names, pod_names=authority.endpoint_pod_names)
-    request = Request(meaning, qtype, snapshot, location, authority, names_of, outside)
+    request = Request(query_name, qtype, snapshot, location, authority, names_of, outside)
     decision = _decided(request)
     if decision.aliases:
         return decision if qtype in (wire.CNAME, wire.ANY) else _followed(request, decision)
@@ -79,9 +79,9 @@ def _decided(request: Request) -> Decision:
 
     If another served zone lies below the name, the name exists even if it has no records (RFC 8020).
     """
-    decision = RESOLVERS[request.meaning.shape](request)
+    decision = RESOLVERS[request.query_name.name_type](request)
     if decision.rcode == wire.NXDOMAIN:
-        name = f".{request.meaning.name}"
+        name = f".{request.query_name.name}"
         for zone in request.authority.zones:
             if zone.name.endswith(name):
                 return request.decision()
@@ -99,14 +99,14 @@ def _followed(request: Request, decision: Decision) -> Decision:
         target = _target(aliases[-1])
         if _is_owner(target, aliases):
             break
-        meaning = meaning_of(labels_of(target), authority.zones)
-        if meaning is not None:
-            end = _decided(replace(request, meaning=meaning))
+        query_name = query_name_of(labels_of(target), authority.zones)
+        if query_name is not None:
+            end = _decided(replace(request, query_name=query_name))
             if not end.aliases:
                 service = end.service or decision.service
                 return replace(
                     end,
-                    meaning=request.meaning,
+                    query_name=request.query_name,
                     aliases=tuple(aliases),
                     service=service,
                     source_object=request.snapshot,
@@ -147,7 +147,7 @@ def _followed_outside(
     for alias in said.aliases:
         further.append(alias)
         target = _target(alias)
-        if _is_owner(target, [*aliases, *further]) or meaning_of(labels_of(target), authority.zones) is not None:
+        if _is_owner(target, [*aliases, *further]) or query_name_of(labels_of(target), authority.zones) is not None:
             return further, True
     return further, False
 
@@ -167,9 +167,9 @@ def _apex(request: Request) -> Decision:
     if request.qtype == wire.SOA:
         return request.decision(answers=[request.soa()])
     if request.qtype == wire.NS:
-        host = f"ns.dns.{request.meaning.zone.name}"
-        glue = request.glue([(host, address) for address in authority.addresses])
-        return request.decision(answers=[request.record(wire.NS, Host(host))], additional_records=glue)
+        host = f"ns.dns.{request.query_name.zone.name}"
+        additional = request.address_records([(host, address) for address in authority.addresses])
+        return request.decision(answers=[request.record(wire.NS, Host(host))], additional_records=additional)
     return request.decision()
 
 
@@ -178,7 +178,7 @@ def _name_server(request: Request) -> Decision:
 
 
 def _version(request: Request) -> Decision:
-    record = Record(request.meaning.name, wire.TXT, VERSION_TTL, SCHEMA_VERSION)
+    record = Record(request.query_name.name, wire.TXT, VERSION_TTL, SCHEMA_VERSION)
     return request.decision(answers=[record] if request.qtype == wire.TXT else ())
 
 
@@ -191,7 +191,9 @@ def _impossible(request: Request) -> Decision:
 
 
 def _namespace(request: Request) -> Decision:
-    return request.decision(wire.NOERROR if request.meaning.namespace in request.snapshot.namespaces else wire.NXDOMAIN)
+    return request.decision(
+        wire.NOERROR if request.query_name.namespace in request.snapshot.namespaces else wire.NXDOMAIN
+    )
 
 
 def _pod_namespace(request: Request) -> Decision:
@@ -200,7 +202,7 @@ def _pod_namespace(request: Request) -> Decision:
 
 def _pod(request: Request) -> Decision:
     """A name like ``10-0-0-1.shop.pod``. In mode verified it exists while a pod of the namespace has that address."""
-    namespace, address = request.meaning.namespace, pod_address(request.meaning.pod)
+    namespace, address = request.query_name.namespace, pod_address(request.query_name.pod)
     mode, snapshot = request.authority.pods, request.snapshot
     if address is None or mode == DISABLED or namespace not in snapshot.namespaces:
         return request.decision(wire.NXDOMAIN)
@@ -213,7 +215,10 @@ def _pod(request: Request) -> Decision:
 
 def _reverse(request: Request) -> Decision:
     """PTR for an address. A part of an address exists if an address beneath it does (RFC 8020)."""
-    network, zone = request.meaning.network, next((zone for zone in request.authority.zones if not zone.reverse), None)
+    network, zone = (
+        request.query_name.network,
+        next((zone for zone in request.authority.zones if not zone.reverse), None),
+    )
     if network is None or zone is None:
         return request.decision(wire.NXDOMAIN)
     if network.length < 8 * len(network.address):
@@ -248,7 +253,7 @@ def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[tu
 
 def _federated_namespace(request: Request) -> Decision:
     """A namespace exists if a federated Service in it does: there are names beneath it (RFC 8020)."""
-    exists = request.meaning.namespace in request.snapshot.federated_namespaces
+    exists = request.query_name.namespace in request.snapshot.federated_namespaces
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN)
 
 
@@ -256,7 +261,7 @@ def _of_federated(resolver: Callable[[Request, FederatedService], Decision]) -> 
     """Wrap a resolver for names that exist only if their federated Service does."""
 
     def resolve_for_federated(request: Request) -> Decision:
-        found = request.snapshot.federated.get(request.meaning.service_key)
+        found = request.snapshot.federated.get(request.query_name.service_key)
         return request.decision(wire.NXDOMAIN) if found is None else resolver(request, found)
 
     return resolve_for_federated
@@ -266,9 +271,9 @@ def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Cal
     """Wrap a resolver for names that exist only if their Service does."""
 
     def resolve_for_service(request: Request) -> Decision:
-        snapshot, meaning = request.snapshot, request.meaning
-        known = snapshot.imported if meaning.zone.about == names.MULTICLUSTER else snapshot.services
-        compiled = known.get(meaning.service_key)
+        snapshot, query_name = request.snapshot, request.query_name
+        known = snapshot.imported if query_name.zone.about == names.MULTICLUSTER else snapshot.services
+        compiled = known.get(query_name.service_key)
         if compiled is None:
             return request.decision(wire.NXDOMAIN)
         if request.authority.ignore_empty_service and compiled.service.virtual and compiled.empty:

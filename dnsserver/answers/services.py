@@ -27,7 +27,7 @@ from locator.topology.selection import (
     select,
 )
 
-MAX_WITH_GLUE = 64  # SRV records at a name that anybody can make up; no datagram holds glue beside so many
+MAX_WITH_ADDRESSES = 64  # SRV records at a name that anybody can make up; no datagram holds addresses beside so many
 # SRV records of an answer: four times as many as 64 KiB hold, however short their targets are. Whoever may write a
 # Service or its slices could ask for millions: each endpoint of a slice has all its ports.
 MAX_TARGETS = 8192
@@ -49,10 +49,10 @@ def service(request: Request, compiled: CompiledService) -> Decision:
 
 def port(request: Request, compiled: CompiledService) -> Decision:
     """The name of a port, ``_http._tcp.web.shop.svc``: it has only SRV records."""
-    meaning = request.meaning
+    query_name = request.query_name
 
     def wanted(port: tuple[str, str]) -> bool:
-        return port == (meaning.port, meaning.protocol)
+        return port == (query_name.port, query_name.protocol)
 
     if not any(map(wanted, _named_ports(compiled))):
         return request.decision(wire.NXDOMAIN, service=compiled)
@@ -63,42 +63,42 @@ def port(request: Request, compiled: CompiledService) -> Decision:
 
 def protocol(request: Request, compiled: CompiledService) -> Decision:
     """The name ``_tcp.web.shop.svc``: it has no records, and exists if a port has that protocol (RFC 8020)."""
-    exists = any(protocol == request.meaning.protocol for _, protocol in _named_ports(compiled))
+    exists = any(protocol == request.query_name.protocol for _, protocol in _named_ports(compiled))
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=compiled)
 
 
 def endpoint(request: Request, compiled: CompiledService) -> Decision:
     """The name of an endpoint. It is never narrowed: a client that uses it wants exactly this endpoint."""
-    located_addresses = request.names_of(compiled).endpoints.get(request.meaning.endpoint_labels)
+    located_addresses = request.names_of(compiled).endpoints.get(request.query_name.endpoint_labels)
     if located_addresses is None:
         return request.decision(wire.NXDOMAIN, service=compiled)
     if request.qtype == wire.SRV:
         ports = dict.fromkeys(port.number for located, _ in located_addresses for port in located.endpoint.ports)
-        return _srv(request, compiled, [(request.meaning.name, number) for number in ports],
-                    [(request.meaning.name, address) for _, address in located_addresses])  # fmt: skip
+        return _srv(request, compiled, [(request.query_name.name, number) for number in ports],
+                    [(request.query_name.name, address) for _, address in located_addresses])  # fmt: skip
     return request.decision(answers=request.addresses([address for _, address in located_addresses]), service=compiled)
 
 
 def cluster(request: Request, compiled: CompiledService) -> Decision:
     """The name of a cluster under a multi-cluster Service: it has no records, and exists if an endpoint's name does.
 
-    An endpoint whose slice does not say which cluster it is in has a name of this shape, too.
+    An endpoint whose slice does not say which cluster it is in has a name of this type, too.
     """
     labels = request.names_of(compiled).endpoints
-    if request.meaning.endpoint_labels in labels:
+    if request.query_name.endpoint_labels in labels:
         return endpoint(request, compiled)
-    exists = any(label.partition(".")[2] == request.meaning.cluster for label in labels)
+    exists = any(label.partition(".")[2] == request.query_name.cluster for label in labels)
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=compiled)
 
 
 def zonal(request: Request, compiled: CompiledService) -> Decision:
     """A zonal name: the endpoints in the topology zone that the name gives, wherever the client is."""
-    key, shape, value = request.authority.zonal, request.meaning.shape, request.meaning.value
+    key, name_type, value = request.authority.zonal, request.query_name.name_type, request.query_name.value
     if key is None or not compiled.service.headless or not compiled.endpoints:
         return request.decision(wire.NXDOMAIN, service=compiled)
-    if shape == names.ZONAL:
+    if name_type == names.ZONAL:
         return request.decision(service=compiled)
-    constraint = NamedDomain(key, value, or_all=shape == names.PREFERRED)
+    constraint = NamedDomain(key, value, or_all=name_type == names.PREFERRED)
     selection = select(constraint, request.location, compiled.endpoints, octets=ADDRESS_SIZES.get(request.qtype))
     decision = replace(
         _records_of(request, compiled, selection.endpoints, any_port, selection=selection),
@@ -106,10 +106,10 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
     )
     if selection.outcome == NEAREST:
         return decision
-    # A client can write any topology zone: it can ask for any number of names without an endpoint. Without glue, the
-    # records of all of them are the same octets, which are packed once: see ``Responder``.
-    glue = decision.additional_records if len(decision.answers) <= MAX_WITH_GLUE else ()
-    return replace(decision, source_object=None, additional_records=glue)
+    # A client can write any topology zone: it can ask for any number of names without an endpoint. Without additional
+    # records, the answers to all of them are the same octets, which are packed once.
+    additional = decision.additional_records if len(decision.answers) <= MAX_WITH_ADDRESSES else ()
+    return replace(decision, source_object=None, additional_records=additional)
 
 
 def zones_of(compiled: CompiledService, key: str) -> frozenset[str]:
@@ -235,9 +235,9 @@ def _records_of(
         addresses = dict.fromkeys([address for located in endpoints for address in located.endpoint.addresses])
         answers = request.addresses(list(addresses))
         return request.decision(answers=answers, service=compiled, selection=selection, client_keys=client_keys)
-    base, pod_names = _base(compiled, request.meaning.zone), request.authority.endpoint_pod_names
+    base, pod_names = _base(compiled, request.query_name.zone), request.authority.endpoint_pod_names
     targets: dict[tuple[str, int], None] = {}
-    glue: dict[tuple[str, bytes], None] = {}
+    hosts: dict[tuple[str, bytes], None] = {}
     ports: Sequence[Port] = ()
     numbers: Sequence[int] = ()
     for located in endpoints:
@@ -248,12 +248,12 @@ def _records_of(
         for address in endpoint.addresses if numbers else ():
             name = f"{_endpoint_label(compiled, located, address, pod_names=pod_names)}.{base}"
             if len(name) <= MAX_NAME:  # else longer than a query can hold
-                glue[name, address] = None
+                hosts[name, address] = None
                 for number in numbers:
                     targets[name, number] = None
         if len(targets) >= MAX_TARGETS:
             break
-    return _srv(request, compiled, list(targets), list(glue), selection=selection, client_keys=client_keys)
+    return _srv(request, compiled, list(targets), list(hosts), selection=selection, client_keys=client_keys)
 
 
 def _any_records(request: Request, compiled: CompiledService, wanted: WantedPort, selection: Selection) -> bool:
@@ -265,7 +265,7 @@ def _any_records(request: Request, compiled: CompiledService, wanted: WantedPort
 
 
 def _virtual_ports(request: Request, compiled: CompiledService, wanted: WantedPort) -> Decision:
-    service, name = compiled.service, _base(compiled, request.meaning.zone)
+    service, name = compiled.service, _base(compiled, request.query_name.zone)
     numbers = [port.number for port in service.ports if wanted((port.name, port.protocol))]
     targets = [(name, number) for number in dict.fromkeys(numbers)] if service.cluster_ips else []
     return _srv(request, compiled, targets, [(name, address) for address in service.cluster_ips])
@@ -275,17 +275,17 @@ def _srv(
     request: Request,
     compiled: CompiledService,
     targets: Sequence[tuple[str, int]],
-    glue: Sequence[tuple[str, bytes]],
+    hosts: Sequence[tuple[str, bytes]],
     *,
     selection: Selection | None = None,
     client_keys: tuple[str, ...] = (),
 ) -> Decision:
-    """Answer with an SRV record of equal weight for each target and port, and *glue* beside them."""
+    """Answer with an SRV record of equal weight for each target and port, and the addresses of *hosts* beside them."""
     targets = targets[:MAX_TARGETS]
-    weight, name, ttl = max(1, 100 // (len(targets) or 1)), request.meaning.name, request.authority.ttl
+    weight, name, ttl = max(1, 100 // (len(targets) or 1)), request.query_name.name, request.authority.ttl
     return request.decision(
         answers=[Record(name, wire.SRV, ttl, Srv(weight, port, target)) for target, port in targets],
-        additional_records=request.glue(glue) if targets else (),
+        additional_records=request.address_records(hosts) if targets else (),
         service=compiled,
         selection=selection,
         client_keys=client_keys,

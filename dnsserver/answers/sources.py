@@ -35,13 +35,13 @@ def sources_of(case: Case) -> list[Source]:
 
 
 def _speaking(case: Case) -> Iterator[Declaration]:
-    counts, service, meaning = case.decision.declaration, case.decision.service, case.meaning
+    counts, service, query_name = case.decision.declaration, case.decision.service, case.query_name
     if counts is not None and counts.source == ZONAL_NAME:
         yield counts
     if service is None:
         return
     yield from service.declarations
-    default = None if meaning is None else case.authority.zone_default(meaning.zone, service)
+    default = None if query_name is None else case.authority.zone_default(query_name.zone, service)
     if default is not None:
         yield counts if counts is not None and counts.source == ZONE_DEFAULT else default
 
@@ -51,7 +51,7 @@ def _is_heard(case: Case, declaration: Declaration) -> bool:
 
 
 def _is_own_name(case: Case) -> bool:
-    return case.meaning is not None and case.meaning.shape == names.ENDPOINT
+    return case.query_name is not None and case.query_name.name_type == names.ENDPOINT
 
 
 def _why_heard(case: Case, declaration: Declaration) -> str:

@@ -12,7 +12,7 @@ from dnsserver.answers.explain import Asker, explain
 from dnsserver.answers.explanation import Explanation
 from dnsserver.answers.resolution import nothing_outside, resolve
 from dnsserver.message.wire import NXDOMAIN, A
-from dnsserver.names import SERVICE, labels_of, meaning_of
+from dnsserver.names import SERVICE, labels_of, query_name_of
 from dnsserver.spelling import listed, names_in, nearest_key, nearest_label, suggestion
 from locator.ip import Network, host_network, parse_client
 from locator.labels import valid_label_key
@@ -202,7 +202,7 @@ def question_name(name: Reference | str, known: Known, authority: Authority) -> 
         except ValueError as error:
             raise UnknownName(NAME, f"{error}, expected {LONGEST}") from None
     labels = labels_of(name)
-    if name.endswith(".") or meaning_of(labels, authority.zones) is not None:
+    if name.endswith(".") or query_name_of(labels, authority.zones) is not None:
         return labels
     domains = (f"{known.namespace}.svc.{zone}", f"svc.{zone}", zone)  # as the kubelet writes into resolv.conf
     try:
@@ -215,10 +215,10 @@ def question_name(name: Reference | str, known: Known, authority: Authority) -> 
 
 def _exists(labels: Labels, snapshot: Snapshot, authority: Authority) -> bool:
     """Whether a name in a zone exists, or would if its Service had a ready endpoint."""
-    meaning = meaning_of(labels, authority.zones)
-    if meaning is not None and meaning.shape == SERVICE and meaning.service_key in snapshot.services:
+    query_name = query_name_of(labels, authority.zones)
+    if query_name is not None and query_name.name_type == SERVICE and query_name.service_key in snapshot.services:
         return True
-    return resolve(meaning, A, snapshot, UNKNOWN, authority).rcode != NXDOMAIN
+    return resolve(query_name, A, snapshot, UNKNOWN, authority).rcode != NXDOMAIN
 
 
 def _likeliest(labels: Labels, longer: Sequence[Labels], snapshot: Snapshot) -> Labels:

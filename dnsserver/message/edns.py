@@ -26,7 +26,9 @@ def udp_limit(edns: Edns | None, most: int) -> int:
 
     *edns* is the query's, None if it had no OPT record.
     """
-    return MIN_UDP_REPLY if edns is None else max(MIN_UDP_REPLY, min(edns.size, most))
+    if edns is None or edns.size < MIN_UDP_REPLY:
+        return MIN_UDP_REPLY
+    return edns.size if edns.size < most else most
 
 
 def opt_record(

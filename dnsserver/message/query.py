@@ -8,6 +8,7 @@ Functions that read unchecked bytes end in ``_untrusted`` and raise only ``Unrea
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -18,9 +19,11 @@ MAX_NAME = 255  # octets, including the root's zero (RFC 1035, section 3.1)
 # What a query may hold, far more than clients send: reading one must not cost many times what its answer costs.
 MAX_RECORDS = 16  # beyond the question: OPT, and TSIG or SIG(0)
 MAX_OPTIONS = 32  # of EDNS
+MAX_OPT_RECORDS = 8192  # that are remembered as they were read: some megabytes
 
 _FLAGS_AND_COUNTS = struct.Struct("!HHHHH")  # of a header, behind the id
 _TYPE_AND_CLASS = struct.Struct("!HH")  # which end a question
+_RECORD = struct.Struct("!HHBBHH")  # type, class, TTL and length of data; of OPT: its size, version and flags
 _CODE_AND_LENGTH = struct.Struct("!HH")  # which begin an EDNS option
 _FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octets in an address
 
@@ -32,16 +35,15 @@ class Unreadable(Exception):
 
 
 class ClientSubnet(Struct, frozen=True, gc=False):
-    """An EDNS client subnet option (RFC 7871) as sent: family, SOURCE PREFIX-LENGTH in bits, address."""
+    """An EDNS client subnet option (RFC 7871) as sent: family, SOURCE PREFIX-LENGTH in bits, address.
+
+    ``is_host`` is whether it names a single address.
+    """
 
     family: int
     prefix_length: int
     address: bytes
-
-    @property
-    def is_host(self) -> bool:
-        """Whether the option names a single address."""
-        return self.prefix_length > 0 and self.prefix_length == 8 * _FAMILIES[self.family]
+    is_host: bool
 
     @property
     def network(self) -> Network | None:
@@ -191,25 +193,40 @@ def _edns_untrusted(
         if before + additional > MAX_RECORDS:
             raise Unreadable("too many records")
         for number in range(before + additional):
-            start, at = position, _skip_name_untrusted(octets, position)
-            position = at + 10 + int.from_bytes(octets[at + 8 : at + 10])
-            if at + 10 > len(octets) or position > len(octets):
+            start = position
+            at = position + 1 if octets.startswith(b"\0", position) else _skip_name_untrusted(octets, position)
+            data = at + _RECORD.size
+            if data > len(octets):
                 raise Unreadable("a record is cut off")
-            rtype, size = _TYPE_AND_CLASS.unpack_from(octets, at)
+            rtype, *_, length = _RECORD.unpack_from(octets, at)
+            position = data + length
+            if position > len(octets):
+                raise Unreadable("a record's data are cut off")
             if rtype != wire.OPT:
                 continue
             if number < before or octets[start] != 0 or edns is not None:
                 raise Unreadable("an OPT record stands where none may")
-            version = octets[at + 5]
-            edns = Edns(size, version, bool(octets[at + 6] & wire.DO >> 8))
-            if version == 0 and position > at + 10:  # options of later versions have an unknown format
-                edns = _with_options_untrusted(edns, octets[at + 10 : position], client_option)
+            edns = _opt_untrusted(octets[at:position], client_option)
         if position != len(octets):
             raise Unreadable("trailing octets")
     except Unreadable as error:
-        error.edns = edns
+        error.edns = edns or error.edns
         raise
     return edns
+
+
+@lru_cache(MAX_OPT_RECORDS)  # clients and forwarders send few different ones
+def _opt_untrusted(record: bytes, client_option: int | None) -> Edns:
+    """Read an OPT record behind its owner's name."""
+    _, size, _, version, flags, length = _RECORD.unpack_from(record)
+    edns = Edns(size, version, bool(flags & wire.DO))
+    if version or not length:  # options of later versions have an unknown format
+        return edns
+    try:
+        return _with_options_untrusted(edns, record[_RECORD.size :], client_option)
+    except Unreadable as error:
+        error.edns = edns
+        raise
 
 
 def _skip_name_untrusted(octets: bytes, position: int) -> int:
@@ -270,4 +287,4 @@ def _subnet_untrusted(content: bytes) -> ClientSubnet:
         or (unused and address[-1] & ((1 << unused) - 1))
     ):
         raise Unreadable("a malformed client subnet")
-    return ClientSubnet(family, length, address)
+    return ClientSubnet(family, length, address, 0 < length == 8 * size)

@@ -229,9 +229,12 @@ class Counts:
         It is a multiple of ``MAX_TALLIES``. The zones of very many are not counted, as if they were unknown.
         """
         origin = Origin(located_by, zone)
-        if origin not in self._origins and len(self._origins) >= MAX_ORIGINS:
-            origin = Origin(located_by, "")
-        return self._origins.setdefault(origin, len(self._origins)) * MAX_TALLIES
+        number = self._origins.get(origin)
+        if number is None:
+            if len(self._origins) >= MAX_ORIGINS:
+                origin = Origin(located_by, "")
+            number = self._origins.setdefault(origin, len(self._origins))
+        return number * MAX_TALLIES
 
     def replied(self) -> int:
         """Return the number of all replies."""

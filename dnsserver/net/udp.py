@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 from trio.lowlevel import checkpoint, wait_readable
@@ -29,6 +29,7 @@ from dnsserver.responder.responder import Responder
 from locator.ip import plain_address
 
 if TYPE_CHECKING:
+    from dnsserver.net import native
     from dnsserver.net.upstream import Upstream  # imports dnspython, which not every server needs
 
 log = logging.getLogger(__name__)
@@ -43,35 +44,6 @@ LAST_BATCHES = 512  # at the end, of queries that get no answer any more
 RECEIVE_BUFFER, SEND_BUFFER = 1 << 20, 4 << 20
 FORCED = {socket.SO_SNDBUF: 32, socket.SO_RCVBUF: 33}  # <asm-generic/socket.h>: SO_SNDBUFFORCE, SO_RCVBUFFORCE
 IP_PKTINFO = 8  # <linux/in.h>; Python's socket module lacks it before 3.14
-
-
-class Received(Protocol):
-    """Datagrams that have come to one socket, and the way back for each: ``Datagrams``, or those of the native code."""
-
-    @property
-    def received_at(self) -> float:
-        """When the first of the datagrams received last came, by ``time.perf_counter``."""
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable while datagrams wait."""
-
-    def receive(self) -> list[tuple[bytes, bytes]]:
-        """Return waiting datagrams, at most ``BATCH``, each with its source (a packed address). Raises OSError."""
-
-    def send(self, first: int, replies: Sequence[bytes | None]) -> int:
-        """Send replies to datagrams received last, from number *first* on, none where it is None.
-
-        Return how many were lost: the kernel refuses a reply to port 0, without a route, or if its buffer is full.
-        """
-
-    def path(self, slot: int) -> Any:
-        """Return the way back of a datagram received last, for ``send_along``."""
-
-    def send_along(self, path: Any, reply: bytes) -> int:
-        """Send a reply later; return how many were lost."""
-
-    def end(self) -> None:
-        """Receive no more, except what has arrived."""
 
 
 def prepare(sock: socket.socket, *, wildcard: bool) -> None:
@@ -102,7 +74,7 @@ async def serve(
 ) -> None:
     """Answer the queries that arrive at a bound socket, until cancelled. *native* is the responder's native code."""
     async with trio.open_nursery() as nursery:
-        received: Received = Datagrams(sock) if native is None else _received_natively(sock, native, counts)
+        received = Datagrams(sock) if native is None else _received_natively(sock, native, counts)
         pending = PendingReplies(responder, counts, upstream, nursery)
         listener = _Listener(received, responder, counts, pending)
         task_status.started()
@@ -116,7 +88,7 @@ async def serve(
             listener.end()
 
 
-def _received_natively(sock: socket.socket, table: AnswerTable, counts: Counts) -> Received:
+def _received_natively(sock: socket.socket, table: AnswerTable, counts: Counts) -> native.Datagrams:
     from dnsserver.net import native
 
     def count_failures() -> None:
@@ -136,7 +108,9 @@ def _is_wildcard(sock: socket.socket) -> bool:
 
 
 class Datagrams:
-    """Datagrams that Python receives itself.
+    """Datagrams that have come to a socket, and the way back for each. The native code has the same for its own.
+
+    ``received_at`` is when the first of those received last came, by ``time.perf_counter``.
 
     On a wildcard socket, the control data of a received datagram hold the address that it was sent to. Passed back with
     the reply, they make the reply leave from that address.
@@ -152,20 +126,19 @@ class Datagrams:
         self.received_at = 0.0
 
     def fileno(self) -> int:
-        """Return the socket's descriptor."""
+        """Return a descriptor that is readable while datagrams wait."""
         return self._sock.fileno()
 
     def receive(self) -> list[tuple[bytes, bytes]]:
-        """Return waiting datagrams, at most ``BATCH``, each with its source. Raises OSError."""
+        """Return waiting datagrams, at most ``BATCH``, each with its packed source. Raises OSError."""
         found: list[tuple[bytes, bytes]] = []
         self._paths = []
-        packed = partial(socket.inet_pton, self._sock.family)
-        receive, control = self._sock.recvmsg, self._control
+        family, receive, control = self._sock.family, self._sock.recvmsg, self._control
         try:
             for _ in range(BATCH):
                 octets, ancillary, _, address = receive(QUERY_SIZE, control)
                 self._paths.append((ancillary, address))
-                found.append((octets, packed(address[0].partition("%")[0])))
+                found.append((octets, socket.inet_pton(family, address[0].partition("%")[0])))
         except OSError as error:
             if not found and not isinstance(error, (BlockingIOError, InterruptedError)):
                 raise
@@ -173,36 +146,46 @@ class Datagrams:
         return found
 
     def send(self, first: int, replies: Sequence[bytes | None]) -> int:
-        """Send replies to datagrams received last, from number *first* on, none where it is None."""
-        return sum(
-            self.send_along(path, reply)
-            for path, reply in zip(self._paths[first:], replies, strict=False)
-            if reply is not None
-        )
+        """Send replies to datagrams received last, from number *first* on, none where it is None.
+
+        Return how many were lost: the kernel refuses a reply to port 0, without a route, or if its buffer is full.
+        """
+        lost = 0
+        for slot, reply in enumerate(replies, first):
+            if reply is not None:
+                lost += self.send_along(self._paths[slot], reply)
+        return lost
 
     def path(self, slot: int) -> tuple[Any, Any]:
-        """Return the control data and the address of a datagram."""
+        """Return the way back of a datagram received last, for ``send_along``: its control data and address."""
         return self._paths[slot]
 
     def send_along(self, path: tuple[Any, Any], reply: bytes) -> int:
-        """Send a reply; return how many were lost."""
+        """Send a reply, perhaps later; return how many were lost."""
         control, address = path
         at = self._index
-        ancillary = [(level, kind, data[: at.start] + bytes(4) + data[at.stop :]) for level, kind, data in control]
         try:
-            self._sock.sendmsg((reply,), ancillary, 0, address)
+            if control:
+                control = [
+                    (level, kind, data[: at.start] + bytes(4) + data[at.stop :]) for level, kind, data in control
+                ]
+                self._sock.sendmsg((reply,), control, 0, address)
+            else:
+                self._sock.sendto(reply, address)
         except OSError:
             return 1
         return 0
 
     def end(self) -> None:
-        """Do nothing: what has arrived can still be received."""
+        """Receive no more, except what has arrived."""
 
 
 class _Listener:
     """The loop of one socket: receive a batch, answer it, send the replies."""
 
-    def __init__(self, datagrams: Received, responder: Responder, counts: Counts, pending: PendingReplies) -> None:
+    def __init__(
+        self, datagrams: Datagrams | native.Datagrams, responder: Responder, counts: Counts, pending: PendingReplies
+    ) -> None:
         self._datagrams = datagrams
         self._responder = responder
         self._counts = counts

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -63,15 +63,9 @@ class CachedAnswers:
     """
 
     __slots__ = (
-        "_answers",
-        "_distinguishing",
-        "_find_distinguishing",
-        "_limit",
-        "answer",
-        "client_keys",
-        "holds_for",
+        "_answers", "_distinguishing", "_find_distinguishing", "_limit", "answer", "client_keys", "holds_for",
         "source_object",
-    )
+    )  # fmt: skip
 
     def __init__(self, source_object: SourceObject | Snapshot | None, snapshot: Snapshot | None) -> None:
         self.source_object = source_object
@@ -80,9 +74,8 @@ class CachedAnswers:
         self.client_keys: tuple[str, ...] = ()
         self._answers: dict[object, RenderedAnswer] = {}
         self._find_distinguishing: Callable[[], Sequence[frozenset[str | None]]] = tuple
-        self._distinguishing: Sequence[
-            dict[Any, Any]
-        ] = ()  # maps each distinguishing value to itself; empty before a second client
+        # For each key, these values, each mapped to itself; empty before a second client asks.
+        self._distinguishing: Sequence[dict[Any, Any]] = ()
         self._limit = MAX_ANSWERS
 
     @property
@@ -149,12 +142,7 @@ class CachedAnswers:
 
     def _distinguishing_of(self, values: Values) -> Values:
         """Return *values*, with OTHER for those that match no endpoint."""
-        return tuple(
-            [
-                distinguishing.get(value, OTHER)
-                for distinguishing, value in zip(self._distinguishing, values, strict=True)
-            ]
-        )
+        return tuple(map(dict.get, self._distinguishing, values, repeat(OTHER)))
 
     def _put(self, key: object, answer: RenderedAnswer) -> None:
         if len(self._answers) >= self._limit:

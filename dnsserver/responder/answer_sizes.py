@@ -18,7 +18,7 @@ from dnsserver.answers.services import named_ports
 from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY
 from dnsserver.message.packing import Packer
-from dnsserver.names import MAX_LABEL, MULTICLUSTER, SERVICES, Zone, labels_of, meaning_of
+from dnsserver.names import MAX_LABEL, MULTICLUSTER, SERVICES, Zone, labels_of, query_name_of
 from locator.endpoints import EndpointRows
 from locator.finding_codes import ClusterCode
 from locator.model import MAX_NAME, SUCCESSORS, UNKNOWN, EndpointSlice, Finding, Location
@@ -118,7 +118,7 @@ def _measured(name: str, qtype: int, client: Location, snapshot: Snapshot, autho
     if len(name) > MAX_NAME:
         return None  # nobody can ask for it
     labels = labels_of(name)
-    decision = resolve(meaning_of(labels, authority.zones), qtype, snapshot, client, authority)
+    decision = resolve(query_name_of(labels, authority.zones), qtype, snapshot, client, authority)
     octets = sum(map(len, Packer(labels).records(decision.answers)))
     room = MAX_TCP_REPLY - wire.HEADER - len(name) - 6  # the question's name has two octets more, and type and class
     records = len(decision.answers)

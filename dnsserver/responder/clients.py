@@ -11,8 +11,8 @@ from __future__ import annotations
 from cachetools import LRUCache
 from msgspec import Struct
 
-from dnsserver.message.query import Query
-from locator.ip import Network, host_network, plain_address
+from dnsserver.message.query import ClientSubnet, Query
+from locator.ip import Network, plain_address
 from locator.model import UNKNOWN, Location
 from locator.places.address_book import (
     NODE,
@@ -32,16 +32,22 @@ MAX_LABEL_SETS = 4096  # that the addresses of such subnets have in common
 class LocatedClient(Struct, frozen=True, gc=False):
     """The client of a query, and its place by an address ``book``.
 
-    ``network`` is its address, or the block that a forwarder names, None if a trusted forwarder names nobody. Then the
-    place is ``UNNAMED_CLIENT``. ``octets`` is the packed address, or the octets of the block as they came.
-    ``forwarded``: a trusted forwarder sent the query.
+    ``address`` and ``length`` are its address, or the block that a forwarder names, as a ``Network`` has them. If a
+    trusted forwarder names nobody, they are empty and 0, and the place is ``UNNAMED_CLIENT``. ``octets`` is the packed
+    address, or the octets of the block as they came. ``forwarded``: a trusted forwarder sent the query.
     """
 
     place: Place
-    network: Network | None
+    address: bytes
+    length: int
     octets: bytes
     book: Addresses
-    forwarded: bool = True
+    forwarded: bool
+
+    @property
+    def network(self) -> Network | None:
+        """The address or block, None if nobody is named."""
+        return Network(self.address, self.length) if self.length else None
 
 
 class Clients:
@@ -71,27 +77,29 @@ class Clients:
 
     def client_of(self, query: Query, source: bytes) -> LocatedClient:
         """Return the client of a query that came from *source*, a packed address that is not IPv4-mapped."""
-        place = self.places.get(source) or self._book.source(source)
+        book = self._book
+        place = self.places.get(source) or book.source(source)
         if not place.forwarder:
-            return LocatedClient(place, host_network(source), source, self._book, False)
+            return LocatedClient(place, source, 8 * len(source), source, book, False)
         named, edns = query.header_client, query.edns
         if named is None and edns is not None:
-            named = edns.option
-        if named:
-            return self._at(host_network(plain_address(named)), named)
-        subnet = edns.subnet if named is None and edns is not None else None
-        network = subnet.network if subnet is not None else None
-        octets = subnet.address if subnet is not None else b""
-        if network is None:
-            return LocatedClient(UNNAMED_CLIENT, None, octets, self._book)
-        return self._at(network, octets)
+            named, subnet = edns.option, edns.subnet
+            if named is None and subnet is not None:
+                if not subnet.is_host:
+                    return self._at(subnet)
+                named = subnet.address
+        if not named:
+            return LocatedClient(UNNAMED_CLIENT, b"", 0, b"", book, True)
+        address = plain_address(named)
+        place = self.places.get(address) or book.locate(address)
+        return LocatedClient(place, address, 8 * len(address), address, book, True)
 
-    def _at(self, network: Network, octets: bytes) -> LocatedClient:
-        """Return the client that a forwarder names by these octets."""
-        if not network.is_host:
-            return LocatedClient(self._block(network), network, octets, self._book)
-        address = network.address
-        return LocatedClient(self.places.get(address) or self._book.locate(address), network, address, self._book)
+    def _at(self, subnet: ClientSubnet) -> LocatedClient:
+        """Return the client that a forwarder names by a subnet shorter than a host."""
+        network, octets = subnet.network, subnet.address
+        if network is None:
+            return LocatedClient(UNNAMED_CLIENT, b"", 0, octets, self._book, True)
+        return LocatedClient(self._block(network), *network, octets, self._book, True)
 
     def _block(self, network: Network) -> Place:
         place = self._blocks.get(network)

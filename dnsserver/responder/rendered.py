@@ -94,9 +94,9 @@ class DecisionRenderer:
 
 def _outside_target(decision: Decision) -> tuple[str, str] | None:
     """Return the name outside the zones at which a decision ends, and the namespace in the question."""
-    if decision.meaning is None or decision.outside_target is None:
+    if decision.query_name is None or decision.outside_target is None:
         return None
-    return decision.outside_target, decision.meaning.namespace
+    return decision.outside_target, decision.query_name.namespace
 
 
 def rotating(
@@ -132,11 +132,11 @@ def belongs_to_source_object(decision: Decision) -> bool:
 
     All others share the one bounded memory of ``AnswerCache``: clients can ask for any number of them.
     """
-    if decision.qtype not in REMEMBERED_TYPES or decision.meaning is None:
+    if decision.qtype not in REMEMBERED_TYPES or decision.query_name is None:
         return False
     has_records = bool(decision.answers or decision.aliases or decision.client_keys)
     common = decision.qtype in ADDRESS_SIZES and (decision.service or decision.federated) is not None
-    return has_records or common or decision.meaning.shape in (names.SERVICE, names.FEDERATED_SERVICE)
+    return has_records or common or decision.query_name.name_type in (names.SERVICE, names.FEDERATED_SERVICE)
 
 
 def share_key(decision: Decision) -> object:

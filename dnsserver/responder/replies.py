@@ -21,6 +21,8 @@ from locator.state.snapshot import Snapshot
 
 DRAWN_BITS = 30  # of a random number: the most that CPython computes with in one step
 
+COPIED = wire.RD | wire.CD  # flags of the query
+
 _FLAGS_AND_COUNTS = struct.Struct("!HHHHH")
 _NOTHING: Mapping[str, UpstreamAnswer] = {}
 _NO_ERRORS: Sequence[Sequence[Error]] = ((),)
@@ -90,11 +92,10 @@ class ReplyWriter:
         edns, octets, question = query.edns, query.octets, query.question
         end = wire.HEADER + len(question)
         limit = udp_limit(edns, self.max_udp_size) if is_udp else MAX_TCP_REPLY
-        flags = answer.flags | query.flags & (wire.RD | wire.CD)
-        truncated = False
-        for errors in _NO_ERRORS if ignored is None and answer.error is None else _errors(answer.error, ignored):
-            every = (*errors, *self.common_errors)
-            opt = opt_record(edns, nsid=self.nsid, dependent=answer.dependent, errors=every)
+        flags, truncated = answer.flags | query.flags & COPIED, False
+        for own in _NO_ERRORS if ignored is None and answer.error is None else _errors(answer.error, ignored):
+            errors = (*own, *self.common_errors) if own else self.common_errors
+            opt = opt_record(edns, nsid=self.nsid, dependent=answer.dependent, errors=errors) if edns else b""
             room = limit - end - len(opt)
             if answer.required_size <= room:
                 counts, records = answer.fitted(room, turn=self._draw(DRAWN_BITS) % (answer.records or 1))
@@ -104,7 +105,7 @@ class ReplyWriter:
             counts, records = answer.cut(room, start=start, drawn=self._draw(DRAWN_BITS))
             flags, truncated = flags | wire.TC, True
         answers, authority, additional = counts
-        head = _FLAGS_AND_COUNTS.pack(flags, 1, answers, authority, additional + 1 if opt else additional)
+        head = _FLAGS_AND_COUNTS.pack(flags, 1, answers, authority, additional + (edns is not None))
         return b"".join((octets[:2], head, octets[wire.HEADER : end], records, opt)), truncated
 
 

@@ -25,7 +25,7 @@ from dnsserver.message.proxy_protocol import SIGNATURE, Header, read_header_untr
 from dnsserver.message.query import Query, Unreadable, read_query
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import ADDRESS, BLOCK, NOBODYS, OTHER, Channel, Counts, Tally, counted_type
-from dnsserver.names import Meaning, meaning_of
+from dnsserver.names import QueryName, query_name_of
 from dnsserver.responder.answer_cache import AnswerCache, CachedAnswers
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients, LocatedClient
 from dnsserver.responder.native_feed import AnswerTable, NativeFeed
@@ -214,16 +214,16 @@ class Responder:
         lasting = True
         if answer is None:
             qtype, qclass = query.type_and_class
-            meaning = meaning_of(query.labels, self._authority.zones) if qclass == wire.IN else None
+            query_name = query_name_of(query.labels, self._authority.zones) if qclass == wire.IN else None
             label = counted_type(qtype)
-            if meaning is None or qtype in (wire.AXFR, wire.IXFR):
+            if query_name is None or qtype in (wire.AXFR, wire.IXFR):
                 refused = self._refusal(query, wire.REFUSED, channel, label)
                 decided = snapshot if qclass == wire.IN else None
                 return AnsweredQuery(query, source, channel, refused, client, decided)
             if snapshot is None:
                 refused = self._refusal(query, wire.SERVFAIL, channel, label, errors=(NOT_READY,))
                 return AnsweredQuery(query, source, channel, refused)
-            found = self._found(query.question, query.labels, meaning, qtype, location, snapshot)
+            found = self._found(query, query_name, location, snapshot)
             self._counts.computed += found.computed
             answer, cached, lasting = found.answer, found.cached, found.lasting
         self._note(query, source, client)
@@ -255,9 +255,8 @@ class Responder:
             counts.probes += 1
             return
         if client.place is UNKNOWN_PLACE:
-            network = client.network
-            assert network is not None  # if nobody is named, that is ``UNNAMED_CLIENT``
-            counts.unlocated_clients.add(ADDRESS if network.is_host else BLOCK, network.address)
+            whole = client.length == 8 * len(client.address)
+            counts.unlocated_clients.add(ADDRESS if whole else BLOCK, client.address)
         if edns is not None and not client.forwarded and (named := edns.named_client):
             # A source that names itself, or a block that it is in, does not speak for others.
             counts.ignored_clients.note(address_text(source), b"" if source.startswith(named) else named)
@@ -266,20 +265,13 @@ class Responder:
         """Return the number of the ``Origin`` of clients at *place*."""
         return self._counts.origin(place.located_by, place.location.value(ZONE) or "")
 
-    def _found(
-        self,
-        question: bytes,
-        labels: Sequence[bytes],
-        meaning: Meaning,
-        qtype: int,
-        location: Location,
-        snapshot: Snapshot,
-    ) -> _Found:
+    def _found(self, query: Query, query_name: QueryName, location: Location, snapshot: Snapshot) -> _Found:
         """Decide and render the answer to a question of which nothing is remembered for a client, and remember it."""
-        shared = self._shared_by_zones(meaning, snapshot)
+        question, labels, qtype = query.question, query.labels, query.qtype
+        shared = self._shared_by_zones(query_name, snapshot)
         if shared is not None and qtype in shared:
             return _Found(shared[qtype], None, computed=False, lasting=False)
-        decision = resolve(meaning, qtype, snapshot, location, self._authority, names_of=self._names_of)
+        decision = resolve(query_name, qtype, snapshot, location, self._authority, names_of=self._names_of)
         if decision.source_object is not None and belongs_to_source_object(decision):
             render = partial(self._renderer.render, labels, decision)
             answer, cached = self._cache.keep(question, location, decision, render)
@@ -293,23 +285,23 @@ class Responder:
         self._asked[question] = True
         return _Found(answer, remembered, computed=True, lasting=lasting)
 
-    def _shared_by_zones(self, meaning: Meaning, snapshot: Snapshot) -> dict[int, RenderedAnswer] | None:
+    def _shared_by_zones(self, query_name: QueryName, snapshot: Snapshot) -> dict[int, RenderedAnswer] | None:
         """Return the answers, by type, to names that prefer a zone without an endpoint; None for any other name."""
-        compiled = snapshot.services.get(meaning.service_key) if meaning.shape == names.PREFERRED else None
+        compiled = snapshot.services.get(query_name.service_key) if query_name.name_type == names.PREFERRED else None
         key = self._authority.zonal
         if compiled is None or key is None:
             return None
         zonal = self._cache.zonal(compiled, key)
-        return None if meaning.value in zonal.zones else zonal.others[meaning.zone]
+        return None if query_name.value in zonal.zones else zonal.others[query_name.zone]
 
     def _put_again(self, query: Query, location: Location) -> None:
         """Make the answer to a question that was asked before known to the native code; nobody asks now."""
         assert self._feed is not None
         cached = self._cache.find(query.question)
         answer = cached.find(location) if cached is not None else None
-        meaning = meaning_of(query.labels, self._authority.zones)
-        if answer is None and meaning is not None and self._snapshot is not None:
-            found = self._found(query.question, query.labels, meaning, query.qtype, location, self._snapshot)
+        query_name = query_name_of(query.labels, self._authority.zones)
+        if answer is None and query_name is not None and self._snapshot is not None:
+            found = self._found(query, query_name, location, self._snapshot)
             answer, cached = found.answer, found.cached
         if answer is not None and cached is not None:
             self._feed.put(query, answer, cached, location)
@@ -323,9 +315,9 @@ class Responder:
         here = (location, *for_all)
         answer = self._finished.get(for_all) or self._finished.get(here)
         if answer is None:
-            meaning = meaning_of(labels, self._authority.zones)
+            query_name = query_name_of(labels, self._authority.zones)
             decision = resolve(
-                meaning, qtype, snapshot, location, self._authority, names_of=self._names_of, outside=known.get
+                query_name, qtype, snapshot, location, self._authority, names_of=self._names_of, outside=known.get
             )
             answer = self._renderer.render(labels, decision)
             if answer.weight <= MAX_FINISHED // 2:

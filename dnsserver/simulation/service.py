@@ -17,7 +17,7 @@ from dnsserver.answers.decision import ADDRESS_SIZES, Authority, Decision
 from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import AAAA, A
 from dnsserver.metrics.server_families import relation
-from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, meaning_of
+from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, query_name_of
 from dnsserver.simulation.clients import ClientPlace, Clients, Counted, PodKey, somewhere_in
 from dnsserver.simulation.groups import Group, Grouping, Values, reduced
 from locator.model import SUCCESSORS, ZONE, Location
@@ -224,7 +224,7 @@ class _Deciding:
 
     def __init__(self, subject: Subject, source_object: SourceObject, world: World) -> None:
         self._subject, self._world = subject, world
-        self._meaning = meaning_of(labels_of(subject.name), world.authority.zones)
+        self._meaning = query_name_of(labels_of(subject.name), world.authority.zones)
         self._decided: dict[Values, Choice] = {}
         self._choices: dict[object, Choice] = {}
         self._entries: dict[tuple[str, int | None], tuple[LocatedEndpoint, ...]] = {}
