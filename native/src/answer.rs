@@ -5,7 +5,7 @@
 use crate::address::Address;
 use crate::message::{Query, HEADER, TC};
 
-/// 2^32 divided by the golden ratio, as in `truncation.py`.
+/// 2^32 divided by the golden ratio, as in `rendering.py`.
 const SPREAD: u32 = 0x9e37_79b1;
 
 /// The records of an answer, and under which number it is counted. `rendering.py` says what the fields mean.
@@ -106,7 +106,7 @@ impl Answer {
     }
 }
 
-/// Returns at which of its records the arc of a client starts: `truncation.py` says what that is.
+/// Returns at which of its records the arc of a client starts: `rendering.py` says what that is.
 fn arc_start(client: &Client, question: &[u8], records: usize) -> usize {
     let address = if client.named.is_empty() { Some(client.source) } else { Address::read(client.named) };
     let checksum = match address.map(|address| (address.four(), address.0.to_be_bytes())) {

@@ -17,7 +17,7 @@ use crate::message::Query;
 
 /// Client subnets shorter than a host, as in `clients.py`.
 const MAX_BLOCKS: usize = 16_384;
-/// Forms of EDNS, as in `recognition.py`.
+/// Forms of EDNS: clients and forwarders write queries in a few ways only.
 const MAX_FORMS: usize = 1024;
 /// Pairs of a location and a tuple of label keys: 5,000 nodes times some tuples.
 const MAX_VALUES: usize = 1 << 19;

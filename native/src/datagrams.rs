@@ -4,7 +4,7 @@
 
 use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::address::Address;
 use crate::answer_table::AnswerTable;
 use crate::durations::{now, Durations};
 use crate::fair_queue::FairQueue;
-use crate::socket::{Batch, Path, Socket, BATCH};
+use crate::socket::{Batch, Path, Socket};
 
 /// Datagrams that wait for Python, some megabytes. More are dropped, as a full socket buffer drops them: what is known
 /// already is answered even so.
@@ -25,12 +25,6 @@ const MAX_WAIT: f64 = 2.0;
 /// Datagrams that are answered after the end, about as many as the socket's buffer holds. Those that still come must not
 /// hold up the end.
 const LAST: usize = 4_096;
-
-/// Datagrams that wait for Python, and make the thread look less often for more, if all that came last must wait, too.
-const MANY: usize = 16;
-
-/// How long the thread then rests for each datagram that waits, at most `BATCH` of them. Python takes five times as long.
-const REST: Duration = Duration::from_micros(2);
 
 /// A datagram that Python must answer, and when it was received.
 pub struct Unanswered {
@@ -51,8 +45,6 @@ pub struct Shared {
     table: Arc<Mutex<AnswerTable>>,
     durations: Arc<Mutex<Durations>>,
     waiting: Mutex<Waiting>,
-    /// How many datagrams Python has still to answer.
-    unfinished: AtomicUsize,
     /// Readable while datagrams wait for Python.
     pub event: i32,
     ending: AtomicBool,
@@ -76,7 +68,6 @@ impl Shared {
             table,
             durations,
             waiting: Mutex::new(Waiting { queue: FairQueue::default(), taken: Arc::new([]) }),
-            unfinished: AtomicUsize::new(0),
             event,
             ending: AtomicBool::new(false),
             lost: AtomicU64::new(0),
@@ -89,7 +80,6 @@ impl Shared {
         let shared = Arc::clone(self);
         thread::Builder::new().name("topodns-udp".into()).stack_size(256 << 10).spawn(move || {
             block_signals();
-            prefer_short_slices();
             // A panic costs one batch, not the socket.
             while catch_unwind(AssertUnwindSafe(|| shared.run())).is_err() {
                 shared.failed.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +108,6 @@ impl Shared {
             }
         }
         waiting.taken = taken.into();
-        self.unfinished.store(waiting.queue.len() + waiting.taken.len(), Ordering::Relaxed);
         if waiting.queue.is_empty() {
             let mut wakes = [0_u8; 8];
             unsafe { libc::read(self.event, wakes.as_mut_ptr().cast(), wakes.len()) };
@@ -133,9 +122,7 @@ impl Shared {
 
     /// Notes that Python has answered what it took.
     pub fn finished(&self) {
-        let mut waiting = lock(&self.waiting);
-        waiting.taken = Arc::new([]);
-        self.unfinished.store(waiting.queue.len(), Ordering::Relaxed);
+        lock(&self.waiting).taken = Arc::new([]);
     }
 
     fn run(&self) {
@@ -194,20 +181,9 @@ impl Shared {
             self.leave_to_python(batch, &unanswered, began);
         }
         batch.restore(number);
-        match number - unanswered.len() {
-            0 => self.rest(number),
-            answered => lock(&self.durations).add(now() - began, answered as u64),
-        }
-    }
-
-    /// Rests while Python has much to do, after a batch of which nothing could be answered.
-    ///
-    /// Otherwise each datagram that comes would interrupt Python, which may have no other core. A full batch says that
-    /// more wait already: those that can be answered must not.
-    fn rest(&self, number: usize) {
-        let unfinished = self.unfinished.load(Ordering::Relaxed);
-        if unfinished >= MANY && number < BATCH && !self.ending.load(Ordering::Relaxed) {
-            thread::sleep(REST * unfinished.min(BATCH) as u32);
+        let answered = number - unanswered.len();
+        if answered != 0 {
+            lock(&self.durations).add(now() - began, answered as u64);
         }
     }
 
@@ -221,7 +197,6 @@ impl Shared {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.unfinished.store(waiting.queue.len() + waiting.taken.len(), Ordering::Relaxed);
         if wakes {
             let one = 1_u64.to_ne_bytes();
             unsafe { libc::write(self.event, one.as_ptr().cast(), one.len()) };
@@ -247,27 +222,4 @@ fn block_signals() {
         libc::sigfillset(&mut every);
         libc::pthread_sigmask(libc::SIG_BLOCK, &every, std::ptr::null_mut());
     }
-}
-
-/// Asks the scheduler to let this thread run soon after it wakes, before a thread that computes for long.
-///
-/// Linux 6.12 and newer do so for threads that want short time slices; others refuse or ignore it, which does no harm.
-fn prefer_short_slices() {
-    #[repr(C)]
-    #[derive(Default)]
-    struct SchedAttr {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
-    }
-    const SLICE: u64 = 100_000; // nanoseconds: the least that Linux accepts
-    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    let attributes =
-        SchedAttr { size: std::mem::size_of::<SchedAttr>() as u32, nice, runtime: SLICE, ..SchedAttr::default() };
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) };
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::mem;
 
-/// A map that drops entries nobody has used lately, one generation at a time: `locator/bounded_map.py` in Rust.
+/// A map that drops entries nobody has used lately, one generation at a time.
 ///
 /// Writing or getting an entry moves it into the younger generation. When that is full, it becomes the older one,
 /// and the former older one is dropped. So the map never holds more than `limit` entries, and one that is used once

@@ -8,9 +8,9 @@ use std::ptr;
 
 use libc::{c_void, iovec, mmsghdr};
 
-/// Datagrams for each system call, as in `mmsg.py`.
+/// Datagrams for each system call, as in `udp.py`.
 pub const BATCH: usize = 64;
-/// Octets of a query; more is cut off. As in `mmsg.py`.
+/// Octets of a query; more is cut off. As in `udp.py`.
 const QUERY_SIZE: usize = 1536;
 /// Octets for one in_pktinfo or in6_pktinfo with its header.
 const CONTROL_SIZE: usize = 64;
