@@ -76,16 +76,16 @@ async def serve(
     async with trio.open_nursery() as nursery:
         received = Datagrams(sock) if native is None else _received_natively(sock, native, counts)
         pending = PendingReplies(responder, counts, upstream, nursery)
-        listener = _Listener(received, responder, counts, pending)
+        loop = _SocketLoop(received, responder, counts, pending)
         task_status.started()
         try:
             while True:
                 await wait_readable(received.fileno())
-                while listener.answer_waiting():  # some may be received, but not answered
+                while loop.answer_waiting():  # some may be received, but not answered
                     await checkpoint()
         finally:
             received.end()
-            listener.end()
+            loop.end()
 
 
 def _received_natively(sock: socket.socket, table: AnswerTable, counts: Counts) -> native.Datagrams:
@@ -182,7 +182,7 @@ class Datagrams:
         """Receive no more, except what has arrived."""
 
 
-class _Listener:
+class _SocketLoop:
     """The loop of one socket: receive a batch, answer it, send the replies."""
 
     def __init__(

@@ -6,8 +6,8 @@ An answer holds as long as its source object (``Decision.source_object``). If th
 publication with the same Service object. If it is the snapshot, the answer lasts until the next publication. Nothing is
 ever invalidated by hand.
 
-Answers without a source object are *unlimited*: clients can ask for any number of such names and types. They share one
-bounded memory, so a flood of them displaces no other answer, and last until the next publication, too.
+Of names and types whose answers have no source object, clients can make up any number. These answers share one bounded
+memory, so a flood of them displaces no other answer, and last until the next publication, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dnsserver.responder.rendered import distinguishing_values, share_key
 from locator.model import Location
 from locator.state.snapshot import CompiledService, Snapshot, SourceObject
 
-MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names that do not exist
+MAX_WITHOUT_SOURCE = 16 << 20  # octets of answers without a source object: most are about names that do not exist
 MAX_ANSWERS = 1024  # to one question, by the client's values; and some for each endpoint
 MAX_OWN = MAX_ANSWERS // 2  # of them by all of a client's values, which are found first
 SPARE_ENTRIES = 64  # of questions and Services, before what is gone is looked for
@@ -184,13 +184,13 @@ class AnswerCache:
         self._snapshot: Snapshot | None = None
         self._serial = b""
         self._by_question: dict[bytes, CachedAnswers] = {}
-        self._unlimited: FIFOCache[bytes, CachedAnswers] = FIFOCache(MAX_UNLIMITED, attrgetter("weight"))
+        self._without_source: FIFOCache[bytes, CachedAnswers] = FIFOCache(MAX_WITHOUT_SOURCE, attrgetter("weight"))
         self._of_service: dict[str, _OfService] = {}  # by the Service's ``cache_key``
         self._sweep_at = SPARE_ENTRIES
 
     def publish(self, snapshot: Snapshot) -> None:
         """Keep only the answers that also hold for *snapshot*."""
-        self._unlimited.clear()
+        self._without_source.clear()
         self._snapshot = snapshot
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         if len(self._by_question) + len(self._of_service) >= self._sweep_at:  # perhaps much of it is gone
@@ -206,7 +206,7 @@ class AnswerCache:
         """Return what is remembered of a question, None if nothing is."""
         entry = self._by_question.get(question)
         if entry is None:
-            return self._unlimited.get(question)
+            return self._without_source.get(question)
         if entry.holds_for is not self._snapshot:
             if not self._holds(entry.source_object):
                 del self._by_question[question]
@@ -227,12 +227,12 @@ class AnswerCache:
             entry = self._by_question[question] = CachedAnswers(decision.source_object, self._snapshot)
         return entry.put(location, decision, render), entry
 
-    def keep_unlimited(self, question: bytes, answer: RenderedAnswer) -> CachedAnswers:
+    def keep_without_source(self, question: bytes, answer: RenderedAnswer) -> CachedAnswers:
         """Remember an answer without a source object, which is the same for all clients."""
         entry = CachedAnswers(None, None)
         entry.answer = answer
-        if answer.weight <= MAX_UNLIMITED // 2:
-            self._unlimited[question] = entry
+        if answer.weight <= MAX_WITHOUT_SOURCE // 2:
+            self._without_source[question] = entry
         return entry
 
     def names_of(self, source_object: SourceObject, make: Callable[[SourceObject], EndpointNames]) -> EndpointNames:

@@ -74,7 +74,7 @@ class DecisionRenderer:
             outcome=decision.outcome,
         )
 
-    def render_unlimited(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
+    def render_without_source(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
         """Return what ``render`` does; for a name that does not exist, it may be the answer for another such name.
 
         Such a name matters only by its length, on which the pointers in the SOA record depend; and by its last label

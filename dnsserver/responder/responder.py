@@ -41,8 +41,6 @@ MAX_FINISHED = 4 << 20  # octets of answers with what the upstream said
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
 STALE = (wire.EDE_STALE, "")  # the code is enough, and a text would take room from records
 
-Listener = Callable[[AnsweredQuery], None]
-
 
 class _Found(Struct, frozen=True, gc=False):
     """An answer to a question, what is remembered of that, whether it was computed just now, and whether it may last.
@@ -86,7 +84,7 @@ class Responder:
         self._client_option = client_option
         self._proxy_protocol = proxy_protocol
         self._snapshot: Snapshot | None = None
-        self._listener: Listener | None = None
+        self._on_answered: Callable[[AnsweredQuery], None] | None = None
         self._writer = ReplyWriter(draw, nsid=nsid, max_udp_size=max_udp_size)
         self._renderer = DecisionRenderer(authority, counts)
         self._clients = Clients()
@@ -125,12 +123,14 @@ class Responder:
             if self._feed is not None:
                 self._feed.forget_edns()
 
-    def listen(self, listener: Listener | None, services: frozenset[str] | None = frozenset()) -> None:
-        """Tell *listener* of every reply that something was decided for, from now on; None: tell nobody any more.
+    def listen(
+        self, on_answered: Callable[[AnsweredQuery], None] | None, services: frozenset[str] | None = frozenset()
+    ) -> None:
+        """Call *on_answered* with every reply that something was decided for, from now on; None: call nobody any more.
 
         Meanwhile the native code leaves all queries about *services* (``namespace/name``) to Python; None: all queries.
         """
-        self._listener = listener
+        self._on_answered = on_answered
         if self._feed is not None:
             self._feed.leave_to_python(services)
 
@@ -180,8 +180,8 @@ class Responder:
             self._counts.silent += 1
             return None
         answered = self._answered(query, source, channel)
-        if self._listener is not None and answered.snapshot is not None and answered.reply is not None:
-            self._listener(answered)
+        if self._on_answered is not None and answered.snapshot is not None and answered.reply is not None:
+            self._on_answered(answered)
         return answered
 
     def finish(self, pending: AnsweredQuery, said: UpstreamAnswer) -> AnsweredQuery:
@@ -199,8 +199,8 @@ class Responder:
         answered = AnsweredQuery(
             pending.query, pending.source, pending.channel, reply, client, snapshot, answer, known=known
         )
-        if self._listener is not None and reply is not None:
-            self._listener(answered)
+        if self._on_answered is not None and reply is not None:
+            self._on_answered(answered)
         return answered
 
     def _answered(self, query: Query, source: bytes, channel: Channel) -> AnsweredQuery:
@@ -276,11 +276,11 @@ class Responder:
             render = partial(self._renderer.render, labels, decision)
             answer, cached = self._cache.keep(question, location, decision, render)
             return _Found(answer, cached, computed=True, lasting=True)
-        answer, remembered = self._renderer.render_unlimited(labels, decision), None
+        answer, remembered = self._renderer.render_without_source(labels, decision), None
         if shared is not None and decision.answers and not decision.additional_records:
             shared[qtype] = answer
         elif not decision.client_keys:
-            remembered = self._cache.keep_unlimited(question, answer)
+            remembered = self._cache.keep_without_source(question, answer)
         lasting = question in self._asked
         self._asked[question] = True
         return _Found(answer, remembered, computed=True, lasting=lasting)

@@ -166,7 +166,7 @@ def test_native_code_locates_by_the_same_rules(seed: int) -> None:
     feed = NativeFeed(table, Counts(), writer, origin_of=number, put_again=lambda _, __: None)
     sent, answer = read_query(asked), RenderedAnswer(flags=0x8400, answers=[])
     assert sent is not None
-    cached = AnswerCache().keep_unlimited(sent.question, answer)
+    cached = AnswerCache().keep_without_source(sent.question, answer)
     books = {name: book(name, EMPTY, own=name == "east") for name in ("east", "west", "south")}
     addresses = {parse_address(text) for text, *_ in ADDRESSES} | {parse_address("fd00::1"), parse_address("10.9.0.1")}
     for _ in range(4):

@@ -21,7 +21,7 @@ from dnsserver.message.wire import A
 from dnsserver.metrics.counters import Counts, Tally
 from dnsserver.names import labels_of
 from dnsserver.programs.from_settings import authority_of, store_of
-from dnsserver.responder.answer_cache import MAX_UNLIMITED, AnswerCache
+from dnsserver.responder.answer_cache import MAX_WITHOUT_SOURCE, AnswerCache
 from dnsserver.responder.clients import MAX_BLOCKS, Clients
 from dnsserver.responder.rendered import DecisionRenderer
 from dnsserver.tools.explain.explain import explain
@@ -186,7 +186,7 @@ def test_the_serial_is_current_in_a_shared_answer() -> None:
     assert cluster.counts.computed == 1
 
 
-UNLIMITED = [
+MADE_UP = [
     # of such names there is no end; {} is a number
     "n{}.cluster.local",
     "n{}.shop.svc.cluster.local",
@@ -198,18 +198,18 @@ UNLIMITED = [
 ]
 
 
-def test_unlimited_names_push_out_nothing_hot() -> None:
+def test_made_up_names_push_out_nothing_hot() -> None:
     """A flood of random names, some with records, does not displace names that exist."""
     cluster = Changing(pods="insecure")
     cluster.become(headless("web", *(f"10.0.0.{number}" for number in range(1, 101))))
     cluster.ask(WEB, "A")
     computed = cluster.counts.computed
     for number in range(300):
-        for name in UNLIMITED:
+        for name in MADE_UP:
             cluster.ask(name.format(number), ("A", "AAAA", "SRV", "PTR")[number % 4])
-    assert cluster.counts.computed == computed + 300 * len(UNLIMITED)
+    assert cluster.counts.computed == computed + 300 * len(MADE_UP)
     cluster.ask(WEB, "A")
-    assert cluster.counts.computed == computed + 300 * len(UNLIMITED)
+    assert cluster.counts.computed == computed + 300 * len(MADE_UP)
 
 
 def test_names_that_prefer_a_zone_without_endpoints_share_an_answer() -> None:
@@ -268,17 +268,17 @@ def test_names_that_do_not_exist_get_their_own_bytes(group: list[str]) -> None:
             )
 
 
-def test_unlimited_names_share_a_small_memory() -> None:
+def test_made_up_names_share_a_small_memory() -> None:
     """Answers for random names take a bounded number of octets, however many are asked for."""
     cache, renderer = AnswerCache(), DecisionRenderer(authority_of(settings_of()), Counts())
     records = [Record("x", A, 5, Address(bytes((10, 0, 0, number)))) for number in range(100)]
     questions: list[bytes] = []
-    for number in range(2 * MAX_UNLIMITED // 5000):
+    for number in range(2 * MAX_WITHOUT_SOURCE // 5000):
         questions.append(b"\x06%06d\0\0\x01\0\x01" % number)
         decision = Decision(None, A, 0, tuple(records))
-        cache.keep_unlimited(questions[-1], renderer.render((b"%06d" % number,), decision))
+        cache.keep_without_source(questions[-1], renderer.render((b"%06d" % number,), decision))
     found = list(filter(None, map(cache.find, questions)))
-    assert MAX_UNLIMITED / 4 < sum(entry.weight for entry in found) <= MAX_UNLIMITED
+    assert MAX_WITHOUT_SOURCE / 4 < sum(entry.weight for entry in found) <= MAX_WITHOUT_SOURCE
     assert cache.find(questions[-1]) is not None
 
 

@@ -124,7 +124,7 @@ SHARED = {
     "answer_table.MAX_BLOCKS": clients.MAX_BLOCKS,
     "answer_table.MAX_QUESTION": parser.MAX_NAME + 4,
     "answer_table.MAX_RANGES": counters.MAX_SOURCES,
-    "answer_table.MAX_UNTIL_PUBLISHED": answer_cache.MAX_UNLIMITED // native_feed.MAX_UNTIL_PUBLISHED,
+    "answer_table.MAX_UNTIL_PUBLISHED": answer_cache.MAX_WITHOUT_SOURCE // native_feed.MAX_UNTIL_PUBLISHED,
     "answer_table.MIN_UDP_REPLY": edns.MIN_UDP_REPLY,
     "answer_table.RANGE_BITS": [8 * octets for octets in counters.RANGE_OCTETS.values()],
     "answer_table.SUBNET_ADDRESS_AT": native_feed.SUBNET_ADDRESS_AT,
