@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -21,9 +21,6 @@ from locator.ip import Network, network_text
 from locator.model import CLUSTER, UNKNOWN, Location, canonical_labels
 from locator.places.address_map import AddressMap, AddressRow
 from locator.places.prefix_table import PrefixTable
-
-if TYPE_CHECKING:
-    from locator.places.book_builder import BookBuilder
 
 # The values of ``Place.located_by``.
 POD = "pod"
@@ -123,6 +120,16 @@ class Addresses(Protocol):
         """
 
 
+class Holders(Protocol):
+    """Describes who has an address at the moment of the call; a ``BookBuilder`` does."""
+
+    def holder(self, address: bytes) -> str:
+        """Describe the object that holds an address (``pod shop/web-0``), empty if none does."""
+
+    def overlooked(self, address: bytes) -> str:
+        """Say which endpoint has an address and does not count, and what would make it; empty if there is none."""
+
+
 class AddressBook:
     """The places of all addresses of one cluster.
 
@@ -139,7 +146,7 @@ class AddressBook:
         *,
         subnets: Mapping[Network, Mapping[str, str]] | None = None,
         forwarders: Iterable[Network] = (),
-        holders: BookBuilder | None = None,
+        holders: Holders | None = None,
     ) -> None:
         """Start with the configured networks only: *subnets* with their labels, and those of trusted *forwarders*."""
         self.places = Places()
@@ -195,7 +202,7 @@ class AddressBook:
         """Return what of a book can be kept for another process: all but the holders."""
         return {**vars(self), "_holders": None}
 
-    def with_holders(self, holders: BookBuilder) -> AddressBook:
+    def with_holders(self, holders: Holders) -> AddressBook:
         """Return a copy with other holders."""
         after = copy(self)
         after._holders = holders

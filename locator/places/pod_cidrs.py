@@ -11,9 +11,9 @@ once more are contradicted than confirmed, topodns believes none.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from locator.findings import ClusterCode
 from locator.index import Relation
@@ -22,9 +22,6 @@ from locator.model import Finding, Location, Node
 from locator.places.book import POD_CIDR, AddressBook, Place, shared_location
 from locator.places.locations import Locations
 from locator.places.prefix_table import PrefixTable
-
-if TYPE_CHECKING:
-    from locator.places.book_builder import BookBuilder
 
 ALL = Network(b"", 0)  # the subject of a finding about all pod CIDRs together
 MAX_NAMED = (
@@ -39,6 +36,25 @@ class Evidence(NamedTuple):
     node: str
 
 
+class Proofs(Protocol):
+    """Says which pods and kept endpoints prove where an address is; a ``BookBuilder`` does."""
+
+    def nodes_at(self, address: bytes) -> frozenset[str]:
+        """Return the known Nodes that the running pod and the ready kept endpoints at an address are on."""
+
+    def settled(self, addresses: Mapping[bytes, str | None]) -> dict[bytes, str]:
+        """Return the node of those of some addresses that need no closer look: the only one of ``nodes_at``."""
+
+    def evidence(self, address: bytes, owners: Container[str]) -> Evidence:
+        """Return who has an address and is on a known Node not in *owners*; there is somebody."""
+
+    def addresses_on(self, node: str) -> Iterator[bytes]:
+        """Yield the addresses of the pods on a node."""
+
+    def endpoint_addresses_in(self, network: Network) -> Iterator[bytes]:
+        """Yield the addresses in a network that endpoints have."""
+
+
 class PodCidrs:
     """The pod CIDRs of one cluster, kept up to date as nodes, pods and endpoints change.
 
@@ -46,7 +62,7 @@ class PodCidrs:
     ``distrusted`` is how many are not believed; a pod CIDR of two nodes counts twice.
     """
 
-    def __init__(self, proofs: BookBuilder, locations: Locations, subnets: Collection[Network]) -> None:
+    def __init__(self, proofs: Proofs, locations: Locations, subnets: Collection[Network]) -> None:
         """Compare the pod CIDRs with *proofs*; the labels that nodes lack are those of the configured *subnets*."""
         self._proofs, self._locations, self._subnets = proofs, locations, subnets
         self._owners: dict[Network, dict[str, Location]] = {}
