@@ -231,7 +231,7 @@ class NativeFeed:
             if not left and answer.size <= MAX_UNTIL_PUBLISHED:
                 self._table.answer(question, answer, None, None)
             return
-        if cached.lifetime is Lifetime.never or source_object is None or isinstance(source_object, Snapshot):
+        if source_object is None:
             return
         if left and _service_of(source_object.cache_key) in left:
             return
