@@ -16,7 +16,6 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
 from functools import partial
 from itertools import islice, repeat
 from operator import attrgetter
@@ -39,17 +38,6 @@ MAX_OWN = MAX_ANSWERS // 2  # of them by all of a client's values, which are fou
 SPARE_ENTRIES = 64  # of questions and Services, before what is gone is looked for
 
 OTHER = "*"  # stands for any value that matches no endpoint; no label has this value
-
-
-class Lifetime(Enum):
-    """How long an answer holds, and whether it is worth making it known to native code."""
-
-    never = auto()
-    """It is not worth it: most names that do not exist are asked for only once."""
-    until_published = auto()
-    """It belongs to no Service, so that any publication may change it."""
-    with_service = auto()
-    """As long as the Service is the same object."""
 
 
 Values = tuple[object, ...]  # whether the client is known, and its values of some label keys
@@ -84,13 +72,6 @@ class CachedAnswers:
     def weight(self) -> int:
         """The approximate memory use in octets of the answer that all clients get."""
         return self.answer.weight if self.answer is not None else 0
-
-    @property
-    def lifetime(self) -> Lifetime:
-        """How long the answers hold."""
-        if self.source_object is not None:
-            return Lifetime.with_service
-        return Lifetime.never if self.answer is None else Lifetime.until_published
 
     def find(self, location: Location) -> RenderedAnswer | None:
         """Return the answer for a client at *location*, None if it is not remembered."""

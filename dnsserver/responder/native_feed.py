@@ -26,7 +26,7 @@ from dnsserver.message.edns import opt_record, udp_limit
 from dnsserver.message.query import Query
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import ADDRESS, BLOCK, Counts
-from dnsserver.responder.answer_cache import CachedAnswers, Lifetime
+from dnsserver.responder.answer_cache import CachedAnswers
 from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
 from locator.ip import Network
 from locator.model import Location
@@ -227,11 +227,9 @@ class NativeFeed:
         if left is None or answer.aliases or answer.error is not None or answer.length > MAX_RECORDS_SIZE:
             return
         question = query.question
-        if cached.lifetime is Lifetime.until_published:
-            if not left and answer.size <= MAX_UNTIL_PUBLISHED:
-                self._table.answer(question, answer, None, None)
-            return
         if source_object is None:
+            if cached.answer is not None and not left and answer.size <= MAX_UNTIL_PUBLISHED:
+                self._table.answer(question, answer, None, None)
             return
         if left and _service_of(source_object.cache_key) in left:
             return
