@@ -235,7 +235,7 @@ class NativeFeed:
             return
         known = self._known_service(source_object)
         locations = known.questions.setdefault(question, _KnownQuestion(query)).locations
-        if len(locations) < MAX_REFRESHED_LOCATIONS and (cached.client_keys or not locations):
+        if len(locations) < (MAX_REFRESHED_LOCATIONS if cached.client_keys else 1) and location not in locations:
             locations.append(location)
         group = None
         if cached.client_keys:
