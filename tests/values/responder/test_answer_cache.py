@@ -390,7 +390,7 @@ def test_an_error_names_the_clients_own_value(order: Sequence[str]) -> None:
     assert f"{ZONE}=a" in texts["127.1.0.1"] and "no label" in texts["127.1.0.2"]
 
 
-def test_a_flood_of_terms_leaves_a_hot_list() -> None:
+def test_a_flood_of_keys_leaves_a_hot_list() -> None:
     """If Services with hundreds of lists of keys are asked for, a frequent list is computed once."""
     cluster, others = Changing(), 768
     keys = [f"{ZONE},example.com/key-{number},*" for number in range(others)]
