@@ -69,7 +69,10 @@ def resolve(
 
 
 def endpoint_names(source_object: SourceObject, *, pod_names: bool) -> EndpointNames:
-    """Return the names of a Service's endpoints, or of a federated one's entries; *pod_names*: see ``Authority``."""
+    """Return the names of a Service's endpoints, or of a federated one's entries.
+
+    *pod_names* is ``--endpoint-pod-names``.
+    """
     if isinstance(source_object, FederatedService):
         return federated.entry_names(source_object, pod_names=pod_names)
     return services.endpoint_names(source_object, pod_names=pod_names)

@@ -19,7 +19,8 @@ MAX_NAME = 255  # octets, including the root's zero (RFC 1035, section 3.1)
 # What a query may hold, far more than clients send: reading one must not cost many times what its answer costs.
 MAX_RECORDS = 16  # beyond the question: OPT, and TSIG or SIG(0)
 MAX_OPTIONS = 32  # of EDNS
-MAX_OPT_RECORDS = 8192  # that are remembered as they were read: some megabytes
+# OPT records that are remembered as they were read, and octets of each: some megabytes. Over TCP one may have 64 KiB.
+MAX_OPT_RECORDS, MAX_OPT_SIZE = 8192, 256
 
 _FLAGS_AND_COUNTS = struct.Struct("!HHHHH")  # of a header, behind the id
 _TYPE_AND_CLASS = struct.Struct("!HH")  # which end a question
@@ -206,7 +207,8 @@ def _edns_untrusted(
                 continue
             if number < before or octets[start] != 0 or edns is not None:
                 raise Unreadable("an OPT record stands where none may")
-            edns = _opt_untrusted(octets[at:position], client_option)
+            read = _remembered_opt_untrusted if position - at <= MAX_OPT_SIZE else _opt_untrusted
+            edns = read(octets[at:position], client_option)
         if position != len(octets):
             raise Unreadable("trailing octets")
     except Unreadable as error:
@@ -215,7 +217,6 @@ def _edns_untrusted(
     return edns
 
 
-@lru_cache(MAX_OPT_RECORDS)  # clients and forwarders send few different ones
 def _opt_untrusted(record: bytes, client_option: int | None) -> Edns:
     """Read an OPT record behind its owner's name."""
     _, size, _, version, flags, length = _RECORD.unpack_from(record)
@@ -227,6 +228,9 @@ def _opt_untrusted(record: bytes, client_option: int | None) -> Edns:
     except Unreadable as error:
         error.edns = edns
         raise
+
+
+_remembered_opt_untrusted = lru_cache(MAX_OPT_RECORDS)(_opt_untrusted)  # clients and forwarders send few different ones
 
 
 def _skip_name_untrusted(octets: bytes, position: int) -> int:

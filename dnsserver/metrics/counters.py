@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from cachetools import LRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -122,7 +121,7 @@ class SourceCounter:
     def __init__(self, *, clients: int = 0) -> None:
         self.numbers: Counter[str] = Counter()
         self._clients = clients
-        self._suspects: LRUCache[str, _Suspect] = LRUCache(2 * MAX_SOURCES)
+        self._suspects: OrderedDict[str, _Suspect] = OrderedDict()  # who has asked last stands last
 
     def note(self, source: str, named: bytes = b"") -> None:
         """Count a query from *source*; *named* is a client other than itself that the query names, or empty."""
@@ -131,6 +130,10 @@ class SourceCounter:
         suspect = self._suspects.get(source)
         if suspect is None:
             suspect = self._suspects[source] = _Suspect(set())
+            if len(self._suspects) > 2 * MAX_SOURCES:
+                self._suspects.popitem(last=False)
+        else:
+            self._suspects.move_to_end(source)
         suspect.queries += 1
         if named and len(suspect.clients) < self._clients:
             suspect.clients.add(named)

@@ -4,7 +4,8 @@
 
 An answer holds as long as its source object (``Decision.source_object``). If that is a Service, the answer survives a
 publication with the same Service object. If it is the snapshot, the answer lasts until the next publication. Nothing is
-ever invalidated by hand.
+ever invalidated by hand. Nothing here refers to a snapshot but the current one: a name that is asked for rarely must
+not keep an old one in memory.
 
 Of names and types whose answers have no source object, clients can make up any number. These answers share one bounded
 memory, so a flood of them displaces no other answer, and last until the next publication, too.
@@ -15,7 +16,6 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
 from functools import partial
 from itertools import islice, repeat
 from operator import attrgetter
@@ -40,26 +40,16 @@ SPARE_ENTRIES = 64  # of questions and Services, before what is gone is looked f
 OTHER = "*"  # stands for any value that matches no endpoint; no label has this value
 
 
-class Lifetime(Enum):
-    """How long an answer holds, and whether it is worth making it known to native code."""
-
-    never = auto()
-    """It is not worth it: most names that do not exist are asked for only once."""
-    until_published = auto()
-    """It belongs to no Service, so that any publication may change it."""
-    with_service = auto()
-    """As long as the Service is the same object."""
-
-
 Values = tuple[object, ...]  # whether the client is known, and its values of some label keys
 
 
 class CachedAnswers:
     """What is remembered of one question.
 
-    ``source_object`` is what its answers were made from, None if that is nothing in particular. ``answer`` is the one
-    that all clients get; None if it depends on their values of the label keys ``client_keys``. All clients with values
-    that match no endpoint then share one answer: in a large cluster, most nodes have no endpoint of a Service.
+    ``source_object`` is the Service that its answers were made from, None if they hold until the next publication.
+    ``answer`` is the one that all clients get; None if it depends on their values of the label keys ``client_keys``.
+    All clients with values that match no endpoint then share one answer: in a large cluster, most nodes have no
+    endpoint of a Service.
     """
 
     __slots__ = (
@@ -67,9 +57,9 @@ class CachedAnswers:
         "source_object",
     )  # fmt: skip
 
-    def __init__(self, source_object: SourceObject | Snapshot | None, snapshot: Snapshot | None) -> None:
+    def __init__(self, source_object: SourceObject | None, publication: int) -> None:
         self.source_object = source_object
-        self.holds_for = snapshot  # the last one for which the answers were found to hold
+        self.holds_for = publication  # the number of the last one for which the answers were found to hold
         self.answer: RenderedAnswer | None = None
         self.client_keys: tuple[str, ...] = ()
         self._answers: dict[object, RenderedAnswer] = {}
@@ -82,13 +72,6 @@ class CachedAnswers:
     def weight(self) -> int:
         """The approximate memory use in octets of the answer that all clients get."""
         return self.answer.weight if self.answer is not None else 0
-
-    @property
-    def lifetime(self) -> Lifetime:
-        """How long the answers hold."""
-        if self.source_object is not None and not isinstance(self.source_object, Snapshot):
-            return Lifetime.with_service
-        return Lifetime.never if self.answer is None else Lifetime.until_published
 
     def find(self, location: Location) -> RenderedAnswer | None:
         """Return the answer for a client at *location*, None if it is not remembered."""
@@ -182,6 +165,7 @@ class AnswerCache:
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
+        self._publications = 0
         self._serial = b""
         self._by_question: dict[bytes, CachedAnswers] = {}
         self._without_source: FIFOCache[bytes, CachedAnswers] = FIFOCache(MAX_WITHOUT_SOURCE, attrgetter("weight"))
@@ -192,13 +176,14 @@ class AnswerCache:
         """Keep only the answers that also hold for *snapshot*."""
         self._without_source.clear()
         self._snapshot = snapshot
+        self._publications += 1
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         if len(self._by_question) + len(self._of_service) >= self._sweep_at:  # perhaps much of it is gone
             self._by_question = {
                 key: entry for key, entry in self._by_question.items() if self._holds(entry.source_object)
             }
             self._of_service = {
-                key: entry for key, entry in self._of_service.items() if self._holds(entry.source_object)
+                key: entry for key, entry in self._of_service.items() if snapshot.holds(entry.source_object)
             }
             self._sweep_at = 2 * (len(self._by_question) + len(self._of_service)) + SPARE_ENTRIES
 
@@ -207,12 +192,12 @@ class AnswerCache:
         entry = self._by_question.get(question)
         if entry is None:
             return self._without_source.get(question)
-        if entry.holds_for is not self._snapshot:
+        if entry.holds_for != self._publications:
             if not self._holds(entry.source_object):
                 del self._by_question[question]
                 return None
             entry.stamp(self._serial)
-            entry.holds_for = self._snapshot
+            entry.holds_for = self._publications
         return entry
 
     def keep(
@@ -223,13 +208,14 @@ class AnswerCache:
         The decision has a source_object.
         """
         entry = self.find(question)
-        if entry is None or entry.source_object is not decision.source_object:
-            entry = self._by_question[question] = CachedAnswers(decision.source_object, self._snapshot)
+        source_object = None if isinstance(decision.source_object, Snapshot) else decision.source_object
+        if entry is None or entry.source_object is not source_object:
+            entry = self._by_question[question] = CachedAnswers(source_object, self._publications)
         return entry.put(location, decision, render), entry
 
     def keep_without_source(self, question: bytes, answer: RenderedAnswer) -> CachedAnswers:
         """Remember an answer without a source object, which is the same for all clients."""
-        entry = CachedAnswers(None, None)
+        entry = CachedAnswers(None, self._publications)
         entry.answer = answer
         if answer.weight <= MAX_WITHOUT_SOURCE // 2:
             self._without_source[question] = entry
@@ -256,8 +242,6 @@ class AnswerCache:
             entry = self._of_service[key] = _OfService(source_object)
         return entry
 
-    def _holds(self, source_object: SourceObject | Snapshot | None) -> bool:
-        """Whether what was made from *source_object* holds for the current snapshot."""
-        if source_object is None or isinstance(source_object, Snapshot):
-            return source_object is self._snapshot
-        return self._snapshot is not None and self._snapshot.holds(source_object)
+    def _holds(self, source_object: SourceObject | None) -> bool:
+        """Whether what was made from *source_object* before a publication still holds."""
+        return source_object is not None and self._snapshot is not None and self._snapshot.holds(source_object)

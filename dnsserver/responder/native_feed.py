@@ -26,7 +26,7 @@ from dnsserver.message.edns import opt_record, udp_limit
 from dnsserver.message.query import Query
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import ADDRESS, BLOCK, Counts
-from dnsserver.responder.answer_cache import CachedAnswers, Lifetime
+from dnsserver.responder.answer_cache import CachedAnswers
 from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
 from locator.ip import Network
 from locator.model import Location
@@ -209,7 +209,7 @@ class NativeFeed:
     def put_answered(self, answered: AnsweredQuery) -> None:
         """Make known what it takes to repeat the answer to a query that was just answered, if it can be repeated."""
         query, client, answer, cached = answered.query, answered.client, answered.answer, answered.cached
-        if client is None or answer is None or cached is None or not answered.lasting:
+        if client is None or answer is None or cached is None or not answered.lasting or self._left_to_python is None:
             return
         if query.flags & ~PLAIN_FLAGS or not self._put_edns(query):
             return
@@ -227,17 +227,15 @@ class NativeFeed:
         if left is None or answer.aliases or answer.error is not None or answer.length > MAX_RECORDS_SIZE:
             return
         question = query.question
-        if cached.lifetime is Lifetime.until_published:
-            if not left and answer.size <= MAX_UNTIL_PUBLISHED:
+        if source_object is None:
+            if cached.answer is not None and not left and answer.size <= MAX_UNTIL_PUBLISHED:
                 self._table.answer(question, answer, None, None)
-            return
-        if cached.lifetime is Lifetime.never or source_object is None or isinstance(source_object, Snapshot):
             return
         if left and _service_of(source_object.cache_key) in left:
             return
         known = self._known_service(source_object)
         locations = known.questions.setdefault(question, _KnownQuestion(query)).locations
-        if len(locations) < MAX_REFRESHED_LOCATIONS and (cached.client_keys or not locations):
+        if len(locations) < (MAX_REFRESHED_LOCATIONS if cached.client_keys else 1) and location not in locations:
             locations.append(location)
         group = None
         if cached.client_keys:

@@ -214,16 +214,16 @@ class Responder:
         lasting = True
         if answer is None:
             qtype, qclass = query.type_and_class
-            query_name = query_name_of(query.labels, self._authority.zones) if qclass == wire.IN else None
-            label = counted_type(qtype)
+            labels = query.labels
+            query_name = query_name_of(labels, self._authority.zones) if qclass == wire.IN else None
             if query_name is None or qtype in (wire.AXFR, wire.IXFR):
-                refused = self._refusal(query, wire.REFUSED, channel, label)
+                refused = self._refusal(query, wire.REFUSED, channel, counted_type(qtype))
                 decided = snapshot if qclass == wire.IN else None
                 return AnsweredQuery(query, source, channel, refused, client, decided)
             if snapshot is None:
-                refused = self._refusal(query, wire.SERVFAIL, channel, label, errors=(NOT_READY,))
+                refused = self._refusal(query, wire.SERVFAIL, channel, counted_type(qtype), errors=(NOT_READY,))
                 return AnsweredQuery(query, source, channel, refused)
-            found = self._found(query, query_name, location, snapshot)
+            found = self._found(query, labels, query_name, location, snapshot)
             self._counts.computed += found.computed
             answer, cached, lasting = found.answer, found.cached, found.lasting
         self._note(query, source, client)
@@ -265,9 +265,11 @@ class Responder:
         """Return the number of the ``Origin`` of clients at *place*."""
         return self._counts.origin(place.located_by, place.location.value(ZONE) or "")
 
-    def _found(self, query: Query, query_name: QueryName, location: Location, snapshot: Snapshot) -> _Found:
+    def _found(
+        self, query: Query, labels: Sequence[bytes], query_name: QueryName, location: Location, snapshot: Snapshot
+    ) -> _Found:
         """Decide and render the answer to a question of which nothing is remembered for a client, and remember it."""
-        question, labels, qtype = query.question, query.labels, query.qtype
+        question, qtype = query.question, query.qtype
         shared = self._shared_by_zones(query_name, snapshot)
         if shared is not None and qtype in shared:
             return _Found(shared[qtype], None, computed=False, lasting=False)
@@ -299,9 +301,10 @@ class Responder:
         assert self._feed is not None
         cached = self._cache.find(query.question)
         answer = cached.find(location) if cached is not None else None
-        query_name = query_name_of(query.labels, self._authority.zones)
+        labels = query.labels
+        query_name = query_name_of(labels, self._authority.zones)
         if answer is None and query_name is not None and self._snapshot is not None:
-            found = self._found(query, query_name, location, self._snapshot)
+            found = self._found(query, labels, query_name, location, self._snapshot)
             answer, cached = found.answer, found.cached
         if answer is not None and cached is not None:
             self._feed.put(query, answer, cached, location)

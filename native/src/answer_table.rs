@@ -47,7 +47,8 @@ const MIN_UDP_REPLY: usize = 512; // RFC 1035, section 4.2.1
 #[cfg_attr(not(fuzzing), derive(pyo3::FromPyObject))]
 pub struct EdnsForm {
     pub limit: usize,
-    /// The reply's OPT record without the client subnet's address: for answers that depend on the client, and not.
+    /// The reply's OPT record without the client subnet's address: for answers that do not depend on the client, and for
+    /// those that do.
     pub opts: [Vec<u8>; 2],
     /// Octets of the client subnet's address; whether it is a whole address.
     pub octets: usize,
@@ -250,8 +251,8 @@ impl AnswerTable {
         self.blocks.insert(content.into(), (first, place));
     }
 
-    /// Makes an answer known that the clients of a group get, all if None, as long as nothing is forgotten of `source_object`;
-    /// without one, all clients get it until the next publication.
+    /// Makes an answer known that the clients of a group get, all if None, as long as nothing is forgotten of
+    /// `source_object`; without one, all clients get it until the next publication.
     pub fn answer(&mut self, folded: &[u8], answer: Answer, source_object: Option<u64>, group: Option<ClientGroup>) {
         let Some(source_object) = source_object else {
             return self.until_published.insert(folded.into(), answer);

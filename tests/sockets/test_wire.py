@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ import dns.name
 import dns.rdata
 import pytest
 
+from dnsserver.message.query import read_query
 from dnsserver.net.udp import QUERY_SIZE
 from dnsserver.programs.from_settings import store_of
 from locator.ip import parse_address
@@ -50,6 +52,8 @@ from tests.kit.wire_rows import (
     Section,
     Z,
 )
+
+PADDING = 12  # RFC 7830
 
 
 class Asker:
@@ -619,3 +623,15 @@ def test_an_opt_is_answered_by_an_opt_whatever_the_count_of_questions(questions:
     assert reply is not None
     assert (reply[:2], reply[3] & 15, reply[4:12]) == (b"\x12\x34", 4 if opcode else 1, b"\0\0\0\0\0\0\0\1")
     assert reply[12:15] == b"\0\0\x29"
+
+
+def test_nothing_stays_of_large_options() -> None:
+    """Padding may have 64 KiB over TCP: a client that sends thousands of different ones takes no memory."""
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            read = read_query(query(WEB, edns=opt(option(PADDING, number.to_bytes(2) * 30_000))))
+            assert read is not None and not read.rcode
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()

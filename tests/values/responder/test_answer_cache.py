@@ -8,6 +8,7 @@ import gc
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
+from weakref import ReferenceType, ref
 
 import dns.message
 import dns.rcode
@@ -174,6 +175,23 @@ def test_services_that_are_gone_leave_nothing() -> None:
         cluster.ask(f"job-{number}.shop.svc.cluster.local", "A")
         cluster.ask(WEB, "A")
     assert remembered() - before < 150
+
+
+@pytest.mark.parametrize(("name", "rtype"), [("web-{}.shop.svc.cluster.local", "A"), ("{}.0.0.10.in-addr.arpa", "PTR")])
+def test_a_name_that_is_asked_for_once_keeps_no_old_cluster(name: str, rtype: str) -> None:
+    """An answer that still holds, or holds no more, keeps nothing of the snapshot in which it was asked for."""
+    cluster, count = Changing(), 40
+    services = [item for number in range(count) for item in headless(f"web-{number}", f"10.0.0.{number}")]
+    books: list[ReferenceType[Any]] = []
+    for number in range(count):
+        cluster.become([*services, pod("other", [f"10.9.0.{number}"], "a1")])
+        snapshot = cluster.responder.snapshot
+        assert snapshot is not None
+        books.append(ref(snapshot.addresses))
+        del snapshot
+        assert cluster.ask(name.format(number), rtype)[0] != "NXDOMAIN"
+    gc.collect()
+    assert sum(book() is not None for book in books) <= 2
 
 
 def test_the_serial_is_current_in_a_shared_answer() -> None:
@@ -372,7 +390,7 @@ def test_an_error_names_the_clients_own_value(order: Sequence[str]) -> None:
     assert f"{ZONE}=a" in texts["127.1.0.1"] and "no label" in texts["127.1.0.2"]
 
 
-def test_a_flood_of_terms_leaves_a_hot_list() -> None:
+def test_a_flood_of_keys_leaves_a_hot_list() -> None:
     """If Services with hundreds of lists of keys are asked for, a frequent list is computed once."""
     cluster, others = Changing(), 768
     keys = [f"{ZONE},example.com/key-{number},*" for number in range(others)]

@@ -260,6 +260,29 @@ def test_a_publication_refreshes_few_endpoints(endpoints: int, at_least: int, at
     assert at_least <= known <= at_most
 
 
+def test_a_publication_refreshes_what_others_ask_beside_one_client() -> None:
+    """Python answers each query of a client whose replies have no room for glue. That crowds out nobody elsewhere."""
+    name = "_main._tcp.web.shop.svc.cluster.local"
+    responder, store = CountedResponder(native=True), store_of(settings_of())
+    assert responder.native is not None
+    for count in (7, 6):
+        rows = [
+            endpoint(f"10.244.{zone}.{number}", nodeName=on)
+            for zone, on in ((1, "a1"), (2, "b1"))
+            for number in range(count)
+        ]
+        web = [service("web", keys=ZONE), endpoint_slice("web", 0, rows)]
+        take_in(store, dump_of(listed([*CLUSTER[:5], *web])).objects)
+        responder.publish(store.publish(NOW))
+        if count == 7:
+            for _ in range(40):
+                responder.reply(query(name, "SRV"), parse_address(POD), responder.channel(b"four", "udp"))
+            for _ in range(2):
+                asked = query(name, "SRV", edns=opt()), parse_address("10.244.2.77")
+                responder.reply(*asked, responder.channel(b"four", "udp"))
+    assert responder.native.reply(*asked) is not None
+
+
 def test_many_questions_cost_no_more_than_few() -> None:
     """Clients of one zone ask for 20,000 Services: neither a reply nor what makes its answer known gets slow."""
     if not HAS_NATIVE:

@@ -221,14 +221,21 @@ def test_the_metric_is_bounded() -> None:
     assert sorted(responder.counts.ignored_clients.due(0.0)) == sorted(sources)
 
 
-def test_a_flood_of_sources_hides_no_forwarder() -> None:
-    """A source is logged, however many others named one client each before, and is still asking when they stop."""
-    counter = SourceCounter(clients=SUSPICIOUS_CLIENTS)
+@pytest.mark.parametrize("read_at", [19, 10, 5])
+def test_a_flood_of_sources_hides_no_forwarder(read_at: int) -> None:
+    """A source is logged, once, however many others name one client each, and whenever warnings and metrics are read.
+
+    They are read after every *read_at*-th of its queries, and it is still asking when the others stop.
+    """
+    counter, logged = SourceCounter(clients=SUSPICIOUS_CLIENTS), list[str]()
     for number in range(20 * MAX_SOURCES):
         counter.note(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", b"client")
         if number % MAX_SOURCES == 0:
             counter.note(SOURCE, packed(CLIENTS[number // MAX_SOURCES % 3]))
-    assert counter.due(0.0) == [SOURCE]
+            if number // MAX_SOURCES % read_at == 2:
+                counter.suspects()
+                logged += counter.due(0.0)
+    assert [*logged, *counter.due(0.0)] == [SOURCE]
 
 
 CLIENTS = ("10.1.0.1", "10.1.0.2", "10.1.0.3")
