@@ -161,7 +161,7 @@ class AddressBook:
 
     @property
     def books(self) -> tuple[AddressBook]:
-        """See ``Addresses``."""
+        """The book itself: it reads no other."""
         return (self,)
 
     def with_changes(
