@@ -124,9 +124,8 @@ class Reflector:
         if still_lost:
             self.lost_since = lost_before  # if a watch began, it broke off at once: contact was not back
         else:
-            self._warned = self._client.server_readiness.warned = (
-                ""  # there was contact, so the next problem is new: log it
-            )
+            # There was contact, so the next problem is new: log it.
+            self._warned = self._client.server_readiness.warned = ""
         if self._listwatch.restart_reason:  # otherwise nothing failed: the next page, or pages instead of a stream
             self._warn()
         await self._pause(back)

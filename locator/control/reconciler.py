@@ -213,6 +213,8 @@ class Reconciler:
         """
         if write.verb == DELETE:
             self.gone(write)
+        elif write.version and self.rules.objects.get(self.rules.writes, write.key) is None:
+            return True  # it has been deleted since, and no event would tell so again
         elif found is not None:
             self.apply(Put(found))
         return self.rules.written(write, found, began)

@@ -168,7 +168,7 @@ class AddressBook:
 
     @property
     def books(self) -> tuple[AddressBook]:
-        """See ``Addresses``."""
+        """The book itself: it reads no other."""
         return (self,)
 
     def with_changes(
@@ -311,6 +311,8 @@ class AgreementCache:
 
     def of_row(self, row: AddressRow[Place]) -> Agreement:
         """Return the agreement of a row."""
+        if len(row.octets) == 1:  # so is every row, if addresses of hosts are random (IPv6)
+            return Agreement(row.head + row.octets, row.values[0], row.values[0].location)
         cached = self._cached.get(row.head)
         if cached is not None and cached[0] is row:
             return cached[1]

@@ -24,9 +24,8 @@ from locator.places.locations import Locations
 from locator.places.prefix_table import PrefixTable
 
 ALL = Network(b"", 0)  # the subject of a finding about all pod CIDRs together
-MAX_NAMED = (
-    10  # contradicted CIDRs with a finding each, where none is believed: one plugin that ignores all is one cause
-)
+# Contradicted CIDRs with a finding each, where none is believed: one plugin that ignores all is one cause.
+MAX_NAMED = 10
 
 
 class Evidence(NamedTuple):

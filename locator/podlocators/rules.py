@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from fnmatch import translate
 from typing import Any
 
+from cachetools import LRUCache
 from msgspec.structs import replace
 
 from locator.api.decoding import Resource
@@ -40,6 +41,8 @@ from locator.podlocators.locators import (
     differences,
     owner_reference,
 )
+
+MAX_SHARED = 1 << 13  # more than the nodes of the largest clusters
 
 _RESOURCE = LOCATOR_RESOURCES[ActualLocator]
 
@@ -64,13 +67,12 @@ class LocatorRules:
         self._pattern = re.compile("|".join(patterns)) if patterns else None
         self._pods: Index[str, OwnerPod] = Index(node=lambda pod: (pod.node,) if pod.node else ())
         self._deleted_owners: dict[str, str] = {}  # by PodLocator: the uid of a pod that certainly does not exist
-        self._shared_labels: dict[str, dict[str, Any]] = {}  # node -> labels in its PodLocators, one dict for all
+        # One dictionary of labels for all PodLocators of a node; they may name nodes that nobody knows.
+        self._shared_labels: LRUCache[str, dict[str, Any]] = LRUCache(MAX_SHARED)
 
     def changed(self, change: ObjectChange) -> Iterable[str]:
         """Return the PodLocator of a pod, or those of all pods on a node."""
         if change.kind is LabelledNode:
-            if change.after is None:
-                self._shared_labels.pop(change.key, None)
             return sorted(self._pods.keys("node", change.key))
         if change.kind is OwnerPod:
             self._pods.move(change.key, change.before, change.after)

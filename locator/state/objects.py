@@ -47,7 +47,7 @@ class Objects:
     *pods_locate* and *locators* say whether Pods and PodLocators locate anything. *slices_by_import* adds the index
     that ``slices_imported_with`` needs.
 
-    Methods take and return the keys of Services and slices.
+    Methods take and return the keys of Services, slices and ServiceImports.
     """
 
     def __init__(self, *, pods_locate: bool, locators: bool, slices_by_import: bool = False) -> None:
@@ -59,6 +59,7 @@ class Objects:
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
+        self._imports: Index[str, ServiceImport] = Index(namespace=_namespace)
         self._nodes: Index[str, Node] = Index(zone=_zone)
         functions: dict[str, Callable[[EndpointSlice], Iterable[Hashable]]] = {
             **{SERVICE: _service, NODE: _nodes, UNPLACED: _unplaced},
@@ -73,6 +74,7 @@ class Objects:
             Pod: self.pods,
             Service: self._services,
             ServicePolicy: self._policies,
+            ServiceImport: self._imports,
             EndpointSlice: self._slices,
         }
 
@@ -147,6 +149,10 @@ class Objects:
         """Return the policies of a namespace, sorted by key."""
         policies = self.of(ServicePolicy)
         return [policies[key] for key in sorted(self._policies.keys(NAMESPACE, namespace))]
+
+    def imports_in(self, namespace: str) -> Collection[str]:
+        """Return the ServiceImports of a namespace."""
+        return self._imports.keys(NAMESPACE, namespace)
 
     def slices_of(self, service: str) -> list[EndpointSlice]:
         """Return the slices of a Service, sorted by key."""
@@ -235,7 +241,7 @@ def _pod_nodes(pod: Pod) -> tuple[str, ...]:
     return () if pod.node is None or pod.finished or not pod.addresses else (pod.node,)
 
 
-def _namespace(namespaced: Service | ServicePolicy) -> Iterable[str]:
+def _namespace(namespaced: Service | ServicePolicy | ServiceImport) -> Iterable[str]:
     return (namespaced.namespace,)
 
 

@@ -78,7 +78,7 @@ class ImportedService(CompiledService, frozen=True, eq=False, gc=False):
 
     @property
     def cache_key(self) -> str:
-        """See ``CompiledService``."""
+        """The key among all that answers are made from: a Service may have the same name."""
         return f"{self.service.key} (imported)"
 
 
@@ -171,7 +171,7 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def cache_key(self) -> str:
-        """See ``CompiledService``."""
+        """The key among all that answers are made from: a Service may have the same name."""
         return f"{self.key} (federated)"
 
     @property

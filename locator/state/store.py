@@ -293,7 +293,7 @@ class Store:
         if before is not None and after is not None and labels_of(before) == labels_of(after):
             return False
         self._mark_namespace(key)
-        self._imports.mark(known.key for known in self._objects.of(ServiceImport).values() if known.namespace == key)
+        self._imports.mark(self._objects.imports_in(key))
         return True
 
     def _update_node(self, key: str, before: Node | None, after: Node | None) -> bool:

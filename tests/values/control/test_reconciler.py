@@ -151,6 +151,19 @@ def test_the_end_of_a_write() -> None:
     assert writes_of(one, 1.0 + PAUSE) == ["patch a"]
 
 
+def test_what_is_gone_does_not_come_back_with_a_late_response() -> None:
+    """An object may be deleted after it was patched, and the watch may tell so before the response is read."""
+    one = reconciler_of([copy("a", "new")], [copy("a", "old", "7")])
+    write = one.next_write(1.0)
+    assert write is not None
+    one.apply(Put(copy("a", "new", "8")))
+    one.apply(Drop(Copy, "shop/a"))
+    assert one.written(write, copy("a", "new", "8"), began=1.0)
+    one.queue.done(write.key)
+    assert one.rules.objects.get(Copy, "shop/a") is None
+    assert writes_of(one, 2.0) == ["create a"]
+
+
 def test_an_object_that_is_gone() -> None:
     """After a deletion; but a version that nobody has seen deleted is still there."""
     one = reconciler_of([], [copy("a", version="7")])

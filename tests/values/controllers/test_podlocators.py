@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -581,6 +582,26 @@ def test_who_does_not_write_remembers_nothing_of_what_is_gone() -> None:
         assert len(reconciler.queue) == 1, "it may be an orphan"
         reconciler.apply(Drop(ActualLocator, pod.key))
         assert len(reconciler.queue) == 0
+
+
+def test_of_nodes_that_do_not_exist_it_remembers_few() -> None:
+    """Whoever may write PodLocators in one namespace can name a node, with labels, that nobody knows."""
+    reconciler = Reconciler(LocatorRules())
+
+    def some_come_and_go(numbers: range) -> None:
+        for number in numbers:
+            labels = {f"rack-{number}": "1"}
+            reconciler.apply(Put(ActualLocator("shop", "web", "l1", str(number), (), f"n{number}", labels)))
+            reconciler.apply(Drop(ActualLocator, "shop/web"))
+
+    some_come_and_go(range(1, 10_000))
+    tracemalloc.start()
+    some_come_and_go(range(10_000, 20_000))
+    before, _ = tracemalloc.get_traced_memory()
+    some_come_and_go(range(20_000, 30_000))
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after < 1.5 * before
 
 
 def test_one_that_somebody_holds_tells_no_address() -> None:
