@@ -391,16 +391,16 @@ def reasons(plane: ControlPlane, name: str) -> dict[str, str]:
     return {one["type"]: f"{one['status']} {one['reason']}" for one in conditions}
 
 
-def until_heard(plane: ControlPlane, name: str) -> None:
-    heard = {"Accepted": "True Accepted", "Effective": "True Heard"}
-    until_true(lambda: reasons(plane, name) == heard, f"{name} is heard")
+def until_constraining(plane: ControlPlane, name: str) -> None:
+    wanted = {"Accepted": "True Accepted", "Effective": "True Constrains"}
+    until_true(lambda: reasons(plane, name) == wanted, f"{name} constrains")
 
 
 def test_the_status_of_policies(plane: ControlPlane, control: Control, policies: None) -> None:
     """The leader writes it once, follows what it depends on, and leaves it alone through all else and a restart."""
     named = {
-        "near": (policy("near"), "True Accepted", "True Heard"),
-        "lower": (policy("lower", mode="preferred"), "True Accepted", "True Heard"),
+        "near": (policy("near"), "True Accepted", "True Constrains"),
+        "lower": (policy("lower", mode="preferred"), "True Accepted", "True Constrains"),
         "off": (policy("off", mode="Ignored"), "True Accepted", "False Ignored"),
         "nothing": (policy("nothing", app="db"), "True Accepted", "False SelectsNothing"),
         "typo": (policy("typo", f"{ZONE}s", "Preferred"), "True Accepted", "False KeyOnNoNode"),
@@ -427,7 +427,7 @@ def test_the_status_of_policies(plane: ControlPlane, control: Control, policies:
     two = control("two")
     two.until_leading()
     plane.api.create(policy("third"))
-    until_heard(plane, "third")  # by then, it has looked at all others
+    until_constraining(plane, "third")  # by then, it has looked at all others
     assert {name: found(plane, name)["metadata"]["resourceVersion"] for name in named} == versions
 
     plane.api.patch(named["near"][0], {"spec": {"topology": {"mode": "Ignored"}}})
@@ -451,7 +451,7 @@ def test_policies_may_come_later(plane: ControlPlane, control: Control, request:
     until_told(plane, "without-the-crd", (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a")))
     request.getfixturevalue("policies")
     plane.api.create(policy("later"))
-    until_heard(plane, "later")
+    until_constraining(plane, "later")
     assert len([line for line in one.daemon.printed.read_text().splitlines() if "ServicePolicy: " in line]) == 1
 
 
