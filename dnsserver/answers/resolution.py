@@ -69,7 +69,10 @@ def resolve(
 
 
 def endpoint_names(source_object: SourceObject, *, pod_names: bool) -> EndpointNames:
-    """Return the names of a Service's endpoints, or of a federated one's entries; *pod_names*: see ``Authority``."""
+    """Return the names of a Service's endpoints, or of a federated one's entries.
+
+    *pod_names* is ``--endpoint-pod-names``.
+    """
     if isinstance(source_object, FederatedService):
         return federated.entry_names(source_object, pod_names=pod_names)
     return services.endpoint_names(source_object, pod_names=pod_names)
@@ -284,7 +287,7 @@ def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Cal
     return resolve_for_service
 
 
-# Shape of name -> its resolver.
+# Type of name -> its resolver.
 RESOLVERS: dict[str, Callable[[Request], Decision]] = {
     names.APEX: _apex,
     names.EMPTY_NON_TERMINAL: _between,

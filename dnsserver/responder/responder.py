@@ -262,7 +262,7 @@ class Responder:
             counts.ignored_clients.note(address_text(source), b"" if source.startswith(named) else named)
 
     def _origin(self, place: Place) -> int:
-        """Return the number of the ``Origin`` of clients at *place*."""
+        """Return the number of the ``ClientOrigin`` of clients at *place*."""
         return self._counts.origin(place.located_by, place.location.value(ZONE) or "")
 
     def _found(self, query: Query, query_name: QueryName, location: Location, snapshot: Snapshot) -> _Found:

@@ -168,7 +168,7 @@ class AddressBook:
 
     @property
     def books(self) -> tuple[AddressBook]:
-        """See ``Addresses``."""
+        """This book alone."""
         return (self,)
 
     def with_changes(

@@ -102,7 +102,7 @@ class _Header(Struct):
     origin: KeptIdentity
 
 
-# Created on import, since threads share them: see ``decoding.RESOURCES``.
+# Created on import: msgspec 0.22 crashes if two threads create a decoder at once.
 _HEADERS = msgspec.msgpack.Decoder(_Header)
 _PACKED = msgspec.msgpack.Decoder(tuple[Service, tuple[EndpointSlice, ...]])
 

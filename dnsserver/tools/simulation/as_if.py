@@ -38,7 +38,8 @@ Annotations = Mapping[str, str | None]  # by key; None takes an annotation away
 class Changes(Struct, frozen=True):
     """What differs from the cluster: annotations of Services by ``namespace/name``, and failed topology domains.
 
-    Nothing in a failed domain, a label key with a value, is ready. ``honor_kubernetes``: see ``Store``.
+    Nothing in a failed domain, a label key with a value, is ready. ``honor_kubernetes``: hints and
+    ``trafficDistribution`` are constraints.
     """
 
     annotations: Mapping[str, Annotations] = {}
