@@ -186,7 +186,8 @@ def _version(request: Request) -> Decision:
     return request.decision(answers=[record] if request.qtype == wire.TXT else ())
 
 
-def _between(request: Request) -> Decision:
+def _empty_non_terminal(request: Request) -> Decision:
+    """Answer a name that exists because names beneath it do."""
     return request.decision()
 
 
@@ -290,7 +291,7 @@ def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Cal
 # Type of name -> its resolver.
 RESOLVERS: dict[str, Callable[[Request], Decision]] = {
     names.APEX: _apex,
-    names.EMPTY_NON_TERMINAL: _between,
+    names.EMPTY_NON_TERMINAL: _empty_non_terminal,
     names.NAME_SERVER: _name_server,
     names.VERSION: _version,
     names.POD_NAMESPACE: _pod_namespace,
