@@ -41,14 +41,14 @@ OTHER = "*"  # stands for any value that matches no endpoint; no label has this 
 
 
 class Lifetime(Enum):
-    """How long an answer holds, and whether it is worth making it known to native code."""
+    """How long native code may repeat the answers to a question."""
 
     never = auto()
-    """It is not worth it: most names that do not exist are asked for only once."""
+    """They depend on the client, and belong to no Service with whose change native code would forget them."""
     until_published = auto()
-    """It belongs to no Service, so that any publication may change it."""
+    """They belong to no Service, so that any publication may change them; all clients get the same."""
     with_service = auto()
-    """As long as the Service is the same object."""
+    """As long as the Service that they belong to is the same object."""
 
 
 Values = tuple[object, ...]  # whether the client is known, and its values of some label keys
@@ -85,7 +85,7 @@ class CachedAnswers:
 
     @property
     def lifetime(self) -> Lifetime:
-        """How long the answers hold."""
+        """How long native code may repeat the answers."""
         if self.source_object is not None and not isinstance(self.source_object, Snapshot):
             return Lifetime.with_service
         return Lifetime.never if self.answer is None else Lifetime.until_published
