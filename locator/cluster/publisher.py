@@ -120,7 +120,7 @@ class Publisher:
         """Where sources send their batches."""
         self.kinds = store.kinds
         """The kinds of objects that sources send."""
-        self._unlisted = set(store.kinds)  # that the source has not listed yet
+        self._unsynced = set(store.kinds)  # that the source has not listed yet
         self._unknown = set(store.kinds)  # those of them that were not restored from a state file either
         self._found: dict[str, Sequence[Finding]] = {}  # by the source
         self._files: Mapping[str, FileLine] = {}  # by object
@@ -132,7 +132,7 @@ class Publisher:
 
     def has_synced(self) -> bool:
         """Whether the source has listed every kind."""
-        return not self._unlisted
+        return not self._unsynced
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call *subscriber* at each publication from now on, after all earlier subscribers."""
@@ -157,7 +157,7 @@ class Publisher:
         replaced = {delta.kind for delta in batch.deltas if isinstance(delta, Replace)}
         self._unknown -= replaced
         if not batch.restored:
-            self._unlisted -= replaced
+            self._unsynced -= replaced
         return visible or bool(batch.findings) or (self.has_synced() and not had_synced)
 
     def publication(self, now: float) -> Publication:
