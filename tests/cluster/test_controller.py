@@ -185,7 +185,7 @@ def test_what_a_hand_does_is_undone(plane: ControlPlane, control: Control) -> No
         else:
             plane.api.request("PATCH", path, change, media="application/merge-patch+json")
 
-    def mended(name: str) -> Item | None:
+    def fixed(name: str) -> Item | None:
         # At one look: whose owner is wrong may be gone at the next, by the garbage collector.
         item = locator_of(plane, name)
         if item is None or told_by(item) != right:
@@ -193,12 +193,12 @@ def test_what_a_hand_does_is_undone(plane: ControlPlane, control: Control) -> No
         return item if item["metadata"].get("ownerReferences") == before[name]["ownerReferences"] else None
 
     for name in EDITS:
-        item = until_true(lambda name=name: mended(name), f"{name}: mended")
+        item = until_true(lambda name=name: fixed(name), f"{name}: fixed")
         assert item["metadata"]["resourceVersion"] != before[name]["resourceVersion"]
 
 
 def test_orphans_go_and_an_unchanged_cluster_is_not_written_to(plane: ControlPlane, control: Control) -> None:
-    """After a time without leader, the first pass mends everything and the second writes nothing."""
+    """After a time without leader, the first pass fixes everything and the second writes nothing."""
     plane.api.create(pod("kept"), pod("never-seen", "10.77.0.4"))
     plane.api.create(api_objects.pod_locator("orphan", SPACE, ["10.77.0.9"]))
     plane.api.create(api_objects.pod_locator("kept", SPACE, ["10.77.0.9"]))  # taken over by its pod
@@ -238,7 +238,7 @@ class Meddling(ApiClient):
 
 
 def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
-    """The controller does not overwrite a change that it has not seen, and mends it afterwards."""
+    """The controller does not overwrite a change that it has not seen, and fixes it afterwards."""
     del control  # it cleans up
     plane.api.create(pod("contested"))
     duration, deadline, retry = ALONE

@@ -201,7 +201,7 @@ def test_its_queries_tell_nothing_of_clients(world: World, topodns: Run) -> None
 
 
 class Fault(NamedTuple):
-    """A fault: what plants it, the step whose commands mend it, what else fails, and what a reader fills in."""
+    """A fault: what plants it, the step whose commands fix it, what else fails, and what a reader fills in."""
 
     code: str
     plant: Callable[[World], object]

@@ -267,7 +267,7 @@ def test_findings_name_the_files_of_their_objects() -> None:
 
 
 def test_findings_last_until_they_are_mended() -> None:
-    """A finding on an unreadable object stays with every snapshot until it is mended."""
+    """A finding on an unreadable object stays with every snapshot until it is fixed."""
     wrong = ClusterCode.UnreadableObject.finding("Service", "shop", "web", field="spec.ports", message="no array")
 
     async def test(desk: Desk) -> None:
