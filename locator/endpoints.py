@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The endpoints of Services: a slice keeps its own in columns, and makes a record of one when somebody reads it."""
+"""The endpoints of Services: a slice keeps its own by field, and makes a record of one when somebody reads it."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Endpoint(Struct, frozen=True, gc=False):
 
 
 class EndpointRows(Struct, frozen=True, gc=False):
-    """The endpoints of a slice, in columns: a sequence of ``Endpoint`` in a fifth of the memory. ``in_rows`` makes it.
+    """The endpoints of a slice, a sequence of ``Endpoint`` in a fifth of the memory. ``in_rows`` makes it.
 
     A large cluster has as many endpoints as pods, and nearly all of them stay as they are while they are known. So a
     record of one is made only when somebody reads it.
-    A column in a tuple has a value for each endpoint, or one that all of them have, or none if all have nothing;
-    ``nodes`` has one for each. Equal columns mean equal endpoints, and the other way round.
+    Each field is a column: a tuple has a value for each endpoint, or one that all of them have, or none if all have
+    nothing; ``nodes`` has one for each. Equal columns mean equal endpoints, and the other way round.
     """
 
     addresses: bytes = b""  # joined
@@ -227,7 +227,7 @@ class EndpointRows(Struct, frozen=True, gc=False):
 
 
 def in_rows(endpoints: Iterable[Endpoint]) -> EndpointRows:
-    """Return *endpoints* in columns. A line end in a name, which no name of Kubernetes has, becomes a space."""
+    """Return *endpoints* by field. A line end in a name, which no name of Kubernetes has, becomes a space."""
     rows = [*endpoints]
     counts = [len(row.addresses) for row in rows]
     addresses = [address for row in rows for address in row.addresses]

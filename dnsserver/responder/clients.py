@@ -51,24 +51,24 @@ class LocatedClient(Struct, frozen=True, gc=False):
 
 
 class Clients:
-    """The places of clients, by the address book of the last snapshot. ``places`` has the book's places by address."""
+    """The places of clients, by the address book of the last snapshot."""
 
     def __init__(self) -> None:
         self._book: Addresses = AddressBook()
         self._agreed = AgreementCache()
         self._blocks: LRUCache[Network, Place] = LRUCache(MAX_BLOCKS)
         self._shared: LRUCache[frozenset[tuple[str, str]], Location] = LRUCache(MAX_LABEL_SETS)
-        self.places: Places = self._book.places
+        self._places: Places = self._book.places  # looked up by each query
 
     def follow(self, book: Addresses) -> None:
         """Locate clients by *book* from now on."""
         if book is not self._book:
-            self._book, self.places = book, book.places
+            self._book, self._places = book, book.places
             self._blocks.clear()
 
     def source(self, source: bytes) -> Place:
         """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""
-        return self.places.get(source) or self._book.source(source)
+        return self._places.get(source) or self._book.source(source)
 
     def asks_for_many(self, source: bytes) -> bool:
         """Whether *source*, which need not be a client, is a trusted forwarder or a node's own address."""
@@ -78,7 +78,7 @@ class Clients:
     def client_of(self, query: Query, source: bytes) -> LocatedClient:
         """Return the client of a query that came from *source*, a packed address that is not IPv4-mapped."""
         book = self._book
-        place = self.places.get(source) or book.source(source)
+        place = self._places.get(source) or book.source(source)
         if not place.forwarder:
             return LocatedClient(place, source, 8 * len(source), source, book, False)
         named, edns = query.header_client, query.edns
@@ -91,7 +91,7 @@ class Clients:
         if not named:
             return LocatedClient(UNNAMED_CLIENT, b"", 0, b"", book, True)
         address = plain_address(named)
-        place = self.places.get(address) or book.locate(address)
+        place = self._places.get(address) or book.locate(address)
         return LocatedClient(place, address, 8 * len(address), address, book, True)
 
     def _at(self, subnet: ClientSubnet) -> LocatedClient:

@@ -34,7 +34,7 @@ IN_FLIGHT_EACH = IN_FLIGHT // 2  # of one namespace: enough for 625 that hang
 WAIT_SECONDS = 10.0
 
 # The results of a probe, as the metrics count them. ``UNKNOWN``: this machine could not find out.
-SUCCESS, FAILURE, UNKNOWN = RESULTS = "success", "failure", "unknown"
+SUCCESS, FAILURE, UNKNOWN = "success", "failure", "unknown"
 
 
 class LeaderProber:
