@@ -27,7 +27,7 @@ class Port(Struct, frozen=True, gc=False):
 
 
 class Hints(Struct, frozen=True, gc=False):
-    """The nodes and zones whose clients should use an endpoint (``hints.forNodes``, ``hints.forZones``), by name."""
+    """The nodes and zones whose clients should use an endpoint (``forNodes`` and ``forZones``), by name."""
 
     nodes: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
