@@ -201,7 +201,7 @@ class Publisher:
             return self.store.all_objects()
 
     async def objects(self, kind: type[Object]) -> Mapping[str, Any]:
-        """Return the objects of a kind by their keys. Of many Pods this takes too long: see the next two."""
+        """Return the objects of a kind by their keys; of many Pods, ``listed`` and ``look_up`` are faster."""
         async with self._lock:
             return dict(self.store.objects(kind))
 
@@ -240,7 +240,7 @@ class Publisher:
         return trio.current_time() + max(0.0, due - time.time())
 
     async def _take(self, batch: DeltaBatch) -> bool:
-        """Apply a batch, a large one in a thread; return the same as ``apply``."""
+        """Apply a batch, a large one in a thread; return whether publishing is worth it."""
         if sum(map(_weight, batch.deltas)) <= AT_ONCE:
             return self.apply(batch)
         # Only after a list: whatever else exists at that moment is frozen, too, and never freed if it becomes garbage.

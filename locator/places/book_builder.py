@@ -190,7 +190,7 @@ class BookBuilder:
         if cidrs or self._cidrs.distrusted != before.distrusted_cidrs:
             book = before.with_changes({}, cidrs, distrusted_cidrs=self._cidrs.distrusted)
             trust_changed |= self._forwarders.addresses  # one without an object of its own is located by its block
-            if had_endpoints:  # a CIDR that came or went decides whether the word of a slice counts in it
+            if had_endpoints:  # a CIDR that came or went decides whether what a slice says counts in it
                 addresses.update(dict.fromkeys(self._stated_in(cidrs, before)))
         else:
             book = before

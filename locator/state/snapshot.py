@@ -68,7 +68,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
         return {*self.each_address()}
 
     def each_address(self) -> Iterator[bytes]:
-        """Yield the same, some of them perhaps more than once."""
+        """Yield the ``addresses``, some of them perhaps more than once."""
         of_slices = (rows.ready_addresses() for rows in living_endpoints(self.slices))
         return chain(self.service.cluster_ips, chain.from_iterable(of_slices))
 
