@@ -20,9 +20,9 @@ import trio
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, boot_seconds
-from locator.cluster.leading.writer import CONFLICT, DONE, REFUSED
 from locator.cluster.responses import Refused
 from locator.control.lease import LeaderElection
+from locator.control.writes import CONFLICT, DONE, REFUSED
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
 from tests.kit import api_objects
