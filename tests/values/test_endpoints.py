@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Endpoints in columns say what the same endpoints as records say."""
+"""Endpoints of a slice, kept by field, say what the same endpoints as records say."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ rows = rows_of(one_address) | rows_of(some_addresses)
 
 Records = tuple[Endpoint, ...]
 
-# What is asked of endpoints in columns, and what the records say.
+# What is asked of endpoints that are kept by field, and what the records say.
 QUESTIONS: list[tuple[str, Callable[[EndpointRows], Any], Callable[[Records], Any]]] = [
     ("len", len, len),
     ("each", tuple, lambda records: records),
