@@ -62,8 +62,8 @@ class Endpoint(Struct, frozen=True, gc=False):
         return None if self.pod is None else f"{self.pod_namespace or namespace}/{self.pod}"
 
 
-class EndpointRows(Struct, frozen=True, gc=False):
-    """The endpoints of a slice, a sequence of ``Endpoint`` in a fifth of the memory. ``in_rows`` makes it.
+class SliceEndpoints(Struct, frozen=True, gc=False):
+    """The endpoints of a slice, a sequence of ``Endpoint`` in a fifth of the memory. ``compact`` makes it.
 
     A large cluster has as many endpoints as pods, and nearly all of them stay as they are while they are known. So a
     record of one is made only when somebody reads it.
@@ -162,7 +162,7 @@ class EndpointRows(Struct, frozen=True, gc=False):
         """Return the nodes of the endpoints that have an address."""
         return [self.nodes[position] for position in self._positions(address)]
 
-    def differing_addresses(self, after: EndpointRows) -> Iterator[bytes]:
+    def differing_addresses(self, after: SliceEndpoints) -> Iterator[bytes]:
         """Yield the addresses whose endpoints are not the same *after*, however many there are of the same.
 
         Where several endpoints have the same addresses, which is rare, all but the last count as changed.
@@ -226,8 +226,8 @@ class EndpointRows(Struct, frozen=True, gc=False):
             start = self.addresses.find(packed, (number + 1) * self.octets)
 
 
-def in_rows(endpoints: Iterable[Endpoint]) -> EndpointRows:
-    """Return *endpoints* by field. A line end in a name, which no name of Kubernetes has, becomes a space."""
+def compact(endpoints: Iterable[Endpoint]) -> SliceEndpoints:
+    """Return *endpoints* as a slice keeps them. A line end in a name, which none of Kubernetes has, becomes a space."""
     rows = [*endpoints]
     counts = [len(row.addresses) for row in rows]
     addresses = [address for row in rows for address in row.addresses]
@@ -236,7 +236,7 @@ def in_rows(endpoints: Iterable[Endpoint]) -> EndpointRows:
         octets, addresses = 16, [address if len(address) == 16 else _MAPPED + address for address in addresses]
     unready, terminating = (bytes([not row.ready for row in rows]), bytes([row.terminating for row in rows]))
     hostnames, pods = _joined(row.hostname for row in rows), _joined(row.pod for row in rows)
-    return EndpointRows(
+    return SliceEndpoints(
         b"".join(addresses),
         octets,
         tuple(counts) if counts.count(1) < len(counts) else (),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from weakref import WeakValueDictionary
 
-from locator.endpoints import EndpointRows
+from locator.endpoints import SliceEndpoints
 from locator.ip import Network
 from locator.model import (
     CLUSTER,
@@ -178,7 +178,7 @@ class Locations:
             return self._node_of_locator(locator)
         return None
 
-    def of_endpoints_on_nodes(self, namespace: str, endpoints: EndpointRows) -> list[Location] | None:
+    def of_endpoints_on_nodes(self, namespace: str, endpoints: SliceEndpoints) -> list[Location] | None:
         """Return what ``of_endpoint`` returns for each, None if one of them is on no known Node.
 
         It is faster, and nearly all endpoints are so.
