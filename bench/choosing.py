@@ -21,7 +21,7 @@ from dnsserver.answers.decision import Authority
 from dnsserver.metrics.counters import Channel, Counts
 from dnsserver.names import parse_zone
 from dnsserver.responder.responder import Responder
-from locator.endpoints import in_rows
+from locator.endpoints import compact
 from locator.ip import Network, parse_address
 from locator.labels import IN, Requirement, Selector
 from locator.model import (
@@ -154,7 +154,7 @@ def _objects() -> list[Object]:
                 )
                 for position, node in enumerate(pick.sample(range(NODES - 1), ENDPOINTS))
             )
-            objects.append(EndpointSlice("bench", f"{name}-1", name, in_rows(endpoints)))
+            objects.append(EndpointSlice("bench", f"{name}-1", name, compact(endpoints)))
     return objects
 
 

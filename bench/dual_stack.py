@@ -37,13 +37,13 @@ def data(size: int, service: int, qtype: str) -> frozenset[str]:
     return frozenset(data_of(size, service, endpoint) for endpoint in range(size))
 
 
-def glue(size: int, service: int) -> frozenset[str]:
+def additional(size: int, service: int) -> frozenset[str]:
     """Return the addresses of all targets of a Service's SRV records."""
     return data(size, service, "A") | data(size, service, "AAAA")
 
 
 def size_of_records(size: int, qtype: str) -> int:
-    """Return the octets of a Service's records of a type, with compressed owner names and without glue."""
+    """Return the octets of a Service's records of a type, with compressed owner names, without additional ones."""
     data_octets = {"A": 4, "AAAA": 16, "SRV": 6 + len(_host(size, 0, 0)) + 1}
     return size * (RECORD_HEADER + data_octets[qtype])
 

@@ -147,6 +147,6 @@ def _addresses(service: int, zone: int | None) -> tuple[frozenset[str], frozense
 
 @cache
 def _records(size: int, service: int, qtype: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Return a Service's data twice, as no endpoint is nearer than others, and its glue: see ``Query``."""
+    """Return ``nearest``, ``every`` and ``additional`` of a ``Query``: no endpoint is nearer than others."""
     data = dual_stack.data(size, service, qtype)
-    return data, data, dual_stack.glue(size, service) if qtype == "SRV" else frozenset()
+    return data, data, dual_stack.additional(size, service) if qtype == "SRV" else frozenset()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
-from locator.endpoints import in_rows
+from locator.endpoints import compact
 from locator.ip import (
     Network,
 )
@@ -114,7 +114,7 @@ def cluster(
         objects[Service].append(
             Service(space, name, headless=True, ports=ports, selects_pods=True, annotations=annotations)
         )
-        made = EndpointSlice(space, f"{name}-1", name, in_rows(endpoints), managed_by=SLICE_CONTROLLER)
+        made = EndpointSlice(space, f"{name}-1", name, compact(endpoints), managed_by=SLICE_CONTROLLER)
         objects[EndpointSlice].append(made)
     return objects
 
@@ -134,7 +134,7 @@ def _changed_slice(objects: Objects, rng: random.Random) -> list[Delta]:
     endpoints = [replace(endpoint) for endpoint in changed.endpoints]  # a watch sends the slice whole
     position = rng.randrange(len(endpoints))
     endpoints[position] = replace(endpoints[position], hostname=f"h{rng.randrange(10**6)}")
-    return [Put(replace(changed, endpoints=in_rows(endpoints)))]
+    return [Put(replace(changed, endpoints=compact(endpoints)))]
 
 
 def _moved_pod(objects: Objects, rng: random.Random) -> list[Delta]:

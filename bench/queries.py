@@ -34,14 +34,14 @@ class Transport(NamedTuple):
 class Query(NamedTuple):
     """A query as it is sent, and the data of the records that answer it.
 
-    ``nearest`` is the data nearest to the client, ``every`` all data of the name, ``glue`` that of the additional
+    ``nearest`` is the data nearest to the client, ``every`` all data of the name, ``additional`` that of the additional
     section. ``before`` is what the datagram holds before the message.
     """
 
     wire: bytes
     nearest: frozenset[str]
     every: frozenset[str]
-    glue: frozenset[str] = frozenset()
+    additional: frozenset[str] = frozenset()
     before: bytes = b""
 
 
@@ -84,11 +84,11 @@ def _client_subnet(client: Network) -> bytes:
     return head + client.address[:octets]
 
 
-def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bool) -> str | None:
+def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, additional: bool) -> str | None:
     """Return what is wrong with a reply, or None.
 
     *nearest* is whether the reply must hold the nearest records only, with a scope as long as the source prefix
-    (RFC 7871, section 7.2.1); *glue* whether it must hold the glue.
+    (RFC 7871, section 7.2.1); *additional* whether it must hold the additional ones.
     """
     try:
         message = dns.message.from_wire(reply)
@@ -112,7 +112,7 @@ def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bo
     echoed = [(address, length, length) for address, length, _ in _subnets(asked)] if nearest else _subnets(message)
     if _subnets(message) != echoed:
         return f"client subnets {_subnets(message)} instead of {echoed}"
-    beside, expected = _data(message.additional), query.glue if glue and not load.cut else frozenset()
+    beside, expected = _data(message.additional), query.additional if additional and not load.cut else frozenset()
     if beside != expected:
         return f"{sorted(beside)} instead of {sorted(expected)} in the additional section"
     return None

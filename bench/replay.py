@@ -169,7 +169,7 @@ class _Replayer:
         return queries[number] if number < len(queries) else None
 
     def _complaint(self, load: Load, query: Query, reply: bytes) -> str | None:
-        return complaint(load, query, reply, nearest=self._server.nearest, glue=self._server.glue)
+        return complaint(load, query, reply, nearest=self._server.nearest, additional=self._server.additional)
 
     def _give_up(self) -> None:
         self.lost += sum(self._outstanding)

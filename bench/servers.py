@@ -91,7 +91,7 @@ class CannotStart(Exception):
 class Server:
     """A running server, at ``port`` for UDP and TCP.
 
-    ``nearest`` is whether it gives each client the nearest endpoints only, ``glue`` whether it adds the targets'
+    ``nearest`` is whether it gives each client the nearest endpoints only, ``additional`` whether it adds the targets'
     addresses to SRV records, ``answers`` whether it answers at all: a yardstick may send queries back.
     """
 
@@ -102,13 +102,13 @@ class Server:
         port: int,
         *,
         nearest: bool = False,
-        glue: bool = True,
+        additional: bool = True,
         answers: bool = True,
     ) -> None:
         self.name = name
         self.port = port
         self.nearest = nearest
-        self.glue = glue
+        self.additional = additional
         self.answers = answers
         self.http = 0
         """The port of /metrics, if the server has any."""
@@ -214,7 +214,7 @@ def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
     conf.write_text(UNBOUND_CONF.format(port=port, folder=folder, records=lines))
     process = _start([UNBOUND, "-d", "-c", str(conf)], log)
     _wait("unbound", process, log, lambda text: _answers(port, name))
-    return Server("unbound", process, port, glue=False)
+    return Server("unbound", process, port, additional=False)
 
 
 def start_coredns_file(

@@ -28,7 +28,7 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.names import FEDERATION, parse_zone
 from dnsserver.responder.responder import Responder
 from locator.api.deltas import Put
-from locator.endpoints import in_rows
+from locator.endpoints import compact
 from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint
 from locator.model import CLUSTER, ZONE, EndpointSlice, Service
@@ -127,7 +127,7 @@ def _measured(number: int) -> Several:
         times, rows = [], tuple(changing[name].endpoints)
         for turn in range(1, TIMES):
             began = time.perf_counter()
-            stores[name].apply(Put(replace(changing[name], endpoints=in_rows(rows[turn % 2 :]))))
+            stores[name].apply(Put(replace(changing[name], endpoints=compact(rows[turn % 2 :]))))
             take_in(name, turn)
             times.append(time.perf_counter() - began)
         took.append(median(times) * 1e3)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The endpoints of Services: a slice keeps its own in columns, and makes a record of one when somebody reads it."""
+"""The endpoints of Services: a slice keeps its own by field, and makes a record of one when somebody reads it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Port(Struct, frozen=True, gc=False):
 
 
 class Hints(Struct, frozen=True, gc=False):
-    """The nodes and zones whose clients should use an endpoint (``hints.forNodes``, ``hints.forZones``), by name."""
+    """The nodes and zones whose clients should use an endpoint (``forNodes`` and ``forZones``), by name."""
 
     nodes: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
@@ -62,13 +62,13 @@ class Endpoint(Struct, frozen=True, gc=False):
         return None if self.pod is None else f"{self.pod_namespace or namespace}/{self.pod}"
 
 
-class EndpointRows(Struct, frozen=True, gc=False):
-    """The endpoints of a slice, in columns: a sequence of ``Endpoint`` in a fifth of the memory. ``in_rows`` makes it.
+class SliceEndpoints(Struct, frozen=True, gc=False):
+    """The endpoints of a slice, a sequence of ``Endpoint`` in a fifth of the memory. ``compact`` makes it.
 
     A large cluster has as many endpoints as pods, and nearly all of them stay as they are while they are known. So a
     record of one is made only when somebody reads it.
-    A column in a tuple has a value for each endpoint, or one that all of them have, or none if all have nothing;
-    ``nodes`` has one for each. Equal columns mean equal endpoints, and the other way round.
+    Each field is a column: a tuple has a value for each endpoint, or one that all of them have, or none if all have
+    nothing; ``nodes`` has one for each. Equal columns mean equal endpoints, and the other way round.
     """
 
     addresses: bytes = b""  # joined
@@ -162,7 +162,7 @@ class EndpointRows(Struct, frozen=True, gc=False):
         """Return the nodes of the endpoints that have an address."""
         return [self.nodes[position] for position in self._positions(address)]
 
-    def differing_addresses(self, after: EndpointRows) -> Iterator[bytes]:
+    def differing_addresses(self, after: SliceEndpoints) -> Iterator[bytes]:
         """Yield the addresses whose endpoints are not the same *after*, however many there are of the same.
 
         Where several endpoints have the same addresses, which is rare, all but the last count as changed.
@@ -226,8 +226,8 @@ class EndpointRows(Struct, frozen=True, gc=False):
             start = self.addresses.find(packed, (number + 1) * self.octets)
 
 
-def in_rows(endpoints: Iterable[Endpoint]) -> EndpointRows:
-    """Return *endpoints* in columns. A line end in a name, which no name of Kubernetes has, becomes a space."""
+def compact(endpoints: Iterable[Endpoint]) -> SliceEndpoints:
+    """Return *endpoints* as a slice keeps them. A line end in a name, which none of Kubernetes has, becomes a space."""
     rows = [*endpoints]
     counts = [len(row.addresses) for row in rows]
     addresses = [address for row in rows for address in row.addresses]
@@ -236,7 +236,7 @@ def in_rows(endpoints: Iterable[Endpoint]) -> EndpointRows:
         octets, addresses = 16, [address if len(address) == 16 else _MAPPED + address for address in addresses]
     unready, terminating = (bytes([not row.ready for row in rows]), bytes([row.terminating for row in rows]))
     hostnames, pods = _joined(row.hostname for row in rows), _joined(row.pod for row in rows)
-    return EndpointRows(
+    return SliceEndpoints(
         b"".join(addresses),
         octets,
         tuple(counts) if counts.count(1) < len(counts) else (),

@@ -18,9 +18,9 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from locator.endpoints import Endpoint as Endpoint
-from locator.endpoints import EndpointRows
 from locator.endpoints import Hints as Hints
 from locator.endpoints import Port as Port
+from locator.endpoints import SliceEndpoints
 from locator.ip import Network
 from locator.labels import Selector
 from locator.printable import cut
@@ -269,7 +269,7 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
     """
 
     service: str | None
-    endpoints: EndpointRows = EndpointRows()
+    endpoints: SliceEndpoints = SliceEndpoints()
     kind: str = "EndpointSlice"
     imported_service: str | None = None
     managed_by: str = ""

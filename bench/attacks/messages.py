@@ -18,7 +18,7 @@ LONGEST_DATAGRAM, LONGEST_MESSAGE = 65_507, 65_535
 UNKNOWN = 65_001  # an EDNS option that nobody knows
 COOKIE = 10
 PRIVATE = 0xFF01  # a type of record whose data nobody reads
-SPOKEN = 65_536  # octets that a connection says at a time, at least
+SENT_AT_ONCE = 65_536  # octets that a connection sends at a time, at least
 STREAMS = 100  # of an HTTP/2 connection
 
 Packets = Callable[[Target], Sequence[bytes]]
@@ -129,7 +129,7 @@ def stream_of(packets: Packets) -> Words:
         said = bytearray()
         for packet in packets(target):
             said += framed(packet)
-        return bytes(said) * (-(-SPOKEN // len(said)))
+        return bytes(said) * (-(-SENT_AT_ONCE // len(said)))
 
     return words
 
@@ -137,7 +137,7 @@ def stream_of(packets: Packets) -> Words:
 def tiny(target: Target) -> bytes:
     """Return as many queries as fit 64 KiB: each has the root's name and nothing else."""
     message = framed(query(""))
-    return message * (SPOKEN // len(message))
+    return message * (SENT_AT_ONCE // len(message))
 
 
 def nothing(target: Target) -> bytes:
@@ -172,7 +172,7 @@ def explained(target: Target) -> bytes:
 
 def endless_header(target: Target) -> bytes:
     """Return a request whose header does not end."""
-    return b"GET /metrics HTTP/1.1\r\nX: " + b"x" * SPOKEN
+    return b"GET /metrics HTTP/1.1\r\nX: " + b"x" * SENT_AT_ONCE
 
 
 def http2(*, window: int, reset: bool) -> Words:

@@ -30,7 +30,7 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.names import parse_zone
 from dnsserver.programs.server import COLLECTED_AFTER
 from dnsserver.responder.responder import Responder
-from locator.endpoints import in_rows
+from locator.endpoints import compact
 from locator.ip import Network, parse_address
 from locator.model import ZONE, Endpoint, EndpointSlice, Node, Object, Port, Service, by_kind
 from locator.state.store import Store, StoreOptions
@@ -145,7 +145,7 @@ def _objects(endpoints: int) -> Iterator[Object]:
             "bench",
             f"{name}-1",
             name,
-            in_rows(
+            compact(
                 [
                     Endpoint((address,), ports, node=f"node-{node}")
                     for address, node in zip(addresses, nodes, strict=True)

@@ -120,7 +120,7 @@ class Sender:
             wrong = "a reply whose id no query has"
             if at < len(queries) and exactly:
                 asked = queries[at]
-                wrong = complaint(self.load, asked, reply, nearest=server.nearest, glue=server.glue) or ""
+                wrong = complaint(self.load, asked, reply, nearest=server.nearest, additional=server.additional) or ""
             elif at < len(queries):
                 wrong = "" if _is_answer(reply) else f"not an answer: {reply.hex()}"
             if wrong:

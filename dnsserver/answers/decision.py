@@ -35,13 +35,14 @@ UPSTREAM_TYPES = frozenset(
 class Authority(Struct, frozen=True, gc=False):
     """The served DNS zones, and what the settings say about their answers.
 
-    ``ttl`` is in seconds. ``addresses`` are those of the name server, packed. With
-    ``unknown_gets_all``, a client without a location gets every endpoint. ``pods`` is the
-    ``--pods`` mode. ``zonal`` is the label key of zonal names, None if they are off. With
-    ``has_upstream``, an upstream is asked for the targets of aliases outside the zones.
-    ``spares`` are the addresses of each family that follow the nearest ones of a federated name.
-    ``default_keys`` are the topology keys of Services that declare no constraint, by the name of the
-    DNS zone that is asked. ``tells_clusters``: an explanation says which cluster a client is in.
+    ``ttl`` is in seconds. ``addresses`` are those of the name server, packed. With ``unknown_gets_all``, a client
+    without a location gets every endpoint. ``pods`` is the ``--pods`` mode. With ``endpoint_pod_names``, an endpoint
+    without a hostname is named after its pod, else after its address. With ``ignore_empty_service``, the names of a
+    Service that has a cluster IP but no ready endpoint do not exist. ``zonal`` is the label key of zonal names, None
+    if they are off. With ``has_upstream``, an upstream is asked for the targets of aliases outside the zones.
+    ``spares`` are the addresses of each family that follow the nearest ones of a federated name. ``default_keys`` are
+    the topology keys of Services that declare no constraint, by the name of the DNS zone that is asked.
+    ``tells_clusters``: an explanation says which cluster a client is in.
     """
 
     zones: tuple[Zone, ...]

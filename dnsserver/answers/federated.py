@@ -76,12 +76,12 @@ def _addresses(tier: Iterable[LocatedEndpoint]) -> Iterator[tuple[str, bytes, Lo
 
 
 def service(request: Request, found: FederatedService) -> Decision:
-    """The name of a federated Service."""
+    """Answer the name of a federated Service."""
     return _answer(request, found, any_port)
 
 
 def port(request: Request, found: FederatedService) -> Decision:
-    """The name of a port, ``_http._tcp.web.shop``: it has only SRV records."""
+    """Answer the name of a port, ``_http._tcp.web.shop``: it has only SRV records."""
     query_name = request.query_name
 
     def wanted(port: tuple[str, str]) -> bool:
@@ -93,19 +93,19 @@ def port(request: Request, found: FederatedService) -> Decision:
 
 
 def protocol(request: Request, found: FederatedService) -> Decision:
-    """The name ``_tcp.web.shop``: it has no records, and exists if a port has that protocol (RFC 8020)."""
+    """Answer the name ``_tcp.web.shop``: it has no records, and exists if a port has that protocol (RFC 8020)."""
     exists = any(protocol == request.query_name.protocol for _, protocol in named_ports(found.endpoints))
     return request.federated_decision(found, wire.NOERROR if exists else wire.NXDOMAIN)
 
 
 def cluster(request: Request, found: FederatedService) -> Decision:
-    """The name of a cluster under a Service: it has no records, and exists if entries of that cluster have names."""
+    """Answer the name of a cluster under a Service: it has no records, and exists if the cluster has entries."""
     exists = any(located.location.cluster == request.query_name.cluster for located in found.endpoints)
     return request.federated_decision(found, wire.NOERROR if exists else wire.NXDOMAIN)
 
 
 def entry(request: Request, found: FederatedService) -> Decision:
-    """The name of one entry, which SRV records point to. It is the same for all clients."""
+    """Answer the name of one entry, which SRV records point to. It is the same for all clients."""
     named = request.names_of(found).endpoints.get(request.query_name.endpoint_labels)
     if named is None:
         return request.federated_decision(found, wire.NXDOMAIN)

@@ -186,7 +186,8 @@ def _version(request: Request) -> Decision:
     return request.decision(answers=[record] if request.qtype == wire.TXT else ())
 
 
-def _between(request: Request) -> Decision:
+def _empty_non_terminal(request: Request) -> Decision:
+    """Answer a name that exists because names beneath it do."""
     return request.decision()
 
 
@@ -205,7 +206,7 @@ def _pod_namespace(request: Request) -> Decision:
 
 
 def _pod(request: Request) -> Decision:
-    """A name like ``10-0-0-1.shop.pod``. In mode verified it exists while a pod of the namespace has that address."""
+    """Answer a name like ``10-0-0-1.shop.pod``. In mode verified it exists while a pod there has that address."""
     namespace, address = request.query_name.namespace, pod_address(request.query_name.pod)
     mode, snapshot = request.authority.pods, request.snapshot
     if address is None or mode == DISABLED or namespace not in snapshot.namespaces:
@@ -218,7 +219,7 @@ def _pod(request: Request) -> Decision:
 
 
 def _reverse(request: Request) -> Decision:
-    """PTR for an address. A part of an address exists if an address beneath it does (RFC 8020)."""
+    """Answer a reverse name by PTR. A part of an address exists if an address beneath it does (RFC 8020)."""
     network, zone = (
         request.query_name.network,
         next((zone for zone in request.authority.zones if not zone.reverse), None),
@@ -256,7 +257,7 @@ def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[tu
 
 
 def _federated_namespace(request: Request) -> Decision:
-    """A namespace exists if a federated Service in it does: there are names beneath it (RFC 8020)."""
+    """Answer the name of a namespace: it exists if a federated Service in it does (RFC 8020)."""
     exists = request.query_name.namespace in request.snapshot.federated_namespaces
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN)
 
@@ -287,10 +288,10 @@ def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Cal
     return resolve_for_service
 
 
-# Shape of name -> its resolver.
+# Type of name -> its resolver.
 RESOLVERS: dict[str, Callable[[Request], Decision]] = {
     names.APEX: _apex,
-    names.EMPTY_NON_TERMINAL: _between,
+    names.EMPTY_NON_TERMINAL: _empty_non_terminal,
     names.NAME_SERVER: _name_server,
     names.VERSION: _version,
     names.POD_NAMESPACE: _pod_namespace,

@@ -36,7 +36,7 @@ WantedPort = Callable[[tuple[str, str]], bool]  # by name and protocol
 
 
 def service(request: Request, compiled: CompiledService) -> Decision:
-    """The Service's own name."""
+    """Answer the Service's own name."""
     alias = compiled.service.alias
     if alias is not None:
         return request.alias_decision(alias, compiled) if alias else request.decision(wire.NXDOMAIN, service=compiled)
@@ -48,7 +48,7 @@ def service(request: Request, compiled: CompiledService) -> Decision:
 
 
 def port(request: Request, compiled: CompiledService) -> Decision:
-    """The name of a port, ``_http._tcp.web.shop.svc``: it has only SRV records."""
+    """Answer the name of a port, ``_http._tcp.web.shop.svc``: it has only SRV records."""
     query_name = request.query_name
 
     def wanted(port: tuple[str, str]) -> bool:
@@ -62,13 +62,13 @@ def port(request: Request, compiled: CompiledService) -> Decision:
 
 
 def protocol(request: Request, compiled: CompiledService) -> Decision:
-    """The name ``_tcp.web.shop.svc``: it has no records, and exists if a port has that protocol (RFC 8020)."""
+    """Answer the name ``_tcp.web.shop.svc``: it has no records, and exists if a port has that protocol (RFC 8020)."""
     exists = any(protocol == request.query_name.protocol for _, protocol in _named_ports(compiled))
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=compiled)
 
 
 def endpoint(request: Request, compiled: CompiledService) -> Decision:
-    """The name of an endpoint. It is never narrowed: a client that uses it wants exactly this endpoint."""
+    """Answer the name of an endpoint. It is never narrowed: a client that uses it wants exactly this endpoint."""
     located_addresses = request.names_of(compiled).endpoints.get(request.query_name.endpoint_labels)
     if located_addresses is None:
         return request.decision(wire.NXDOMAIN, service=compiled)
@@ -80,7 +80,7 @@ def endpoint(request: Request, compiled: CompiledService) -> Decision:
 
 
 def cluster(request: Request, compiled: CompiledService) -> Decision:
-    """The name of a cluster under a multi-cluster Service: it has no records, and exists if an endpoint's name does.
+    """Answer the name of a cluster under a multi-cluster Service: it has no records, and exists if an endpoint's does.
 
     An endpoint whose slice does not say which cluster it is in has a name of this type, too.
     """
@@ -92,7 +92,7 @@ def cluster(request: Request, compiled: CompiledService) -> Decision:
 
 
 def zonal(request: Request, compiled: CompiledService) -> Decision:
-    """A zonal name: the endpoints in the topology zone that the name gives, wherever the client is."""
+    """Answer a zonal name with the endpoints in the topology zone that it gives, wherever the client is."""
     key, name_type, value = request.authority.zonal, request.query_name.name_type, request.query_name.value
     if key is None or not compiled.service.headless or not compiled.endpoints:
         return request.decision(wire.NXDOMAIN, service=compiled)

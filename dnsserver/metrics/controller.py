@@ -14,30 +14,28 @@ from dnsserver.metrics.families import (
     COUNTER,
     GAUGE,
     LEADING,
-    WRITTEN,
     Family,
     TopodnsCollector,
     Values,
     Watch,
     watched,
 )
-
-VERBS = ("create", "patch", "delete")
+from locator.control.writes import METHODS, PATCH, RESULTS
 
 PODLOCATOR_WRITES = Family(
     "topodns_podlocator_writes", COUNTER, "Writes of PodLocators, by verb and result.",
-    {"verb": VERBS, "result": WRITTEN},
+    {"verb": tuple(METHODS), "result": RESULTS},
 )  # fmt: skip
 PODLOCATORS_WAITING = Family(
     "topodns_podlocators_waiting", GAUGE, "PodLocators in the work queue; only the leader takes them out."
 )
 SERVICEPOLICY_WRITES = Family(
     "topodns_servicepolicy_writes", COUNTER, "Writes of the status of ServicePolicies, by verb and result.",
-    {"verb": ("patch",), "result": WRITTEN},
+    {"verb": (PATCH,), "result": RESULTS},
 )  # fmt: skip
 SERVICEHEALTH_WRITES = Family(
     "topodns_servicehealth_writes", COUNTER, "Writes of ServiceHealths, by verb and result.",
-    {"verb": VERBS, "result": WRITTEN}, "`--health`",
+    {"verb": tuple(METHODS), "result": RESULTS}, "`--health`",
 )  # fmt: skip
 PROBES = Family(
     "topodns_probes",

@@ -31,8 +31,6 @@ Values = Mapping[Any, float]  # by the values of all labels, as a tuple of strin
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
-WRITTEN = ("done", "conflict", "refused", "unreachable", "failed", "late")  # the results of a controller's writes
-
 ANY: tuple[str, ...] = ()  # values of a label that are not known beforehand
 
 

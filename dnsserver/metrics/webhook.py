@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections import Counter
 
 from dnsserver.metrics.counters import Durations
-from dnsserver.metrics.families import COUNTER, GAUGE, HISTOGRAM, LEADING, WRITTEN, Family
+from dnsserver.metrics.families import COUNTER, GAUGE, HISTOGRAM, LEADING, Family
+from locator.control.writes import RESULTS
 from locator.hints.admission import OUTCOMES
 
 # What became of a request that was not reviewed, beside the outcomes of reviews.
@@ -25,7 +26,7 @@ WEBHOOK_REQUEST_DURATION = Family(
 )
 SLICES_REWRITTEN = Family(
     "topodns_webhook_slices_rewritten", COUNTER, "EndpointSlices whose hints the leader had to correct, by result.",
-    {"result": WRITTEN},
+    {"result": RESULTS},
 )  # fmt: skip
 SLICES_WAITING = Family(
     "topodns_webhook_slices_waiting", GAUGE, "EndpointSlices in the work queue; only the leader takes them out."

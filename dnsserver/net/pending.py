@@ -89,7 +89,7 @@ class PendingReplies:
             while pending.reply is None:  # its name may have become an alias of another one meanwhile
                 pending = self._responder.finish(pending, _ENDED)
             self._send(pending.reply, route)
-        except Exception as error:  # boundary: as above
+        except Exception as error:  # boundary: one packet or connection
             route.failed(error)
 
     async def _resolved(self, upstream: Upstream, pending: AnsweredQuery) -> bytes:

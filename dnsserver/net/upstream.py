@@ -272,7 +272,7 @@ class Upstream:
         """Count a query that is refused, and return that."""
         self._counts.upstream["refused"] += 1
         self._counts.refused_lookups.note(namespace)
-        return _refusal(namespace)
+        return _refused_lookup(namespace)
 
     async def _look_up(self, target: str, qtype: int, deadline: float) -> _Remembered:
         """Ask the upstream and read its response. Every error is a failure, remembered for ``FAILURE_SECONDS``.
@@ -327,7 +327,7 @@ def failure(text: str, code: int = wire.EDE_NO_REACHABLE_AUTHORITY) -> UpstreamA
 
 
 @lru_cache(MAX_REMEMBERED)
-def _refusal(namespace: str) -> UpstreamAnswer:
+def _refused_lookup(namespace: str) -> UpstreamAnswer:
     """Return that a look-up of a namespace was refused. It is one object, so that its replies can be remembered."""
     whose = f"namespace {namespace}" if namespace else "explanations"
     text = f"too many look-ups of {whose}: at most {LOOKUPS_EACH} at a time, and {WAITING_EACH} queries that wait"

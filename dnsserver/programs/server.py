@@ -182,9 +182,9 @@ class _Server:
         ]
 
     def _tap_failed(self, error: Exception) -> None:
-        """Count and log an error in telling of an answer; the answer is sent."""
+        """Count and log an error in a listener of the tap; the reply is sent."""
         self._counts.failures["tap"] += 1
-        log.error("a decision could not be told", exc_info=error)
+        log.error("a reader of answers could not be sent one", exc_info=error)
 
     def _check(self) -> None:
         """Check what changes with time alone: whether answers are stale, and what to warn about."""

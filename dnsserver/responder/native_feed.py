@@ -48,7 +48,7 @@ PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
 
 
 class NativePlace(NamedTuple):
-    """A client's place: the numbers of its location and its ``Origin``; whether it forwards; whether it is known."""
+    """A client's place: the numbers of its location and ``ClientOrigin``; whether it forwards; whether it is known."""
 
     location: int
     origin: int
@@ -178,8 +178,8 @@ class _KnownService(Struct):
 class NativeFeed:
     """Keeps the native *table* up to date with what one responder knows.
 
-    *writer* knows about OPT records. *origin_of* returns the number of a place's ``Origin``. *put_again* computes the
-    answer to a query for clients at a location, and puts it here.
+    *writer* knows about OPT records. *origin_of* returns the number of the ``ClientOrigin`` of clients at a place.
+    *put_again* computes the answer to a query for clients at a location, and puts it here.
     """
 
     def __init__(

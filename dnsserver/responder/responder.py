@@ -206,7 +206,7 @@ class Responder:
     def _answered(self, query: Query, source: bytes, channel: Channel) -> AnsweredQuery:
         """Answer a query from the snapshot."""
         if query.rcode:
-            return AnsweredQuery(query, source, channel, self._refusal(query, query.rcode, channel, OTHER))
+            return AnsweredQuery(query, source, channel, self._error_reply(query, query.rcode, channel, OTHER))
         snapshot, client = self._snapshot, self._clients.client_of(query, source)
         location = client.place.location
         cached = self._cache.find(query.question)
@@ -217,12 +217,12 @@ class Responder:
             labels = query.labels
             query_name = query_name_of(labels, self._authority.zones) if qclass == wire.IN else None
             if query_name is None or qtype in (wire.AXFR, wire.IXFR):
-                refused = self._refusal(query, wire.REFUSED, channel, counted_type(qtype))
+                refused = self._error_reply(query, wire.REFUSED, channel, counted_type(qtype))
                 decided = snapshot if qclass == wire.IN else None
                 return AnsweredQuery(query, source, channel, refused, client, decided)
             if snapshot is None:
-                refused = self._refusal(query, wire.SERVFAIL, channel, counted_type(qtype), errors=(NOT_READY,))
-                return AnsweredQuery(query, source, channel, refused)
+                failed = self._error_reply(query, wire.SERVFAIL, channel, counted_type(qtype), errors=(NOT_READY,))
+                return AnsweredQuery(query, source, channel, failed)
             found = self._found(query, labels, query_name, location, snapshot)
             self._counts.computed += found.computed
             answer, cached, lasting = found.answer, found.cached, found.lasting
@@ -258,11 +258,11 @@ class Responder:
             whole = client.length == 8 * len(client.address)
             counts.unlocated_clients.add(ADDRESS if whole else BLOCK, client.address)
         if edns is not None and not client.forwarded and (named := edns.named_client):
-            # A source that names itself, or a block that it is in, does not speak for others.
+            # A source that names itself, or a block that it is in, does not ask on behalf of others.
             counts.ignored_clients.note(address_text(source), b"" if source.startswith(named) else named)
 
     def _origin(self, place: Place) -> int:
-        """Return the number of the ``Origin`` of clients at *place*."""
+        """Return the number of the ``ClientOrigin`` of clients at *place*."""
         return self._counts.origin(place.located_by, place.location.value(ZONE) or "")
 
     def _found(
@@ -327,7 +327,7 @@ class Responder:
                 self._finished[here if decision.client_keys else for_all] = answer
         return answer
 
-    def _refusal(
+    def _error_reply(
         self, query: Query, rcode: int, channel: Channel, label: str, *, errors: Sequence[Error] = ()
     ) -> bytes:
         """Return and count a response that only says why there is no answer; *label* is that of the query's type."""

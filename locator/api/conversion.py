@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from locator.api import schema
 from locator.api.finding_collector import FindingCollector
 from locator.api.sharing import shared_labels, shared_ports, shared_text
-from locator.endpoints import in_rows
+from locator.endpoints import compact
 from locator.findings import ClusterCode
 from locator.ip import Network, address_text, is_address, parse_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
@@ -292,7 +292,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
         namespace=namespace,
         name=raw.metadata.name or "",
         service=labels.get(SERVICE_NAME) or None,
-        endpoints=in_rows(endpoints),
+        endpoints=compact(endpoints),
         imported_service=imported,
         managed_by=shared_text(labels.get(MANAGED_BY) or ""),
         deleting=raw.metadata.deleted is not None,
@@ -353,7 +353,7 @@ def to_endpoints(raw: schema.Endpoints, collector: FindingCollector) -> Endpoint
             endpoints += _subset(f"{path}.{field}", rows, namespace, ports, collector, ready=ready)
     if raw.metadata.annotations is not None and raw.metadata.annotations.over_capacity == "truncated":
         collector.wrong("subsets", "some endpoints are missing", "all endpoints", code=ClusterCode.EndpointsTruncated)
-    return EndpointSlice(namespace, name, name, in_rows(endpoints), kind=ENDPOINTS, managed_by=SLICE_CONTROLLER)
+    return EndpointSlice(namespace, name, name, compact(endpoints), kind=ENDPOINTS, managed_by=SLICE_CONTROLLER)
 
 
 def _subset(

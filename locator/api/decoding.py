@@ -66,7 +66,7 @@ class Resource(NamedTuple):
         return self.path.split("/")[2] if self.path.startswith("/apis/") else ""
 
 
-# Decoders are created on import, not on first use: msgspec 0.22 crashes if two threads do that at once.
+# Decoders are created on import, not on first use: msgspec 0.22 crashes if two threads create a decoder at once.
 # One row serves all versions of a group, since they agree in the fields that topodns reads.
 RESOURCES: Mapping[type[Object], Resource] = {
     Namespace: Resource("Namespace", "/api/v1/namespaces", Decoder(schema.Namespace), conversion.to_namespace),

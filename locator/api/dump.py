@@ -107,7 +107,7 @@ class _Typed(Struct):
     items: Raw = Raw(b"")
 
 
-# Created on import, since threads share them: see ``decoding.RESOURCES``.
+# Created on import: msgspec 0.22 crashes if two threads create a decoder at once.
 _TYPED, _ITEMS = msgspec.json.Decoder(_Typed), msgspec.json.Decoder(list[Raw] | None)
 
 

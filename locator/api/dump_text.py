@@ -115,7 +115,7 @@ def unpacked(data: bytes, file: str, most: int) -> bytes:
 def text_of(data: bytes, file: str = "") -> bytes:
     """Return *data* without a mark of UTF-8 at its beginning. Raises NotADump if it is no text in UTF-8 or ASCII.
 
-    Single octets may still be wrong: see ``cleaned``. *file* is named in commands, empty for standard input.
+    Single octets may still be wrong, which ``cleaned`` replaces. *file* is named in commands, empty for standard input.
     """
     packed = next((packed for beginning, packed in _PACKED.items() if data.startswith(beginning)), None)
     if packed is not None or data.startswith(TAR_WORD, TAR_AT):

@@ -112,7 +112,7 @@ class _Page(Struct):
     items: list[Raw] | None = None
 
 
-# Created on import, since threads share them: see ``decoding.RESOURCES``.
+# Created on import: msgspec 0.22 crashes if two threads create a decoder at once.
 _EVENT, _BOOKMARK, _ERROR, _PAGE = Decoder(_Event), Decoder(_Bookmark), Decoder(_Error), Decoder(_Page)
 
 

@@ -14,7 +14,7 @@ from locator.model import KINDS, EndpointSlice, Namespaced, Node, Object, Pod, b
 
 BATCH = 500  # objects packed at a time, which blocks the event loop for some milliseconds
 
-# Created on import, since threads share them: see ``decoding.RESOURCES``.
+# Created on import: msgspec 0.22 crashes if two threads create a decoder at once.
 _BATCHES = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _OBJECTS = {kind.__name__: msgspec.msgpack.Decoder(list[kind]) for kind in KINDS}  # type: ignore[valid-type]
 

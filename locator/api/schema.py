@@ -4,7 +4,7 @@
 
 Each is called as in Kubernetes' API reference; one without an own kind is named for what it is a part of. To read one
 more field, add it here and convert it in ``conversion``. The controller has its own structs, in
-``locator.podlocators.locators``.
+``locator/podlocators/locators.py``.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Publisher:
         """Where sources send their batches."""
         self.kinds = store.kinds
         """The kinds of objects that sources send."""
-        self._unlisted = set(store.kinds)  # that the source has not listed yet
+        self._unsynced = set(store.kinds)  # that the source has not listed yet
         self._unknown = set(store.kinds)  # those of them that were not restored from a state file either
         self._found: dict[str, Sequence[Finding]] = {}  # by the source
         self._files: Mapping[str, FileLine] = {}  # by object
@@ -132,7 +132,7 @@ class Publisher:
 
     def has_synced(self) -> bool:
         """Whether the source has listed every kind."""
-        return not self._unlisted
+        return not self._unsynced
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call *subscriber* at each publication from now on, after all earlier subscribers."""
@@ -157,7 +157,7 @@ class Publisher:
         replaced = {delta.kind for delta in batch.deltas if isinstance(delta, Replace)}
         self._unknown -= replaced
         if not batch.restored:
-            self._unlisted -= replaced
+            self._unsynced -= replaced
         return visible or bool(batch.findings) or (self.has_synced() and not had_synced)
 
     def publication(self, now: float) -> Publication:
@@ -201,7 +201,7 @@ class Publisher:
             return self.store.all_objects()
 
     async def objects(self, kind: type[Object]) -> Mapping[str, Any]:
-        """Return the objects of a kind by their keys. Of many Pods this takes too long: see the next two."""
+        """Return the objects of a kind by their keys; of many Pods, ``listed`` and ``look_up`` are faster."""
         async with self._lock:
             return dict(self.store.objects(kind))
 
@@ -240,7 +240,7 @@ class Publisher:
         return trio.current_time() + max(0.0, due - time.time())
 
     async def _take(self, batch: DeltaBatch) -> bool:
-        """Apply a batch, a large one in a thread; return the same as ``apply``."""
+        """Apply a batch, a large one in a thread; return whether publishing is worth it."""
         if sum(map(_weight, batch.deltas)) <= AT_ONCE:
             return self.apply(batch)
         # Only after a list: whatever else exists at that moment is frozen, too, and never freed if it becomes garbage.

@@ -2,7 +2,7 @@
 
 """Keeps one kind of object of a live cluster up to date, as client-go's Reflector does.
 
-The reflector sends the requests that ``api.listwatch`` asks for and passes on the deltas that it returns. A thread
+The reflector sends the requests that ``ListWatch`` asks for and passes on the deltas that it returns. A thread
 reads and decodes whole batches of lines. The deltas go to trio through a bounded channel, so that a slow receiver
 slows down the thread, and with it the API server, instead of filling the memory.
 
@@ -66,7 +66,7 @@ class Reflector:
         self.lost_since: float | None = None
         """When contact was lost, on trio's clock. None while there is contact, and before ``run``."""
         self.restarts: Counter[str] = Counter()
-        """The number of restarted lists and watches by reason (``listwatch.REASONS``)."""
+        """The number of restarted lists and watches by reason (``list_watch.REASONS``)."""
         self._client = client
         self._about = f"cluster {cluster}: " if cluster else ""
         self._name = f"{self._about}{resource.name}"

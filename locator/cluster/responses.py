@@ -200,7 +200,7 @@ class _Status(Struct):
     details: _Details | None = None
 
 
-_STATUS = Decoder(_Status)  # created on import, since threads share it: see ``decoding.RESOURCES``
+_STATUS = Decoder(_Status)  # created on import, as those of ``decoding.RESOURCES``
 
 
 class ResourceAttributes(NamedTuple):

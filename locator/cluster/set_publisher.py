@@ -81,7 +81,7 @@ class SetPublisher:
         self._findings: dict[str, Sequence[Finding]] = {}  # likewise, each with its cluster
         self._publishers = {"": own, **{cluster.name: cluster.publisher for cluster in others}}
         self._between: Sequence[Finding] = ()  # between the clusters
-        self._located: Sequence[Finding] = ()  # the same ones, each with its file
+        self._between_in_files: Sequence[Finding] = ()  # the same ones, each with its file
         self._asked: Mapping[str, str] = {}
         self._ask: Callable[[Mapping[str, str]], None] | None = None
         self._started = self._resolved = False
@@ -173,8 +173,8 @@ class SetPublisher:
         self._follow_hosts()
         if self._between is not self._clusters.findings():
             self._between = self._clusters.findings()
-            self._located = [self._publishers[finding.cluster].with_file(finding) for finding in self._between]
-        findings = [*chain.from_iterable(self._findings.values()), *self._located]
+            self._between_in_files = [self._publishers[finding.cluster].with_file(finding) for finding in self._between]
+        findings = [*chain.from_iterable(self._findings.values()), *self._between_in_files]
         for subscriber in self._subscribers:
             subscriber(snapshot, findings)
 

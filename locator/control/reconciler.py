@@ -62,8 +62,8 @@ class KnownObjects:
         self._objects: dict[tuple[str, type[Any]], dict[str, Any]] = {
             (cluster, kind): {} for cluster, of_cluster in self.kinds.items() for kind in of_cluster
         }
-        self._unlisted = set(self._objects)
-        self._awaited = set(self._objects)
+        self._incomplete = set(self._objects)  # not listed yet
+        self._awaited = set(self._objects)  # those of them that are waited for
 
     @property
     def has_synced(self) -> bool:
@@ -73,7 +73,7 @@ class KnownObjects:
     @property
     def is_complete(self) -> bool:
         """Whether everything has been listed, also what is not waited for."""
-        return not self._unlisted
+        return not self._incomplete
 
     @property
     def counts(self) -> dict[type[Any], int]:
@@ -107,7 +107,7 @@ class KnownObjects:
                     objects[key] = after
                 yield ObjectChange(kind, key, before, after, cluster)
         if isinstance(delta, Replace):
-            self._unlisted.discard((cluster, delta.kind))
+            self._incomplete.discard((cluster, delta.kind))
             self._awaited.discard((cluster, delta.kind))
 
     def _found(self, delta: Delta, cluster: str) -> Iterator[tuple[type[Any], str, Any]]:

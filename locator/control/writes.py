@@ -18,6 +18,12 @@ JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"  # RFC 6902
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced, a field that is null is removed
 
+# What becomes of a write, as the metrics count it. LATE and BEHIND are not sent: this replica does not lead any more,
+# or an object exists whose watch event is on the way.
+DONE, CONFLICT, REFUSED, UNREACHABLE, FAILED = "done", "conflict", "refused", "unreachable", "failed"
+LATE, BEHIND = "late", "behind"
+RESULTS = (DONE, CONFLICT, REFUSED, UNREACHABLE, FAILED, LATE, BEHIND)
+
 
 class Existing(NamedTuple):
     """An object at an API path, with that uid unless it is empty."""

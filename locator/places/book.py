@@ -168,7 +168,7 @@ class AddressBook:
 
     @property
     def books(self) -> tuple[AddressBook]:
-        """The book itself: it reads no other."""
+        """This book alone."""
         return (self,)
 
     def with_changes(

@@ -190,7 +190,7 @@ class BookBuilder:
         if cidrs or self._cidrs.distrusted != before.distrusted_cidrs:
             book = before.with_changes({}, cidrs, distrusted_cidrs=self._cidrs.distrusted)
             trust_changed |= self._forwarders.addresses  # one without an object of its own is located by its block
-            if had_endpoints:  # a CIDR that came or went decides whether the word of a slice counts in it
+            if had_endpoints:  # a CIDR that came or went decides whether what a slice says counts in it
                 addresses.update(dict.fromkeys(self._stated_in(cidrs, before)))
         else:
             book = before
@@ -268,7 +268,7 @@ class BookBuilder:
     def _held(self, address: bytes) -> Held | None:
         """Return the holder of an address that decides before pod CIDRs do, None without one."""
         locations, keys = self._locations, [*self._pod_keys.keys("address", address)]
-        if (pod := self._pod_at(keys)) is not None:
+        if (pod := self._pod_among(keys)) is not None:
             return Held(*locations.of_pod(pod), pod)
         if (locator := self._locator_at(address)) is not None:
             return Held(locations.of_locator(locator), POD_LOCATOR, locator)
@@ -314,8 +314,8 @@ class BookBuilder:
                 return Held(location, ENDPOINT, found.slice)
         return None
 
-    def _pod_at(self, keys: Iterable[str]) -> Pod | None:
-        """Return the newest of the pods with *keys*, which share an address, that has it in a network of its own."""
+    def _pod_among(self, keys: Iterable[str]) -> Pod | None:
+        """Return the newest of the pods with *keys* that have a network of their own."""
         pods = [pod for key in [*keys] if not (pod := self._pods[key]).host_network]
         return None if not pods else pods[0] if len(pods) == 1 else max(pods, key=_age)
 
@@ -332,7 +332,7 @@ class BookBuilder:
         """Whether a known pod has an address now: it has not finished, and no newer pod has it."""
         if pod.finished or address not in pod.addresses:
             return False
-        return pod.host_network or self._pod_at(self._pod_keys.keys("address", address)) is pod
+        return pod.host_network or self._pod_among(self._pod_keys.keys("address", address)) is pod
 
     def held_by_another(self, address: bytes, own: Collection[str | None]) -> bool:
         """Whether a running pod whose key is not in *own* holds an address."""
@@ -378,7 +378,7 @@ class BookBuilder:
 
     def _evidence_at(self, address: bytes) -> Iterator[Evidence]:
         """Yield what is known to be where at an address: a pod, or its PodLocator, then the endpoints."""
-        if (pod := self._pod_at(self._pod_keys.keys("address", address))) is not None:
+        if (pod := self._pod_among(self._pod_keys.keys("address", address))) is not None:
             found = [(f"pod {pod.key}", pod.node)]
         elif (locator := self._locator_at(address)) is not None and not self._node_names.keys("address", address):
             found = [(f"pod {locator.key}", locator.node)]  # it has no Node's address: it is not on its node's network

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from weakref import WeakValueDictionary
 
-from locator.endpoints import EndpointRows
+from locator.endpoints import SliceEndpoints
 from locator.ip import Network
 from locator.model import (
     CLUSTER,
@@ -129,7 +129,7 @@ class Locations:
             return self.with_subnet_labels(location, pod.addresses), POD
         if (location := self._by_locator(pod)) is not None:
             return self.with_subnet_labels(location, pod.addresses), POD_LOCATOR
-        return self._own_word(pod.node, {}, self.cluster), POD
+        return self._by_own_fields(pod.node, {}, self.cluster), POD
 
     def _by_locator(self, pod: Pod) -> Location | None:
         locator = self._locators.get(pod.key)
@@ -150,11 +150,11 @@ class Locations:
         If nothing says where it is, or only that it is in another cluster, that is all its labels say (``has_labels``).
         """
         if endpoint.cluster not in (None, self.cluster):
-            return self._own_word(endpoint.node, endpoint.slice_labels, endpoint.cluster or "")
+            return self._by_own_fields(endpoint.node, endpoint.slice_labels, endpoint.cluster or "")
         node = self.node_of_endpoint(namespace, endpoint)
         if node is not None:
             return self._with_subnet_labels_for(endpoint.pod_key(namespace), node, endpoint.addresses)
-        return self._own_word(endpoint.node, endpoint.slice_labels, self.cluster)
+        return self._by_own_fields(endpoint.node, endpoint.slice_labels, self.cluster)
 
     def node_of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location | None:
         """Return the location of the node that an endpoint is on, None if no object of this cluster tells.
@@ -178,7 +178,7 @@ class Locations:
             return self._node_of_locator(locator)
         return None
 
-    def of_endpoints_on_nodes(self, namespace: str, endpoints: EndpointRows) -> list[Location] | None:
+    def of_endpoints_on_nodes(self, namespace: str, endpoints: SliceEndpoints) -> list[Location] | None:
         """Return what ``of_endpoint`` returns for each, None if one of them is on no known Node.
 
         It is faster, and nearly all endpoints are so.
@@ -229,7 +229,7 @@ class Locations:
         labels = location.labels
         return location if CLUSTER in labels else self.shared(location.node, in_cluster(labels, self.cluster))
 
-    def _own_word(self, node: str | None, labels: dict[str, str], cluster: str) -> Location:
+    def _by_own_fields(self, node: str | None, labels: dict[str, str], cluster: str) -> Location:
         """Return the location of an object by what it says itself; the *cluster* is empty if it is not known."""
         canonical = canonical_labels(labels, node=node)
         return self.shared(node, in_cluster(canonical, cluster) if cluster else canonical)

@@ -7,7 +7,7 @@ version that the controller saw. They hold labels by the names that they have on
 are equal exactly if the same PodLocator follows from both: heartbeats, conditions and container restarts make no
 difference.
 
-The controller's names of API fields are here; the server's are in ``api.schema``.
+The controller's names of API fields are here; the server's are in ``locator/api/schema.py``.
 """
 
 from __future__ import annotations

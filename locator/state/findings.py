@@ -62,16 +62,16 @@ class FindingOrder(IntEnum):
 
 
 class Findings:
-    """The findings of one cluster, by rank and by a key that sorts within it."""
+    """The findings of one cluster, by their subject, and by a key that sorts the findings of one subject."""
 
     def __init__(self) -> None:
-        self._by_rank: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in FindingOrder)
+        self._by_subject: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in FindingOrder)
         self._all: tuple[Finding, ...] | None = ()
         self._left_out: frozenset[str] = frozenset()
 
-    def set(self, rank: FindingOrder, key: object, findings: Iterable[Finding]) -> None:
-        """Replace the findings of one subject; no findings remove it."""
-        by_key, after = self._by_rank[rank], tuple(findings)
+    def set(self, subject: FindingOrder, key: object, findings: Iterable[Finding]) -> None:
+        """Replace the findings with one *key*; none remove it."""
+        by_key, after = self._by_subject[subject], tuple(findings)
         if after == by_key.get(key, ()):
             return
         self._all = None
@@ -83,7 +83,7 @@ class Findings:
     def all(self, leave_out: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
         """Return all findings in order but those with the codes *leave_out*; the same object until one changes."""
         if self._all is None or leave_out != self._left_out:
-            found = (finding for by_key in self._by_rank for key in sorted(by_key) for finding in by_key[key])
+            found = (finding for by_key in self._by_subject for key in sorted(by_key) for finding in by_key[key])
             self._all, self._left_out = tuple(row for row in found if row.code not in leave_out), leave_out
         return self._all
 

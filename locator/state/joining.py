@@ -8,7 +8,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from locator.endpoints import EndpointRows, in_rows
+from locator.endpoints import SliceEndpoints, compact
 from locator.model import Endpoint, EndpointSlice, Hints, Port
 
 
@@ -47,19 +47,19 @@ def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> 
     return tuple(joined.values())
 
 
-def living_endpoints(slices: Iterable[EndpointSlice]) -> list[EndpointRows]:
+def living_endpoints(slices: Iterable[EndpointSlice]) -> list[SliceEndpoints]:
     """Return the endpoints of each of a Service's slices, less the addresses that the living have from the dying."""
     all_of_them = [endpoint_slice.endpoints for endpoint_slice in slices]
     living = living_addresses(all_of_them)
     if not living:
         return all_of_them
     return [
-        in_rows(left for endpoint in endpoints if (left := less(endpoint, living)) is not None)
+        compact(left for endpoint in endpoints if (left := less(endpoint, living)) is not None)
         for endpoints in all_of_them
     ]
 
 
-def living_addresses(all_of_them: Collection[EndpointRows]) -> set[tuple[str | None, bytes]]:
+def living_addresses(all_of_them: Collection[SliceEndpoints]) -> set[tuple[str | None, bytes]]:
     """Return the addresses of the endpoints in a Service's slices that do not terminate, each with its cluster.
 
     Where an endpoint that terminates has one of them, its pod is dead, and the address is used again. If none
@@ -84,7 +84,7 @@ def less(endpoint: Endpoint, living: Container[tuple[str | None, bytes]]) -> End
     return replace(endpoint, addresses=left) if left else None
 
 
-def are_joined(endpoints: EndpointRows) -> bool:
+def are_joined(endpoints: SliceEndpoints) -> bool:
     """Whether to join these endpoints, if they are all that a Service has, is to take them as they are."""
     if endpoints.unready or endpoints.terminating or not endpoints.pods:
         return False

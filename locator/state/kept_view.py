@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from locator.api import packing
 from locator.api.packing import share_parts
-from locator.endpoints import Endpoint, EndpointRows, Hints, Port
+from locator.endpoints import Endpoint, Hints, Port, SliceEndpoints
 from locator.ip import Network
 from locator.labels import Requirement, Selector
 from locator.model import (
@@ -56,7 +56,7 @@ CHECKSUM = hashlib.sha256().digest_size  # at the end of the file
 STRUCTS: tuple[type[Struct], ...] = (
     *(Snapshot, Finding, LocatedEndpoint, Location, Place, AddressRow),
     *(Declaration, FirstMatch, Hinted, Narrowing, Unconstrained),
-    *(Endpoint, EndpointRows, Hints, Port),
+    *(Endpoint, SliceEndpoints, Hints, Port),
     *(ExportedService, ImportedObjects, ServiceImport, EndpointSlice, ServiceHealth, HealthEntry),
 )
 OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressMap, PrefixTable)
@@ -102,7 +102,7 @@ class _Header(Struct):
     origin: KeptIdentity
 
 
-# Created on import, since threads share them: see ``decoding.RESOURCES``.
+# Created on import: msgspec 0.22 crashes if two threads create a decoder at once.
 _HEADERS = msgspec.msgpack.Decoder(_Header)
 _PACKED = msgspec.msgpack.Decoder(tuple[Service, tuple[EndpointSlice, ...]])
 

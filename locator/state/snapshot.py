@@ -59,7 +59,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def declaration(self) -> Declaration | None:
-        """The declaration that counts, None if no source declares a constraint."""
+        """The declaration that decides, None if no source declares a constraint."""
         return deciding(self.declarations)
 
     @property
@@ -68,7 +68,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
         return {*self.each_address()}
 
     def each_address(self) -> Iterator[bytes]:
-        """Yield the same, some of them perhaps more than once."""
+        """Yield the ``addresses``, some of them perhaps more than once."""
         of_slices = (rows.ready_addresses() for rows in living_endpoints(self.slices))
         return chain(self.service.cluster_ips, chain.from_iterable(of_slices))
 
@@ -78,7 +78,7 @@ class ImportedService(CompiledService, frozen=True, eq=False, gc=False):
 
     @property
     def cache_key(self) -> str:
-        """The key among all that answers are made from: a Service may have the same name."""
+        """The key of the Service among all that answers are made from: not that of its namesake in the own cluster."""
         return f"{self.service.key} (imported)"
 
 
@@ -92,7 +92,7 @@ class ImportedObjects(Struct, frozen=True, eq=False, gc=False):
 class ExportedService(Struct, frozen=True, eq=False, gc=False):
     """A Service that its cluster exports, and the constraint that it declares for its federated name.
 
-    ``constraint`` is None if it declares none. Where it does, ``error`` says why it is invalid.
+    ``constraint`` is None if it declares none; it may be invalid.
     """
 
     compiled: CompiledService
@@ -100,7 +100,7 @@ class ExportedService(Struct, frozen=True, eq=False, gc=False):
 
 
 class Vote(Struct, frozen=True, gc=False):
-    """What the prober of a cluster says about an address: a word of ``locator.health.votes``."""
+    """What the prober of a cluster says about an address: ``votes.HEALTHY``, or one of the words beside it."""
 
     cluster: str
     word: str
@@ -171,7 +171,7 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def cache_key(self) -> str:
-        """The key among all that answers are made from: a Service may have the same name."""
+        """The key of the federated Service among all that answers are made from."""
         return f"{self.key} (federated)"
 
     @property

@@ -142,6 +142,7 @@ class Store:
         self._imports = Derived(self._imported_of)
         self._healths = Derived(self._health_of)
         self._nodes = Derived[Location](lambda name, _: self._locations.of_node(name))
+        # Each marks what a change of an object affects, and returns whether an answer or a finding may differ now.
         self._update: dict[type[Object], Callable[[str, Any, Any], bool]] = {
             Namespace: self._update_namespace,
             Node: self._update_node,
@@ -208,7 +209,7 @@ class Store:
         return self.replace(delta.kind, delta.objects) or differs
 
     def replace(self, kind: type[Object], objects: Iterable[Object]) -> bool:
-        """Make *objects* the only objects of *kind*; return the same as ``apply``."""
+        """Make *objects* the only objects of *kind*; return whether an answer or a finding may differ now."""
         if kind not in self.kinds:
             return self._skip(kind, objects)
         if kind is Pod and PodLocator not in self.kinds and not self._objects.of(Pod):
@@ -223,7 +224,7 @@ class Store:
         return visible
 
     def _add_pods(self, pods: Mapping[str, Pod]) -> bool:
-        """Record all pods of a cluster, of which none is known; return the same as ``apply``."""
+        """Record all pods of a cluster, of which none is known; return whether an answer or a finding may differ."""
         self._objects.add_pods(pods)
         visible = self._options.pods and self._addresses.add_pods(pods)
         if self._options.pods:

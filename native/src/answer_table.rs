@@ -47,8 +47,8 @@ const MIN_UDP_REPLY: usize = 512; // RFC 1035, section 4.2.1
 #[cfg_attr(not(fuzzing), derive(pyo3::FromPyObject))]
 pub struct EdnsForm {
     pub limit: usize,
-    /// The reply's OPT record without the client subnet's address: for answers that do not depend on the client, and for
-    /// those that do.
+    /// The reply's OPT record without the client subnet's address: for answers that do not depend on the client, and
+    /// for those that do.
     pub opts: [Vec<u8>; 2],
     /// Octets of the client subnet's address; whether it is a whole address.
     pub octets: usize,
@@ -97,14 +97,19 @@ pub struct Counts {
 
 pub struct AnswerTable {
     book: Book,
+    /// By the octets of a query's OPT record before the client subnet's address.
     forms: Generations<Box<[u8]>, EdnsForm, RandomState>,
     /// By the content of the client subnet option: the block's first address, and its place.
     blocks: Generations<Box<[u8]>, (Address, Place), RandomState>,
+    /// By the numbers of a tuple of label keys and of a location: that of the location's values of these keys.
     values: Generations<(u32, u32), u32, OurNumbers>,
+    /// By the numbers of a question and of such values: which of its answers such clients get.
     choices: Generations<(u64, u32), u16, OurNumbers>,
+    /// By the question's octets, case folded, as those below.
     questions: HashMap<Arc<[u8]>, Question>,
     /// The questions whose answers were computed from an object: if that changes, they are forgotten.
     by_source_object: HashMap<u64, Vec<Arc<[u8]>>, OurNumbers>,
+    /// The answers that belong to no Service: any publication may change them.
     until_published: Generations<Box<[u8]>, Answer, RandomState>,
     proxy_headers: Vec<ProxyHeader>,
     seed: u64,

@@ -18,6 +18,7 @@ pub struct Query<'a> {
     pub copied: u16,
     pub with_opt: bool,
     pub question: &'a [u8],
+    /// The octets behind the question.
     pub rest: &'a [u8],
 }
 

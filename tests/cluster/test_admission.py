@@ -121,7 +121,7 @@ UPDATES: Mapping[str, Update] = {
     "bad-to-none": Update(asking(BAD), annotated(keys=None), None),
     "good-to-bad": Update(asking(GOOD), annotated(keys="a,a"), "'a' is listed twice"),
     "none-to-bad": Update(asking({}), annotated(keys="a b"), "'a b' is no valid label key"),
-    "one-mended-one-broken": Update(asking(BAD), annotated(keys=ZONE, health="udp"), "'udp' counts as none"),
+    "one-fixed-one-broken": Update(asking(BAD), annotated(keys=ZONE, health="udp"), "'udp' counts as none"),
     "one-kept-one-broken": Update(asking(BAD), annotated(health="udp"), "'udp' counts as none"),
     "bad-number-kept": Update(asking(BAD_LEAST), annotated(keys=ZONE), None),
     "bad-number-changed": Update(asking(BAD_LEAST), annotated(least="three"), "'three' counts as 1"),

@@ -20,9 +20,9 @@ import trio
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, boot_seconds
-from locator.cluster.leading.writer import CONFLICT, DONE, REFUSED
 from locator.cluster.responses import Refused
 from locator.control.lease import LeaderElection
+from locator.control.writes import CONFLICT, DONE, REFUSED
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
 from tests.kit import api_objects
@@ -185,7 +185,7 @@ def test_what_a_hand_does_is_undone(plane: ControlPlane, control: Control) -> No
         else:
             plane.api.request("PATCH", path, change, media="application/merge-patch+json")
 
-    def mended(name: str) -> Item | None:
+    def fixed(name: str) -> Item | None:
         # At one look: whose owner is wrong may be gone at the next, by the garbage collector.
         item = locator_of(plane, name)
         if item is None or told_by(item) != right:
@@ -193,12 +193,12 @@ def test_what_a_hand_does_is_undone(plane: ControlPlane, control: Control) -> No
         return item if item["metadata"].get("ownerReferences") == before[name]["ownerReferences"] else None
 
     for name in EDITS:
-        item = until_true(lambda name=name: mended(name), f"{name}: mended")
+        item = until_true(lambda name=name: fixed(name), f"{name}: fixed")
         assert item["metadata"]["resourceVersion"] != before[name]["resourceVersion"]
 
 
 def test_orphans_go_and_an_unchanged_cluster_is_not_written_to(plane: ControlPlane, control: Control) -> None:
-    """After a time without leader, the first pass mends everything and the second writes nothing."""
+    """After a time without leader, the first pass fixes everything and the second writes nothing."""
     plane.api.create(pod("kept"), pod("never-seen", "10.77.0.4"))
     plane.api.create(api_objects.pod_locator("orphan", SPACE, ["10.77.0.9"]))
     plane.api.create(api_objects.pod_locator("kept", SPACE, ["10.77.0.9"]))  # taken over by its pod
@@ -238,7 +238,7 @@ class Meddling(ApiClient):
 
 
 def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
-    """The controller does not overwrite a change that it has not seen, and mends it afterwards."""
+    """The controller does not overwrite a change that it has not seen, and fixes it afterwards."""
     del control  # it cleans up
     plane.api.create(pod("contested"))
     duration, deadline, retry = ALONE
@@ -391,16 +391,16 @@ def reasons(plane: ControlPlane, name: str) -> dict[str, str]:
     return {one["type"]: f"{one['status']} {one['reason']}" for one in conditions}
 
 
-def until_heard(plane: ControlPlane, name: str) -> None:
-    heard = {"Accepted": "True Accepted", "Effective": "True Heard"}
-    until_true(lambda: reasons(plane, name) == heard, f"{name} is heard")
+def until_constraining(plane: ControlPlane, name: str) -> None:
+    wanted = {"Accepted": "True Accepted", "Effective": "True Constrains"}
+    until_true(lambda: reasons(plane, name) == wanted, f"{name} constrains")
 
 
 def test_the_status_of_policies(plane: ControlPlane, control: Control, policies: None) -> None:
     """The leader writes it once, follows what it depends on, and leaves it alone through all else and a restart."""
     named = {
-        "near": (policy("near"), "True Accepted", "True Heard"),
-        "lower": (policy("lower", mode="preferred"), "True Accepted", "True Heard"),
+        "near": (policy("near"), "True Accepted", "True Constrains"),
+        "lower": (policy("lower", mode="preferred"), "True Accepted", "True Constrains"),
         "off": (policy("off", mode="Ignored"), "True Accepted", "False Ignored"),
         "nothing": (policy("nothing", app="db"), "True Accepted", "False SelectsNothing"),
         "typo": (policy("typo", f"{ZONE}s", "Preferred"), "True Accepted", "False KeyOnNoNode"),
@@ -427,7 +427,7 @@ def test_the_status_of_policies(plane: ControlPlane, control: Control, policies:
     two = control("two")
     two.until_leading()
     plane.api.create(policy("third"))
-    until_heard(plane, "third")  # by then, it has looked at all others
+    until_constraining(plane, "third")  # by then, it has looked at all others
     assert {name: found(plane, name)["metadata"]["resourceVersion"] for name in named} == versions
 
     plane.api.patch(named["near"][0], {"spec": {"topology": {"mode": "Ignored"}}})
@@ -451,7 +451,7 @@ def test_policies_may_come_later(plane: ControlPlane, control: Control, request:
     until_told(plane, "without-the-crd", (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a")))
     request.getfixturevalue("policies")
     plane.api.create(policy("later"))
-    until_heard(plane, "later")
+    until_constraining(plane, "later")
     assert len([line for line in one.daemon.printed.read_text().splitlines() if "ServicePolicy: " in line]) == 1
 
 

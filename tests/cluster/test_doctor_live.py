@@ -153,9 +153,9 @@ def test_replicas_by_their_endpoints(world: World, topodns: Run, tmp_path: Path)
         world.plane.api.delete(reader, role, binding)
     passed = {step["code"] for step in found["steps"] if step["status"] == "passed"}
     assert {"ReplicaSynced", "ReplicasReady"} <= passed, told(found)
-    (unlisted,) = (step for step in found["steps"] if step["subject"] == "its pods")
-    assert unlisted["message"].startswith("1 found by EndpointSlices; its pods cannot be listed: ")
-    assert 'resources: ["pods"], verbs: [' in unlisted["message"]
+    (forbidden,) = (step for step in found["steps"] if step["subject"] == "its pods")
+    assert forbidden["message"].startswith("1 found by EndpointSlices; its pods cannot be listed: ")
+    assert 'resources: ["pods"], verbs: [' in forbidden["message"]
 
 
 def test_an_address_to_which_no_route_leads(world: World, topodns: Run) -> None:
@@ -201,7 +201,7 @@ def test_its_queries_tell_nothing_of_clients(world: World, topodns: Run) -> None
 
 
 class Fault(NamedTuple):
-    """A fault: what plants it, the step whose commands mend it, what else fails, and what a reader fills in."""
+    """A fault: what plants it, the step whose commands fix it, what else fails, and what a reader fills in."""
 
     code: str
     plant: Callable[[World], object]

@@ -368,7 +368,7 @@ LOCATED = {"new": "rbac-node", "wrong": "rbac-node"}
 
 
 def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
-    """With the table's rights, the controller leads, creates, mends and deletes."""
+    """With the table's rights, the controller leads, creates, fixes and deletes."""
     with running(cluster, CONTROLLER, CONTROLLER, tmp_path) as process:
         until(lambda: locators(cluster) == LOCATED, lambda: f"{locators(cluster)}: {process.lines}")
         until(lambda: votes(cluster) == {"balanced.rbac": 1, "stale.rbac": 1}, lambda: f"{votes(cluster)}")

@@ -30,9 +30,9 @@ from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector
-from locator.cluster.leading.writer import CONFLICT, DONE
 from locator.control.lease import LeaderElection
 from locator.control.reconciler import Reconciler
+from locator.control.writes import CONFLICT, DONE
 from locator.hints.admission import reply_to_untrusted
 from locator.hints.rules import HintRules
 from locator.hints.slices import HintedSlice

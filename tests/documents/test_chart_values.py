@@ -289,11 +289,11 @@ def test_the_server_may_read_what_it_watches_and_nothing_else(settings: Values) 
     ],
 )
 def test_a_place_that_does_not_suit_is_refused(release: str, namespace: str, values: Values, message: str) -> None:
-    """Before anything is installed, with the value that mends it."""
+    """Before anything is installed, with the value that fixes it."""
     with pytest.raises(RefusedError, match=re.escape(message)):
         rendered(values, release=release, namespace=namespace)
-    mended = {"fullnameOverride": "dns"} if not values else {"quota": {"enabled": False}}
-    assert rendered(mended, release=release, namespace=namespace)
+    fixed = {"fullnameOverride": "dns"} if not values else {"quota": {"enabled": False}}
+    assert rendered(fixed, release=release, namespace=namespace)
 
 
 @pytest.mark.parametrize("release", ["1-dns", "a.b"])

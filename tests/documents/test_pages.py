@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import tokenize
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import run
 
 EXEMPT = {"None"}  # no class
+FOREIGN = {"cluster.local", "metav1.Condition", "metav1.Time"}  # they look like names of our code
 GUIDES = (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md")  # to the code
 PAGES = [page for page in pages() if page.name != "CHANGELOG.md"]  # which names what there was
 # Other tests run their commands, in order.
@@ -38,6 +40,7 @@ OTHERS_FLAGS = {
     "--delete-emptydir-data", "--force", "--grace-period", "--ignore-daemonsets",  # of kubectl, too
     "--only",  # of bench
 }  # fmt: skip
+NAMED = r"(?:[A-Z][a-z]+){2,}|[a-z_]+\.[A-Z]\w+"  # a class of several words; a class or a constant of a module
 TOP = tuple(path.name for path in ROOT.iterdir() if path.name != "build")  # which is not part of it
 
 
@@ -62,7 +65,9 @@ def names_of(code: ast.AST) -> Iterator[str]:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            case ast.Assign(targets=targets):
+                yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
                 yield name
         if isinstance(code, ast.ClassDef) and isinstance(node, ast.FunctionDef):
             for inner in ast.walk(node):
@@ -93,6 +98,25 @@ def test_what_a_guide_names_exists(page: Path) -> None:
             assert list(ROOT.glob(text.rstrip("/"))), f"{text} does not exist"
         elif re.fullmatch(r"[A-Za-z_]+\.[A-Za-z_]+|[A-Z][a-z]\w+", text) and text not in EXEMPT:
             assert text in known, f"{text} does not exist"
+
+
+def notes(path: Path) -> Iterator[str]:
+    """Yield the docstrings and the comments of a module."""
+    with path.open() as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
+                yield token.string
+
+
+def test_what_a_docstring_names_exists() -> None:
+    """In the product, by module or by class, as in ``Responder.answer``, and classes by names of several words."""
+    known = defined()
+    owners = {name.partition(".")[0] for name in known}
+    for path in MODULES.values():
+        for name in re.findall(r"``([A-Za-z_]+(?:\.[A-Za-z_]+)?)``", " ".join(notes(path))):
+            owner, _, member = name.partition(".")
+            is_ours = re.fullmatch(NAMED, name) or (member and owner in owners and member not in ("py", "toml"))
+            assert not is_ours or name in known | FOREIGN, f"{path.relative_to(ROOT)}: {name} does not exist"
 
 
 def flags() -> set[str]:

@@ -123,7 +123,7 @@ def of_first(*ids: str) -> Mapping[str, object]:
 AUDITS = [
     # id, what pip-audit prints to standard output and error, what the crates' database says, the status, a line
     ("fine", audited(vulns=[]), "", FINE, 0, "1 of 1 libraries audited"),
-    ("a library", audited(vulns=[VULNERABLE]), "", FINE, 1, "a 1: PYSEC-1, mended in 2: bad"),
+    ("a library", audited(vulns=[VULNERABLE]), "", FINE, 1, "a 1: PYSEC-1, fixed in 2: bad"),
     ("a crate", audited(vulns=[]), "", of_first("RUSTSEC-1"), 1, f"{CRATE.name} {CRATE.version}: RUSTSEC-1"),
     ("not in the index", audited(skip_reason="not found"), "", FINE, 69, "0 of 1 libraries audited: not found"),
     (

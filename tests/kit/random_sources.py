@@ -45,29 +45,29 @@ def annotation(rng: random.Random) -> str:
 def declarations(rng: random.Random) -> dict[str, Any]:
     """Return arguments of ``api_objects.service``: what a Service says by its own annotations, labels and fields.
 
-    Some Services leave the word to the later sources.
+    Some Services declare nothing, so that later sources decide.
     """
     early = chance(rng, 60)
-    spoken: dict[str, Any] = {
+    asked: dict[str, Any] = {
         "labels": {"app": rng.choice(APPS)} if early and chance(rng, 80) else {},
         "annotations": {},
     }
     if early and chance(rng, 50):
-        spoken["keys"] = annotation(rng)
+        asked["keys"] = annotation(rng)
     if early and chance(rng, 45):
-        spoken["field"] = keys(rng) if chance(rng, 85) else rng.choice(([], ["*", ZONE], [ZONE, ZONE]))
+        asked["field"] = keys(rng) if chance(rng, 85) else rng.choice(([], ["*", ZONE], [ZONE, ZONE]))
     if chance(rng, 40):
-        spoken["least"] = rng.choice(("2", "02", " 3 ", "0", "x", "-1", "1000000000"))
+        asked["least"] = rng.choice(("2", "02", " 3 ", "0", "x", "-1", "1000000000"))
     if chance(rng, 50):
-        spoken["trafficDistribution"] = rng.choice(DISTRIBUTIONS)
+        asked["trafficDistribution"] = rng.choice(DISTRIBUTIONS)
     for name in (AWARE, MODE):
         if chance(rng, 25):
-            spoken["annotations"][name] = rng.choice(("Auto", "auto", "Disabled", "AUTO", ""))
+            asked["annotations"][name] = rng.choice(("Auto", "auto", "Disabled", "AUTO", ""))
     if chance(rng, 12):
-        spoken["publishNotReadyAddresses"] = True
+        asked["publishNotReadyAddresses"] = True
     if chance(rng, 6):
-        spoken["externalTrafficPolicy"] = "Local"
-    return spoken
+        asked["externalTrafficPolicy"] = "Local"
+    return asked
 
 
 def policies(rng: random.Random) -> list[Item]:

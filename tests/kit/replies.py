@@ -73,7 +73,7 @@ def aliases_in(records: Sequence[bytes]) -> int:
     return sum(record[after_name(record, 0) :][:2] == CNAME for record in records)
 
 
-class Glue(NamedTuple):
+class TargetAddresses(NamedTuple):
     """The targets of a reply's records, and the addresses in its additional section, in the order of the reply."""
 
     targets: tuple[dns.name.Name, ...]
@@ -92,10 +92,10 @@ class Glue(NamedTuple):
         return left_out
 
 
-def glue_of(reply: bytes) -> Glue:
-    """Return the glue of a reply, as dnspython reads it."""
+def additional_of(reply: bytes) -> TargetAddresses:
+    """Return the targets in a reply, and its additional records, as dnspython reads it."""
     message = parsed(reply, one_rr_per_rrset=True)
-    return Glue(
+    return TargetAddresses(
         tuple(rrset[0].target for rrset in message.answer if rrset.rdtype in (dns.rdatatype.NS, dns.rdatatype.SRV)),
         tuple((rrset.name, rrset[0].to_text()) for rrset in message.additional),
     )
@@ -104,20 +104,21 @@ def glue_of(reply: bytes) -> Glue:
 def assert_same(remembered: bytes | None, computed: bytes | None, whole: bytes | None) -> None:
     """Two replies are the same octet for octet, but for the rotation; *whole* is the reply without a size limit.
 
-    If not all glue fits, each reply holds that of its own first records. Truncated replies have the same records.
+    If not all additional records fit, each reply holds those of its own first records. Truncated replies have the same
+    records.
     """
     if remembered is None or computed is None or whole is None:
         assert remembered is computed is whole
         return
     left, right, full = parts_of(remembered), parts_of(computed), parts_of(whole)
     assert (left.head[:6], left.question) == (right.head[:6], right.question)
-    if without_glue(full.rest) == [*full.rest]:
+    if without_additional(full.rest) == [*full.rest]:
         assert left.rest == right.rest
     else:
-        assert without_glue(left.rest) == without_glue(right.rest)
+        assert without_additional(left.rest) == without_additional(right.rest)
         for reply in (remembered, computed):
             if not int.from_bytes(reply[2:4]) & dns_queries.TC:
-                glue_of(reply).left_out(glue_of(whole).addresses)
+                additional_of(reply).left_out(additional_of(whole).addresses)
     if not int.from_bytes(left.head[2:4]) & dns_queries.TC:
         assert left.head[:10] == right.head[:10]
         assert is_rotation(left.answers, right.answers)
@@ -128,7 +129,7 @@ def assert_same(remembered: bytes | None, computed: bytes | None, whole: bytes |
     assert not Counter(left.answers) - Counter(full.answers)
 
 
-def without_glue(records: Sequence[bytes]) -> list[bytes]:
+def without_additional(records: Sequence[bytes]) -> list[bytes]:
     """Return the records that are not addresses: SOA and OPT."""
     return [record for record in records if record[after_name(record, 0) :][:2] not in ADDRESSES]
 
@@ -218,14 +219,14 @@ def _readable(record: bytes) -> bytes:
 def addresses_of_targets(
     reply: dns.message.Message, ask: Callable[[dns.name.Name, str], dns.message.Message]
 ) -> dict[dns.name.Name, set[str]]:
-    """Return the addresses of each target of an SRV reply: its glue, else what the target's name answers.
+    """Return the addresses of each target of an SRV reply: its additional records, else what the target's name answers.
 
-    Glue is left out where it does not fit.
+    Additional records are left out where they do not fit.
     """
     found: dict[dns.name.Name, set[str]] = {data.target: set() for rrset in reply.answer for data in rrset}
     for rrset in reply.additional:
         found[rrset.name] |= {data.address for data in rrset}
-    for target in [target for target, glue in found.items() if not glue]:
+    for target in [target for target, additional in found.items() if not additional]:
         answers = [rrset for qtype in ("A", "AAAA") for rrset in ask(target, qtype).answer]
         found[target] = {data.address for rrset in answers for data in rrset}
     return found

@@ -4,7 +4,7 @@
 
 The rules are ours or an RFC's; the queries of ISC's EDNS compliance tester keep the names that they have there.
 ``test_wire.py`` sends each row to a responder with an empty cache and with a full one, over UDP and over TCP;
-``fuzz.py`` begins with all rows. An input that once harmed the server becomes a row.
+``tests/fuzz`` begins with all rows. An input that once harmed the server becomes a row.
 """
 
 from __future__ import annotations

@@ -176,8 +176,8 @@ class Twin:
             written, label = topology.get("mode"), topology.get("key", "")
             mode = written.lower() if written in ("Required", "Preferred", "Ignored") else written
             here = meta["namespace"] == service["metadata"]["namespace"]
-            heard = selects(spec.get("serviceSelector"), service["metadata"].get("labels") or {})
-            if here and heard and mode not in (None, "ignored"):
+            selected = selects(spec.get("serviceSelector"), service["metadata"].get("labels") or {})
+            if here and selected and mode not in (None, "ignored"):
                 rows.append((meta.get("creationTimestamp", ""), meta["name"], mode, label))
         if not rows:
             return None

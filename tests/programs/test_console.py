@@ -332,7 +332,7 @@ def test_hostile_names_can_be_read(hostile: Server) -> None:
 
 
 def test_overview(server: Server) -> None:
-    """Findings with the commands that mend them, the contact with each cluster, and who has asked."""
+    """Findings with the commands that fix them, the contact with each cluster, and who has asked."""
     found = page(server, "/")
     assert "InvalidTopologyKeys" in found.text and "1 cluster" in found.text
     command = "kubectl -n shop annotate service wrong --overwrite topodns.io/topology-keys='kubernetes.io/hostname,*'"

@@ -254,10 +254,10 @@ def test_a_fix_changes_only_what_is_at_fault(
     changes = [line for line in step.difference.splitlines()[2:] if line[0] in "+-"]
     assert changes and {line[1:] for line in changes if line[0] == "+"} <= set(written[1].splitlines())
     old = config_maps[name]
-    mended = replace(
+    fixed = replace(
         facts, config_maps={**config_maps, name: ConfigMap(old.metadata, {**(old.data or {}), key: written[1]})}
     )
-    assert [step.message for step in corefile_steps(mended) if step.status != "passed"] == []
+    assert [step.message for step in corefile_steps(fixed) if step.status != "passed"] == []
     assert ("127.0.0.1:5301 {" in written[1]) == ("5301" in written[1])
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a newcomer meets: each message says what was found, what was expected, and which command mends it."""
+"""What a newcomer meets: each message says what was found, what was expected, and which command fixes it."""
 
 from __future__ import annotations
 
@@ -331,13 +331,13 @@ def test_serve_without_an_api_server(tmp_path: Path) -> None:
         assert server.end() == DONE
     warnings = [line.partition(" WARNING ")[2] for line in server.lines if " WARNING " in line]
     problem = "https://127.0.0.1:1: Connection refused"
-    mending = f"'kubectl --kubeconfig {path} cluster-info' shows whether it responds to kubectl"
-    lasting = f"not ready after 5 s: {problem}; topodns goes on trying, and answers SERVFAIL until then; {mending}"
+    shown = f"'kubectl --kubeconfig {path} cluster-info' shows whether it responds to kubectl"
+    lasting = f"not ready after 5 s: {problem}; topodns goes on trying, and answers SERVFAIL until then; {shown}"
     assert warnings == [problem, lasting]
 
 
 def test_serve_without_a_trusted_forwarder(serve: Callable[..., Server]) -> None:
-    """The first lines say that client subnets are ignored, whoever sends them, and which flag mends it."""
+    """The first lines say that client subnets are ignored, whoever sends them, and which flag fixes it."""
     server = serve([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}])
     line = server.wait_for("WARNING no trusted forwarder: ").string
     assert "so topodns ignores the client subnet in a query, whoever sends it" in line

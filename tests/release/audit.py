@@ -60,7 +60,7 @@ def libraries() -> Audit:
         return Audit("libraries", len(pins(REQUIREMENTS)), reason=done.stderr.strip().rpartition("\n")[2])
     found = [
         f"{library['name']} {library['version']}: {vulnerability['id']}, "
-        f"mended in {', '.join(vulnerability['fix_versions']) or 'no version'}: {vulnerability['description']}"
+        f"fixed in {', '.join(vulnerability['fix_versions']) or 'no version'}: {vulnerability['description']}"
         for library in audited
         for vulnerability in library.get("vulns", ())
     ]

@@ -184,8 +184,8 @@ def test_large_replies_are_whole(server: Server) -> None:
             whole = dns.message.from_wire(client.read())
         assert not whole.flags & dns_queries.TC
         assert sum(map(len, whole.answer)) == 250
-        glue = sum(map(len, whole.additional))
-        assert 0 < glue < 250 if qtype == "SRV" else not glue  # no more than clients can read
+        additional = sum(map(len, whole.additional))
+        assert 0 < additional < 250 if qtype == "SRV" else not additional  # no more than clients can read
 
 
 # How they stay and leave

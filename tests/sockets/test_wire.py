@@ -314,7 +314,7 @@ def test_srv_replies_use_up_what_the_client_takes(ask: Asker, size: int) -> None
     assert octets[2] & 0x02 and limit - longest < len(octets) <= limit
 
 
-def test_glue_goes_first_and_silently() -> None:
+def test_additional_records_go_first_and_silently() -> None:
     """Addresses that do not fit are left out one by one, without TC; then whole SRV records, with TC."""
     name = f"ten.{SERVED}"
 
@@ -353,8 +353,8 @@ ROTATED = [
     # id, query, how many records come first in turn
     ("whole", query(FREE, edns=opt()), 2),
     ("behind an alias", query(f"inside.{SERVED}", edns=opt()), 2),
-    ("with glue", query(f"ten.{SERVED}", "SRV", edns=opt(size=1232)), 10),
-    ("with room for half of the glue", query(f"ten.{SERVED}", "SRV", edns=opt(size=700)), 10),
+    ("with additional records", query(f"ten.{SERVED}", "SRV", edns=opt(size=1232)), 10),
+    ("with room for half of the additional records", query(f"ten.{SERVED}", "SRV", edns=opt(size=700)), 10),
     ("cut", query(f"ten.{SERVED}", "SRV", edns=opt(size=512)), 8),
     ("cut behind an alias", query(f"crowd.{SERVED}", edns=opt(size=512)), 27),
 ]

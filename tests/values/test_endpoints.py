@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Endpoints in columns say what the same endpoints as records say."""
+"""Endpoints of a slice, kept by field, say what the same endpoints as records say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.endpoints import Endpoint, EndpointRows, Hints, Port, in_rows
+from locator.endpoints import Endpoint, Hints, Port, SliceEndpoints, compact
 
 PORTS = (Port("http", 80),)
 # The octets of one address may lie across two others: 10.0.0.10 and 0.0.10.0 in a row hold 0.10.0.0.
@@ -46,8 +46,8 @@ rows = rows_of(one_address) | rows_of(some_addresses)
 
 Records = tuple[Endpoint, ...]
 
-# What is asked of endpoints in columns, and what the records say.
-QUESTIONS: list[tuple[str, Callable[[EndpointRows], Any], Callable[[Records], Any]]] = [
+# What is asked of endpoints that are kept by field, and what the records say.
+QUESTIONS: list[tuple[str, Callable[[SliceEndpoints], Any], Callable[[Records], Any]]] = [
     ("len", len, len),
     ("each", tuple, lambda records: records),
     ("by position", lambda packed: tuple(packed[at] for at in range(len(packed))), lambda records: records),
@@ -110,17 +110,17 @@ QUESTIONS: list[tuple[str, Callable[[EndpointRows], Any], Callable[[Records], An
 @given(endpoints=rows)
 def test_columns_say_what_records_say(endpoints: Records) -> None:
     """Whatever is asked of them; and a state file brings them back."""
-    packed = in_rows(endpoints)
+    packed = compact(endpoints)
     for what, ask, expected in QUESTIONS:
         assert ask(packed) == expected(endpoints), what
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(packed), type=EndpointRows) == packed
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(packed), type=SliceEndpoints) == packed
 
 
 @given(one=rows, other=rows)
 def test_columns_are_equal_if_the_endpoints_are(one: Records, other: Records) -> None:
     """The store takes a slice that is sent again, unchanged, for no change."""
-    assert (in_rows(one) == in_rows(other)) is (one == other)
-    assert in_rows(one) == in_rows(list(one))
+    assert (compact(one) == compact(other)) is (one == other)
+    assert compact(one) == compact(list(one))
 
 
 @pytest.mark.parametrize(
@@ -133,18 +133,18 @@ def test_columns_are_equal_if_the_endpoints_are(one: Records, other: Records) ->
 )
 def test_a_name_that_is_none_disturbs_no_other(name: str, read: str | None) -> None:
     """Kubernetes writes valid names alone; whoever writes others harms his own endpoint."""
-    first, second = in_rows([Endpoint((IPV4[0],), pod=name), Endpoint((IPV4[1],), pod="a")])
+    first, second = compact([Endpoint((IPV4[0],), pod=name), Endpoint((IPV4[1],), pod="a")])
     assert (first.pod, second.pod) == (read, "a")
 
 
 @given(one=rows, other=rows)
 def test_differing_addresses(one: Records, other: Records) -> None:
     """An address is named if it has other endpoints than before."""
-    before, after = in_rows(one), in_rows(other)
+    before, after = compact(one), compact(other)
     named = set(before.differing_addresses(after))
     for address in ADDRESSES:
         had, has = before.with_address(address), after.with_address(address)
         if any(endpoint not in has for endpoint in had) or any(endpoint not in had for endpoint in has):
             assert address in named
-    distinct = in_rows({row.addresses: row for row in one}.values())
+    distinct = compact({row.addresses: row for row in one}.values())
     assert not [*distinct.differing_addresses(distinct)]

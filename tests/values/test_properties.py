@@ -484,7 +484,7 @@ def assert_sound_reply(responder: CountedResponder, asked: Asked, *, readable: b
 @steady
 @given(conversation=conversations())
 def test_every_record_stands_under_its_right_name(conversation: Conversation) -> None:
-    """Records are owned by the question's name, glue by a target, the SOA by its zone."""
+    """Records are owned by the question's name, additional records by a target, the SOA by its zone."""
     responder = responder_on(conversation.world.items, conversation.flags)
     for sent in conversation.queries:
         reply = parsed(answer(responder, sent._replace(header=b"")))

@@ -1,6 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The commands of ``topodns``. Each has a module of its name, here or in ``about``.
-
-``dispatch.COMMANDS`` lists them.
-"""
+"""The commands of ``topodns``. Each has a module of its name, and a row of ``dispatch.COMMANDS``."""

@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
 
 
 def complete(words: Sequence[str]) -> int:
-    """See ``dispatch.complete``."""
+    """Print what completes a command line: that in the environment, or the *words* that kubectl gives."""
     if "_ARGCOMPLETE" not in os.environ:
         return _complete_for_kubectl(words)
     _complete(os.environ["COMP_LINE"])

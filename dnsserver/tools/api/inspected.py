@@ -54,7 +54,7 @@ class Busy(Exception):
 REFUSED = (BadParameter, naming.UnknownName, NotReady, Busy)  # what reading parameters and computing a response raise
 
 
-def refusal(error: BadParameter | naming.UnknownName | NotReady | Busy) -> Response:
+def problem_of(error: BadParameter | naming.UnknownName | NotReady | Busy) -> Response:
     """Return the response that says why there is no other."""
     match error:
         case NotReady():

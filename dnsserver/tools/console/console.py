@@ -21,7 +21,7 @@ from dnsserver.http.guard import guarded
 from dnsserver.http.problems import problem
 from dnsserver.metrics.counters import Counts
 from dnsserver.tools.api.events import EventStream
-from dnsserver.tools.api.inspected import REFUSED, Busy, Inspected, Turns, refusal
+from dnsserver.tools.api.inspected import REFUSED, Busy, Inspected, Turns, problem_of
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
 from dnsserver.tools.console import parameters
 from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
@@ -162,7 +162,7 @@ class Console:
             given = parameters.read(parameters.COMPLETE, request)
             proposals = await self._turns.take("/complete", partial(self._views.proposals, given))
         except REFUSED as error:
-            return refusal(error)
+            return problem_of(error)
         return Response(json_text({"proposals": proposals}), media_type=JSON)
 
     async def _live(self, request: Request) -> Response:

@@ -2,8 +2,8 @@
 
 """Who owns the configuration of a cluster's DNS: one row for each provider, and how each lets it be edited.
 
-A provider is recognised by marks: lines about ConfigMaps and nodes, see ``marks_of``. The facts are those of the
-providers' public documentation in 2026; the sources stand beside the rows.
+A provider is recognised by marks: lines about ConfigMaps and nodes, which ``marks_of`` makes. The facts are those of
+the providers' public documentation in 2026; the sources stand beside the rows.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ WITHOUT_RECORDS = (
     *(names.FEDERATED_NAMESPACE, names.FEDERATED_PROTOCOL, names.FEDERATED_CLUSTER),
 )
 OF_SERVICES = ("A", "AAAA", "SRV")
-# Shape of name -> the types of records that such names can have, if not those of Services.
+# Type of name -> the types of records that such names can have, if not those of Services.
 TYPES = {
     names.APEX: ("SOA", "NS"),
     names.NAME_SERVER: ("A", "AAAA"),
@@ -159,7 +159,7 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
 def _no_records(case: Case) -> str:
     """Return why a name that exists has no records of the type that was asked for."""
     decision, query_name, selection = case.decision, case.query_name, case.decision.selection
-    assert query_name is not None  # only where aliases lead outside the zones, and that has been told
+    assert query_name is not None  # ``reason`` looks at names outside the zones first
     if selection is not None:
         return _none_chosen(case, query_name, selection)
     compiled, found = case.compiled, decision.federated
@@ -251,7 +251,7 @@ def _article(thing: str) -> str:
 def _no_such_name(case: Case) -> str:
     """Return why a name does not exist."""
     query_name, compiled = case.query_name, case.compiled
-    assert query_name is not None  # see ``_no_records``
+    assert query_name is not None  # ``reason`` looks at names outside the zones first
     if case.decision.federated is not None:
         return _no_such_federated_name(query_name)
     if compiled is not None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.endpoints import in_rows
+from locator.endpoints import compact
 from locator.model import EndpointSlice, Location, Service
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
@@ -38,7 +38,8 @@ Annotations = Mapping[str, str | None]  # by key; None takes an annotation away
 class Changes(Struct, frozen=True):
     """What differs from the cluster: annotations of Services by ``namespace/name``, and failed topology domains.
 
-    Nothing in a failed domain, a label key with a value, is ready. ``honor_kubernetes``: see ``Store``.
+    Nothing in a failed domain, a label key with a value, is ready. ``honor_kubernetes``: hints and
+    ``trafficDistribution`` are constraints.
     """
 
     annotations: Mapping[str, Annotations] = {}
@@ -114,7 +115,7 @@ def _without(part: EndpointSlice, gone: Set[tuple[bytes, str | None]]) -> Endpoi
         for endpoint in part.endpoints
         if not any((address, endpoint.cluster) in gone for address in endpoint.addresses)
     ]
-    return replace(part, endpoints=in_rows(left))
+    return replace(part, endpoints=compact(left))
 
 
 def _declarations(compiled: CompiledService, service: Service, honor_kubernetes: bool) -> tuple[Declaration, ...]:

@@ -49,7 +49,7 @@ class Group(NamedTuple):
 
 
 class Grouping:
-    """The clients in groups: by their kind (see ``Values``), by their ``client_keys``, and by their zone.
+    """The clients in groups: by their ``Values.kind``, by their ``client_keys``, and by their zone.
 
     *client_keys* are those of a constraint. *numbers* has the clients at each place.
     """

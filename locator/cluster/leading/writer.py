@@ -29,7 +29,20 @@ from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.reconciler import Reconciler
 from locator.control.work_queue import RateLimiter
-from locator.control.writes import DELETE, JSON_PATCH, Existing, Write, object_path
+from locator.control.writes import (
+    BEHIND,
+    CONFLICT,
+    DELETE,
+    DONE,
+    FAILED,
+    JSON_PATCH,
+    LATE,
+    REFUSED,
+    UNREACHABLE,
+    Existing,
+    Write,
+    object_path,
+)
 
 log = logging.getLogger("topodns")
 
@@ -45,11 +58,6 @@ LOG_SECONDS = 60.0  # between two logs of failures with the same verb and cause
 # A JSON patch whose test fails is refused like an invalid one, but these patches are always valid.
 CONFLICTS = {JSON_PATCH: (http.HTTPStatus.CONFLICT, http.HTTPStatus.UNPROCESSABLE_ENTITY)}
 WITHOUT_STATUS = "its CRD declares no status: apply the CRD of this version of topodns"
-
-# The results of a write, as the metrics count them.
-DONE, CONFLICT, REFUSED, UNREACHABLE, FAILED = "done", "conflict", "refused", "unreachable", "failed"
-LATE = "late"  # not sent: this replica does not lead any more
-BEHIND = "behind"  # not sent: an object exists whose watch event is on the way
 
 
 class NotLeading(Exception):

@@ -222,16 +222,16 @@ def _zone_of_node(question: Question, reply: Reply, book: Book) -> Reply | None:
     records = every.additional if question.type == "SRV" else every.answer
     near = tuple(record for record in records if book.facts.zones.get(record.data) == ".".join(value))
     if question.type != "SRV":
-        chosen, glue = near, ()
+        chosen, additional = near, ()
     else:
         targets = {record.name for record in near}
-        chosen, glue = tuple(record for record in every.answer if record.data.split()[-1] in targets), near
+        chosen, additional = tuple(record for record in every.answer if record.data.split()[-1] in targets), near
     if not near and way == "prefer":
-        chosen, glue = every.answer, every.additional
+        chosen, additional = every.answer, every.additional
     if not chosen:
         return _nodata(question, reply, book)
     answer = tuple(sorted(record._replace(name=question.name) for record in chosen))
-    return reply._replace(answer=answer, authority=(), additional=glue)
+    return reply._replace(answer=answer, authority=(), additional=additional)
 
 
 def _nobody_in_a_zone(question: Question, reply: Reply, book: Book) -> Reply | None:

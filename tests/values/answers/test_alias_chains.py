@@ -341,7 +341,7 @@ def test_every_type_that_is_asked_for_is_followed(qtype: str) -> None:
     assert (reply.soa is None) == bool(reply.answers) == (qtype == "SRV")
 
 
-def test_srv_at_the_end_has_its_glue() -> None:
+def test_srv_at_the_end_has_its_additional_records() -> None:
     """As if it had been asked for itself."""
     reply = ask(responding(), OUT, {"out.example.net": leads_to(WEB)}, qtype="SRV")
     assert reply.answers == {f"0 100 80 10-1-0-1.{WEB}."}

@@ -248,7 +248,7 @@ def test_not_ready() -> None:
     assert ask(empty, DB, "AXFR").rcode() == dns.rcode.REFUSED
 
 
-def test_glue(responder: CountedResponder) -> None:
+def test_additional_records(responder: CountedResponder) -> None:
     """SRV and NS replies have the addresses of their targets."""
     srv = ask(responder, f"_pg._tcp.{DB}", "SRV")
     assert {(str(rrset.name), text) for rrset in srv.additional for text in data([rrset])} == {

@@ -20,7 +20,7 @@ from tests.kit.api_objects import Item
 from tests.kit.dns_queries import opt, query
 from tests.kit.in_memory import responder_of
 from tests.kit.random_queries import Asked
-from tests.kit.replies import after_name, assert_sound, glue_of, parsed, parts_of
+from tests.kit.replies import additional_of, after_name, assert_sound, parsed, parts_of
 from tests.kit.unshrunk import unshrunk
 
 SERVICE = "web.shop.svc.cluster.local"
@@ -75,9 +75,9 @@ def whole_count(reply: bytes) -> int:
     return int.from_bytes(reply[6:8])
 
 
-def assert_glue(cluster: Headless, reply: bytes, whole: bytes, limit: int) -> None:
+def assert_additional(cluster: Headless, reply: bytes, whole: bytes, limit: int) -> None:
     """The reply has all SRV records and every address that fits in turn; or, with TC, some SRV records alone."""
-    found, every = glue_of(reply), glue_of(whole)
+    found, every = additional_of(reply), additional_of(whole)
     assert {(name.to_text(), text) for name, text in every.addresses} == cluster.addresses
     if reply[2] << 8 & dns.flags.TC:
         assert whole_count(reply) < whole_count(whole) and not found.addresses
@@ -125,7 +125,7 @@ def test_as_many_addresses_as_fit_go_along(
     cluster = Headless([*endpoints, *more], ports=ports, port=port)
     whole = cluster.reply(proto="tcp")
     for reply in islice(cluster.turns(size, proto=proto), 12):
-        assert_glue(cluster, reply, whole, (size or 512) if proto == "udp" else 65535)
+        assert_additional(cluster, reply, whole, (size or 512) if proto == "udp" else 65535)
 
 
 REACH = 0x4000  # octets from the start of a message that a pointer reaches
@@ -148,7 +148,7 @@ def test_no_address_begins_where_no_pointer_reaches(count: int, ports: int) -> N
         assert not reply[2] << 8 & dns.flags.TC and whole_count(reply) == count * ports
         begins = [begin for rtype, begin in additional(reply) if rtype != OPT]
         assert max(begins, default=0) < REACH
-        left_out = glue_of(reply).left_out(every)
+        left_out = additional_of(reply).left_out(every)
         end_of_answers = len(reply) - sum(map(len, parts_of(reply).rest))
         targets = len(begins) / 2
         assert end_of_answers + targets * of_target <= REACH or not targets
@@ -181,5 +181,5 @@ def test_corednss_own_case_fits_512_octets() -> None:
     for reply in cluster.turns():
         assert len(reply) <= 512
         assert struct.unpack("!HHH", reply[6:12]) == (5, 0, 6)
-        assert {(name.to_text(), text) for name, text in glue_of(reply).addresses} == cluster.addresses
+        assert {(name.to_text(), text) for name, text in additional_of(reply).addresses} == cluster.addresses
         assert not parsed(reply).flags & dns.flags.TC

@@ -18,7 +18,7 @@ with warnings.catch_warnings():  # the client's own business: it imports what is
 
 from locator.api.dump import ListOf, OtherKind, entries
 from locator.api.dump_text import NotADump
-from locator.endpoints import in_rows
+from locator.endpoints import compact
 from locator.ip import (
     Network,
 )
@@ -281,7 +281,7 @@ def test_endpoint(thing: k8s.V1Endpoint, fields: dict[str, Any]) -> None:
     ports = [k8s.DiscoveryV1EndpointPort(name="http", port=80, protocol="TCP")]
     (found,) = decoded(slice_of([thing], ports=ports))
     expected = Endpoint((ip("10.0.0.1"),), ports=(Port("http", 80),), **fields)
-    assert found == EndpointSlice("shop", "x", "web", in_rows((expected,)))
+    assert found == EndpointSlice("shop", "x", "web", compact((expected,)))
 
 
 def test_slices_without_endpoints() -> None:

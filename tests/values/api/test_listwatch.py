@@ -267,7 +267,7 @@ def test_events_become_changes(
     ],
 )
 def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: str) -> None:
-    """Deltas before the doubtful line hold; later lines are ignored, and the new list mends the rest."""
+    """Deltas before the doubtful line hold; later lines are ignored, and the new list fixes the rest."""
     machine = watching()
     news = machine.lines([line("ADDED", raw("b", 11)), last, line("ADDED", raw("c", 12))])
     assert changes(news) == [Put(kind("b"))]
@@ -756,7 +756,7 @@ def test_a_kind_that_is_needed_and_missing_is_a_problem(resource: Resource, hint
 
 
 def test_an_unreadable_object_is_passed_over_and_named() -> None:
-    """The others are read; a finding lasts until the object is mended or deleted."""
+    """The others are read; a finding lasts until the object is fixed or deleted."""
     machine = listwatch(streaming=False)
     machine.next_request()
     news = machine.page(page(raw("a", 1), raw("b", 2, 5), raw("c", 3, 5), version=10))

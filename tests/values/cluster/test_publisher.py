@@ -29,7 +29,7 @@ A, B = (dump_of([api_objects.node(name, {api_objects.ZONE: "a"}, addresses=["192
 LATER = "2024-01-01T00:00:00.123456789Z"
 
 
-class Desk:
+class RunningPublisher:
     """A running publisher, and what it has published at which time."""
 
     def __init__(self) -> None:
@@ -62,14 +62,14 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
 
 
-def under_way(test: Callable[[Desk], Awaitable[None]]) -> None:
+def under_way(test: Callable[[RunningPublisher], Awaitable[None]]) -> None:
     """Run a test with a publisher, on a virtual clock."""
 
     async def run() -> None:
-        desk = Desk()
+        running = RunningPublisher()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(desk.publisher.run)
-            await test(desk)
+            nursery.start_soon(running.publisher.run)
+            await test(running)
             nursery.cancel_scope.cancel()
 
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -78,15 +78,15 @@ def under_way(test: Callable[[Desk], Awaitable[None]]) -> None:
 def test_nothing_is_published_before_every_kind_was_listed() -> None:
     """Half a cluster would give wrong answers."""
 
-    async def test(desk: Desk) -> None:
-        *most, last = desk.store.kinds
+    async def test(running: RunningPublisher) -> None:
+        *most, last = running.store.kinds
         for kind in most:
-            desk.tell(Replace(kind, []))
+            running.tell(Replace(kind, []))
         await trio.sleep(10)
-        assert desk.published == [] and not desk.publisher.has_synced()
-        desk.tell(Replace(last, []))
+        assert running.published == [] and not running.publisher.has_synced()
+        running.tell(Replace(last, []))
         await trio.sleep(1)
-        assert len(desk.published) == 1 and desk.publisher.has_synced()
+        assert len(running.published) == 1 and running.publisher.has_synced()
 
     under_way(test)
 
@@ -111,16 +111,16 @@ def test_what_is_visible_is_published_in_a_quiet_moment(
     """After 5 ms without a change, after 100 ms at the latest; invisible changes do not count."""
     relabelled = cycle_of(A)
 
-    async def test(desk: Desk) -> None:
-        desk.list_all(A, B)
+    async def test(running: RunningPublisher) -> None:
+        running.list_all(A, B)
         await trio.sleep(1)
-        desk.published.clear()
+        running.published.clear()
         begun = trio.current_time()
         for at, seen in sorted([(at, True) for at in visible] + [(at, False) for at in invisible]):
             await trio.sleep_until(begun + at / 1000)
-            desk.tell(Put(next(relabelled) if seen else B))
+            running.tell(Put(next(relabelled) if seen else B))
         await trio.sleep(1)
-        times = [round((at - begun) * 1000) for at, _ in desk.published]
+        times = [round((at - begun) * 1000) for at, _ in running.published]
         assert times == pytest.approx(expected, abs=4)
 
     under_way(test)
@@ -137,17 +137,17 @@ def cycle_of(node: Object) -> Iterator[Object]:
 def test_a_kept_view_is_published_at_once() -> None:
     """A start from a state file does not wait for the API server, whose lists replace it kind by kind."""
 
-    async def test(desk: Desk) -> None:
-        desk.tell(*replacements([A, Namespace("old")]), restored=True)
-        await desk.publisher.flush()
-        assert len(desk.published) == 1 and desk.published[0][1].namespaces == {"old"}
-        assert not desk.publisher.has_synced(), "it is not the cluster's own word"
-        desk.tell(Replace(Namespace, [Namespace("new")]))
+    async def test(running: RunningPublisher) -> None:
+        running.tell(*replacements([A, Namespace("old")]), restored=True)
+        await running.publisher.flush()
+        assert len(running.published) == 1 and running.published[0][1].namespaces == {"old"}
+        assert not running.publisher.has_synced(), "it is not the cluster's own word"
+        running.tell(Replace(Namespace, [Namespace("new")]))
         await trio.sleep(1)
-        assert desk.published[-1][1].namespaces == {"new"}
-        desk.list_all(A)
+        assert running.published[-1][1].namespaces == {"new"}
+        running.list_all(A)
         await trio.sleep(1)
-        assert desk.published[-1][1].namespaces == set() and desk.publisher.has_synced()
+        assert running.published[-1][1].namespaces == set() and running.publisher.has_synced()
 
     under_way(test)
 
@@ -155,21 +155,21 @@ def test_a_kept_view_is_published_at_once() -> None:
 def test_a_kept_snapshot_is_published_before_its_objects_are_known() -> None:
     """Nothing is published between it and what becomes of its objects: half a cluster would give wrong answers."""
 
-    async def test(desk: Desk) -> None:
+    async def test(running: RunningPublisher) -> None:
         other = Store()
         for delta in replacements([A, Namespace("old")]):
             other.apply(delta)
-        desk.publisher.start_from(other.publish(0))
-        assert [snapshot.namespaces for _, snapshot in desk.published] == [{"old"}]
-        assert not desk.publisher.has_synced(), "it is not the cluster's own word"
-        *most, last = desk.store.kinds
+        running.publisher.start_from(other.publish(0))
+        assert [snapshot.namespaces for _, snapshot in running.published] == [{"old"}]
+        assert not running.publisher.has_synced(), "it is not the cluster's own word"
+        *most, last = running.store.kinds
         for kind in most:
-            desk.tell(Replace(kind, [Namespace("new")] if kind is Namespace else []))
+            running.tell(Replace(kind, [Namespace("new")] if kind is Namespace else []))
         await trio.sleep(10)
-        assert len(desk.published) == 1
-        desk.tell(Replace(last, []))
+        assert len(running.published) == 1
+        running.tell(Replace(last, []))
         await trio.sleep(1)
-        assert [snapshot.namespaces for _, snapshot in desk.published] == [{"old"}, {"new"}]
+        assert [snapshot.namespaces for _, snapshot in running.published] == [{"old"}, {"new"}]
 
     under_way(test)
 
@@ -177,15 +177,15 @@ def test_a_kept_snapshot_is_published_before_its_objects_are_known() -> None:
 def test_a_source_may_wait_for_its_publication() -> None:
     """A file is published as a whole, at once, and its source waits for that."""
 
-    async def test(desk: Desk) -> None:
+    async def test(running: RunningPublisher) -> None:
         for name in ("one", "two"):
             began = trio.current_time()
-            desk.tell(*replacements([A, Namespace(name)]))
-            await desk.publisher.flush()
-            assert desk.published[-1][1].namespaces == {name}
+            running.tell(*replacements([A, Namespace(name)]))
+            await running.publisher.flush()
+            assert running.published[-1][1].namespaces == {name}
             assert trio.current_time() == began, "no quiet moment is waited for"
         await trio.sleep(1)
-        assert len(desk.published) == 2 and desk.publisher.has_synced()
+        assert len(running.published) == 2 and running.publisher.has_synced()
 
     under_way(test)
 
@@ -193,13 +193,13 @@ def test_a_source_may_wait_for_its_publication() -> None:
 def test_subscribers_are_told_one_after_the_other() -> None:
     """In the order of their subscription: a snapshot is marked stale before it is answered from."""
 
-    async def test(desk: Desk) -> None:
+    async def test(running: RunningPublisher) -> None:
         told: list[str] = []
         for name in ("first", "second"):
-            desk.publisher.subscribe(lambda snapshot, findings, name=name: told.append(name))
-        desk.list_all(A)
+            running.publisher.subscribe(lambda snapshot, findings, name=name: told.append(name))
+        running.list_all(A)
         await trio.sleep(1)
-        desk.tell(Drop(type(A), A.key))
+        running.tell(Drop(type(A), A.key))
         await trio.sleep(1)
         assert told == ["first", "second"] * 2
 
@@ -254,33 +254,33 @@ def test_findings_name_the_files_of_their_objects() -> None:
     """Findings name the files and lines of the last reading."""
     orphan = dump_of([api_objects.endpoint_slice("web", 1, [api_objects.endpoint("10.0.0.1")])]).objects
 
-    async def test(desk: Desk) -> None:
+    async def test(running: RunningPublisher) -> None:
         for file in ("old.yaml", "new.yaml"):
-            desk.tell(*replacements(orphan), files={"EndpointSlice shop/web-1": FileLine(file, 7)})
-            await desk.publisher.flush()
-            desk.tell(Put(Namespace(file)))
+            running.tell(*replacements(orphan), files={"EndpointSlice shop/web-1": FileLine(file, 7)})
+            await running.publisher.flush()
+            running.tell(Put(Namespace(file)))
             await trio.sleep(1)
-            found = {(finding.file, finding.line) for finding in desk.findings if finding.kind == "EndpointSlice"}
-            assert len(desk.published) % 2 == 0 and found == {(file, 7)}
+            found = {(finding.file, finding.line) for finding in running.findings if finding.kind == "EndpointSlice"}
+            assert len(running.published) % 2 == 0 and found == {(file, 7)}
 
     under_way(test)
 
 
 def test_findings_last_until_they_are_mended() -> None:
-    """A finding on an unreadable object stays with every snapshot until it is mended."""
+    """A finding on an unreadable object stays with every snapshot until it is fixed."""
     wrong = ClusterCode.UnreadableObject.finding("Service", "shop", "web", field="spec.ports", message="no array")
 
-    async def test(desk: Desk) -> None:
-        desk.list_all()
-        desk.tell(Drop(EndpointSlice, "shop/web"), findings={"Service shop/web": [wrong]})
+    async def test(running: RunningPublisher) -> None:
+        running.list_all()
+        running.tell(Drop(EndpointSlice, "shop/web"), findings={"Service shop/web": [wrong]})
         await trio.sleep(1)
-        assert wrong in desk.findings, "in a quiet cluster, too"
-        desk.tell(Put(A))
+        assert wrong in running.findings, "in a quiet cluster, too"
+        running.tell(Put(A))
         await trio.sleep(1)
-        assert wrong in desk.findings
-        desk.tell(findings={"Service shop/web": ()})
+        assert wrong in running.findings
+        running.tell(findings={"Service shop/web": ()})
         await trio.sleep(1)
-        assert wrong not in desk.findings
+        assert wrong not in running.findings
 
     under_way(test)
 
@@ -288,22 +288,22 @@ def test_findings_last_until_they_are_mended() -> None:
 def test_the_time_from_a_change_to_its_answer_is_told() -> None:
     """From the time that Kubernetes' controller notes; a list at the start does not count."""
 
-    async def test(desk: Desk) -> None:
-        *most, last = desk.store.kinds
+    async def test(running: RunningPublisher) -> None:
+        *most, last = running.store.kinds
         for kind in most:
-            desk.tell(Replace(kind, []))
-        desk.tell(triggered=[LATER])
-        desk.tell(Replace(last, []))
+            running.tell(Replace(kind, []))
+        running.tell(triggered=[LATER])
+        running.tell(Replace(last, []))
         await trio.sleep(1)
-        assert desk.programmed == []
+        assert running.programmed == []
         slices = dump_of([api_objects.endpoint_slice("web", 1, [api_objects.endpoint("10.0.0.1")])]).objects
-        desk.tell(Put(slices[0]), triggered=[LATER, "yesterday"])
+        running.tell(Put(slices[0]), triggered=[LATER, "yesterday"])
         await trio.sleep(1)
-        assert desk.programmed == [pytest.approx(time.time() - 1704067200.123, abs=60)]
-        desk.tell(Put(slices[0]), triggered=["2000-01-01T00:00:00Z"])
-        desk.tell(Put(A))
+        assert running.programmed == [pytest.approx(time.time() - 1704067200.123, abs=60)]
+        running.tell(Put(slices[0]), triggered=["2000-01-01T00:00:00Z"])
+        running.tell(Put(A))
         await trio.sleep(1)
-        assert len(desk.programmed) == 1, "what nobody can see was not programmed"
+        assert len(running.programmed) == 1, "what nobody can see was not programmed"
 
     under_way(test)
 
@@ -361,18 +361,18 @@ def test_garbage_is_collected_at_each_publication_but_not_all_objects_are_visite
     """Between publications the collector may not run for long: Python counts new objects less those freed."""
 
     async def main() -> None:
-        desk = Desk()
+        running = RunningPublisher()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(desk.publisher.run)
-            desk.list_all(A)
+            nursery.start_soon(running.publisher.run)
+            running.list_all(A)
             await trio.sleep(1)
             full = gc.get_stats()[2]["collections"]
             gc.disable()  # only this publication collects
             try:
                 gone = weakref.ref(Ring())
-                desk.tell(Put(B))
+                running.tell(Put(B))
                 await trio.sleep(1)
-                assert (len(desk.published), gone()) == (2, None)
+                assert (len(running.published), gone()) == (2, None)
                 assert not gc.isenabled()
             finally:
                 gc.enable()
@@ -386,13 +386,13 @@ def test_a_large_batch_is_never_visited_by_collections() -> None:
     """What lists bring lives long, so it is frozen as soon as it is applied; the collector runs on."""
 
     async def main() -> None:
-        desk = Desk()
+        running = RunningPublisher()
         many = [Namespace(f"n{number}", {"number": str(number)}) for number in range(1000)]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(desk.publisher.run)
-            desk.tell(Replace(Namespace, many))  # one kind of several: nothing is published yet
+            nursery.start_soon(running.publisher.run)
+            running.tell(Replace(Namespace, many))  # one kind of several: nothing is published yet
             await trio.sleep(1)
-            assert not desk.published
+            assert not running.published
             assert {id(visited) for visited in gc.get_objects()}.isdisjoint(map(id, many))
             assert gc.isenabled()
             nursery.cancel_scope.cancel()
@@ -414,16 +414,16 @@ def test_a_large_slice_that_changes_freezes_nothing() -> None:
     ]
 
     async def main() -> None:
-        desk = Desk()
+        running = RunningPublisher()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(desk.publisher.run)
-            desk.list_all()
+            nursery.start_soon(running.publisher.run)
+            running.list_all()
             await trio.sleep(1)
             ring = Ring()
             for changed in slices:
-                desk.tell(Put(changed))
+                running.tell(Put(changed))
                 await trio.sleep(1)
-            assert len(desk.published) == 3
+            assert len(running.published) == 3
             gone = weakref.ref(ring)
             del ring
             gc.collect()

@@ -130,7 +130,7 @@ def test_what_changes_often_is_invisible() -> None:
     ids=["empty", "whole", "null", "wrong-types", "wrong-within"],
 )
 def test_any_pod_locator_is_read(fields: Item, ips: object, node: object, labels: object) -> None:
-    """Any content is read, so that it can be mended; a wrong one never equals a right one."""
+    """Any content is read, so that it can be fixed; a wrong one never equals a right one."""
     item = {"metadata": {"namespace": "shop", "name": "web-0", "uid": "l1", "resourceVersion": "5"}, **fields}
     assert decoded(ActualLocator, item) == ActualLocator("shop", "web-0", "l1", "5", ips, node, labels)  # type: ignore[arg-type]
     reconciler = reconciler_of([POD], [decoded(ActualLocator, item)])
@@ -213,7 +213,7 @@ def test_a_pod_with_address_and_node_gets_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owners", "mended"),
+    ("owners", "fixed"),
     [
         ((), True),
         ((owner_reference(POD), OwnerReference("v1", "Node", "a1", "n1")), True),
@@ -221,11 +221,11 @@ def test_a_pod_with_address_and_node_gets_one() -> None:
     ],
     ids=["missing", "another-beside", "right"],
 )
-def test_the_owner_reference_is_mended(owners: tuple[OwnerReference, ...], mended: bool) -> None:
+def test_the_owner_reference_is_fixed(owners: tuple[OwnerReference, ...], fixed: bool) -> None:
     """The pod is the only owner: with a second one, the PodLocator would outlive the pod."""
     writes = writes_of(reconciler_of([POD], [replace(TRUE, owners=owners)]))
     assert [write.body["metadata"].get("ownerReferences") for write in writes] == (
-        [[{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "u1"}]] if mended else []
+        [[{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "u1"}]] if fixed else []
     )
 
 

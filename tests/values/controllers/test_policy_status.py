@@ -169,7 +169,7 @@ ROWS = (
         "NotAccepted", "", 0, INVALID),
     Row("spoilt-by-another", [policy(), policy("bad", "a b"), web()], OK, INVALID, "ServicePolicy bad: 'a b'", 1,
         INVALID),
-    Row("spoilt-by-another-elsewhere-heard", [policy(), policy("bad", "a b", app="db"), web(), web("db", "db")], OK,
+    Row("spoilt-by-another-elsewhere-effective", [policy(), policy("bad", "a b", app="db"), web(), web("db", "db")], OK,
         CONSTRAINS, "", 1, INVALID),
     Row("too-many-keys", [policy(), *MANY, web()], OK, INVALID, "17 keys, at most 16", 1, INVALID),
     Row("local-traffic", [policy(), web(externalTrafficPolicy="Local")], OK, INVALID, "externalTrafficPolicy: Local", 1,
@@ -260,7 +260,7 @@ def test_a_change_is_written(change: str) -> None:
 
 
 def test_what_others_write_into_the_status() -> None:
-    """A condition of another type stays; one of ours is mended."""
+    """A condition of another type stays; one of ours is fixed."""
     cluster = Cluster([policy(), web(), *NODES])
     cluster.written()
     theirs = {

@@ -93,10 +93,10 @@ def assert_targets_are_entries(twin: TwinClusters, responder: CountedResponder, 
     """Each target resolves to addresses of one entry, those that the reply has for it among them."""
     key = ("shop", question.name.split(".")[-5])
     entries = [entry.addresses for context in (*twin.world.clusters, None) for entry in twin.entries(key, context)]
-    glue: dict[str, set[str]] = {}
+    additional: dict[str, set[str]] = {}
     for rrset in message_for(responder, question).additional:
-        glue.setdefault(str(rrset.name), set()).update(data.address for data in rrset)
-    for target, listed in glue.items():
+        additional.setdefault(str(rrset.name), set()).update(data.address for data in rrset)
+    for target, listed in additional.items():
         replies = [message_for(responder, Question(target, qtype, question.client)) for qtype in ("A", "AAAA")]
         addresses = {data.address for reply in replies for rrset in reply.answer for data in rrset}
         assert listed <= addresses

@@ -143,8 +143,8 @@ def test_spares_are_cut_before_the_selection(native: bool) -> None:
 
 
 @with_and_without_native
-def test_srv_records_keep_their_glue(native: bool) -> None:
-    """Every target resolves to its one entry; if not all glue fits, that of the nearest comes first."""
+def test_srv_records_keep_their_additional_records(native: bool) -> None:
+    """Every target resolves to its one entry; if not all addresses fit, those of the nearest come first."""
     clusters = ClustersInMemory(cluster(1, 8), {"west": cluster(2, 2, "203.0.113.2", "2001:db8::2")}, FLAGS)
     responder = responder_with(clusters, native=native)
     for edns in (True, False):
@@ -152,12 +152,12 @@ def test_srv_records_keep_their_glue(native: bool) -> None:
             reply = asked(responder, "10.1.0.99", "SRV", edns=edns)
             rows = [row for rrset in reply.answer for row in rrset]
             assert [row.priority for row in rows[:8]] == [0] * 8
-            glue = {str(rrset.name): [str(row) for row in rrset] for rrset in reply.additional}
-            assert glue.keys() <= {str(row.target) for row in rows}
+            additional = {str(rrset.name): [str(row) for row in rrset] for rrset in reply.additional}
+            assert additional.keys() <= {str(row.target) for row in rows}
             if edns:
                 assert [row.priority for row in rows[8:]] == [10, 20]
-                assert glue.keys() == {str(row.target) for row in rows}
-            for name, found in glue.items():
+                assert additional.keys() == {str(row.target) for row in rows}
+            for name, found in additional.items():
                 label = name.partition(".")[0].replace("-", ":" if name.startswith("2") and "db8" in name else ".")
                 assert found == [label]
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dnsserver.programs.from_settings import cluster_set_of, other_store_of, store_of
 from locator.api.deltas import Drop, Put
-from locator.endpoints import in_rows
+from locator.endpoints import compact
 from locator.federation.clusterset import ClusterSet
 from locator.ip import parse_address
 from locator.labels import IN, Requirement, Selector
@@ -222,7 +222,7 @@ ANNOTATIONS = st.sampled_from([{}, {TOPOLOGY_KEYS: ZONE}, {TOPOLOGY_KEYS: "*,bad
 OF_DB = Selector((Requirement("app", IN, frozenset({"db"})),))
 EVENTS = st.one_of(
     st.builds(
-        lambda name, of, endpoints: Put(EndpointSlice("shop", name, None, in_rows(endpoints), imported_service=of)),
+        lambda name, of, endpoints: Put(EndpointSlice("shop", name, None, compact(endpoints), imported_service=of)),
         st.sampled_from("xyz"), st.sampled_from(["db", "db", "web", None]),
         st.lists(st.sampled_from(ENDPOINTS), max_size=3),
     ),

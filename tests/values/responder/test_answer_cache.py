@@ -249,7 +249,7 @@ def test_names_that_prefer_a_zone_without_endpoints_share_an_answer() -> None:
     assert cluster.ask(f"a.prefer._zone.{WEB}", "A") == cluster.ask(f"b.prefer._zone.{WEB}", "A")
 
 
-def test_srv_records_without_glue_are_shared_within_a_dns_zone() -> None:
+def test_srv_records_without_additional_records_are_shared_within_a_dns_zone() -> None:
     """Their targets end in it."""
     cluster = Changing(zone=["cluster.local", "topo.local"])
     cluster.become(headless("web", *(f"10.0.0.{number}" for number in range(1, 101))))

@@ -397,6 +397,13 @@ def test_every_metric_is_described(collector: TopodnsCollector, own: Iterable[Fa
             assert all(sample.value == 0 for sample in (first, *others))
 
 
+def test_every_result_of_a_write_is_known_beforehand() -> None:
+    """A series that appears with its first count would hide that count from ``rate``."""
+    writes = next(metric for metric in controller().collect() if metric.name == "topodns_podlocator_writes")
+    results = {sample.labels["result"] for sample in writes.samples}
+    assert results == {"done", "conflict", "refused", "unreachable", "failed", "late", "behind"}
+
+
 def test_the_process() -> None:
     """CPU seconds, memory and descriptors of the process are there, under the names that everybody knows."""
     found = {metric.name for metric in server().registry().collect()}

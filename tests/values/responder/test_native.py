@@ -75,7 +75,7 @@ REPEATED = [
     ("by pod CIDR", query(WEB), "10.244.3.77"),
     ("unknown client", query(WEB), "198.51.100.7"),
     ("upper case", query(WEB.upper()), POD),
-    ("SRV with glue", query(f"_main._tcp.{FREE}", "SRV", edns=opt()), POD),
+    ("SRV with additional records", query(f"_main._tcp.{FREE}", "SRV", edns=opt()), POD),
     ("NODATA", query(FREE, "AAAA"), POD),
     ("HTTPS", query(WEB, 65), POD),
     ("no such name", query(NOBODY), POD),
@@ -92,7 +92,7 @@ REPEATED = [
     ("a PROXY header over a subnet", proxied(POD) + query(WEB, edns=opt(ecs("10.244.2.0/24"))), FORWARDER),
 ]
 LEFT_TO_PYTHON = [
-    ("glue that does not fit", query("_main._tcp.six.shop.svc.cluster.local", "SRV"), POD),
+    ("additional records that do not fit", query("_main._tcp.six.shop.svc.cluster.local", "SRV"), POD),
     ("a forwarder that names nobody", query(WEB), FORWARDER),
     ("a client that names another", query(WEB, edns=opt(ecs("10.244.2.7/32"))), POD),
     ("the client option", query(WEB, edns=opt(option(CLIENT_OPTION, parse_address(POD)))), FORWARDER),

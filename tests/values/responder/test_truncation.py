@@ -146,7 +146,7 @@ def records(reply: bytes | None, row: Row) -> list[bytes]:
     parts = parts_of(reply)
     longest = max(map(len, parts.answers))
     assert row.limit() - longest - 30 < len(reply) <= row.limit()  # the records of SRV are not of one size
-    assert all(record.startswith(b"\0\0\x29") for record in parts.rest), "no glue"
+    assert all(record.startswith(b"\0\0\x29") for record in parts.rest), "no additional records"
     return list(parts.answers)
 
 

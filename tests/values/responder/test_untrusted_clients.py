@@ -163,8 +163,8 @@ def test_the_answers_own_error_comes_first() -> None:
 
 
 @pytest.mark.parametrize("qtype", ["A", "SRV"])
-def test_the_error_is_left_out_after_glue_and_before_records(qtype: str) -> None:
-    """In 512 octets, a reply leaves out glue first, then the error, then records: the error costs no record its place.
+def test_the_error_is_left_out_after_additional_records_and_before_records(qtype: str) -> None:
+    """In 512 octets, a reply leaves out additional records first, then the error, which costs no other its place.
 
     By TCP the reply is whole.
     """
@@ -181,15 +181,16 @@ def test_the_error_is_left_out_after_glue_and_before_records(qtype: str) -> None
         for reply in answers:
             assert errors_in(whole) == [ignored_error(SOURCE)] and len(whole.answer) == count
             missing = (
-                *(["glue"] if len(reply.additional) < len(whole.additional) else []),
+                *(["additional"] if len(reply.additional) < len(whole.additional) else []),
                 *(["error"] if not errors_in(reply) else []),
                 *(["records"] if len(reply.answer) < count else []),
             )
             assert bool(reply.flags & dns.flags.TC) == ("records" in missing)
-            assert missing or len(octets) <= 512 or qtype == "SRV"  # glue may need fewer octets than in the whole reply
+            # Additional records may need fewer octets than in the whole reply.
+            assert missing or len(octets) <= 512 or qtype == "SRV"
             seen.append(missing)
-    glue = ("glue",) * (qtype == "SRV")
-    steps = [(), glue, (*glue, "error"), (*glue, "error", "records")]
+    additional = ("additional",) * (qtype == "SRV")
+    steps = [(), additional, (*additional, "error"), (*additional, "error", "records")]
     assert list(dict.fromkeys(seen)) == list(dict.fromkeys(steps))
 
 

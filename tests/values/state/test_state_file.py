@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from locator.cluster.state_file import StateFile
-from locator.endpoints import in_rows
+from locator.endpoints import compact
 from locator.model import KINDS, EndpointSlice, Finding, Node, Object, Pod
 from locator.state import kept_view
 from locator.state.kept_view import CHECKSUM, MAGIC, KeptIdentity, Unusable
@@ -148,7 +148,7 @@ def test_what_is_no_view_is_noticed(parts: tuple[object, ...], with_snapshot: bo
 def test_slices_that_are_gone_stay_gone() -> None:
     """The objects may be newer than the snapshot: a slice of the snapshot counts only if it is among them."""
     slices = [item for item in WORLD if isinstance(item, EndpointSlice)]
-    changed = replace(slices[0], endpoints=in_rows(()))
+    changed = replace(slices[0], endpoints=compact(()))
     objects = [changed, *slices[2:], *(item for item in WORLD if not isinstance(item, EndpointSlice))]
     read = kept_view.read(octets(SNAPSHOT, objects), ORIGIN).objects()
     assert len(read) == len(objects) and by_key(read) == by_key(objects)

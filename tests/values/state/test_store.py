@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.endpoints import EndpointRows, in_rows
+from locator.endpoints import SliceEndpoints, compact
 from locator.ip import Network, host_network, parse_address, parse_network
 from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
@@ -166,7 +166,7 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
     return st.lists(endpoint, max_size=4)
 
 
-endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(in_rows)
+endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(compact)
 slices = st.builds(
     lambda space, name, service, rows, keeper: EndpointSlice(
         space, name, service, rows, managed_by=keeper
@@ -223,7 +223,7 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
     ),
     EndpointSlice: st.builds(
         lambda name, service, rows, keeper: EndpointSlice(
-            "kube-system", name, service, in_rows(rows), managed_by=keeper
+            "kube-system", name, service, compact(rows), managed_by=keeper
         ),
         st.sampled_from("xy"), st.sampled_from(("web", "dns")),
         st.lists(st.builds(lambda address, node, pod: Endpoint((address,), node=node, pod=pod),
@@ -242,12 +242,12 @@ unplaced = st.lists(
         some(ADDRESSES[:4], 2, 1), st.sampled_from((None, None, "n1")), st.sampled_from(({}, {}, {ZONE: "b"})),
         st.sampled_from((None, None, "p0")), st.booleans(), st.sampled_from((False, False, True)),
     ), min_size=1, max_size=2,
-).map(in_rows)  # fmt: skip
+).map(compact)  # fmt: skip
 
 FIRST, IN_CIDR = ip("10.0.1.1"), ip("10.0.0.1")
-JOINS_BY_ADDRESS, JOINED_BY_ADDRESS = in_rows([Endpoint((FIRST,))]), in_rows([Endpoint((FIRST, IN_CIDR), node="n1")])
+JOINS_BY_ADDRESS, JOINED_BY_ADDRESS = compact([Endpoint((FIRST,))]), compact([Endpoint((FIRST, IN_CIDR), node="n1")])
 JOINS_BY_POD, JOINED_BY_POD = (
-    in_rows([Endpoint((address,), pod="p0", slice_labels=word)])
+    compact([Endpoint((address,), pod="p0", slice_labels=word)])
     for address, word in ((FIRST, {}), (IN_CIDR, {ZONE: "b"}))
 )
 
@@ -259,7 +259,7 @@ DNS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
         st.sampled_from(("kube-dns", "web")),
     ),
     EndpointSlice: st.builds(
-        lambda name, service, address: EndpointSlice("kube-system", name, service, in_rows((Endpoint((address,)),))),
+        lambda name, service, address: EndpointSlice("kube-system", name, service, compact((Endpoint((address,)),))),
         st.sampled_from("xy"), st.sampled_from((*NAMES, "kube-dns")), st.sampled_from(ADDRESSES[:3]),
     ),
 }  # fmt: skip
@@ -353,7 +353,7 @@ def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], po
 @example([JOINS_BY_POD, JOINED_BY_POD], [(CIDRS[0],)], True)
 @given(rows=st.lists(unplaced, min_size=1, max_size=2), cidrs=st.lists(some(CIDRS[:2]), max_size=3), more=st.booleans())
 def test_an_endpoint_follows_the_place_of_its_address(
-    rows: list[EndpointRows], cidrs: list[tuple[Network, ...]], more: bool
+    rows: list[SliceEndpoints], cidrs: list[tuple[Network, ...]], more: bool
 ) -> None:
     """And so does the finding that nobody knows where it is, with endpoint records and without."""
     options, state = {"subnets": None, "endpoint_records": more}, State()
@@ -468,7 +468,7 @@ def test_unknown_is_no_kept_location() -> None:
     """An object without a node is somewhere, even if it has no label; a forwarder that nothing locates is not."""
     far = ip("203.0.113.9")
     before = store_with()
-    before.apply(Put(EndpointSlice("kube-system", "dns-x", "dns", in_rows((Endpoint((far,)),)))))
+    before.apply(Put(EndpointSlice("kube-system", "dns-x", "dns", compact((Endpoint((far,)),)))))
     kept = before.publish(NOW)
     assert not kept.addresses.source(far).location.known
     store = store_with()
@@ -579,7 +579,7 @@ def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     objects[Service] = [Service("shop", "web", headless=True, labels={"app": "1"})]
     objects[ServicePolicy] = [ServicePolicy("shop", "q", "2024", Selector(), ZONE, REQUIRED)]
     objects[EndpointSlice] = [
-        EndpointSlice("shop", "x", "web", in_rows((Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),)))
+        EndpointSlice("shop", "x", "web", compact((Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),)))
     ]
     objects[ServiceExport] = [ServiceExport("shop", "web")]
     objects[ServiceImport] = [ServiceImport("shop", "web", headless=True)]
@@ -632,7 +632,7 @@ def test_what_no_answer_shows_is_no_reason_to_publish(change: Delta) -> None:
 def test_two_threads_read_the_same_endpoints() -> None:
     """A responder and a simulator may be the first to ask for them at the same moment: each caches by the objects."""
     addresses = [bytes((10, 1, number >> 8, number & 255)) for number in range(1000)]
-    endpoints = in_rows([Endpoint((address,), node="n0", pod=address.hex()) for address in addresses])
+    endpoints = compact([Endpoint((address,), node="n0", pod=address.hex()) for address in addresses])
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -659,24 +659,24 @@ def test_endpoints_that_are_not_ready() -> None:
     store = Store()
     for name in ("web", "api"):
         store.apply(Put(Service("shop", name, headless=True)))
-        store.apply(Put(EndpointSlice("shop", f"{name}-1", name, in_rows((ready, unready)))))
+        store.apply(Put(EndpointSlice("shop", f"{name}-1", name, compact((ready, unready)))))
     first = store.publish(NOW)
     assert {key: [row.endpoint for row in rows] for key, rows in first.unready.items()} == {
         "shop/web": [unready], "shop/api": [unready]}  # fmt: skip
 
     other = replace(unready, hostname="web-1")
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((ready, other)))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", compact((ready, other)))))
     second = store.publish(NOW + 1)
     assert [row.endpoint for row in second.unready["shop/web"]] == [other]
     assert second.unready["shop/api"] is first.unready["shop/api"]
     assert second.services is first.services and second.serial == first.serial == NOW
 
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((replace(ready, hostname="web-0"), other)))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", compact((replace(ready, hostname="web-0"), other)))))
     assert store.publish(NOW + 2).unready is second.unready
     store.apply(Put(Node("n0", canonical("n0", {ZONE: "a"}))))
     third = store.publish(NOW + 3)
     assert [row.location.value(ZONE) for row in third.unready["shop/web"]] == ["a"]
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((ready, replace(other, ready=True))))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", compact((ready, replace(other, ready=True))))))
     store.apply(Drop(Service, "shop/api"))
     assert store.publish(NOW + 4).unready == {}
     store.apply(Put(Service("shop", "api", alias="example.org")))
@@ -693,9 +693,9 @@ def test_without_endpoint_records_endpoints_that_get_ready_change_no_answer(expo
     store.apply(Put(Service("shop", "web")))
     if exported:
         store.apply(Put(ServiceExport("shop", "web")))
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((first, replace(second, ready=False))))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", compact((first, replace(second, ready=False))))))
     before = store.publish(NOW)
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", in_rows((first, second)))))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", compact((first, second)))))
     after = store.publish(NOW + 1)
     assert (after.services is before.services) is not exported
     assert after.serial == NOW + exported
@@ -707,7 +707,7 @@ def test_ready_in_one_slice_is_ready() -> None:
     store = Store()
     store.apply(Put(Service("shop", "web", headless=True)))
     for number, row in enumerate(rows):
-        store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", in_rows((row,)))))
+        store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", compact((row,)))))
     assert store.publish(NOW).unready == {}
 
 
@@ -718,14 +718,14 @@ def test_a_slice_is_found_once_its_pods_are_gone() -> None:
     """As long as the Service has a selector, whose slice does not list them."""
     first, second = (Endpoint((ip(f"10.0.0.{number}"),), pod=f"web-{number}") for number in (1, 2))
     pods = [Put(Pod("shop", f"web-{number}", (ip(f"10.0.0.{number}"),), "n0")) for number in (1, 2)]
-    own = EndpointSlice("shop", "web-a", "web", in_rows((first,)), managed_by=SLICE_CONTROLLER)
-    mirrored = EndpointSlice("shop", "web-b", "web", in_rows((first, second)), managed_by=MIRRORING_CONTROLLER)
+    own = EndpointSlice("shop", "web-a", "web", compact((first,)), managed_by=SLICE_CONTROLLER)
+    mirrored = EndpointSlice("shop", "web-b", "web", compact((first, second)), managed_by=MIRRORING_CONTROLLER)
     store = store_with()
     for delta in (Replace(Pod, []), SELECTING, Put(own), Put(mirrored), *pods):
         store.apply(delta)
     found = []
     for delta in (
-        Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=in_rows((first, second)))), Put(own), pods[1],
+        Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=compact((first, second)))), Put(own), pods[1],
         Drop(Pod, "shop/web-2"), Put(Service("shop", "web", headless=True)),
         SELECTING, Drop(EndpointSlice, own.key), Put(own),
         Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, managed_by="")), Put(mirrored),
@@ -749,7 +749,7 @@ def dns(
     pod_namespace: str | None = None,
     service: str = "dns",
 ) -> Put:
-    rows = in_rows(
+    rows = compact(
         Endpoint((address,), node="n0", ready=ready, pod=pod, pod_namespace=pod_namespace) for address in addresses
     )
     return Put(EndpointSlice("kube-system", "dns-x", service, rows))
@@ -765,7 +765,7 @@ def told(name: str) -> Put:
 
 def elsewhere(pod: str, *, kept: bool = True, **more: Any) -> Put:
     row = Endpoint((OLD,), node="n0", pod=pod, **more)
-    return Put(EndpointSlice("shop", "y", "web", in_rows((row,)), managed_by=SLICE_CONTROLLER if kept else ""))
+    return Put(EndpointSlice("shop", "y", "web", compact((row,)), managed_by=SLICE_CONTROLLER if kept else ""))
 
 
 AFTER = GRACE_SECONDS
@@ -830,7 +830,7 @@ def labelled_dns(label: str | None, name: str = "coredns") -> Put:
     return Put(Service("kube-system", name, cluster_ips=(ip("10.96.0.10"),), labels=labels))
 
 
-COREDNS = Put(EndpointSlice("kube-system", "x", "coredns", in_rows((Endpoint((OLD,), pod="coredns-1"),))))
+COREDNS = Put(EndpointSlice("kube-system", "x", "coredns", compact((Endpoint((OLD,), pod="coredns-1"),))))
 LABELLED = [
     # id, what happens when (s), and whether the endpoint is trusted then
     ("from-the-start", [(0, [labelled_dns("kube-dns"), COREDNS], True)]),
@@ -914,12 +914,12 @@ def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
         store.apply(Put(Node(name, canonical(name, {ZONE: "a"}), (), (parse_network(cidr),))))
     for number in range(1, 9):  # honest in the inner block
         row = Endpoint((ip(f"10.0.0.{number}"),), node="n1")
-        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", in_rows((row,)), managed_by=SLICE_CONTROLLER)))
+        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", compact((row,)), managed_by=SLICE_CONTROLLER)))
     for _ in range(2):
         first = store.publish(NOW).addresses
         assert (first.distrusted_cidrs, first.locate(ip("10.0.9.9")).located_by) == (0, "podcidr")
         other = Endpoint((ip("10.0.0.200"),), node="n2")
-        store.apply(Put(EndpointSlice("shop", "y", "web", in_rows((other,)), managed_by=SLICE_CONTROLLER)))
+        store.apply(Put(EndpointSlice("shop", "y", "web", compact((other,)), managed_by=SLICE_CONTROLLER)))
         second = store.publish(NOW).addresses
         assert (second.distrusted_cidrs, second.locate(ip("10.0.9.9")).located_by) == (2, "unknown")
         store.apply(Drop(EndpointSlice, "shop/y"))
@@ -928,7 +928,7 @@ def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
 def test_a_forwarder_that_nobody_holds_is_where_its_block_is() -> None:
     """A forwarder's address that is named as a client is located by the nodes' pod CIDRs."""
     store = Store(StoreOptions(forwarder_services=[DNS]))
-    store.apply(Put(EndpointSlice("kube-system", "x", "dns", in_rows((Endpoint((OLD,)),)))))
+    store.apply(Put(EndpointSlice("kube-system", "x", "dns", compact((Endpoint((OLD,)),)))))
     for zone in (None, "a", "b", None):
         node = Node("n0", canonical("n0", {ZONE: zone or ""}), (), (CIDRS[0],))
         store.apply(Drop(Node, "n0") if zone is None else Put(node))
@@ -954,7 +954,7 @@ def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
 
 def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
     row = Endpoint((ip("10.0.0.1"),), node=node, slice_labels={ZONE: word} if word else {}, pod=pod)
-    return Put(EndpointSlice("shop", "x", "web", in_rows((row,)), managed_by=SLICE_CONTROLLER))
+    return Put(EndpointSlice("shop", "x", "web", compact((row,)), managed_by=SLICE_CONTROLLER))
 
 
 ALL: dict[str, Any] = {"pod_locators": True}
@@ -1025,7 +1025,7 @@ def test_one_string_for_the_key_of_a_service() -> None:
     store, addresses = Store(), [ip(f"10.0.0.{number}") for number in range(1, 4)]
     store.apply(Put(Service("shop", "web", headless=True)))
     for count in range(1, 4):
-        endpoints = in_rows([Endpoint((address,), node="n0") for address in addresses[:count]])
+        endpoints = compact([Endpoint((address,), node="n0") for address in addresses[:count]])
         store.apply(Put(EndpointSlice("shop", "x", "web", endpoints)))
         snapshot = store.publish(NOW)
     keys = [snapshot.service_addresses.get(address) for address in addresses]
