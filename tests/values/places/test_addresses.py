@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -409,23 +408,6 @@ def assert_agreed(book: AddressBook, expected: Expected, known: AgreementCache) 
             )
             if not place.location.known:
                 assert place is UNKNOWN_PLACE
-
-
-def test_addresses_far_apart_are_compared_as_fast_as_neighbours() -> None:
-    """Such are the addresses of pods whose hosts' parts are random (IPv6): queries wait while a block is located."""
-    place, block = place_at(LOCATIONS[0]), parse_network("fd00::/64")
-
-    def seconds(each: int) -> float:
-        book, known = AddressBook(), AgreementCache()
-        rows = [(0xFD << 120 | row << 8).to_bytes(16)[:-1] for row in range(5000)]
-        book = book.with_changes({row + bytes([host]): place for row in rows for host in range(each)}, {})
-        book.locate_network(block, known)
-        began = time.thread_time()
-        assert book.locate_network(block, known) is place
-        return time.thread_time() - began
-
-    alone, beside = (min(seconds(each) for _ in range(3)) for each in (1, 10))
-    assert alone < 3 * beside
 
 
 @given(
