@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -591,22 +590,6 @@ def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     assert store.apply(Put(again[0])) is store.apply(Replace(kind, again)) is False
     assert store.apply(Drop(kind, "none/such")) is False
     assert store.publish(NOW + 1) is first
-
-
-def test_a_namespace_looks_at_none_but_its_own_imports() -> None:
-    """So the first list of namespaces takes as long if there are thousands of ServiceImports elsewhere."""
-
-    def seconds(imports: int) -> float:
-        store = Store(StoreOptions(imports=True))
-        elsewhere = [ServiceImport("shop", f"web-{number}", headless=True) for number in range(imports)]
-        store.apply(Replace(ServiceImport, elsewhere))
-        namespaces = [Namespace(f"ns-{number}") for number in range(1000)]
-        began = time.thread_time()
-        store.apply(Replace(Namespace, namespaces))
-        return time.thread_time() - began
-
-    few, many = (min(seconds(imports) for _ in range(3)) for imports in (1, 3000))
-    assert many < 10 * few
 
 
 INVISIBLE = [
