@@ -139,14 +139,14 @@ class SourceCounter:
             suspect.clients.add(named)
 
     def due(self, now: float) -> list[str]:
-        """Return the sources to warn about at *now*: those with new queries, each at most once an hour."""
+        """Return the sources to warn about at *now*, sorted: those with new queries, each at most once an hour."""
         sources = []
         for source, suspect in self._suspects.items():
             enough = len(suspect.clients) >= self._clients and suspect.queries > suspect.queries_then
             if enough and now - suspect.warned >= WARN_SECONDS:
                 suspect.warned, suspect.queries_then = now, suspect.queries
                 sources.append(source)
-        return sources
+        return sorted(sources)
 
     def suspects(self) -> list[str]:
         """Return the sources that have named enough clients to be suspected."""
