@@ -2,7 +2,8 @@
 
 """Parses query names by the Kubernetes DNS-based service discovery schema 1.1.0.
 
-``NAME_TYPES`` is the whole schema as far as topodns serves it, one row for each type of name.
+``NAME_TYPES`` is the whole schema as far as topodns serves it, one row for each type of name. Zones about multi-cluster
+and about federated Services have tables of their own.
 """
 
 from __future__ import annotations
