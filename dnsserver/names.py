@@ -302,7 +302,7 @@ MANY = "*"  # marks a field that takes one or more labels
 
 
 def _pattern(text: str) -> Pattern:
-    """Compile the first column of ``NAME_TYPES``."""
+    """Compile the first column of ``NAME_TYPES``, or of another table of name types."""
     pairs = (label.partition("{") for label in text.replace("...}", MANY).split(".") if label)
     return tuple((literal, field.rstrip("}")) for literal, _, field in pairs)
 
