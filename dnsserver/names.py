@@ -2,7 +2,8 @@
 
 """Parses query names by the Kubernetes DNS-based service discovery schema 1.1.0.
 
-``NAME_TYPES`` is the whole schema as far as topodns serves it, one row for each type of name.
+``NAME_TYPES`` is the whole schema as far as topodns serves it, one row for each type of name. Zones about multi-cluster
+and about federated Services have tables of their own.
 """
 
 from __future__ import annotations
@@ -301,7 +302,7 @@ MANY = "*"  # marks a field that takes one or more labels
 
 
 def _pattern(text: str) -> Pattern:
-    """Compile the first column of ``NAME_TYPES``."""
+    """Compile the first column of ``NAME_TYPES``, or of another table of name types."""
     pairs = (label.partition("{") for label in text.replace("...}", MANY).split(".") if label)
     return tuple((literal, field.rstrip("}")) for literal, _, field in pairs)
 

@@ -3,7 +3,8 @@
 """The causes of findings in a cluster: one code for each, with its severity.
 
 Codes are stable, so that scripts and dashboards need not parse messages. What a code means and how to fix it stands in
-``findings.toml``, of which ``make docs`` makes ``docs/findings.md``. A new code is a line in both files.
+``findings.toml``, of which ``make docs`` makes ``docs/findings.md``. A new code is a line here and a table there,
+at the same place in the order.
 """
 
 from __future__ import annotations

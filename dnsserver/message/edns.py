@@ -36,6 +36,9 @@ def opt_record(
 ) -> bytes:
     """Return the OPT record of a response; empty without *edns*, the query's.
 
+    ``ReplyWriter.write`` has one in each answer, ``error_response`` in each error, and ``NativeFeed`` gives native code
+    those to repeat: what a caller has to pass, all three have to.
+
     *nsid* is this server's name (RFC 5001), empty to send none. *dependent* says whether the answer depends on the
     client's location: the scope of a client subnet, which comes last, is then its source prefix length (RFC 7871,
     section 7.2.1), else 0. A response may carry several *errors* (RFC 8914, section 2).

@@ -37,6 +37,7 @@ SERVICEHEALTH_WRITES = Family(
     "topodns_servicehealth_writes", COUNTER, "Writes of ServiceHealths, by verb and result.",
     {"verb": tuple(METHODS), "result": RESULTS}, "`--health`",
 )  # fmt: skip
+# Servers have a metric of this name, too, of something else: the queries of doctor. Only the labels differ.
 PROBES = Family(
     "topodns_probes",
     COUNTER,

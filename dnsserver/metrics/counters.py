@@ -42,6 +42,9 @@ class Tally(Struct, frozen=True, gc=False):
 
     ``key`` is the topology key that decided. ``zones`` are those of the endpoints in the answer, "" for endpoints
     whose zone is not known. ``service`` is the namespace and name of their Service if answers are counted for each.
+
+    Native code counts what it repeats by the number of the tally, so a new field needs no change there. There must be
+    few tallies: ``MAX_TALLIES``.
     """
 
     qtype: str
@@ -111,7 +114,9 @@ class _Suspect(Struct):
 
 
 class SourceCounter:
-    """Counts the queries with one fault by source address, bounded, and says which sources to warn about.
+    """Counts the queries with one fault by source, bounded, and says which sources to warn about.
+
+    A source is an address, or for ``Counts.refused_lookups`` a namespace.
 
     A source needs a warning once it has named at least *clients* different clients. Which sources
     are known for this is bounded apart from ``numbers``: a flood of addresses must not hide a
@@ -195,7 +200,9 @@ class Counts:
         self.probes = 0
         """Queries of our own tools, which are no clients."""
         self.computed = 0
+        """Replies that were not remembered, errors among them."""
         self.silent = 0
+        """Packets that got no reply."""
         self.malformed_headers: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.reloads: Counter[str] = Counter()

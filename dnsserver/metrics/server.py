@@ -136,6 +136,7 @@ OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float]] = {
         "Queries of clients that nothing locates, by what was looked up and the /24 or /64 around it.",
         {"reason": (ADDRESS, BLOCK), "range": ANY},
     ): lambda of: of.counts.unlocated_clients.numbers(),
+    # Controllers have a metric of this name, too, of something else: the probes of load balancers.
     Family(
         "topodns_probes", COUNTER,
         "Queries of topodns doctor, which say so by an EDNS option: requests as all others, but of no client.",

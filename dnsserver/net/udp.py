@@ -3,7 +3,7 @@
 """DNS over UDP: waits until datagrams have come, then answers all that wait.
 
 With native code, a thread without the interpreter lock receives them, and repeats answers that it knows. Then only the
-others come here, and each answer is made known to it.
+others come here, and each answer that is lasting is made known to it, if it can be repeated.
 """
 
 from __future__ import annotations

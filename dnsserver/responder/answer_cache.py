@@ -173,7 +173,7 @@ class AnswerCache:
         self._sweep_at = SPARE_ENTRIES
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Keep only the answers that also hold for *snapshot*."""
+        """Keep only the answers that also hold for *snapshot*. ``find`` drops what is asked for and does not."""
         self._without_source.clear()
         self._snapshot = snapshot
         self._publications += 1

@@ -207,7 +207,7 @@ class NativeFeed:
         self.forget_edns = table.forget_edns
 
     def put_answered(self, answered: AnsweredQuery) -> None:
-        """Make known what it takes to repeat the answer to a query that was just answered, if it can be repeated."""
+        """Make known what it takes to repeat the answer to a query, if that is lasting, and can be repeated."""
         query, client, answer, cached = answered.query, answered.client, answered.answer, answered.cached
         if client is None or answer is None or cached is None or not answered.lasting or self._left_to_python is None:
             return

@@ -100,7 +100,7 @@ _UNKNOWN = {
     Node.__name__: "topodns knows the labels of no node",
     Service.__name__: "topodns knows no Service that its EndpointSlices belong to",
 }
-# What else is found only because the kind is missing.
+# By kind, what else is found only because a dump lacks it. ``Checks`` leaves these out; the missing kind is said once.
 FOLLOWING = {
     EndpointSlice.__name__: (ClusterCode.NoTrustedForwarder, ClusterCode.ServiceImportWithoutSlices),
     Node.__name__: (ClusterCode.KeyOnNoNode, ClusterCode.KeyOnNoEndpoint, ClusterCode.EndpointWithoutLocation),

@@ -108,7 +108,7 @@ class ConstraintSource(Struct, frozen=True):
 
     ``read`` yields what it declares for a Service. It is None for what the queried name or its DNS zone declares.
     ``field`` is the field of the object that it is written in; messages name it by ``title``, or else by that field.
-    ``annotations`` are those of a Service that it is read from.
+    ``annotations`` are those of a Service that it is read from; all that topodns has of its own are read, too.
     ``own``: it is about this Service alone, and so constrains a Service of peers, too.
     ``of_kubernetes``: Kubernetes has it for virtual IPs. Whoever writes any other one wants DNS to choose.
     ``code`` and ``expected`` are those of the finding that it is invalid.

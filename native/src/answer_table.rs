@@ -26,7 +26,8 @@ const MAX_CHOICES: usize = 1 << 20;
 /// Answers that hold until the next publication, most of them about names that do not exist. `native_feed.py` limits
 /// their sizes, so they take some megabytes.
 const MAX_UNTIL_PUBLISHED: usize = 16_384;
-/// Different answers to one question. Python remembers as many.
+/// Different answers to one question. Clients who get further ones are left to Python, which remembers as many, and more
+/// if the Service has more endpoints.
 const MAX_ANSWERS: usize = 1024;
 /// Ranges of clients that nothing locates, between two takings. Further ones count as one.
 const MAX_RANGES: usize = 1024;
