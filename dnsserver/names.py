@@ -49,6 +49,9 @@ FEDERATED_PORT = "federated port"
 FEDERATED_CLUSTER = "federated cluster"
 FEDERATED_ENTRY = "federated entry"
 
+# The types of an endpoint's own name: that of one whose slice names no cluster has the form of a cluster's.
+ENDPOINTS_OWN = (ENDPOINT, CLUSTER)
+
 # What the names in a zone are about; a reverse zone's are about addresses.
 SERVICES, FEDERATION, MULTICLUSTER = "services", "federation", "multicluster"
 

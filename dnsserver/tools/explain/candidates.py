@@ -83,7 +83,7 @@ def _judged(case: Case, service: CompiledService) -> Iterator[tuple[LocatedEndpo
     is_routed = service.service.virtual and service.service.cluster_ips
     why = "kube-proxy chooses behind the cluster IP" if is_routed else reason(case)
     own: set[int] = set()
-    if query_name is not None and query_name.name_type in (names.ENDPOINT, names.CLUSTER):
+    if query_name is not None and query_name.name_type in names.ENDPOINTS_OWN:
         by_name = services.endpoint_names(service, pod_names=case.authority.endpoint_pod_names).endpoints
         own = {id(located) for located, _ in by_name.get(query_name.endpoint_labels, ())}
     for located in service.endpoints:

@@ -142,7 +142,7 @@ def unnarrowed(case: Case) -> str:
         return "a reverse name is never narrowed"
     if compiled is None:
         return "the name belongs to no Service"
-    return OWN_NAME if name_type in (names.ENDPOINT, names.CLUSTER) else _unconstrained(case.decision, compiled)
+    return OWN_NAME if name_type in names.ENDPOINTS_OWN else _unconstrained(case.decision, compiled)
 
 
 def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
@@ -174,7 +174,7 @@ def _no_records(case: Case) -> str:
         return f"the address in the name is no {missing}"
     if found is not None:
         return f"the entry has no {missing}"
-    if compiled is None or query_name.name_type in (names.ENDPOINT, names.CLUSTER):
+    if compiled is None or query_name.name_type in names.ENDPOINTS_OWN:
         return f"the endpoint has no {missing}"
     if compiled.service.virtual and not compiled.service.cluster_ips:
         is_import = isinstance(compiled, ImportedService)
@@ -311,9 +311,9 @@ def _not_of_service(case: Case, query_name: QueryName, compiled: CompiledService
             return "there are no zonal names (--zonal off)"
         if not service.headless:
             return f"only headless Services have zonal names, and {NOT_HEADLESS}"
-    if service.alias is not None and name_type in (names.ENDPOINT, names.CLUSTER):
+    if service.alias is not None and name_type in names.ENDPOINTS_OWN:
         return "the Service is an alias, and has no endpoints with names"
-    by_endpoints = ignored or service.headless or name_type in (names.ENDPOINT, names.CLUSTER)
+    by_endpoints = ignored or service.headless or name_type in names.ENDPOINTS_OWN
     if by_endpoints and not compiled.endpoints:
         if why := lacking(case.snapshot, EndpointSlice):
             return f"{why}, so the Service's endpoints are not known"

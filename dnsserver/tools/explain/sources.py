@@ -27,7 +27,7 @@ class ExplainedDeclaration(Struct, frozen=True):
 
 def sources_of(case: Case) -> list[ExplainedDeclaration]:
     """Return what all sources declare, in their order of precedence."""
-    explained, own_name = [], case.query_name is not None and case.query_name.name_type == names.ENDPOINT
+    explained, own_name = [], case.query_name is not None and case.query_name.name_type in names.ENDPOINTS_OWN
     for declaration in _declarations(case):
         decides = declaration is case.decision.declaration and not own_name
         why = _why(case, declaration) if decides else _why_not(case, declaration, own_name=own_name)
