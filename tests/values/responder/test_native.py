@@ -134,7 +134,7 @@ SHARED = {
 }
 # Those that it has alone: what it allots of its own memory and time.
 ITS_OWN = {
-    "datagrams.LAST", "datagrams.MAX_WAITING",
+    "datagrams.LAST", "datagrams.MAX_WAITING", "datagrams.SLICE",
     "fair_queue.IN_ORDER", "fair_queue.KEPT", "fair_queue.LANES",
     "answer_table.MAX_CHOICES", "answer_table.MAX_FORMS", "answer_table.MAX_VALUES", "answer_table.OTHER_RANGES",
     "socket.CONTROL_SIZE",
