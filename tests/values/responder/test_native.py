@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import os
 import re
 import socket
 import subprocess
@@ -398,7 +397,7 @@ def waiting(server: socket.socket, sent: Iterable[object], *, dropped: int) -> l
     datagrams = native.Datagrams(server.fileno(), table, six=False, wildcard=False)
     for number, _ in enumerate(sent):
         while number % 64 == 0 and fcntl.ioctl(server, termios.FIONREAD, bytes(4)) != bytes(4):
-            os.sched_yield()  # the socket's own buffer must not overflow
+            time.sleep(0.0001)  # the socket's own buffer must not overflow; a thread that spins keeps the other away
     end = time.monotonic() + PATIENCE
     while (lost := datagrams.take_failures()[2]) < dropped and time.monotonic() < end:
         dropped -= lost
