@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 
 import trio
@@ -16,7 +17,7 @@ from dnsserver.metrics.server import ServerMetrics
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.clusters import Clusters
 from dnsserver.programs.from_settings import authority_of, upstream_of
-from dnsserver.programs.run import next_ending, run_program, start_http
+from dnsserver.programs.run import SWITCH_SECONDS, next_ending, run_program, start_http
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR
 from dnsserver.tools.api.api import Api
@@ -31,6 +32,7 @@ def show(settings: Settings, opened: Callable[[str], None]) -> None:
 
     Raises CannotListen, BadCluster, and BadDump before the first snapshot.
     """
+    sys.setswitchinterval(SWITCH_SECONDS)
     run_program(_Console(settings, opened).run)
 
 

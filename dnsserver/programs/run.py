@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
@@ -39,7 +38,6 @@ SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot ho
 
 def run_program(program: Callable[..., Awaitable[None]], *arguments: object) -> None:
     """Run a program to its end. Raises the first of its errors by itself: a nursery makes groups of them."""
-    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         trio.run(program, *arguments)
     except BaseExceptionGroup as group:

@@ -9,6 +9,7 @@ import logging
 import random
 import signal
 import socket
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,7 +32,7 @@ from dnsserver.programs.from_settings import (
     tried_by_kubectl,
     upstream_of,
 )
-from dnsserver.programs.run import Shutdown, run_program, start_http
+from dnsserver.programs.run import SWITCH_SECONDS, Shutdown, run_program, start_http
 from dnsserver.programs.server_log import log_delay, ready_line, warn_about_forwarders, warn_about_lookups
 from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.responder import Responder
@@ -66,6 +67,7 @@ def serve(settings: Settings) -> None:
     """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadDump before the first snapshot."""
     memory.keep_little()
     gc.set_threshold(*COLLECTED_AFTER)
+    sys.setswitchinterval(SWITCH_SECONDS)
     run_program(_Server(settings).run)
 
 
