@@ -213,12 +213,13 @@ class NativeFeed:
             return
         if query.flags & ~PLAIN_FLAGS or not self._put_edns(query):
             return
-        network, subnet = client.network, query.edns.subnet if query.edns is not None else None
-        if client.forwarded and network is None:
-            return
-        if client.forwarded and network is not None and not network.is_host and subnet is not None:
-            content = query.octets[query.end + SUBNET_CONTENT_AT :]
-            self._table.block(content, network.address, self._native_place(client.place))
+        if client.forwarded:
+            network = client.network
+            if network is None:
+                return
+            if not network.is_host:  # only a client subnet names more than one address
+                content = query.octets[query.end + SUBNET_CONTENT_AT :]
+                self._table.block(content, network.address, self._native_place(client.place))
         self.put(query, answer, cached, client.place.location)
 
     def put(self, query: Query, answer: RenderedAnswer, cached: CachedAnswers, location: Location) -> None:
