@@ -150,7 +150,7 @@ def in_order(service: Service, declarations: Iterable[Declaration]) -> tuple[Dec
     return tuple(sorted(declarations, key=lambda declaration: _rank(declaration.source, service)))
 
 
-def precedes(source: str, other: str, service: Service) -> bool:
+def comes_before(source: str, other: str, service: Service) -> bool:
     """Whether what *source* declares for *service* overrides what *other* declares."""
     return _rank(source, service) < _rank(other, service)
 

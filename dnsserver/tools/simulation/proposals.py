@@ -18,7 +18,7 @@ from dnsserver.tools.simulation.service import SLACK, Groupings, Simulated, Worl
 from locator.model import REGION
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
-from locator.topology.constraints import ANNOTATION, in_effect, precedes
+from locator.topology.constraints import ANNOTATION, comes_before, in_effect
 from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Hinted, Narrowing
 
 MAX_TRIED = 24  # constraints: each is a simulation, which takes up to a twentieth of a second
@@ -94,7 +94,7 @@ def _candidates(
     sizes = list(islice(_sizes(simulated, constraint), MAX_SIZES))
     yield from ({MIN_ENDPOINTS: str(size)} for size in sizes)
     declaration = simulated.declaration
-    if declaration is not None and precedes(declaration.source, ANNOTATION, compiled.service):
+    if declaration is not None and comes_before(declaration.source, ANNOTATION, compiled.service):
         return  # no annotation with keys would decide
     lists = [",".join(keys) for keys in islice(_wider(constraint, compiled), MAX_LISTS)]
     yield from ({TOPOLOGY_KEYS: keys} for keys in lists)
