@@ -182,10 +182,9 @@ def test_the_server_that_is_busy_with_one_client_answers_another(server: Server)
             sock.close()
 
 
-@pytest.mark.parametrize("native", ["native", "python"])
-def test_costly_queries_leave_other_tasks_their_turns(native: str) -> None:
-    """UDP takes some milliseconds at a time, whatever its queries cost, and answers all that it has received."""
-    responder, answered = CountedResponder(native=native == "native"), []
+def costly_responder(*, native: bool) -> tuple[CountedResponder, list[bytes]]:
+    """Return a responder for which each query takes a whole turn, and the queries that it has answered."""
+    responder, answered = CountedResponder(native=native), list[bytes]()
 
     def costly(wire: bytes, *more: Any, **named: Any) -> Any:
         answered.append(wire)
@@ -195,6 +194,13 @@ def test_costly_queries_leave_other_tasks_their_turns(native: str) -> None:
         return Responder.answer(responder, wire, *more, **named)
 
     responder.answer = costly  # type: ignore[method-assign]
+    return responder, answered
+
+
+@pytest.mark.parametrize("native", ["native", "python"])
+def test_costly_queries_leave_other_tasks_their_turns(native: str) -> None:
+    """UDP takes some milliseconds at a time, whatever its queries cost, and answers all that it has received."""
+    responder, answered = costly_responder(native=native == "native")
 
     async def main() -> None:
         with (
@@ -224,16 +230,7 @@ def test_costly_queries_leave_other_tasks_their_turns(native: str) -> None:
 @pytest.mark.parametrize("native", ["native", "python"])
 def test_what_waits_at_the_end_is_answered_or_counted(native: str) -> None:
     """However many datagrams wait for Python when the server ends: it answers some, and counts the others as lost."""
-    responder, answered, sent = CountedResponder(native=native == "native"), [], 300
-
-    def costly(wire: bytes, *more: Any, **named: Any) -> Any:
-        answered.append(wire)
-        end = time.perf_counter() + TURN_SECONDS
-        while time.perf_counter() < end:
-            pass
-        return Responder.answer(responder, wire, *more, **named)
-
-    responder.answer = costly  # type: ignore[method-assign]
+    (responder, answered), sent = costly_responder(native=native == "native"), 300
 
     async def main() -> None:
         with (
