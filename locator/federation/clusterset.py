@@ -13,8 +13,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from locator.federation.checks import export_advice, export_findings, imported_overlaps, overlaps
 from locator.federation.federating import Joining, ResolvedHost, Verdict, federated_service, is_host_name
-from locator.federation.findings import export_advice, export_findings, imported_overlaps, overlaps
 from locator.federation.importing import imported, imported_unready, is_on
 from locator.health.votes import Votes
 from locator.model import Finding

@@ -14,12 +14,31 @@ from itertools import chain
 
 from msgspec import Struct, field
 
-from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceHealth, ServiceImport
+from locator.model import (
+    CLUSTER,
+    EndpointSlice,
+    Finding,
+    Location,
+    Node,
+    Object,
+    Pod,
+    Service,
+    ServiceHealth,
+    ServiceImport,
+)
 from locator.places.address_map import AddressMap, KeysByAddress, Move, with_moves
 from locator.places.book import AddressBook, Addresses
 from locator.state.joining import joined_endpoints, living_endpoints
 from locator.topology.constraints import Declaration, deciding
 from locator.topology.selection import LocatedEndpoint
+
+# What a dump does not say, by the name of the kind that it lacks.
+LACKING = {
+    EndpointSlice.__name__: "the dump has neither EndpointSlices nor Endpoints",
+    Node.__name__: "the dump has no Nodes",
+    Service.__name__: "the dump has no Services",
+    Pod.__name__: "the dump has no Pods",
+}
 
 
 class CompiledService(Struct, frozen=True, eq=False, gc=False):
@@ -320,3 +339,8 @@ def locations_in(snapshot: Snapshot) -> Iterator[Location]:
         for located in endpoints:
             yield located.location
     yield from snapshot.nodes.values()
+
+
+def lacking(snapshot: Snapshot, kind: type[Object]) -> str:
+    """Return what a dump does not say because it has no object of a kind; "" if it has, and of other kinds."""
+    return LACKING.get(kind.__name__, "") if kind.__name__ in snapshot.lacks else ""

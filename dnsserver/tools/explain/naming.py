@@ -30,8 +30,7 @@ from locator.model import (
     object_key,
 )
 from locator.places.book import NODE, SUBNET, Place
-from locator.state.findings import lacking
-from locator.state.snapshot import Snapshot
+from locator.state.snapshot import Snapshot, lacking
 
 KINDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, short
     **dict.fromkeys(("service", "services", "svc"), Service),

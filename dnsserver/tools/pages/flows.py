@@ -34,11 +34,10 @@ from dnsserver.tools.simulation.text import (
 )
 from locator.model import EndpointSlice, Pod
 from locator.places.book import Addresses
-from locator.state.findings import lacking
-from locator.state.snapshot import Snapshot
+from locator.state.snapshot import Snapshot, lacking
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
-from locator.topology.checks import CarriedKeys, service_key_findings
 from locator.topology.selection import LocatedEndpoint
+from locator.topology.service_checks import CarriedKeys, service_key_findings
 
 ROWS = 20
 NO_KEYS = "-"  # in a form: the annotation with the keys is taken away

@@ -26,10 +26,9 @@ from dnsserver.tools.pages.services import sort_of
 from locator.api.events import REASON, message_of
 from locator.ip import address_text
 from locator.model import CLUSTER, HOSTNAME, REGION, ZONE, EndpointSlice, Finding, Service
-from locator.state.findings import lacking
-from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.checks import is_invalid_constraint
+from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.selection import ANY, LocatedEndpoint
+from locator.topology.service_checks import is_invalid_constraint
 
 ROWS, MAX_COLUMNS = 50, 4
 NOW = "now"

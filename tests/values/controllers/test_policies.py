@@ -25,7 +25,7 @@ from locator.labels import IN, Requirement, Selector
 from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
 from locator.state.store import Store
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
-from locator.topology.checks import policy_findings, service_findings
+from locator.topology.service_checks import policy_findings, service_findings
 from locator.topology.constraints import MAX_KEYS, POLICY, Declaration, deciding, declarations_of
 from locator.topology.selection import LocatedEndpoint, Narrowing, select
 from tests.kit.api_objects import item

@@ -11,7 +11,7 @@ import pytest
 from locator.endpoints import Port
 from locator.model import Endpoint, Hints, Service
 from locator.topology.annotations import FEDERATED, HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, TOPOLOGY_MODE
-from locator.topology.checks import service_findings
+from locator.topology.service_checks import service_findings
 from locator.topology.constraints import (
     ANNOTATION,
     FIELD,
