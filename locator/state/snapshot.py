@@ -27,7 +27,7 @@ from locator.model import (
     ServiceImport,
 )
 from locator.places.address_map import AddressMap, KeysByAddress, Move, with_moves
-from locator.places.book import AddressBook, Addresses
+from locator.places.book import AddressBook, Book
 from locator.state.joining import joined_endpoints, living_endpoints
 from locator.topology.constraints import Declaration, deciding
 from locator.topology.selection import LocatedEndpoint
@@ -88,7 +88,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
 
     def each_address(self) -> Iterator[bytes]:
         """Yield the ``addresses``, some of them perhaps more than once."""
-        of_slices = (rows.ready_addresses() for rows in living_endpoints(self.slices))
+        of_slices = (endpoints.ready_addresses() for endpoints in living_endpoints(self.slices))
         return chain(self.service.cluster_ips, chain.from_iterable(of_slices))
 
 
@@ -267,7 +267,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
 
     services: Mapping[str, CompiledService]
     namespaces: frozenset[str]
-    addresses: Addresses
+    addresses: Book
     serial: int
     findings: tuple[Finding, ...] = ()
     object_counts: Mapping[str, int] = {}

@@ -33,7 +33,7 @@ from dnsserver.tools.simulation.text import (
     outcome_of,
 )
 from locator.model import EndpointSlice, Pod
-from locator.places.book import Addresses
+from locator.places.book import Book
 from locator.state.snapshot import Snapshot, lacking
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
 from locator.topology.selection import LocatedEndpoint
@@ -108,7 +108,7 @@ class Pods(Struct, frozen=True):
     watched: bool
 
 
-def pods_in(pods: Sequence[Pod], addresses: Addresses, cluster: str) -> Steps[Pods]:
+def pods_in(pods: Sequence[Pod], addresses: Book, cluster: str) -> Steps[Pods]:
     """Return those of the *pods* of a cluster that have an address and have not finished, each for itself."""
     clients = AskingPods()
     for number, pod in enumerate(pods):

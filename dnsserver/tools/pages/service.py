@@ -34,7 +34,7 @@ ROWS, MAX_COLUMNS = 50, 4
 NOW = "now"
 
 
-class Answer(Struct, frozen=True, gc=False):
+class TitledExplanation(Struct, frozen=True, gc=False):
     """What a client gets: as things are (``NOW``), or by another constraint. ``explanation`` has all candidates."""
 
     title: str
@@ -107,7 +107,7 @@ def service_page(
     compiled: CompiledService,
     snapshot: Snapshot,
     sources: Explanation,
-    answers: Sequence[Answer],
+    answers: Sequence[TitledExplanation],
     findings: Sequence[Finding],
     flows: tuple[Flows, ...],
     *,
@@ -177,7 +177,7 @@ def _row(
     )
 
 
-def _column(answer: Answer) -> Column:
+def _column(answer: TitledExplanation) -> Column:
     explained = answer.explanation
     return Column(
         title=answer.title,
