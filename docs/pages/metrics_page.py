@@ -13,7 +13,7 @@ import yaml
 from dnsserver.metrics import families
 from dnsserver.metrics import server as server_metrics
 from dnsserver.metrics.controller import OF_CONTROLLERS
-from dnsserver.metrics.families import ANY, HISTOGRAM, Family
+from dnsserver.metrics.families import ANY_VALUE, HISTOGRAM, Family
 from dnsserver.metrics.webhook import OF_WEBHOOKS
 from tests.kit.this_machine import ROOT
 
@@ -103,7 +103,8 @@ def _section(title: str, table: Iterable[Family]) -> str:
 
 def _row(family: Family) -> str:
     labels = "; ".join(
-        f"`{label}`{': ' + ', '.join(values) if values is not ANY else ''}" for label, values in family.labels.items()
+        f"`{label}`{': ' + ', '.join(values) if values is not ANY_VALUE else ''}"
+        for label, values in family.labels.items()
     )
     alerts = ", ".join(
         f"[{rule['alert']}](runbook.md#{rule['alert'].lower()})"

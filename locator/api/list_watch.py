@@ -56,7 +56,7 @@ REFUSED = "refused"  # another HTTP error, or the server does not stream lists
 UNREACHABLE = "unreachable"  # no response
 SILENT = "silent"  # no byte for a while
 CUT = "cut"  # the response broke off
-REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
+RESTART_REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
 
 CHANGES = ("ADDED", "MODIFIED", "DELETED")  # types of events that bring an object
 
@@ -134,8 +134,8 @@ class ListWatch:
         self.listed = False
         """Whether all objects have been listed once."""
         self.restart_reason = ""
-        """Why a list or watch must be started again, one of REASONS. Empty while a request runs, and if the next one
-        follows without a failure.
+        """Why a list or watch must be started again, one of RESTART_REASONS. Empty while a request runs, and if the
+        next one follows without a failure.
         """
         self.over = False
         """Whether the rest of the current answer is useless: close it and call ``ended``."""

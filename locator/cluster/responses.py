@@ -19,7 +19,7 @@ from msgspec.json import Decoder
 
 CONNECT_SECONDS = 3.0  # TLS handshake included, for each address of the host; API servers are near
 CHUNK = 1 << 16  # bytes read at a time
-MAX_LINE = 64 << 20  # bytes: etcd stores no object beyond 1.5 MB, so no API server sends a longer line
+MAX_WATCH_LINE = 64 << 20  # bytes: etcd stores no object beyond 1.5 MB, so no API server sends a longer line
 MAX_ERROR = 1 << 16  # bytes read of an HTTP error
 
 MAX_SIZE_LINE = 1 << 14  # octets of a chunk's size with its extensions; API servers send up to ten
@@ -85,8 +85,8 @@ class Stream:
                 yield [line for line in lines if line]
             parts.append(tail)
             size += len(tail)
-            if size > MAX_LINE:
-                raise Unreachable(f"{self._host}: a line of more than {MAX_LINE >> 20} MiB", "cut")
+            if size > MAX_WATCH_LINE:
+                raise Unreachable(f"{self._host}: a line of more than {MAX_WATCH_LINE >> 20} MiB", "cut")
 
     def read(self) -> bytes:
         """Return the whole body."""

@@ -16,8 +16,7 @@ from locator.api.decoding import Resource
 from locator.api.deltas import Delta, Drop, Put, Replace, precedes
 from locator.control.work_queue import WorkQueue
 from locator.control.writes import DELETE, Write
-
-OWN = ""  # the name of the cluster that a controller writes to
+from locator.model import OWN
 
 # Keys compared before other tasks get a turn. One takes 10 ms for a policy in a namespace with 10,000 Services.
 MAX_KEYS = 10

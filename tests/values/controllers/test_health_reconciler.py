@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
-from locator.control.reconciler import OWN, Reconciler
+from locator.control.reconciler import Reconciler
 from locator.control.writes import CREATE, DELETE, PATCH, Write
 from locator.health.rules import RENEW_AGAINST_SECONDS, RENEW_SECONDS, HealthRules, first_seen, health_name
 from locator.health.targets import ProbeTarget, targets_of
 from locator.health.votes import VOTE_SECONDS
-from locator.model import HealthEntry, Service, ServiceHealth
+from locator.model import OWN, HealthEntry, Service, ServiceHealth
 from tests.kit.api_objects import Port
 from tests.kit.balanced_services import HEALTH, balanced_record
 

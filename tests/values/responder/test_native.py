@@ -121,7 +121,7 @@ SHARED = {
     "message.TC": dns.TC,
     "answer_table.MAX_ANSWERS": answer_cache.MAX_ANSWERS,
     "answer_table.MAX_BLOCKS": clients.MAX_BLOCKS,
-    "answer_table.MAX_QUESTION": parser.MAX_NAME + 4,
+    "answer_table.MAX_QUESTION": parser.MAX_NAME_OCTETS + 4,
     "answer_table.MAX_RANGES": counters.MAX_SOURCES,
     "answer_table.MAX_UNTIL_PUBLISHED": answer_cache.MAX_WITHOUT_SOURCE // native_feed.MAX_UNTIL_PUBLISHED,
     "answer_table.MIN_UDP_REPLY": edns.MIN_UDP_REPLY,
