@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.api.decoding import RESOURCES, Resource
-from locator.control.reconciler import KnownObjects, Later, ObjectChange
+from locator.control.reconciler import KnownObjects, Later, ObjectChange, Rules
 from locator.control.writes import DELETE, Write, creation, deletion, merge_patch
 from locator.health.targets import ProbeTarget, targets_of
 from locator.model import HealthEntry, Service, ServiceHealth
@@ -64,7 +64,7 @@ def first_seen(address: str, wall: str) -> AddressCondition:
     return AddressCondition(HealthEntry(address, True, wall))
 
 
-class HealthRules:
+class HealthRules(Rules):
     """Compares the ServiceHealths of the cluster called *cluster* with what is to be probed there and in *others*.
 
     *wall* returns the time (RFC 3339). Keys of the work queue are names of ServiceHealths.
@@ -170,7 +170,7 @@ class HealthRules:
         return merge_patch(_RESOURCE, key, actual.version, fields)
 
     def written(self, write: Write, found: Any, began: float) -> bool:
-        """Note when a vote was renewed. Return True: what is wrong after a write is compared again."""
+        """Note when a vote was renewed. Return True."""
         if write.verb != DELETE:
             self._renewed[write.key] = began
         return True

@@ -19,8 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from locator.api.decoding import Resource
-from locator.control.reconciler import KnownObjects, Later, ObjectChange
-from locator.control.work_queue import namespace_of
+from locator.control.reconciler import KnownObjects, Later, ObjectChange, Rules
 from locator.control.writes import Write, json_patch
 from locator.hints.slices import HINT_RESOURCES, HintedSlice, hints_patch
 from locator.hints.wanted import constraint_of, wanted_hints
@@ -37,13 +36,12 @@ def _nodes(one: HintedSlice) -> Iterable[str]:
     return {node for endpoint in endpoints for node in (endpoint.node, endpoint.target_node) if node}
 
 
-class HintRules:
+class HintRules(Rules):
     """Compares the hints of slices with what nodes, Services and ServicePolicies ask for."""
 
     resources: Mapping[type[Any], Resource] = HINT_RESOURCES
     writes: type[Any] = HintedSlice
     urgent: Collection[type[Any]] = ()
-    namespace_of = staticmethod(namespace_of)
 
     def __init__(self) -> None:
         self.objects = KnownObjects(HINT_RESOURCES, keep=self._keep)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from locator.api.decoding import Resource
-from locator.control.reconciler import KnownObjects, ObjectChange
-from locator.control.work_queue import namespace_of
+from locator.control.reconciler import KnownObjects, ObjectChange, Rules
 from locator.control.writes import Write, merge_patch
 from locator.index import Index
 from locator.model import Namespaced, Node, Service
@@ -23,7 +22,7 @@ from locator.policies.status import POLICY_RESOURCES, ActualPolicy, wanted_statu
 from locator.topology.service_checks import CarriedKeys
 
 
-class PolicyRules:
+class PolicyRules(Rules):
     """Compares the status of ServicePolicies with what follows from them, Services and the label keys of Nodes.
 
     *wall* returns the time (RFC 3339).
@@ -32,7 +31,6 @@ class PolicyRules:
     resources: Mapping[type[Any], Resource] = POLICY_RESOURCES
     writes: type[Any] = ActualPolicy
     urgent: Collection[type[Any]] = (ActualPolicy,)
-    namespace_of = staticmethod(namespace_of)
 
     def __init__(self, wall: Callable[[], str]) -> None:
         self.objects = KnownObjects(POLICY_RESOURCES, keep=_keep)
@@ -78,10 +76,6 @@ class PolicyRules:
             return None
         resource = POLICY_RESOURCES[ActualPolicy]
         return merge_patch(resource, key, actual.version, {"status": wanted}, subresource="/status")
-
-    def written(self, write: Write, found: Any, began: float) -> bool:
-        """Return True: what is wrong after a write is compared again."""
-        return True
 
     def _follow_keys(self) -> Iterable[str]:
         """Return the policies about whose key the nodes say something else than before."""
