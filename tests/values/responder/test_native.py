@@ -282,28 +282,6 @@ def test_a_publication_refreshes_what_others_ask_beside_one_client() -> None:
     assert responder.native.reply(*asked) is not None
 
 
-def test_many_questions_cost_no_more_than_few() -> None:
-    """Clients of one zone ask for 20,000 Services: neither a reply nor what makes its answer known gets slow."""
-    if not HAS_NATIVE:
-        lacking("the native code is not built")
-    from dnsserver.net import native
-
-    source = parse_address(POD)
-
-    def seconds(number: int) -> float:
-        table = native.AnswerTable((), (1.0,), 1)
-        table.configure((), (), ANYWHERE)
-        asked = [query(f"svc-{each}.shop.svc.cluster.local") for each in range(number)]
-        for of, wire in enumerate(asked):
-            table.answer(wire[12:], ONE_RECORD, of, ClientGroup(keys=1, values=1, location=1))
-        started = time.thread_time()
-        for wire in asked[:: number // 200]:
-            assert table.reply(wire, source) is not None
-        return time.thread_time() - started
-
-    assert min(seconds(20_000) for _ in range(2)) < 10 * max(seconds(200) for _ in range(2))
-
-
 def _name(item: Item) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
 
