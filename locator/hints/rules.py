@@ -107,7 +107,7 @@ class HintRules(Rules):
     def written(self, write: Write, found: HintedSlice | None, began: float) -> bool:
         """Let a slice rest that was written. Return False for one whose hints are not right.
 
-        At admission, a replica that has not heard of the latest change has put the old hints back.
+        At admission, a replica that does not know the latest change has put the old hints back.
         """
         wanted = None if found is None else self.wanted(found)
         if found is not None and wanted is not None and hints_patch(found, wanted):

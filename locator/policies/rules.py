@@ -25,16 +25,16 @@ from locator.topology.service_checks import CarriedKeys
 class PolicyRules(Rules):
     """Compares the status of ServicePolicies with what follows from them, Services and the label keys of Nodes.
 
-    *wall* returns the time (RFC 3339).
+    *timestamp* returns the time (RFC 3339).
     """
 
     resources: Mapping[type[Any], Resource] = POLICY_RESOURCES
     writes: type[Any] = ActualPolicy
     urgent: Collection[type[Any]] = (ActualPolicy,)
 
-    def __init__(self, wall: Callable[[], str]) -> None:
+    def __init__(self, timestamp: Callable[[], str]) -> None:
         self.objects = KnownObjects(POLICY_RESOURCES, keep=_keep)
-        self._wall = wall
+        self._timestamp = timestamp
         self._in_namespace: dict[type[Any], Index[str, Namespaced]] = {
             kind: Index(namespace=lambda item: (item.namespace,)) for kind in (ActualPolicy, Service)
         }
@@ -71,7 +71,7 @@ class PolicyRules(Rules):
         services = self._in(Service, actual.namespace) if actual.policy is not None else ()
         selected = [service for service in services if _selects(actual, service)]
         conditions = conditions_of(actual.policy, actual.findings, selected, policies, self._carried_keys())
-        wanted = wanted_status(actual, len(selected), conditions, self._wall())
+        wanted = wanted_status(actual, len(selected), conditions, self._timestamp())
         if wanted.items() <= actual.status.items():
             return None
         resource = POLICY_RESOURCES[ActualPolicy]

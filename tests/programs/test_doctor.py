@@ -213,7 +213,7 @@ WHOLE = (
 )
 UNNAMED_CLIENT = WHOLE.replace(f"    {ECS}\n", "")
 ALONE = WHOLE.replace(" 127.0.0.1:5301 {\n        policy sequential\n        failover SERVFAIL REFUSED\n    }", "")
-MENDS: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
+FIXES: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
     # id, the ConfigMaps, the code in the message, which key is written, and what it then has
     ("no client is named", config_map(COREDNS, UNNAMED_CLIENT + KUBEADM), "ClientNotNamed", "Corefile",
      UNNAMED_CLIENT.replace(f"    forward . {TO}", f"    forward . {TO}").replace(
@@ -238,7 +238,7 @@ MENDS: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("config_maps", "message", "key", "expected"), [row[1:] for row in MENDS], ids=[row[0] for row in MENDS]
+    ("config_maps", "message", "key", "expected"), [row[1:] for row in FIXES], ids=[row[0] for row in FIXES]
 )
 def test_a_fix_changes_only_what_is_at_fault(
     config_maps: dict[str, ConfigMap], message: str, key: str, expected: str

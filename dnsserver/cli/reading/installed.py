@@ -77,10 +77,10 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
         settings = own or settings
         pods = await _items(client, f"{core}/pods", objects.PODS, f"{LABEL},app.kubernetes.io/component=dns")
     service = services if isinstance(services, Unread) else _service(services, deployment)
-    pods_unlisted = pods if isinstance(pods, Unread) else None
-    if pods_unlisted is not None and isinstance(service, PlainService):
+    pods_unread = pods if isinstance(pods, Unread) else None
+    if pods_unread is not None and isinstance(service, PlainService):
         pods = await _endpoints(client, namespace, service.metadata.name or "")
-        pods_unlisted = None if isinstance(pods, Unread) else pods_unlisted
+        pods_unread = None if isinstance(pods, Unread) else pods_unread
     kinds = () if settings.snapshot else tuple(store_of(settings).kinds)
     account = account_of(deployment)
     needed = [name for name, ours in CUSTOM_RESOURCES.items() if ours.kind in kinds]
@@ -95,7 +95,7 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
         rights=await read(partial(_rights, client, namespace, account, kinds)),
         crds={name: await read(partial(_crd, client, name)) for name in needed},
         others=() if isinstance(deployments, Unread) else _others(deployments, namespace),
-        pods_unlisted=pods_unlisted,
+        pods_unread=pods_unread,
     )
 
 

@@ -105,8 +105,8 @@ def reason(case: Case) -> str:
         return "zone transfers are not served"
     if decision.rcode == SERVFAIL:
         return f"an alias that leads to {decision.outside_target}, outside the served zones, and the look-up failed"
-    if told := _alias(decision, case.authority):
-        return told
+    if where := _alias(decision, case.authority):
+        return where
     if decision.rcode == NXDOMAIN:
         why = _no_such_name(case)
         return f"an alias of a name that does not exist: {why}" if decision.aliases else why

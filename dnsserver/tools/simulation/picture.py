@@ -2,8 +2,8 @@
 
 """Draws who flows where, as SVG: client domains on the left, the endpoints that they get on the right.
 
-Colour never speaks alone: flows that cross zones are dashed, those that may are dotted, and what is overloaded, idle or
-unmet says so in words.
+Nothing is said by colour alone: flows that cross zones are dashed, those that may are dotted, and what is overloaded,
+idle or unmet says so in words.
 Shapes have classes and no styles, so that a page may colour them, and a Content-Security-Policy does not forbid them.
 """
 

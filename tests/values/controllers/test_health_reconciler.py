@@ -132,7 +132,7 @@ class World:
         self.now = 0.0
         self.stored = {health.name: health for health in healths}
         self.version = 100
-        self.rules = HealthRules("east", others=others, wall=lambda: f"{self.now:06.1f}")
+        self.rules = HealthRules("east", others=others, timestamp=lambda: f"{self.now:06.1f}")
         self.one = Reconciler(self.rules)
         self.one.apply(Replace(ServiceHealth, list(self.stored.values())))
         if probing:
@@ -383,7 +383,7 @@ def test_a_cluster_that_was_never_read_deletes_nothing() -> None:
 
 def test_nothing_is_written_before_all_is_known() -> None:
     """The own Services and ServiceHealths always, the other clusters unless that takes too long."""
-    rules = HealthRules("east", others=(WEST,), wall=lambda: "t")
+    rules = HealthRules("east", others=(WEST,), timestamp=lambda: "t")
     one = Reconciler(rules)
     rules.objects.stop_waiting()
     for delta in (Replace(Service, [balanced_record("web", [ONE])]), Replace(ServiceHealth, [])):

@@ -356,7 +356,7 @@ def controlled(rules: Rules) -> Controller:
 
 
 def controller() -> ControllerMetrics:
-    rules = HealthRules("east", wall=str)
+    rules = HealthRules("east", timestamp=str)
     prober = LeaderProber(controlled(rules), rules, ELECTOR)
     policies = controlled(PolicyRules(str))
     return controller_program.metrics_of(ELECTOR, controlled(LocatorRules()), policies, prober)

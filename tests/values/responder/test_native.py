@@ -260,7 +260,7 @@ def test_a_publication_refreshes_few_endpoints(endpoints: int, at_least: int, at
 
 
 def test_a_publication_refreshes_what_others_ask_beside_one_client() -> None:
-    """Python answers each query of a client whose replies have no room for glue. That crowds out nobody elsewhere."""
+    """Python answers a client whose replies have no room for additional records. That crowds out nobody elsewhere."""
     name = "_main._tcp.web.shop.svc.cluster.local"
     responder, store = CountedResponder(native=True), store_of(settings_of())
     assert responder.native is not None
