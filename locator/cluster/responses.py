@@ -236,12 +236,12 @@ def read_refusal(response: Any, attributes: ResourceAttributes) -> Refused:
         response.close()
     page = ""
     try:
-        answer = _STATUS.decode(text)
+        stated = _STATUS.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):  # the page of a proxy, or nothing
         page = text.decode(errors="replace")
-        answer = _Status(text[:200].decode(errors="replace"))
-    reason = answer.reason or http.client.responses.get(status, "Error")
-    message = " ".join((answer.message or "").split())
+        stated = _Status(text[:200].decode(errors="replace"))
+    reason = stated.reason or http.client.responses.get(status, "Error")
+    message = " ".join((stated.message or "").split())
     if status == http.HTTPStatus.FORBIDDEN and " cannot " in message:  # RBAC; a quota, say, words it differently
         verb, group, resource, namespace = attributes
         verbs = '"list", "watch"' if verb in ("list", "watch") else f'"{verb}"'
@@ -252,7 +252,7 @@ def read_refusal(response: Any, attributes: ResourceAttributes) -> Refused:
         message = f"{message or reason}; the credentials are missing, wrong or expired"
     elif status < http.HTTPStatus.BAD_REQUEST:
         message = "a redirect found, expected the answer of an API server; is this its address?"
-    seconds = answer.details.retry_after if answer.details else None
+    seconds = stated.details.retry_after if stated.details else None
     if retry_after is not None and retry_after.isdecimal():
         seconds = float(retry_after)
     return Refused(status, reason, message, seconds, page=page)
