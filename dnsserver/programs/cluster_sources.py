@@ -94,9 +94,9 @@ def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Pu
     from locator.cluster.informer import Informer
     from locator.cluster.state_file import FILE_NAME, StateFile
 
-    kept = None
+    saved = None
     if settings.state_dir is not None:
-        kept = StateFile(
+        saved = StateFile(
             settings.state_dir,
             name=f"{FILE_NAME}-{cluster}" if cluster else FILE_NAME,
             cluster=client.identity,
@@ -104,7 +104,7 @@ def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Pu
             settings=f"{__version__} {store.settings}",
             max_age=settings.state_max_age,
         )
-    return Informer(client, store.kinds, publisher, state_file=kept, cluster=cluster)
+    return Informer(client, store.kinds, publisher, state_file=saved, cluster=cluster)
 
 
 def _watches_of(informer: Informer) -> dict[str, Reflector]:

@@ -85,18 +85,18 @@ class Informer:
                 await self._save(self._state_file)
 
     async def _restore(self, state_file: StateFile) -> None:
-        """Publish the kept snapshot, and then what becomes of the kept objects."""
-        kept = await trio.to_thread.run_sync(without_gc, state_file.load, abandon_on_cancel=True)
-        if kept is None:
+        """Publish the saved snapshot, and then what becomes of the saved objects."""
+        saved = await trio.to_thread.run_sync(without_gc, state_file.load, abandon_on_cancel=True)
+        if saved is None:
             return
-        if kept.snapshot is not None:
-            self._publisher.start_from(kept.snapshot)
+        if saved.snapshot is not None:
+            self._publisher.start_from(saved.snapshot)
         objects = await trio.to_thread.run_sync(
-            without_gc, partial(state_file.objects_in, kept), abandon_on_cancel=True
+            without_gc, partial(state_file.objects_in, saved), abandon_on_cancel=True
         )
         if objects is not None:
             await self._publisher.batches.send(DeltaBatch(replacements(objects), restored=True))
-            del objects, kept
+            del objects, saved
             await self._publisher.flush()
 
     async def _run_reflectors(self) -> None:

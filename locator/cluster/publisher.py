@@ -181,12 +181,12 @@ class Publisher:
     def _with_files(self, findings: Iterable[Finding]) -> Iterable[Finding]:
         return map(self.with_file, findings) if self._files else findings
 
-    def start_from(self, kept: Snapshot) -> None:
-        """Publish a kept snapshot, before any batch is sent, and nothing else until all kinds are known.
+    def start_from(self, saved: Snapshot) -> None:
+        """Publish a saved snapshot, before any batch is sent, and nothing else until all kinds are known.
 
         Its findings follow with its objects.
         """
-        self._show(Publication(self.store.start_from(kept), ()))
+        self._show(Publication(self.store.start_from(saved), ()))
         gc.freeze()
 
     async def flush(self) -> None:

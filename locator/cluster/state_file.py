@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from locator.model import Object
-from locator.state import kept_view
-from locator.state.kept_view import KeptIdentity, KeptView, Unusable
+from locator.state import saved_view
+from locator.state.saved_view import SavedIdentity, SavedView, Unusable
 from locator.state.snapshot import Snapshot
 
 log = logging.getLogger("topodns")
@@ -45,14 +45,14 @@ class StateFile:
     ) -> None:
         self._path = Path(folder) / name
         self._unfinished = self._path.with_suffix(".new")
-        self._origin = KeptIdentity(cluster, tuple(kind.__name__ for kind in kinds), settings)
+        self._origin = SavedIdentity(cluster, tuple(kind.__name__ for kind in kinds), settings)
         self._max_age = max_age
         self.seen = 0.0
         """When the view that ``load`` returned was up to date (seconds since 1970)."""
         self._logged = ""
         self._saving = threading.Lock()  # a save at the end may meet one that was abandoned, but still runs
 
-    def load(self) -> KeptView | None:
+    def load(self) -> SavedView | None:
         """Return the saved view. None if there is no state file, or none that can be trusted; then logs why."""
         try:
             self.seen = self._path.stat().st_mtime
@@ -63,7 +63,7 @@ class StateFile:
                     self._path, age, self._max_age,
                 )  # fmt: skip
                 return None
-            kept = kept_view.read(self._path.read_bytes(), self._origin)
+            saved = saved_view.read(self._path.read_bytes(), self._origin)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -72,17 +72,17 @@ class StateFile:
         except Unusable as error:
             log.error("%s: %s; ignoring the file", self._path, error)
             return None
-        if kept.snapshot is None:
+        if saved.snapshot is None:
             log.info("%s: written with other settings, or by another version; reading its objects first", self._path)
         log.info("answering from the state file %s, %d s old, until the cluster has been listed", self._path, age)
-        return kept
+        return saved
 
-    def objects_in(self, kept: KeptView) -> list[Object] | None:
+    def objects_in(self, saved: SavedView) -> list[Object] | None:
         """Return the objects of a view that ``load`` returned. Return None and log if that fails."""
         try:
-            return kept.objects()
+            return saved.objects()
         except Unusable as error:
-            meanwhile = "ignoring the file" if kept.snapshot is None else "answering from its snapshot even so"
+            meanwhile = "ignoring the file" if saved.snapshot is None else "answering from its snapshot even so"
             log.error("%s: its objects: %s; %s", self._path, error, meanwhile)
             return None
 
@@ -95,7 +95,7 @@ class StateFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._saving:
                 with open(os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                    kept_view.write(file, snapshot, objects, self._origin)
+                    saved_view.write(file, snapshot, objects, self._origin)
                     file.flush()
                     os.fsync(file.fileno())
                 os.utime(self._unfinished, (seen, seen))

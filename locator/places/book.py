@@ -198,8 +198,8 @@ class AddressBook:
         after._outside_cidrs = self._outside_cidrs.with_changes(outside)
         return after
 
-    def kept_parts(self) -> dict[str, object]:
-        """Return what of a book can be kept for another process: all but the holders."""
+    def saved_parts(self) -> dict[str, object]:
+        """Return what of a book can be saved for another process: all but the holders."""
         return {**vars(self), "_holders": None}
 
     def with_holders(self, holders: Holders) -> AddressBook:

@@ -69,7 +69,7 @@ class BookBuilder:
         self._cidrs = PodCidrs(self, locations, subnets)
         self._forwarders = Forwarders()
         self._changed: dict[bytes, None] = {}  # other addresses than those of changed slices
-        self._restored: AddressBook | None = None  # a kept book that has not been computed once more
+        self._restored: AddressBook | None = None  # a saved book that has not been computed once more
         # One place for all addresses on a node: a large cluster has far more addresses than nodes.
         self._places: WeakValueDictionary[tuple[Location, str], Place] = WeakValueDictionary()
 
@@ -84,7 +84,7 @@ class BookBuilder:
         return self._forwarders.due
 
     def start_from(self, book: AddressBook, locations: Callable[[], Iterable[Location]]) -> AddressBook:
-        """Take over the book of a kept snapshot, with all its *locations*; return the book to go on from.
+        """Take over the book of a saved snapshot, with all its *locations*; return the book to go on from.
 
         All addresses and pod CIDRs of the book are computed once more, in case that the objects are newer.
         """

@@ -88,15 +88,15 @@ class Locations:
         self._shared: WeakValueDictionary[tuple[str | None, frozenset[tuple[str, str]]], Location] = (
             WeakValueDictionary()
         )
-        self._kept: Callable[[], dict[object, list[Location]]] = dict  # returns those of a kept snapshot, likewise
+        self._saved: Callable[[], dict[object, list[Location]]] = dict  # returns those of a saved snapshot, likewise
 
-    def start_from(self, kept: Callable[[], Iterable[Location]]) -> None:
-        """Take over the locations of a kept snapshot, which *kept* returns: equal ones are to be the same objects."""
-        self._kept = cache(partial(_by_key, kept))
+    def start_from(self, saved: Callable[[], Iterable[Location]]) -> None:
+        """Take over the locations of a saved snapshot, which *saved* returns: equal ones are to be the same objects."""
+        self._saved = cache(partial(_by_key, saved))
 
-    def forget_kept(self) -> None:
-        """Forget the locations of the kept snapshot: everything that it had is known now."""
-        self._kept = dict
+    def forget_saved(self) -> None:
+        """Forget the locations of the saved snapshot: everything that it had is known now."""
+        self._saved = dict
 
     def update_node(self, name: str, node: Node | None) -> bool:
         """Record a Node, None if it is deleted; return whether the location of the node changed."""
@@ -243,8 +243,8 @@ class Locations:
         return location
 
     def _made(self, node: str | None, labels: dict[str, str]) -> Location:
-        kept = self._kept().get(_key(node, labels), ())
-        same = (location for location in kept if location.labels == labels and location.known)
+        saved = self._saved().get(_key(node, labels), ())
+        same = (location for location in saved if location.labels == labels and location.known)
         return next(same, None) or Location(node, labels)
 
 
@@ -253,9 +253,9 @@ def has_labels(location: Location) -> bool:
     return len(location.labels) > (CLUSTER in location.labels)
 
 
-def _by_key(kept: Callable[[], Iterable[Location]]) -> dict[object, list[Location]]:
+def _by_key(saved: Callable[[], Iterable[Location]]) -> dict[object, list[Location]]:
     by_key: dict[object, list[Location]] = {}
-    for location in {id(location): location for location in kept()}.values():
+    for location in {id(location): location for location in saved()}.values():
         by_key.setdefault(_key(location.node, location.labels), []).append(location)
     return by_key
 

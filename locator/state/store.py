@@ -423,17 +423,18 @@ class Store:
 
     # Making snapshots
 
-    def start_from(self, kept: Snapshot) -> Snapshot:
+    def start_from(self, saved: Snapshot) -> Snapshot:
         """Take over a snapshot that another store with the same settings made; return it.
 
         The next snapshot, of the objects known by then, shares with it what did not change.
         """
-        addresses = self._addresses.start_from(book_of(kept), partial(locations_in, kept))
-        self._snapshot = replace(kept, addresses=addresses)
-        self._pod_addresses_changed.update(address for address, _ in kept.pod_namespaces.items())
-        self._services_changed.update(kept.services)
-        self._services.values, self._unready.values, self._exported.values = kept.services, kept.unready, kept.exported
-        self._imports.values, self._nodes.values, self._healths.values = kept.imports, kept.nodes, kept.healths
+        addresses = self._addresses.start_from(book_of(saved), partial(locations_in, saved))
+        self._snapshot = replace(saved, addresses=addresses)
+        self._pod_addresses_changed.update(address for address, _ in saved.pod_namespaces.items())
+        self._services_changed.update(saved.services)
+        self._services.values, self._unready.values = saved.services, saved.unready
+        self._exported.values, self._imports.values = saved.exported, saved.imports
+        self._nodes.values, self._healths.values = saved.nodes, saved.healths
         for derived in (self._imports, self._nodes, self._healths):
             derived.mark(derived.values)
         return self._snapshot
@@ -492,7 +493,7 @@ class Store:
         ):
             self._snapshot = replace(after, serial=before.serial)
         snapshot = self._snapshot
-        self._locations.forget_kept()
+        self._locations.forget_saved()
         return snapshot
 
     def advice(self) -> Iterator[Finding]:

@@ -34,8 +34,8 @@ from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
 from locator.model import Finding, Object
 from locator.places.address_map import KeysByAddress
-from locator.state import kept_view
-from locator.state.kept_view import KeptIdentity
+from locator.state import saved_view
+from locator.state.saved_view import SavedIdentity
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests.kit.outside import FAILED
@@ -92,9 +92,9 @@ def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW)
 
 def read_again(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot as another process reads it from a state file."""
-    file, origin = io.BytesIO(), KeptIdentity("", (), "")
-    kept_view.write(file, snapshot, [], origin)
-    read = kept_view.read(file.getvalue(), origin).snapshot
+    file, origin = io.BytesIO(), SavedIdentity("", (), "")
+    saved_view.write(file, snapshot, [], origin)
+    read = saved_view.read(file.getvalue(), origin).snapshot
     assert read is not None
     return read
 

@@ -175,7 +175,7 @@ def test_lines_of_a_server(tmp_path: Path) -> None:
 
 
 def test_what_was_loaded_is_logged_when_all_is_known(caplog: pytest.LogCaptureFixture) -> None:
-    """A kept view is not the cluster: the line comes once every kind is listed, and only once."""
+    """A saved view is not the cluster: the line comes once every kind is listed, and only once."""
     caplog.set_level("INFO")
     kept = snapshot_of(CLUSTER)
 

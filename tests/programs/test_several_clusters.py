@@ -21,8 +21,8 @@ from locator.federation.federating import ResolvedHost
 from locator.findings import ClusterCode
 from locator.ip import parse_address
 from locator.model import INFO, WARNING, Finding
-from locator.state import kept_view
-from locator.state.kept_view import KeptIdentity
+from locator.state import saved_view
+from locator.state.saved_view import SavedIdentity
 from locator.state.store import Store, StoreOptions
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -409,7 +409,7 @@ def test_a_subnet_in_an_unknown_cluster() -> None:
 
 
 def test_what_a_cluster_contributes_is_kept() -> None:
-    """A kept view has the exports, imports, votes and nodes, too; a store that starts from it changes none of them."""
+    """A saved view has the exports, imports, votes and nodes, too; a store that starts from it changes none of them."""
     imported = imported_slice("db", "west", [endpoint("10.9.0.1", nodeName="n1")])
     votes = {"entries": [{"address": "203.0.113.1", "healthy": False}], "renewTime": "2026-01-01T00:00:00Z"}
     objects = dump_of([
@@ -420,11 +420,11 @@ def test_what_a_cluster_contributes_is_kept() -> None:
     take_in(first, objects)
     before, origin, file = (
         first.publish(NOW),
-        KeptIdentity("c", tuple(kind.__name__ for kind in first.kinds), "s"),
+        SavedIdentity("c", tuple(kind.__name__ for kind in first.kinds), "s"),
         BytesIO(),
     )
-    kept_view.write(file, before, first.all_objects(), origin)
-    view = kept_view.read(file.getvalue(), origin)
+    saved_view.write(file, before, first.all_objects(), origin)
+    view = saved_view.read(file.getvalue(), origin)
     assert view.snapshot is not None
     started = second.start_from(view.snapshot)
     assert started.exported["shop/web"].compiled is started.services["shop/web"]

@@ -26,15 +26,15 @@ from msgspec.structs import replace
 from locator.cluster.state_file import StateFile
 from locator.endpoints import compact
 from locator.model import KINDS, EndpointSlice, Finding, Node, Object, Pod
-from locator.state import kept_view
-from locator.state.kept_view import CHECKSUM, MAGIC, KeptIdentity, Unusable
+from locator.state import saved_view
+from locator.state.saved_view import CHECKSUM, MAGIC, SavedIdentity, Unusable
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store, StoreOptions
 from tests.kit import api_objects, clusters
 from tests.kit.in_memory import NOW, dump_of, take_in
 
 CLUSTER = "https://10.96.0.1:443 of the tests"
-ORIGIN = KeptIdentity(CLUSTER, tuple(kind.__name__ for kind in KINDS), "with the defaults")
+ORIGIN = SavedIdentity(CLUSTER, tuple(kind.__name__ for kind in KINDS), "with the defaults")
 
 
 def view_of(seed: int) -> tuple[Snapshot, list[Object]]:
@@ -48,11 +48,11 @@ SNAPSHOT, WORLD = view_of(3)
 
 def octets(snapshot: Snapshot = SNAPSHOT, objects: Sequence[Object] = WORLD) -> bytes:
     file = io.BytesIO()
-    kept_view.write(file, snapshot, objects, ORIGIN)
+    saved_view.write(file, snapshot, objects, ORIGIN)
     return file.getvalue()
 
 
-def kept(folder: Path, *, kinds: Sequence[type[Object]] = KINDS, max_age: float = 60, **origin: str) -> StateFile:
+def saved(folder: Path, *, kinds: Sequence[type[Object]] = KINDS, max_age: float = 60, **origin: str) -> StateFile:
     origin = {"cluster": CLUSTER, "settings": "", **origin}
     return StateFile(str(folder), cluster=origin["cluster"], kinds=kinds, settings=origin["settings"], max_age=max_age)
 
@@ -70,7 +70,7 @@ def by_key(objects: Sequence[Object]) -> dict[tuple[str, str], Object]:
 def test_what_is_kept_is_read_the_same(seed: int) -> None:
     """Nothing that an answer depends on is lost."""
     snapshot, objects = view_of(seed)
-    view = kept_view.read(octets(snapshot, objects), ORIGIN)
+    view = saved_view.read(octets(snapshot, objects), ORIGIN)
     assert by_key(view.objects()) == by_key(objects)
     assert view.snapshot is not None and view.snapshot.findings == snapshot.findings
     assert view.snapshot.serial == NOW and view.snapshot.services.keys() == snapshot.services.keys()
@@ -90,14 +90,14 @@ def test_a_changed_octet_is_noticed(at: int, change: int) -> None:
     data = bytearray(octets())
     data[at] ^= change
     with pytest.raises(Unusable):
-        kept_view.read(bytes(data), ORIGIN)
+        saved_view.read(bytes(data), ORIGIN)
 
 
 @given(length=st.integers(0, len(octets()) - 1))
 def test_a_cut_file_is_noticed(length: int) -> None:
     """A truncated file is not used."""
     with pytest.raises(Unusable):
-        kept_view.read(octets()[:length], ORIGIN)
+        saved_view.read(octets()[:length], ORIGIN)
 
 
 class Hostile:
@@ -123,7 +123,7 @@ def test_a_file_cannot_name_other_code(with_snapshot: bool, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     data = crafted(Hostile(), with_snapshot=with_snapshot)
     with pytest.raises(Unusable):
-        kept_view.read(data, ORIGIN).objects()
+        saved_view.read(data, ORIGIN).objects()
     assert not list(tmp_path.iterdir())
 
 
@@ -142,7 +142,7 @@ NO_VIEWS: list[tuple[str, tuple[object, ...], bool]] = [
 def test_what_is_no_view_is_noticed(parts: tuple[object, ...], with_snapshot: bool) -> None:
     """Whatever a file has under a right checksum, the server starts."""
     with pytest.raises(Unusable):
-        kept_view.read(crafted(*parts, with_snapshot=with_snapshot), ORIGIN).objects()
+        saved_view.read(crafted(*parts, with_snapshot=with_snapshot), ORIGIN).objects()
 
 
 def test_slices_that_are_gone_stay_gone() -> None:
@@ -150,7 +150,7 @@ def test_slices_that_are_gone_stay_gone() -> None:
     slices = [item for item in WORLD if isinstance(item, EndpointSlice)]
     changed = replace(slices[0], endpoints=compact(()))
     objects = [changed, *slices[2:], *(item for item in WORLD if not isinstance(item, EndpointSlice))]
-    read = kept_view.read(octets(SNAPSHOT, objects), ORIGIN).objects()
+    read = saved_view.read(octets(SNAPSHOT, objects), ORIGIN).objects()
     assert len(read) == len(objects) and by_key(read) == by_key(objects)
 
 
@@ -163,10 +163,10 @@ def test_objects_that_cannot_be_read_are_reported(
     settings: str, what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says whether the file is in use."""
-    kept(tmp_path, settings="one").save(SNAPSHOT, WORLD, time.time())
+    saved(tmp_path, settings="one").save(SNAPSHOT, WORLD, time.time())
     path = tmp_path / "view"
     path.write_bytes(with_checksum(path.read_bytes()[: -CHECKSUM - 1000]))
-    assert loaded(kept(tmp_path, settings=settings)) is None
+    assert loaded(saved(tmp_path, settings=settings)) is None
     assert caplog.text.endswith(f"{what}\n")
 
 
@@ -174,14 +174,14 @@ def test_a_field_of_another_type_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     """A version in which a field has the same name, but another type, would take its value for something else."""
     data = octets()
     other = msgspec.defstruct("Finding", [(name, list[str]) for name in Finding.__struct_fields__])
-    structs = tuple(other if struct is Finding else struct for struct in kept_view.STRUCTS)
-    monkeypatch.setattr(kept_view, "STRUCTS", structs)
+    structs = tuple(other if struct is Finding else struct for struct in saved_view.STRUCTS)
+    monkeypatch.setattr(saved_view, "STRUCTS", structs)
     with pytest.raises(Unusable, match="another version"):
-        kept_view.read(data, ORIGIN)
+        saved_view.read(data, ORIGIN)
 
 
 def header_end(data: bytes) -> int:
-    start = len(MAGIC) + kept_view.LENGTH
+    start = len(MAGIC) + saved_view.LENGTH
     return start + int.from_bytes(data[len(MAGIC) : start])
 
 
@@ -191,8 +191,8 @@ def with_checksum(content: bytes) -> bytes:
 
 def test_a_view_is_read_again(tmp_path: Path) -> None:
     """The next start reads the state file; the folder is created, readable for its owner only."""
-    assert kept(tmp_path / "state").save(SNAPSHOT, WORLD, time.time())
-    read = loaded(kept(tmp_path / "state"))
+    assert saved(tmp_path / "state").save(SNAPSHOT, WORLD, time.time())
+    read = loaded(saved(tmp_path / "state"))
     assert read is not None and by_key(read) == by_key(WORLD)
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["view"]
     assert stat.S_IMODE((tmp_path / "state" / "view").stat().st_mode) == 0o600
@@ -201,10 +201,10 @@ def test_a_view_is_read_again(tmp_path: Path) -> None:
 def test_with_other_settings_only_the_objects_are_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """They would make another snapshot of the same objects, and the log says why the start takes longer."""
     caplog.set_level(logging.INFO)
-    kept(tmp_path, settings="one").save(SNAPSHOT, WORLD, time.time())
-    same = kept(tmp_path, settings="one").load()
+    saved(tmp_path, settings="one").save(SNAPSHOT, WORLD, time.time())
+    same = saved(tmp_path, settings="one").load()
     assert "other settings" not in caplog.text
-    other = kept(tmp_path, settings="another").load()
+    other = saved(tmp_path, settings="another").load()
     assert "written with other settings" in caplog.text
     assert same is not None and same.snapshot is not None
     assert other is not None and other.snapshot is None and by_key(other.objects()) == by_key(WORLD)
@@ -263,10 +263,10 @@ def test_what_cannot_be_believed_is_reported_and_passed_over(
     """An unusable file is named, with the reason, and the server starts without it."""
     now = int(time.time())
     monkeypatch.setattr(time, "time", lambda: now)  # however long the test takes, what is 61 s old stays so
-    kept(tmp_path).save(SNAPSHOT, WORLD, time.time())
+    saved(tmp_path).save(SNAPSHOT, WORLD, time.time())
     assert callable(change)
     change(tmp_path / "view")
-    assert kept(tmp_path).load() is None
+    assert saved(tmp_path).load() is None
     assert str(tmp_path / "view") in caplog.text and why in caplog.text
 
 
@@ -282,25 +282,25 @@ def test_the_view_of_another_cluster_or_of_fewer_kinds_is_passed_over(
     reader: dict[str, object], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A kind that the file lacks is not known to be empty."""
-    kept(tmp_path, kinds=(Node,)).save(SNAPSHOT, [obj for obj in WORLD if isinstance(obj, Node)], time.time())
-    assert kept(tmp_path, **{"kinds": (Node,), **reader}).load() is None  # type: ignore[arg-type]
+    saved(tmp_path, kinds=(Node,)).save(SNAPSHOT, [obj for obj in WORLD if isinstance(obj, Node)], time.time())
+    assert saved(tmp_path, **{"kinds": (Node,), **reader}).load() is None  # type: ignore[arg-type]
     assert why in caplog.text
 
 
 def test_a_view_that_is_still_true_is_young(tmp_path: Path) -> None:
     """A state's age counts from the last contact, not from when it was written."""
-    kept(tmp_path).save(SNAPSHOT, WORLD, time.time() - 100)
-    assert kept(tmp_path).load() is None
-    assert kept(tmp_path).touch(time.time() - 10)
-    assert kept(tmp_path).load() is not None
-    assert kept(tmp_path, max_age=5).load() is None
-    assert not kept(tmp_path / "nowhere").touch(time.time())
+    saved(tmp_path).save(SNAPSHOT, WORLD, time.time() - 100)
+    assert saved(tmp_path).load() is None
+    assert saved(tmp_path).touch(time.time() - 10)
+    assert saved(tmp_path).load() is not None
+    assert saved(tmp_path, max_age=5).load() is None
+    assert not saved(tmp_path / "nowhere").touch(time.time())
 
 
 def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The server answers on, and does not log it every half minute."""
     (tmp_path / "state").write_text("a file stands where the folder should be")
-    keeper = kept(tmp_path / "state")
+    keeper = saved(tmp_path / "state")
     with caplog.at_level(logging.ERROR):
         assert not keeper.save(SNAPSHOT, WORLD, time.time())
         assert not keeper.save(SNAPSHOT, WORLD, time.time())
@@ -310,7 +310,7 @@ def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog
 
 def test_an_earlier_view_survives_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is replaced as a whole."""
-    keeper = kept(tmp_path)
+    keeper = saved(tmp_path)
     keeper.save(SNAPSHOT, WORLD, time.time())
 
     def full(descriptor: int) -> None:
@@ -324,7 +324,7 @@ def test_an_earlier_view_survives_a_failed_write(tmp_path: Path, monkeypatch: py
 
 def test_a_save_waits_for_one_that_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last save, at the end, may meet one that was abandoned: both would write into one file."""
-    keeper, meeting, met = kept(tmp_path), threading.Barrier(2), []
+    keeper, meeting, met = saved(tmp_path), threading.Barrier(2), []
 
     def meet(descriptor: int) -> None:
         with contextlib.suppress(threading.BrokenBarrierError):

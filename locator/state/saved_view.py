@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A view kept for the next start: a snapshot, and the objects of which it was made.
+"""A view saved for the next start: a snapshot, and the objects of which it was made.
 
 A snapshot is read in a tenth of the time that it takes to make it again, so a restarted topodns answers from it while
 it reads the objects. It is pickled, so that what it shares stays shared; only the classes below are read back, whatever
@@ -65,7 +65,7 @@ CONSTANTS = (UNKNOWN_LOCATION,)  # locations that stay the same object: readers 
 
 
 class Unusable(ValueError):
-    """A kept view that cannot be used; the text says what was found and what was expected."""
+    """A saved view that cannot be used; the text says what was found and what was expected."""
 
 
 class Writable(Protocol):
@@ -75,7 +75,7 @@ class Writable(Protocol):
         """Write *octets*."""
 
 
-class KeptIdentity(Struct, frozen=True):
+class SavedIdentity(Struct, frozen=True):
     """What a view is of: the *cluster*, the *kinds* of its objects, and the *settings* with which it was made.
 
     *settings* is any text. With other settings, the same objects make another snapshot.
@@ -86,8 +86,8 @@ class KeptIdentity(Struct, frozen=True):
     settings: str
 
 
-class KeptView(NamedTuple):
-    """A view as it was kept.
+class SavedView(NamedTuple):
+    """A view as it was saved.
 
     ``snapshot`` is None if it was made with other settings. ``objects`` returns all objects, and takes longer. It is
     called once, and raises Unusable.
@@ -99,7 +99,7 @@ class KeptView(NamedTuple):
 
 class _Header(Struct):
     layout: str
-    origin: KeptIdentity
+    origin: SavedIdentity
 
 
 # Created on import: msgspec 0.22 crashes if two threads create a decoder at once.
@@ -107,7 +107,7 @@ _HEADERS = msgspec.msgpack.Decoder(_Header)
 _PACKED = msgspec.msgpack.Decoder(tuple[Service, tuple[EndpointSlice, ...]])
 
 
-def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin: KeptIdentity) -> None:
+def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin: SavedIdentity) -> None:
     """Write a view of *origin*, with all objects of its kinds. ``read`` reads it.
 
     Other threads can run meanwhile, except for up to 11 ms in a cluster of 150,000 pods, twice.
@@ -126,7 +126,7 @@ def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin:
     file.write(output.digest())
 
 
-def read(data: bytes, origin: KeptIdentity) -> KeptView:
+def read(data: bytes, origin: SavedIdentity) -> SavedView:
     """Return the view in the content of a file. Raises Unusable unless it is of *origin*, except for its settings."""
     if not data.startswith(MAGIC):
         raise Unusable("not a state file of topodns")
@@ -150,7 +150,7 @@ def read(data: bytes, origin: KeptIdentity) -> KeptView:
     unpickler = _Unpickler(stream)
     snapshot = _next(unpickler, Snapshot)  # also with other settings: it has most slices
     same = header.origin.settings == origin.settings
-    return KeptView(snapshot if same else None, lambda: _objects(unpickler, snapshot))
+    return SavedView(snapshot if same else None, lambda: _objects(unpickler, snapshot))
 
 
 def _slices_in(snapshot: Snapshot) -> Iterator[EndpointSlice]:
@@ -212,7 +212,7 @@ class _Pickler(pickle.Pickler):
             packed = msgspec.msgpack.encode((value.service, value.slices))
             return _compiled, (packed, value.declarations, value.locations, value.empty)
         if isinstance(value, AddressBook):
-            return AddressBook, (), value.kept_parts()
+            return AddressBook, (), value.saved_parts()
         if isinstance(value, Location):
             for position, constant in enumerate(CONSTANTS):
                 if value is constant:
