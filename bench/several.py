@@ -33,7 +33,7 @@ from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint
 from locator.model import CLUSTER, ZONE, EndpointSlice, Service
 from locator.state.store import Store, StoreOptions
-from locator.topology.selection import ANY
+from locator.topology.selection import ANY_ENDPOINT
 from tests.kit.dns_queries import query
 
 NODES, SERVICES, ENDPOINTS = 1_000, 2_000, 15
@@ -90,7 +90,7 @@ def _measured(number: int) -> Several:
     """Measure a number of clusters; 0 for one without a federation."""
     names = [f"c{position}" for position in range(max(1, number))]
     stores = {name: Store(StoreOptions(cluster=name, exports=bool(number))) for name in names}
-    joining = Joining(frozenset(), default_constraint((CLUSTER, ZONE, ANY)))
+    joining = Joining(frozenset(), default_constraint((CLUSTER, ZONE, ANY_ENDPOINT)))
     joined = ClusterSet(names[0], names[1:], joining)
     zones = (parse_zone("cluster.local"), replace(parse_zone("fed.example"), about=FEDERATION))
     counts = Counts()

@@ -62,7 +62,7 @@ from dnsserver.settings.values import (
 from locator.ip import Network
 from locator.labels import Selector
 from locator.model import CLUSTER, ERROR, OWN_CLUSTER, REGION, WARNING, ZONE
-from locator.topology.selection import ANY
+from locator.topology.selection import ANY_ENDPOINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,11 +281,11 @@ class Settings:
     """A Service is exported by a ServiceExport, or by the annotation ``topodns.io/federated: "true"``."""
 
     federation_topology_keys: tuple[str, ...] = single(
-        (CLUSTER, ZONE, REGION, ANY),
+        (CLUSTER, ZONE, REGION, ANY_ENDPOINT),
         values.TOPOLOGY_KEYS,
         theme=CLUSTERS,
         help="Topology keys, in order, for federated names whose Services ask for none",
-        shown=",".join((CLUSTER, ZONE, REGION, ANY)),
+        shown=",".join((CLUSTER, ZONE, REGION, ANY_ENDPOINT)),
     )
     """The own cluster first, then what is near."""
 

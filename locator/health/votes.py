@@ -28,7 +28,7 @@ from locator.times import parse_time
 
 VOTE_SECONDS = 30.0  # a prober renews its votes several times in that, and a new leader takes over within it
 
-HEALTHY, UNHEALTHY, TOO_OLD, NONE = "healthy", "unhealthy", "too old", "none"
+HEALTHY, UNHEALTHY, TOO_OLD, NO_VOTE = "healthy", "unhealthy", "too old", "none"
 
 
 class _Sighting(Struct, frozen=True):
@@ -104,7 +104,7 @@ class Votes:
         return frozenset(address for address, number in against.items() if number * 2 > len(self._seen))
 
     def of_address(self, service: str, address: str) -> Mapping[str, str]:
-        """Return what each cluster says of an address: HEALTHY, UNHEALTHY, TOO_OLD (whatever it said), or NONE."""
+        """Return what each cluster says of an address: HEALTHY, UNHEALTHY, TOO_OLD (whatever it said), or NO_VOTE."""
         return {cluster: _vote(seen.get(service), address) for cluster, seen in self._seen.items()}
 
     @property
@@ -126,7 +126,7 @@ def _vote(sighting: _Sighting | None, address: str) -> str:
         for entry in sighting.health.entries:
             if entry.address == address:
                 return TOO_OLD if not sighting.counts else HEALTHY if entry.healthy else UNHEALTHY
-    return NONE
+    return NO_VOTE
 
 
 def _age(renewed: str, unix_time: float) -> float:

@@ -41,7 +41,7 @@ from locator.state.snapshot import LACKING, CompiledService
 from locator.topology.annotations import TOPOLOGY_KEYS
 from locator.topology.constraints import Declaration, declarations_of, has_unmatched, in_effect
 from locator.topology.hints import incomplete_hints
-from locator.topology.selection import ANY
+from locator.topology.selection import ANY_ENDPOINT
 from locator.topology.service_checks import CarriedKeys, advice, service_findings
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
@@ -128,7 +128,7 @@ def _asks(compiled: CompiledService) -> bool:
     """Whether a Service asks for near endpoints, by whatever source, whether it gets them or not."""
     declaration = compiled.declaration
     keys = () if declaration is None or not declaration.valid else declaration.constraint.keys
-    return any(key != ANY for key in keys) or has_unmatched(compiled.declarations)
+    return any(key != ANY_ENDPOINT for key in keys) or has_unmatched(compiled.declarations)
 
 
 def pods_of(compiled: CompiledService) -> Pods:

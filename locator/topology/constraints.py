@@ -27,7 +27,7 @@ from locator.topology.annotations import (
     min_endpoints,
     trimmed,
 )
-from locator.topology.selection import ANY, Constraint, FirstMatch, Hinted, Narrowing, Unconstrained
+from locator.topology.selection import ANY_ENDPOINT, Constraint, FirstMatch, Hinted, Narrowing, Unconstrained
 
 MAX_KEYS = 16  # KEP-536
 MAX_KEY = 317  # characters: a domain of 253, a slash, and a name of 63
@@ -54,9 +54,9 @@ NO_HINTS = "the Service's topology mode is Auto, and no ready endpoint has a hin
 
 # spec.trafficDistribution -> the keys that mean the same (KEP-4444, KEP-3015). PreferClose is an alias.
 DISTRIBUTIONS = {
-    "PreferSameZone": (ZONE, ANY),
-    "PreferClose": (ZONE, ANY),
-    "PreferSameNode": (HOSTNAME, ZONE, ANY),
+    "PreferSameZone": (ZONE, ANY_ENDPOINT),
+    "PreferClose": (ZONE, ANY_ENDPOINT),
+    "PreferSameNode": (HOSTNAME, ZONE, ANY_ENDPOINT),
 }
 
 
@@ -248,7 +248,7 @@ def _traffic_distribution(declared: Declared) -> Iterator[Declaration]:
     service = declared.service
     keys = DISTRIBUTIONS.get(service.traffic_distribution)
     if keys is not None:
-        keys = (ANY,) if has_mode_auto(service) else keys
+        keys = (ANY_ENDPOINT,) if has_mode_auto(service) else keys
         constraint = FirstMatch(keys, at_least=min_endpoints(service) or 1)
         yield _declaration(TRAFFIC_DISTRIBUTION, constraint, declared)
 
@@ -324,9 +324,9 @@ def keys_error(keys: tuple[str, ...]) -> str | None:
 @lru_cache(MAX_LISTS)  # of lists that are not long: an annotation has up to 256 KiB
 def _keys_error(keys: tuple[str, ...]) -> str | None:
     for position, key in enumerate(keys):
-        if key == ANY:
+        if key == ANY_ENDPOINT:
             if position != len(keys) - 1:
-                return f"{ANY!r} is key {position + 1} of {len(keys)}, but only the last key may be {ANY!r}"
+                return f"{key!r} is key {position + 1} of {len(keys)}, but only the last key may be {key!r}"
         elif not valid_label_key(key):
             return f"{quoted(key)} is no valid label key"
         if key in keys[:position]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from locator.model import CLUSTER, HOSTNAME, NODE_NAME, SUCCESSORS, ZONE, Endpoint, Hints, Location, in_two_clusters
 
-ANY = "*"
+ANY_ENDPOINT = "*"
 
 NEAREST = "nearest"
 ALL = "all"
@@ -163,7 +163,7 @@ class FirstMatch(Struct, frozen=True, gc=False):
     @property
     def soft(self) -> bool:
         """Whether the last key is ``*``."""
-        return self.keys[-1:] == (ANY,)
+        return self.keys[-1:] == (ANY_ENDPOINT,)
 
     def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """Return, for each key, the values that *endpoints* have."""
@@ -174,9 +174,9 @@ class FirstMatch(Struct, frozen=True, gc=False):
         steps: list[Step] = []
         too_few: tuple[str, tuple[LocatedEndpoint, ...]] | None = None
         for key in self.keys:
-            if key == ANY:
-                steps.append(Step(ANY, None, len(endpoints)))
-                return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
+            if key == ANY_ENDPOINT:
+                steps.append(Step(ANY_ENDPOINT, None, len(endpoints)))
+                return Selection(tuple(endpoints), ALL, tuple(steps), ANY_ENDPOINT)
             tier = _tier(key, client, endpoints, steps)
             if len(tier) >= self.at_least:
                 return Selection(tier, NEAREST, tuple(steps), key, (key,))
@@ -192,7 +192,7 @@ class FirstMatch(Struct, frozen=True, gc=False):
     ) -> Iterator[Sequence[LocatedEndpoint]]:
         """Yield what the keys after the one that decided match."""
         for key in self.keys[len(selection.steps) :]:
-            yield endpoints if key == ANY else _tier(key, client, endpoints, [])
+            yield endpoints if key == ANY_ENDPOINT else _tier(key, client, endpoints, [])
 
 
 class Narrowing(Struct, frozen=True, gc=False):
@@ -232,7 +232,7 @@ class Narrowing(Struct, frozen=True, gc=False):
                 if not left:
                     return Selection((), UNMET, tuple(steps), None, tuple(narrowed))
         if not narrowed:
-            return Selection(left, ALL, tuple(steps), ANY)
+            return Selection(left, ALL, tuple(steps), ANY_ENDPOINT)
         return Selection(left, NEAREST, tuple(steps), narrowed[-1], tuple(narrowed))
 
     def tiers_after(
@@ -265,7 +265,7 @@ class Hinted(Struct, frozen=True, gc=False):
     @property
     def keys(self) -> tuple[str, ...]:
         """The labels that the hints stand for, and ``*``: a client for whom no endpoint is gets all."""
-        return (*([HOSTNAME] if self.for_nodes else []), *([ZONE] if self.for_zones else []), ANY)
+        return (*([HOSTNAME] if self.for_nodes else []), *([ZONE] if self.for_zones else []), ANY_ENDPOINT)
 
     @property
     def client_keys(self) -> tuple[str, ...]:
@@ -301,8 +301,8 @@ class Hinted(Struct, frozen=True, gc=False):
             steps.append(Step(key, value, len(chosen)))
             if chosen:
                 return Selection(chosen, NEAREST, tuple(steps), key, (key,))
-        steps.append(Step(ANY, None, len(endpoints)))
-        return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
+        steps.append(Step(ANY_ENDPOINT, None, len(endpoints)))
+        return Selection(tuple(endpoints), ALL, tuple(steps), ANY_ENDPOINT)
 
 
 class NamedDomain(Struct, frozen=True, gc=False):
@@ -319,7 +319,7 @@ class NamedDomain(Struct, frozen=True, gc=False):
     @property
     def keys(self) -> tuple[str, ...]:
         """The key of the domain, and ``*`` if all endpoints will do."""
-        return (self.key, ANY) if self.or_all else (self.key,)
+        return (self.key, ANY_ENDPOINT) if self.or_all else (self.key,)
 
     @property
     def soft(self) -> bool:
@@ -339,7 +339,7 @@ class NamedDomain(Struct, frozen=True, gc=False):
         if inside:
             return Selection(inside, NEAREST, (step,), self.key, (self.key,))
         if self.or_all:
-            return Selection(tuple(endpoints), ALL, (step, Step(ANY, None, len(endpoints))), ANY)
+            return Selection(tuple(endpoints), ALL, (step, Step(ANY_ENDPOINT, None, len(endpoints))), ANY_ENDPOINT)
         return Selection((), UNMET, (step,), None, (self.key,))
 
 
@@ -350,7 +350,7 @@ def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
 
 
 def _client_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    client_keys = dict.fromkeys(SUCCESSORS.get(key, key) for key in keys if key != ANY)
+    client_keys = dict.fromkeys(SUCCESSORS.get(key, key) for key in keys if key != ANY_ENDPOINT)
     return (*client_keys, CLUSTER) if HOSTNAME in client_keys and CLUSTER not in client_keys else (*client_keys,)
 
 

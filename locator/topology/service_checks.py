@@ -59,7 +59,7 @@ from locator.topology.constraints import (
     title_of,
 )
 from locator.topology.hints import OPT_IN_LABELS, asks_for_hints, hint_advice
-from locator.topology.selection import ANY, Constraint, LocatedEndpoint, Narrowing
+from locator.topology.selection import ANY_ENDPOINT, Constraint, LocatedEndpoint, Narrowing
 
 MAX_UNKNOWN = 8  # annotations and labels of one Service that findings name: it may have ten thousand
 MAX_PORTS = 8  # named in a finding
@@ -235,7 +235,7 @@ class CarriedKeys:
 
     def nearest(self, key: str) -> str | None:
         """Return the key that nodes carry and that is most like a topology key; None if they may carry that itself."""
-        if not self.keys or key in (ANY, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
+        if not self.keys or key in (ANY_ENDPOINT, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
             return None
         return _nearest(key, self.keys)
 
@@ -274,7 +274,7 @@ def policy_key_findings(
 def default_key_findings(defaults: Mapping[str, Sequence[str]], carried: CarriedKeys) -> Iterator[Finding]:
     """Yield a finding for each default key of a DNS zone that no node carries; *defaults* has the keys by zone."""
     for zone, keys in defaults.items():
-        field, severity = "--default-topology-keys", WARNING if keys[-1:] == (ANY,) else ERROR
+        field, severity = "--default-topology-keys", WARNING if keys[-1:] == (ANY_ENDPOINT,) else ERROR
         for key, nearest in carried.missing(keys):
             message = f"{zone}: {_on_no_node(key)}"
             yield ClusterCode.KeyOnNoNode.finding(field=field, message=message, expected=nearest, severity=severity)
@@ -338,8 +338,8 @@ def _demanded_of_all(constraint: Constraint, endpoints: Sequence[LocatedEndpoint
 def _nothing_to_choose(
     service: Service, declaration: Declaration, endpoints: Sequence[LocatedEndpoint]
 ) -> Iterator[Finding]:
-    key, field = next(iter(declaration.constraint.keys), ANY), SOURCE[declaration.source].field
-    if key in (ANY, CLUSTER) or not endpoints:  # a plain name has the endpoints of one cluster anyway
+    key, field = next(iter(declaration.constraint.keys), ANY_ENDPOINT), SOURCE[declaration.source].field
+    if key in (ANY_ENDPOINT, CLUSTER) or not endpoints:  # a plain name has the endpoints of one cluster anyway
         return
     if len(endpoints) == 1:
         message = "nothing to choose: only one endpoint is ready"

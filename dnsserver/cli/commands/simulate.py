@@ -16,7 +16,7 @@ from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
 from dnsserver.settings import values
 from dnsserver.settings.fields import Settings
-from dnsserver.tools.simulation import MAX_OVERLOAD
+from dnsserver.tools.simulation import IDLE, MAX_OVERLOAD, OVERLOAD, UNMET
 
 if TYPE_CHECKING:
     from dnsserver.tools.simulation.as_if import Changes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each takes some dozens of simulations
 MAX_FINDINGS = 50  # in text: people read no more
-NEVER, OVERLOAD, IDLE, UNMET = "never", "overload", "idle", "unmet"
+NEVER = "never"
 FAIL_ON = (NEVER, OVERLOAD, IDLE, UNMET)
 
 EXAMPLES = (

@@ -51,7 +51,8 @@ class Busy(Exception):
     """Enough requests of a sort wait already."""
 
 
-PROBLEMS = (BadParameter, naming.UnknownName, NotReady, Busy)  # what reading parameters and computing a response raise
+# What reading parameters and computing a response raise.
+RESPONSE_ERRORS = (BadParameter, naming.UnknownName, NotReady, Busy)
 
 
 def problem_of(error: BadParameter | naming.UnknownName | NotReady | Busy) -> Response:

@@ -22,7 +22,7 @@ from dnsserver.tools.pages.domains import Domains
 from dnsserver.tools.tap.lines import TailLine
 from locator.ip import parse_client
 from locator.model import SUCCESSORS
-from locator.topology.selection import ANY, OUTCOMES
+from locator.topology.selection import ANY_ENDPOINT, OUTCOMES
 
 API = "/api/v1"
 OPENAPI = "3.1.0"
@@ -75,7 +75,7 @@ def _parameter(name: str, syntax: values.Syntax[Any], description: str, **more: 
 def _keys(text: str) -> tuple[str, ...]:
     """Parse topology keys, under their current names."""
     keys = values.TOPOLOGY_KEYS.read(text)
-    if ANY in keys:
+    if ANY_ENDPOINT in keys:
         raise ValueError(repr(text))
     return tuple(dict.fromkeys(SUCCESSORS.get(key, key) for key in keys))
 

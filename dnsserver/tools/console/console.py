@@ -21,7 +21,7 @@ from dnsserver.http.guard import guarded
 from dnsserver.http.problems import problem
 from dnsserver.metrics.counters import Counts
 from dnsserver.tools.api.events import EventStream
-from dnsserver.tools.api.inspected import PROBLEMS, Busy, Inspected, Turns, problem_of
+from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, Inspected, Turns, problem_of
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
 from dnsserver.tools.console import parameters
 from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
@@ -161,7 +161,7 @@ class Console:
         try:
             given = parameters.read(parameters.COMPLETE, request)
             proposals = await self._turns.take("/complete", partial(self._views.proposals, given))
-        except PROBLEMS as error:
+        except RESPONSE_ERRORS as error:
             return problem_of(error)
         return Response(json_text({"proposals": proposals}), media_type=JSON)
 

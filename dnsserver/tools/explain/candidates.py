@@ -20,7 +20,7 @@ from locator.model import HOSTNAME, in_two_clusters
 from locator.state.snapshot import CompiledService, Vote
 from locator.topology.selection import (
     ALL,
-    ANY,
+    ANY_ENDPOINT,
     NEAREST,
     UNMET,
     FirstMatch,
@@ -54,7 +54,7 @@ def candidates_of(case: Case) -> list[Candidate]:
     service = case.decision.service
     if service is None:
         return []
-    keys = [] if case.constraint is None else [key for key in case.constraint.keys if key != ANY]
+    keys = [] if case.constraint is None else [key for key in case.constraint.keys if key != ANY_ENDPOINT]
     judged = list(_judged(case, service))
     judged += [(located, False, "not ready") for located in case.snapshot.unready.get(service.cache_key, ())]
     judged.sort(key=lambda row: (not row[1], not row[0].endpoint.ready, *order(row[0])))

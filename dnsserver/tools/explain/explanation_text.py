@@ -17,7 +17,7 @@ from dnsserver.tools.explain.explanation import (
     SourceExplained,
     StepExplained,
 )
-from locator.health.votes import NONE as NO_VOTE
+from locator.health.votes import NO_VOTE
 from locator.model import CLUSTER, ENDPOINTS, HOSTNAME, REGION, SUCCESSORS, ZONE
 from locator.printable import printable, printable_values
 

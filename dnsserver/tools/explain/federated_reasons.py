@@ -16,7 +16,7 @@ from dnsserver.tools.explain.sources import ExplainedDeclaration
 from locator.health.votes import UNHEALTHY
 from locator.model import CLUSTER, Endpoint, Location
 from locator.state.snapshot import Entry, FederatedMember, FederatedService
-from locator.topology.selection import ANY, LocatedEndpoint
+from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint
 
 SAME_FOR_ALL = "the name is the same for all clients"
 ENDPOINT, CLUSTER_IP, BALANCER = "endpoint", "cluster IP", "load balancer"
@@ -57,7 +57,7 @@ def federated_sources(case: Case, found: FederatedService) -> list[ExplainedDecl
 def federated_candidates(case: Case, found: FederatedService) -> list[Candidate]:
     """Return the entries that the client can get: the chosen ones, the spares, the others; then what it cannot get."""
     constraint, viewer = case.constraint, found.viewer(case.location)
-    keys = [key for key in (() if constraint is None else constraint.keys) if key != ANY]
+    keys = [key for key in (() if constraint is None else constraint.keys) if key != ANY_ENDPOINT]
     rows = [
         Candidate(
             located,

@@ -23,6 +23,7 @@ from locator.topology.annotations import has_mode_auto
 from locator.topology.constraints import NOT_HEADLESS, TRAFFIC_DISTRIBUTION
 from locator.topology.selection import (
     ALL,
+    ANY_ENDPOINT,
     NEAREST,
     UNCONSTRAINED,
     UNMET,
@@ -33,7 +34,6 @@ from locator.topology.selection import (
     Narrowing,
     Selection,
 )
-from locator.topology.selection import ANY as EVERYTHING
 
 ANY_WILL_DO = "is nearer, and the constraint allows any"
 HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
@@ -355,7 +355,7 @@ def _hint(query_name: QueryName, known: Mapping[str, CompiledService]) -> str:
 def _outcome(case: Case, selection: Selection) -> str:
     """Return how the endpoints of a selection were chosen."""
     keys = () if case.constraint is None else case.constraint.keys
-    values = [case.location.value(key) for key in keys if key != EVERYTHING]
+    values = [case.location.value(key) for key in keys if key != ANY_ENDPOINT]
     nowhere = selection.outcome != NEAREST and (not case.location.known or None in values)
     return f"{_choice(case, selection)}{_lacking(case, Node) if nowhere else ''}"
 

@@ -12,7 +12,7 @@ from dnsserver.tools.pages.located import ClusterContents, located_in
 from dnsserver.tools.pages.steps import STEP, Steps
 from locator.model import CLUSTER, HOSTNAME, REGION, SUCCESSORS, ZONE, Location
 from locator.state.snapshot import Snapshot
-from locator.topology.selection import ANY
+from locator.topology.selection import ANY_ENDPOINT
 
 
 class DomainCounts(TypedDict):
@@ -43,7 +43,7 @@ def keys_in_use(snapshot: Snapshot) -> Steps[tuple[str, ...]]:
         declaration = service.declaration
         if declaration is not None and declaration.valid:
             declared.update(SUCCESSORS.get(key, key) for key in declaration.constraint.keys)
-    return (REGION, ZONE, *sorted(declared - {REGION, ZONE, HOSTNAME, ANY}))
+    return (REGION, ZONE, *sorted(declared - {REGION, ZONE, HOSTNAME, ANY_ENDPOINT}))
 
 
 def domains_of(clusters: Sequence[ClusterContents], keys: Sequence[str]) -> Steps[Domains]:

@@ -27,7 +27,7 @@ from locator.api.events import REASON, message_of
 from locator.ip import address_text
 from locator.model import CLUSTER, HOSTNAME, REGION, ZONE, EndpointSlice, Finding, Service
 from locator.state.snapshot import CompiledService, Snapshot, lacking
-from locator.topology.selection import ANY, LocatedEndpoint
+from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint
 from locator.topology.service_checks import is_invalid_constraint
 
 ROWS, MAX_COLUMNS = 50, 4
@@ -154,7 +154,7 @@ def _about(service: Service, findings: Sequence[Finding]) -> list[Finding]:
 
 def _keys(constraint: ConstraintExplained | None) -> tuple[str, ...]:
     """Return the keys whose values are shown: those of the constraint, else where things usually are."""
-    asked = [] if constraint is None else [key for key in constraint["keys"] if key not in (ANY, HOSTNAME)]
+    asked = [] if constraint is None else [key for key in constraint["keys"] if key not in (ANY_ENDPOINT, HOSTNAME)]
     return tuple(dict.fromkeys((*asked[:MAX_COLUMNS], REGION, ZONE)))
 
 

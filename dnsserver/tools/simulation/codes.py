@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dnsserver.names import FEDERATION
+from dnsserver.tools.simulation import IDLE, OVERLOAD, UNMET
 from dnsserver.tools.simulation.service import SLACK, Simulated, exceeds
 from locator.findings import FindingCode
 from locator.ip import address_text
 from locator.model import INFO, WARNING, ZONE, Finding, listed
 from locator.topology.selection import LocatedEndpoint
 
-OVERLOAD, IDLE, UNMET = "overload", "idle", "unmet"  # what ``--fail-on`` takes
 NAMED = 3  # endpoints that a message names
 
 

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from dnsserver.tools.simulation.codes import described
-from dnsserver.tools.simulation.service import IDLE, OVERLOADED, Simulated
+from dnsserver.tools.simulation.service import OVERLOADED, UNUSED, Simulated
 from dnsserver.tools.simulation.text import constraint_text, grouped, percent
 from locator.model import ZONE
 from locator.printable import cut, printable
@@ -164,7 +164,7 @@ def _endpoint_line(
     rating = simulated.rating(share, max_overload)
     if rating == OVERLOADED:
         return f"\N{BLACK UP-POINTING TRIANGLE} {name}: {times:.1f}\N{MULTIPLICATION SIGN} overloaded", "bad"
-    if rating == IDLE:
+    if rating == UNUSED:
         return f"\N{WHITE CIRCLE} {name}: idle", "idle"
     return f"{name}: {percent(share)}, {times:.1f}\N{MULTIPLICATION SIGN}", "text"
 

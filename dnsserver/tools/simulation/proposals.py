@@ -19,7 +19,7 @@ from locator.model import REGION
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
 from locator.topology.constraints import ANNOTATION, comes_before, in_effect
-from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Hinted, Narrowing
+from locator.topology.selection import ANY_ENDPOINT, NEAREST, Constraint, FirstMatch, Hinted, Narrowing
 
 MAX_TRIED = 24  # constraints: each is a simulation, which takes up to a twentieth of a second
 MAX_SIZES, MAX_LISTS = 8, 8  # of them values of min-endpoints alone, and lists of keys alone
@@ -111,11 +111,11 @@ def _sizes(simulated: Simulated, constraint: Constraint) -> Iterator[int]:
 
 def _wider(constraint: Constraint, compiled: CompiledService) -> Iterator[Sequence[str]]:
     """Yield lists of keys that are softer: with a final ``*``, with the region before it, without the nearest keys."""
-    keys = [key for key in constraint.keys if key != ANY]
+    keys = [key for key in constraint.keys if key != ANY_ENDPOINT]
     regions = any(location.value(REGION) is not None for location in compiled.locations)
     with_region = [*keys, REGION] if keys and regions and REGION not in keys else None
     for start in range(len(keys) + 1):
         if with_region is not None and start < len(with_region):
-            yield (*with_region[start:], ANY)
+            yield (*with_region[start:], ANY_ENDPOINT)
         if start or not constraint.soft:
-            yield (*keys[start:], ANY)
+            yield (*keys[start:], ANY_ENDPOINT)

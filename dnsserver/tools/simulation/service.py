@@ -24,9 +24,9 @@ from locator.model import SUCCESSORS, ZONE, Location
 from locator.places.locations import has_labels
 from locator.state.snapshot import FederatedService, Snapshot, SourceObject
 from locator.topology.constraints import Declaration, in_effect
-from locator.topology.selection import ANY, LocatedEndpoint, has_address
+from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint, has_address
 
-OVERLOADED, IDLE = "overloaded", "idle"
+OVERLOADED, UNUSED = "overloaded", "idle"  # how much of the load an endpoint gets
 SLACK = 1e-9  # for sums of fractions
 
 Flow = tuple[str | None, str | None]  # from the clients of a zone to the endpoints of a zone
@@ -138,7 +138,7 @@ class Simulated(Struct, frozen=True, eq=False):
     @property
     def keys(self) -> tuple[str, ...]:
         """The topology keys in effect, without ``*``."""
-        return tuple(key for key in in_effect(self.declaration).keys if key != ANY)
+        return tuple(key for key in in_effect(self.declaration).keys if key != ANY_ENDPOINT)
 
     @property
     def even_share(self) -> float:
@@ -157,16 +157,16 @@ class Simulated(Struct, frozen=True, eq=False):
 
     @property
     def starved(self) -> int:
-        """How many endpoints are IDLE."""
+        """How many endpoints are UNUSED."""
         return len(self.idle) if self.comparable and self.load else 0
 
     def rating(self, share: float, max_overload: float) -> str:
-        """Return OVERLOADED or IDLE for the share of one endpoint, "" if it is neither."""
+        """Return OVERLOADED or UNUSED for the share of one endpoint, "" if it is neither."""
         if not self.comparable or not self.load:
             return ""
         if share * len(self.endpoints) > max_overload + SLACK:
             return OVERLOADED
-        return "" if share else IDLE
+        return "" if share else UNUSED
 
 
 def exceeds(simulated: Simulated, max_overload: float) -> bool:
@@ -244,7 +244,7 @@ class _Deciding:
                 constraint.client_keys,
                 constraint.distinguishing_values(self.endpoints),
             )
-        self._keys = tuple(key for key in in_effect(self.declaration).keys if key != ANY)
+        self._keys = tuple(key for key in in_effect(self.declaration).keys if key != ANY_ENDPOINT)
 
     def chosen(self, place: ClientPlace) -> tuple[str, tuple[LocatedEndpoint, ...]]:
         """Return how the endpoints for a client were chosen, and those of them that it can reach.

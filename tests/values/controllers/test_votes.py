@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from locator.api.conversion import canonical_address, service_of
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.health.rules import health_name
-from locator.health.votes import HEALTHY, NONE, TOO_OLD, UNHEALTHY, VOTE_SECONDS, Votes
+from locator.health.votes import HEALTHY, NO_VOTE, TOO_OLD, UNHEALTHY, VOTE_SECONDS, Votes
 from locator.model import HealthEntry, ServiceHealth
 
 WEB, ADDRESS, OTHER = "shop/web", "192.0.2.1", "192.0.2.2"
@@ -176,8 +176,8 @@ def test_what_explain_shows() -> None:
     votes.observe("a", [health(AGAINST)], now=0, unix_time=UNIX_TIME)
     votes.observe("b", [health(FOR)], now=0, unix_time=UNIX_TIME)
     votes.observe("c", [health(AGAINST, at=-40)], now=0, unix_time=UNIX_TIME)
-    assert votes.of_address(WEB, ADDRESS) == {"a": UNHEALTHY, "b": HEALTHY, "c": TOO_OLD, "d": NONE}
-    assert votes.of_address(WEB, OTHER) == dict.fromkeys("abcd", NONE)
+    assert votes.of_address(WEB, ADDRESS) == {"a": UNHEALTHY, "b": HEALTHY, "c": TOO_OLD, "d": NO_VOTE}
+    assert votes.of_address(WEB, OTHER) == dict.fromkeys("abcd", NO_VOTE)
     assert votes.numbers == {"a": 1, "b": 1, "c": 0, "d": 0}
 
 
