@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dnsserver import names
 from dnsserver.message import wire
-from dnsserver.message.records import Address, Data, Host, Record, Soa
+from dnsserver.message.records import AddressData, Data, Host, Record, Soa
 from dnsserver.names import DISABLED, QueryName, Zone
 from locator.model import ZONE, Location
 from locator.state.snapshot import CompiledService, FederatedService, Snapshot, SourceObject
@@ -232,12 +232,12 @@ class Request(Struct, frozen=True, gc=False):
         """Return an A or AAAA record for each packed address of the question's type."""
         name, rtype, ttl = self.query_name.name, self.qtype, self.authority.ttl
         size = ADDRESS_SIZES.get(rtype)
-        return [Record(name, rtype, ttl, Address(address)) for address in packed if len(address) == size]
+        return [Record(name, rtype, ttl, AddressData(address)) for address in packed if len(address) == size]
 
     def address_records(self, hosts: Sequence[tuple[str, bytes]]) -> tuple[Record, ...]:
         """Return an A or AAAA record for each name and packed address."""
         ttl = self.authority.ttl
-        return tuple([Record(name, _TYPES[len(address)], ttl, Address(address)) for name, address in hosts])
+        return tuple([Record(name, _TYPES[len(address)], ttl, AddressData(address)) for name, address in hosts])
 
 
 @lru_cache(MAX_SOAS)

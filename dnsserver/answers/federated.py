@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dnsserver.answers.decision import ADDRESS_SIZES, Decision, EndpointNames, Request
 from dnsserver.answers.services import MAX_TARGETS, WantedPort, any_port, named_ports, unmet_text
 from dnsserver.message import wire
-from dnsserver.message.records import Address, Record, Srv
+from dnsserver.message.records import AddressData, Record, Srv
 from dnsserver.names import dashed_label, endpoint_label
 from locator.model import MAX_NAME, Location
 from locator.state.snapshot import Entry, FederatedService
@@ -145,8 +145,8 @@ def _answer(request: Request, found: FederatedService, wanted: WantedPort) -> De
     else:
         additional = ()
         answers, spares = (
-            _address_records(request, [(located, address) for located, addresses in rows for address in addresses])
-            for rows in (chosen, choice.spares)
+            _address_records(request, [(located, address) for located, addresses in entries for address in addresses])
+            for entries in (chosen, choice.spares)
         )
     if not answers:
         return for_others if _any_records(request, found, wanted) else decision
@@ -171,11 +171,11 @@ def _any_records(request: Request, found: FederatedService, wanted: WantedPort) 
     return any(len(address) == size for endpoint in endpoints for address in endpoint.addresses)
 
 
-def _address_records(request: Request, rows: Sequence[tuple[LocatedEndpoint, bytes]]) -> list[Record]:
+def _address_records(request: Request, entries: Sequence[tuple[LocatedEndpoint, bytes]]) -> list[Record]:
     """Return an A or AAAA record for each address of the question's type, each address once."""
     size = ADDRESS_SIZES.get(request.qtype)
-    ttls = {address: _ttl(request, located, address) for located, address in rows if len(address) == size}
-    return [Record(request.query_name.name, request.qtype, ttl, Address(address)) for address, ttl in ttls.items()]
+    ttls = {address: _ttl(request, located, address) for located, address in entries if len(address) == size}
+    return [Record(request.query_name.name, request.qtype, ttl, AddressData(address)) for address, ttl in ttls.items()]
 
 
 def _ttl(request: Request, located: LocatedEndpoint, address: bytes) -> int:
@@ -197,8 +197,8 @@ def _srv(
     ttls: dict[str, int] = {}
     hosts: dict[tuple[str, bytes], int] = {}  # the TTL of each
     priorities: dict[str, int] = {}  # of the spares, by name
-    for rows, is_spare in ((chosen, False), (spares, True)):
-        for located, addresses in rows:
+    for entries, is_spare in ((chosen, False), (spares, True)):
+        for located, addresses in entries:
             endpoint = located.endpoint
             numbers = dict.fromkeys(port.number for port in endpoint.ports if wanted((port.name, port.protocol)))
             for address in addresses if numbers else ():

@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol, cast
 from dnsserver.cli.errors import DONE, STATUSES, WRONG, CommandError, WrongInput
 from dnsserver.cli.log_format import say, set_up_logging
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Example, Parser, program
+from dnsserver.cli.parser import CommandParser, Example, program
 from dnsserver.cli.settings_flags import early_log_format
 from dnsserver.spelling import nearest, suggestion
 
@@ -55,7 +55,7 @@ class Command(Protocol):
     STATUSES: Mapping[int, str]
     """What each exit status means."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         """Add the command's arguments and flags."""
 
     def run(self, arguments: Namespace) -> int:
@@ -108,10 +108,10 @@ def _run(argv: Sequence[str]) -> int:
     return module_of(name).run(arguments)
 
 
-def parser_of(name: str) -> Parser:
+def parser_of(name: str) -> CommandParser:
     """Return the parser of the command *name*, a row of ``COMMANDS``."""
     command = module_of(name)
-    parser = Parser(
+    parser = CommandParser(
         prog=f"{program()} {name}",
         description=f"{COMMANDS[name]}.",
         examples=command.EXAMPLES,
@@ -126,9 +126,9 @@ def module_of(name: str) -> Command:
     return cast(Command, import_module(f"dnsserver.cli.commands.{name}"))
 
 
-def overview() -> Parser:
+def overview() -> CommandParser:
     """Return the parser of ``topodns`` itself, whose help is an overview of the commands."""
-    parser = Parser(
+    parser = CommandParser(
         prog=program(),
         usage="COMMAND [flags]",
         description="A DNS server for Kubernetes that gives each client the nearest endpoints of a headless Service.",
@@ -145,7 +145,7 @@ def overview() -> Parser:
     return parser
 
 
-def _reject(argument: str, name: str, parser: Parser) -> NoReturn:
+def _reject(argument: str, name: str, parser: CommandParser) -> NoReturn:
     """Raise WrongInput for an argument that the command *name* does not take."""
     flag = argument.partition("=")[0]
     if not argument.startswith("-") or argument == "-":

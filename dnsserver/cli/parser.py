@@ -39,7 +39,7 @@ class Example(NamedTuple):
         return re.sub(r"(^|\| |<\()topodns(?= )", rf"\g<1>{program()}", self.command)  # elsewhere, it is no command
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Parses the arguments of one command; also formats the help of ``topodns`` itself.
 
     The help ends with *examples*, and with what each exit status means.
@@ -135,7 +135,7 @@ class _Formatter(argparse.HelpFormatter):
         return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
-def add_output_format(parser: Parser, *more: str) -> None:
+def add_output_format(parser: CommandParser, *more: str) -> None:
     """Add ``-o``, the choice between text for people, JSON for programs, and *more*."""
     parser.flags.add_argument(
         "-o", dest="output", choices=("text", "json", *more), default="text", help="Output format (default: text)"

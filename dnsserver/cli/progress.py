@@ -30,7 +30,7 @@ def shown_progress() -> Iterator[Report]:
     if not _can_show():
         yield lambda text: None
         return
-    line = _Line()
+    line = _StatusLine()
     timer = threading.Timer(SHOWN_AFTER, line.show)
     timer.daemon = True
     timer.start()
@@ -47,7 +47,7 @@ def _can_show() -> bool:
     return is_seen() and not is_dumb() and not is_json()
 
 
-class _Line:
+class _StatusLine:
     """A line of the terminal that says what is being done, and for how long. It leaves nothing behind."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import TypedDict
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.log_format import set_up_logging
-from dnsserver.cli.parser import Parser, read_file
+from dnsserver.cli.parser import CommandParser, read_file
 from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
 from dnsserver.settings.flags import SERVING, THEMES
 from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_settings
@@ -28,7 +28,7 @@ _PREFIX = "setting_"  # of a setting among the parsed arguments: keeps it apart 
 
 
 def add_settings(
-    parser: Parser,
+    parser: CommandParser,
     command: str,
     *,
     common: Sequence[str] = (),

@@ -19,7 +19,7 @@ from dnslib.label import DNSBuffer
 
 from dnsserver.message import wire
 from dnsserver.message.additional import POINTER, AdditionalRecords, AddressedTarget
-from dnsserver.message.records import Address, Data, Host, HostInfo, Opaque, Record, Soa, Srv, Text
+from dnsserver.message.records import AddressData, Data, Host, HostInfo, Opaque, Record, Soa, Srv, Text
 from dnsserver.names import MAX_LABEL, name_text
 
 LENGTHS = [bytes((length,)) for length in range(MAX_LABEL + 1)]
@@ -62,7 +62,7 @@ class Packer:
         packed, queried_name = [], self._queried_name
         for record in records:
             data = record.data
-            if isinstance(data, Address):
+            if isinstance(data, AddressData):
                 octets = data.packed
             elif isinstance(data, Srv):  # RFC 2782: the target is not compressed
                 octets = SRV_NUMBERS.pack(data.priority, data.weight, data.port) + self._uncompressed[data.target]
@@ -82,7 +82,7 @@ class Packer:
         """Return *addresses* as those of the targets of SRV or NS *answers* and *spares*, or None without addresses."""
         packed: dict[str, tuple[bytes, ...]] = {}
         for record in addresses:
-            assert isinstance(record.data, Address)
+            assert isinstance(record.data, AddressData)
             octets = record.data.packed
             address = FIXED.pack(record.rtype, wire.IN, record.ttl, len(octets)) + octets
             packed[record.name] = (*packed.get(record.name, ()), address)

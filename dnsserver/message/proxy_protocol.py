@@ -38,14 +38,14 @@ PLAIN_HEADERS = tuple(
 _TLV_HEAD = 3  # octets: a type and a length
 
 
-class Header(Struct, frozen=True):
+class ProxyHeader(Struct, frozen=True):
     """A complete header: the packed client address, empty if it names no client, and the header's size in octets."""
 
     client: bytes
     size: int
 
 
-def read_header_untrusted(data: bytes) -> Header | None:
+def read_header_untrusted(data: bytes) -> ProxyHeader | None:
     """Read the header at the start of *data*, or return None if it is incomplete.
 
     Raises ``Unreadable``, also if the signature is missing. A header with the command LOCAL (the forwarder's own
@@ -64,10 +64,10 @@ def read_header_untrusted(data: bytes) -> Header | None:
     if len(data) < size:
         return None
     if command == _LOCAL or family == _UNSPEC:  # the specification requires to skip the rest unread
-        return Header(b"", size)
+        return ProxyHeader(b"", size)
     length, block = _BLOCKS[family]
     _skip_tlvs_untrusted(data[FIXED + block : size])
-    return Header(plain_address(data[FIXED : FIXED + length]), size)
+    return ProxyHeader(plain_address(data[FIXED : FIXED + length]), size)
 
 
 def _skip_tlvs_untrusted(data: bytes) -> None:

@@ -10,7 +10,7 @@ import dnslib
 from msgspec import Struct
 
 
-class Address(Struct, frozen=True, gc=False):
+class AddressData(Struct, frozen=True, gc=False):
     """A or AAAA data: 4 or 16 bytes."""
 
     packed: bytes
@@ -85,7 +85,7 @@ class Opaque(Struct, frozen=True, gc=False):
         return self.text or f"\\# {len(self.octets)} {self.octets.hex()}"
 
 
-Data = Address | Srv | Soa | Host | HostInfo | Text | Opaque
+Data = AddressData | Srv | Soa | Host | HostInfo | Text | Opaque
 
 
 class Record(Struct, frozen=True, gc=False):

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from dnsserver.message.additional import AdditionalRecords
 from dnsserver.message.edns import MAX_TCP_REPLY
-from dnsserver.message.records import Address, Record, Srv
+from dnsserver.message.records import AddressData, Record, Srv
 
 SPREAD = 0x9E3779B1  # 2^32 divided by the golden ratio: spreads the checksums of neighbours (Knuth 1973, 6.4)
 
@@ -165,7 +165,7 @@ def arc_start(client: bytes, question: bytes, records: int) -> int:
 
 def _place_in_ring(record: Record) -> tuple[int, bytes]:
     data = record.data
-    if isinstance(data, Address):
+    if isinstance(data, AddressData):
         target = data.packed
     else:
         target = (f"{data.target} {data.port}" if isinstance(data, Srv) else str(data)).encode()

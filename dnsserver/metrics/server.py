@@ -39,8 +39,8 @@ from locator.api.list_watch import REASONS
 from locator.model import Finding
 from locator.places.book import LOCATED_BY
 from locator.state.snapshot import Snapshot
-from locator.topology.checks import is_invalid_constraint
 from locator.topology.selection import OUTCOMES
+from locator.topology.service_checks import is_invalid_constraint
 
 # Whether the endpoints in an answer are in the client's zone: all, some, none; or it is not known.
 SAME, SOME, ELSEWHERE, UNKNOWN = RELATIONS = "same", "some", "other", "unknown"

@@ -53,7 +53,7 @@ def prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
 
 
-class Server:
+class TcpServer:
     """Answers queries by TCP: ``listen`` accepts connections, ``serve`` answers on them.
 
     At *limit* connections, a new one closes the one that has been idle longest. *held* bounds the octets that

@@ -33,10 +33,10 @@ def show(settings: Settings, opened: Callable[[str], None]) -> None:
     Raises CannotListen, BadCluster, and BadDump before the first snapshot.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
-    run_program(_Console(settings, opened).run)
+    run_program(_ConsoleProgram(settings, opened).run)
 
 
-class _Console:
+class _ConsoleProgram:
     """The clusters, and the pages about them."""
 
     def __init__(self, settings: Settings, opened: Callable[[str], None]) -> None:

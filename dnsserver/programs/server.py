@@ -68,10 +68,10 @@ def serve(settings: Settings) -> None:
     memory.keep_little()
     gc.set_threshold(*COLLECTED_AFTER)
     sys.setswitchinterval(SWITCH_SECONDS)
-    run_program(_Server(settings).run)
+    run_program(_ServerProgram(settings).run)
 
 
-class _Server:
+class _ServerProgram:
     """One server: its parts, and the tasks that run them."""
 
     def __init__(self, settings: Settings) -> None:
@@ -98,7 +98,7 @@ class _Server:
         self._upstream = _upstream(settings, self._counts) if authority.has_upstream else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
         limit = connection_limit(settings.max_connections, others=others)
-        self._streams = tcp.Server(
+        self._streams = tcp.TcpServer(
             self._responder,
             self._counts,
             self._upstream,

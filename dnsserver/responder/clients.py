@@ -18,8 +18,8 @@ from locator.places.book import (
     NODE,
     NOWHERE,
     AddressBook,
-    Addresses,
     AgreementCache,
+    Book,
     Place,
 )
 
@@ -40,7 +40,7 @@ class LocatedClient(Struct, frozen=True, gc=False):
     address: bytes
     length: int
     octets: bytes
-    book: Addresses
+    book: Book
     forwarded: bool
 
     @property
@@ -53,12 +53,12 @@ class Clients:
     """The places of clients, by the address book of the last snapshot."""
 
     def __init__(self) -> None:
-        self._book: Addresses = AddressBook()
+        self._book: Book = AddressBook()
         self._agreed = AgreementCache()
         self._blocks: LRUCache[Network, Place] = LRUCache(MAX_BLOCKS)
         self._shared: LRUCache[frozenset[tuple[str, str]], Location] = LRUCache(MAX_LABEL_SETS)
 
-    def follow(self, book: Addresses) -> None:
+    def follow(self, book: Book) -> None:
         """Locate clients by *book* from now on."""
         if book is not self._book:
             self._book = book

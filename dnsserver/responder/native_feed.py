@@ -30,7 +30,7 @@ from dnsserver.responder.answer_cache import CachedAnswers
 from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
 from locator.ip import Network
 from locator.model import Location
-from locator.places.book import UNKNOWN_PLACE, AddressBook, Addresses, Place
+from locator.places.book import UNKNOWN_PLACE, AddressBook, Book, Place
 from locator.state.snapshot import Snapshot, SourceObject
 
 MAX_KEYS = 256  # tuples of label keys
@@ -196,7 +196,7 @@ class NativeFeed:
         self._writer = writer
         self._origin_of = origin_of
         self._put_again = put_again
-        self._book: Addresses = AddressBook()
+        self._book: Book = AddressBook()
         self._locations: _Numbers[Location] = _Numbers(WeakKeyDictionary())
         self._keys: _Numbers[tuple[str, ...]] = _Numbers(LRUCache(MAX_KEYS))
         self._values: _Numbers[tuple[object, ...]] = _Numbers(LRUCache(MAX_VALUES))
@@ -281,7 +281,7 @@ class NativeFeed:
             counts.unlocated_clients.add(BLOCK if is_block else ADDRESS, address, number)
         counts.durations.add_all(taken.durations, taken.seconds)
 
-    def _follow(self, book: Addresses) -> None:
+    def _follow(self, book: Book) -> None:
         """Make known what differs between *book* and the one before."""
         if book is self._book:
             return

@@ -21,7 +21,7 @@ from dnsserver.answers.resolution import endpoint_names, resolve
 from dnsserver.message import wire
 from dnsserver.message.edns import UDP_SIZE, Error, error_response
 from dnsserver.message.packing import encoded_name
-from dnsserver.message.proxy_protocol import SIGNATURE, Header, read_header_untrusted
+from dnsserver.message.proxy_protocol import SIGNATURE, ProxyHeader, read_header_untrusted
 from dnsserver.message.query import Query, Unreadable, read_query
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import ADDRESS, BLOCK, NOBODYS, OTHER, Channel, Counts, Tally, counted_type
@@ -336,7 +336,7 @@ class Responder:
         return error_response(query, rcode, nsid=self._writer.nsid, errors=errors)
 
 
-def _header(octets: bytes) -> Header | None:
+def _header(octets: bytes) -> ProxyHeader | None:
     """Return the PROXY header of a datagram, None if it is malformed."""
     try:
         return read_header_untrusted(octets)

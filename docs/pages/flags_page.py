@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from dnsserver.cli.dispatch import COMMANDS, parser_of
-from dnsserver.cli.parser import Parser
+from dnsserver.cli.parser import CommandParser
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import THEMES, Flag
 from dnsserver.settings.reading import ENVIRONMENT, option
@@ -58,7 +58,7 @@ def _command(name: str) -> str:
     return f"\n### {name}\n\n{COMMANDS[name]}.\n\n```\n{usage}\n```\n{table}{more}{examples}{ends}"
 
 
-def _own(parser: Parser) -> Iterator[tuple[str, argparse.Action]]:
+def _own(parser: CommandParser) -> Iterator[tuple[str, argparse.Action]]:
     """Yield the arguments of a command and its flags that are no settings, or are written otherwise, too."""
     settings = {option(name) for name in FLAGS}
     for action in parser.actions():

@@ -346,11 +346,11 @@ def to_endpoints(raw: schema.Endpoints, collector: FindingCollector) -> Endpoint
     for position, subset in enumerate(raw.subsets or ()):
         path = f"subsets[{position}]"
         ports = _ports(subset.ports, f"{path}.ports", collector)
-        for field, rows, ready in (
+        for field, addresses, ready in (
             ("addresses", subset.addresses, True),
             ("notReadyAddresses", subset.not_ready_addresses, False),
         ):
-            endpoints += _subset(f"{path}.{field}", rows, namespace, ports, collector, ready=ready)
+            endpoints += _subset(f"{path}.{field}", addresses, namespace, ports, collector, ready=ready)
     if raw.metadata.annotations is not None and raw.metadata.annotations.over_capacity == "truncated":
         collector.wrong("subsets", "some endpoints are missing", "all endpoints", code=ClusterCode.EndpointsTruncated)
     return EndpointSlice(namespace, name, name, compact(endpoints), kind=ENDPOINTS, managed_by=SLICE_CONTROLLER)
@@ -358,22 +358,22 @@ def to_endpoints(raw: schema.Endpoints, collector: FindingCollector) -> Endpoint
 
 def _subset(
     path: str,
-    rows: Sequence[schema.EndpointAddress] | None,
+    addresses: Sequence[schema.EndpointAddress] | None,
     namespace: str,
     ports: tuple[Port, ...],
     collector: FindingCollector,
     *,
     ready: bool,
 ) -> Iterator[Endpoint]:
-    """Yield an endpoint for each of the addresses in *rows*, which are at *path* in an Endpoints object."""
-    for position, row in enumerate(rows or ()):
-        if address := collector.address(f"{path}[{position}].ip", row.ip or ""):
-            pod, target_node, pod_namespace = _target(row.target_ref, namespace)
+    """Yield an endpoint for each of some *addresses*, which are at *path* in an Endpoints object."""
+    for position, stated in enumerate(addresses or ()):
+        if address := collector.address(f"{path}[{position}].ip", stated.ip or ""):
+            pod, target_node, pod_namespace = _target(stated.target_ref, namespace)
             yield Endpoint(
                 addresses=address,
                 ports=ports,
-                hostname=_hostname(row.hostname, f"{path}[{position}].hostname", collector),
-                node=row.node_name or None,
+                hostname=_hostname(stated.hostname, f"{path}[{position}].hostname", collector),
+                node=stated.node_name or None,
                 ready=ready,
                 pod=pod,
                 target_node=target_node,

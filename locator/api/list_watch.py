@@ -75,14 +75,14 @@ class ListWatchRequest(NamedTuple):
     check: bool = False
 
 
-class _State(Enum):
+class _ListWatchState(Enum):
     STREAM = "stream"
     PAGES = "pages"
     WATCH = "watch"
     CHECK = "check"
 
 
-class _Event(Struct):
+class _WatchEvent(Struct):
     type: str
     object: Raw
 
@@ -113,7 +113,7 @@ class _Page(Struct):
 
 
 # Created on import: msgspec 0.22 crashes if two threads create a decoder at once.
-_EVENT, _BOOKMARK, _ERROR, _PAGE = Decoder(_Event), Decoder(_Bookmark), Decoder(_Error), Decoder(_Page)
+_EVENT, _BOOKMARK, _ERROR, _PAGE = Decoder(_WatchEvent), Decoder(_Bookmark), Decoder(_Error), Decoder(_Page)
 
 
 class ListWatch:
@@ -152,7 +152,7 @@ class ListWatch:
             msgspec.defstruct("Change", [("type", str), ("object", resource.decoder.type)])
         )
         self._deltas = DeltaBuilder(kind, resource)
-        self._listing = _State.STREAM if streaming else _State.PAGES
+        self._listing = _ListWatchState.STREAM if streaming else _ListWatchState.PAGES
         self._state = self._requested = self._listing
         self._version = ""
         self._witnesses = Witnesses()
@@ -167,22 +167,22 @@ class ListWatch:
     @property
     def lists(self) -> bool:
         """Whether the next request, or the present one, is for a list; else for changes since then, or a check."""
-        return self._state not in (_State.WATCH, _State.CHECK)
+        return self._state not in (_ListWatchState.WATCH, _ListWatchState.CHECK)
 
     def next_request(self) -> ListWatchRequest:
         """Return the request to send now."""
         self.over, self.pause, self.restart_reason, self.went_back = False, 0.0, "", False
         self._requested = self._state
-        if self._state is _State.CHECK:
+        if self._state is _ListWatchState.CHECK:
             path, query = self._checks[0].request(self._path)
             return ListWatchRequest(path, query, watch=False, check=True)
-        if self._state is _State.PAGES:
+        if self._state is _ListWatchState.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
             if self._continue:
                 query["continue"] = self._continue
             return ListWatchRequest(self._path, query, watch=False)
         query = {"watch": "1", "allowWatchBookmarks": "true"}
-        if self._state is _State.STREAM:
+        if self._state is _ListWatchState.STREAM:
             self._deltas.forget_list()
             self._witnesses = Witnesses()
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -209,7 +209,7 @@ class ListWatch:
 
     def _change(self, event: str, decoded: Decoded, line: bytes) -> None:
         gone = event == "DELETED"
-        if self._state is not _State.STREAM:
+        if self._state is not _ListWatchState.STREAM:
             self._deltas.change_object(decoded, gone=gone)
             self._witnesses.change_object(decoded.key, line, gone=gone)
             if gone and self._owed:
@@ -252,7 +252,7 @@ class ListWatch:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._leave(DOUBT, "unreadable page of the list, expected JSON as an API server sends it")
             return self._deltas.pop_batch()
-        if self._state is _State.CHECK:
+        if self._state is _ListWatchState.CHECK:
             self._check(page)
             return self._deltas.pop_batch()
         if not self._continue:
@@ -284,27 +284,29 @@ class ListWatch:
             self.went_back = result is CheckResult.LOST
             self.doubt_history()
         elif not more:
-            self._state = _State.WATCH
+            self._state = _ListWatchState.WATCH
 
     def _check_next(self) -> None:
         """Ask whether the server still has what topodns knows before the next watch, if that is what comes next."""
-        if self._state is _State.WATCH:
-            self._state, self._checks, self._owed = _State.CHECK, self._witnesses.checks(), set()
+        if self._state is _ListWatchState.WATCH:
+            self._state, self._checks, self._owed = _ListWatchState.CHECK, self._witnesses.checks(), set()
 
     def refused(self, status: int, text: str, retry_after: float | None = None) -> DeltaBatch:
         """Process an HTTP error of the API server; *text* describes it in ``problem``, *retry_after* is in seconds."""
         if self._resource.optional and status == NOT_FOUND:
             self._try_other_version()
-        elif self._state is _State.STREAM and status in STREAM_REFUSALS:
-            self._listing = self._state = _State.PAGES
-        elif self._state is _State.PAGES and status == GONE and self._continue and self._limit <= WHOLE:
+        elif self._state is _ListWatchState.STREAM and status in STREAM_REFUSALS:
+            self._listing = self._state = _ListWatchState.PAGES
+        elif self._state is _ListWatchState.PAGES and status == GONE and self._continue and self._limit <= WHOLE:
             self._list_again()  # without delay: after a few times, the list is one page
             self._limit *= LARGER
             self.restart_reason = EXPIRED
-        elif self._state is _State.CHECK and status == FORBIDDEN and self._may_not_check:
-            self._state = _State.WATCH  # an API server that starts forbids everything for a moment, but not twice
+        elif self._state is _ListWatchState.CHECK and status == FORBIDDEN and self._may_not_check:
+            self._state = (
+                _ListWatchState.WATCH
+            )  # an API server that starts forbids everything for a moment, but not twice
         else:
-            self._may_not_check |= self._state is _State.CHECK and status == FORBIDDEN
+            self._may_not_check |= self._state is _ListWatchState.CHECK and status == FORBIDDEN
             if status in DOUBTFUL or (status == TIMEOUT and self._continue):
                 self._list_again()
             self.restart_reason = EXPIRED if status == GONE else REFUSED
@@ -315,7 +317,7 @@ class ListWatch:
     def begun(self) -> None:
         """Note that the API server has accepted the request and starts to answer."""
         self._tried_other = False
-        if self._state is _State.WATCH:
+        if self._state is _ListWatchState.WATCH:
             self.problem = ""
 
     def ended(self, lasted: float, reason: str = ENDED, text: str = "") -> None:
@@ -327,8 +329,8 @@ class ListWatch:
             self._fail(self.problem, lasted)
             return
         self.restart_reason = reason
-        if self._state is _State.STREAM and reason in (ENDED, SILENT) and lasted:
-            self._listing = self._state = _State.PAGES  # an older server sends no end of the list
+        if self._state is _ListWatchState.STREAM and reason in (ENDED, SILENT) and lasted:
+            self._listing = self._state = _ListWatchState.PAGES  # an older server sends no end of the list
         if reason == ENDED and lasted >= STEADY:
             self._backoff = Backoff()
             self._check_next()
@@ -353,7 +355,7 @@ class ListWatch:
     def _fail(self, problem: str, lasted: float = 0.0) -> None:
         self._check_next()
         self.problem = problem
-        if lasted >= (STEADY_WATCH if self._requested is _State.WATCH else STEADY):
+        if lasted >= (STEADY_WATCH if self._requested is _ListWatchState.WATCH else STEADY):
             self._backoff = Backoff()
         # A restarted API server has forgotten old versions. Nothing else failed, so the list need not wait.
         at_once = self.restart_reason == EXPIRED and not self._backoff.failures
@@ -373,7 +375,7 @@ class ListWatch:
     def _end_list(self) -> None:
         self._deltas.end_list()
         self._witnesses.end_list()
-        self._state = _State.WATCH
+        self._state = _ListWatchState.WATCH
         self._limit = PAGE
         self.absent = False
         self.listed = True
@@ -401,9 +403,9 @@ class ListWatch:
         self._backoff, self.pause = Backoff(), ABSENT_SECONDS
 
     def _bookmark(self, meta: _BookmarkMeta) -> None:
-        if self._state is _State.STREAM:
+        if self._state is _ListWatchState.STREAM:
             if INITIAL_END not in (meta.annotations or {}):  # no other bookmark comes before the end of a streamed list
-                self._listing = _State.PAGES
+                self._listing = _ListWatchState.PAGES
                 self._leave(REFUSED, "the API server does not stream lists: listing in pages")
                 return
             self._end_list()

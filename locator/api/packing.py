@@ -21,16 +21,16 @@ _OBJECTS = {kind.__name__: msgspec.msgpack.Decoder(list[kind]) for kind in KINDS
 
 def batches(objects: Iterable[Object]) -> Iterator[bytes]:
     """Yield *objects* by kind, packed BATCH at a time. ``unbatched`` reads them."""
-    for kind, rows in by_kind(objects).items():
-        for start in range(0, len(rows), BATCH):
-            yield msgspec.msgpack.encode((kind.__name__, rows[start : start + BATCH]))
+    for kind, of_kind in by_kind(objects).items():
+        for start in range(0, len(of_kind), BATCH):
+            yield msgspec.msgpack.encode((kind.__name__, of_kind[start : start + BATCH]))
 
 
 def unbatched(packed: Iterable[bytes]) -> Iterator[Object]:
     """Yield the objects of packed batches. Raises msgspec.DecodeError and KeyError."""
     for part in packed:
-        kind, rows = _BATCHES.decode(part)
-        for item in _OBJECTS[kind].decode(rows):
+        kind, of_kind = _BATCHES.decode(part)
+        for item in _OBJECTS[kind].decode(of_kind):
             share_parts(item)
             yield item
 
@@ -47,9 +47,11 @@ def share_parts(thing: Object) -> None:
             thing.labels[key] = shared_text(value)
     elif isinstance(thing, EndpointSlice):
         force_setattr(thing, "managed_by", shared_text(thing.managed_by))
-        rows = thing.endpoints
-        force_setattr(rows, "ports", tuple(map(shared_ports, rows.ports)))
-        if rows.hostnames == rows.pods:
-            force_setattr(rows, "hostnames", rows.pods)
-        force_setattr(rows, "nodes", tuple([node if node is None else shared_text(node) for node in rows.nodes]))
-        force_setattr(rows, "slice_labels", tuple(map(shared_labels, rows.slice_labels)))
+        endpoints = thing.endpoints
+        force_setattr(endpoints, "ports", tuple(map(shared_ports, endpoints.ports)))
+        if endpoints.hostnames == endpoints.pods:
+            force_setattr(endpoints, "hostnames", endpoints.pods)
+        force_setattr(
+            endpoints, "nodes", tuple([node if node is None else shared_text(node) for node in endpoints.nodes])
+        )
+        force_setattr(endpoints, "slice_labels", tuple(map(shared_labels, endpoints.slice_labels)))

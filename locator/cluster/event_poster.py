@@ -21,7 +21,7 @@ from locator.cluster.responses import Refused, Unreachable
 from locator.control.work_queue import RateLimiter
 from locator.model import Finding
 from locator.times import time_text
-from locator.topology.checks import is_invalid_constraint
+from locator.topology.service_checks import is_invalid_constraint
 
 log = logging.getLogger("topodns")
 

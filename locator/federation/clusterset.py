@@ -13,12 +13,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from locator.federation.checks import export_advice, export_findings, imported_overlaps, overlaps
 from locator.federation.federating import Joining, ResolvedHost, Verdict, federated_service, is_host_name
-from locator.federation.findings import export_advice, export_findings, imported_overlaps, overlaps
 from locator.federation.importing import imported, imported_unready, is_on
 from locator.health.votes import Votes
 from locator.model import Finding
-from locator.places.book import AddressBook, Addresses
+from locator.places.book import AddressBook, Book
 from locator.places.joined_book import JoinedBook
 from locator.state.derived import mapping_after
 from locator.state.snapshot import (
@@ -138,7 +138,7 @@ class ClusterSet:
         own = self._snapshots.get(self._own, _NOTHING)
         yield from imported_overlaps(own.imports[key] for key in sorted(own.imports))
 
-    def _addresses(self, before: Addresses) -> Addresses:
+    def _addresses(self, before: Book) -> Book:
         """Return the address book of all clusters; *before* itself if none of theirs differs."""
         books, old = (
             [book_of(known.get(name, _NOTHING)) for name in (self._own, *self._others)] for known in self._known()

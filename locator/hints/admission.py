@@ -38,27 +38,27 @@ class ReviewReply(Struct, frozen=True):
     outcome: str
 
 
-class _Resource(Struct):
+class _GroupVersionResource(Struct):
     group: str = ""
     version: str = ""
     resource: str = ""
 
 
-class _Request(Struct, rename="camel"):
+class _AdmissionRequest(Struct, rename="camel"):
     uid: str
-    resource: _Resource
+    resource: _GroupVersionResource
     namespace: str = ""
     sub_resource: str = ""
     object: Raw = Raw(b"null")
 
 
-class _Review(Struct, rename="camel"):
+class _AdmissionReview(Struct, rename="camel"):
     api_version: str
     kind: str
-    request: _Request
+    request: _AdmissionRequest
 
 
-_REVIEWS, _SLICES = Decoder(_Review), Decoder(SliceJson)
+_REVIEWS, _SLICES = Decoder(_AdmissionReview), Decoder(SliceJson)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -79,7 +79,7 @@ def reply_to_untrusted(raw: bytes, rules: HintRules) -> ReviewReply:
     return ReviewReply(body, outcome)
 
 
-def _judge_untrusted(request: _Request, rules: HintRules) -> tuple[str, bytes]:
+def _judge_untrusted(request: _AdmissionRequest, rules: HintRules) -> tuple[str, bytes]:
     """Return what becomes of a review, and the JSON patch, empty if there is none."""
     resource = request.resource
     if (resource.group, resource.version, resource.resource, request.sub_resource) != (GROUP, VERSION, SLICES, ""):
@@ -96,7 +96,7 @@ def _judge_untrusted(request: _Request, rules: HintRules) -> tuple[str, bytes]:
     return (PATCHED, msgspec.json.encode(patch)) if patch else (UNCHANGED, b"")
 
 
-def _slice_untrusted(request: _Request) -> HintedSlice | None:
+def _slice_untrusted(request: _AdmissionRequest) -> HintedSlice | None:
     """Return the slice under review, None if it is unreadable or too large. A new slice may not have its name yet."""
     try:
         raw = _SLICES.decode(request.object)

@@ -79,7 +79,7 @@ Places = AddressMap[Place]
 """The places of the addresses that objects have."""
 
 
-class Addresses(Protocol):
+class Book(Protocol):
     """What a reader of an address book uses, whether it is of one cluster or of several."""
 
     @property

@@ -14,8 +14,14 @@ from msgspec import Struct
 
 from locator.findings import ClusterCode
 from locator.model import ERROR, Finding, Service, ServicePolicy
-from locator.topology.checks import CarriedKeys, may_choose, policy_chooses, policy_findings, policy_key_findings
 from locator.topology.constraints import IGNORED, OF_PEERS, POLICY, REQUIRED, Declaration, deciding, declarations_of
+from locator.topology.service_checks import (
+    CarriedKeys,
+    may_choose,
+    policy_chooses,
+    policy_findings,
+    policy_key_findings,
+)
 
 ACCEPTED, EFFECTIVE = "Accepted", "Effective"
 

@@ -20,7 +20,7 @@ from locator.model import Namespaced, Node, Service
 from locator.places.locations import LabelKeys
 from locator.policies.conditions import conditions_of
 from locator.policies.status import POLICY_RESOURCES, ActualPolicy, wanted_status
-from locator.topology.checks import CarriedKeys
+from locator.topology.service_checks import CarriedKeys
 
 
 class PolicyRules:

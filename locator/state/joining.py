@@ -65,7 +65,7 @@ def living_addresses(all_of_them: Collection[SliceEndpoints]) -> set[tuple[str |
     Where an endpoint that terminates has one of them, its pod is dead, and the address is used again. If none
     terminates, the result is empty: nobody loses an address.
     """
-    if not any(rows.terminating for rows in all_of_them):
+    if not any(endpoints.terminating for endpoints in all_of_them):
         return set()
     return {
         (endpoint.cluster, address)

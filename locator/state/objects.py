@@ -210,18 +210,18 @@ class Objects:
 
     def _pods_of(self, known: EndpointSlice) -> tuple[str, ...]:
         """Return the pods that a slice depends on."""
-        rows = known.endpoints
-        if not rows.pods:
+        endpoints = known.endpoints
+        if not endpoints.pods:
             return ()
         nodes, pods = self.of(Node), self.of(Pod)
         has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
-        if nodes.keys() >= set(rows.nodes) and (  # as nearly always
+        if nodes.keys() >= set(endpoints.nodes) and (  # as nearly always
             not has_to_be_of_pod
-            or self.pods.only_each("address", rows.all_addresses()) == rows.pod_keys(known.namespace)
+            or self.pods.only_each("address", endpoints.all_addresses()) == endpoints.pod_keys(known.namespace)
         ):
             return ()
         depended_on: dict[str, None] = {}
-        for endpoint in rows:
+        for endpoint in endpoints:
             key = endpoint.pod_key(known.namespace)
             if key is None:
                 continue
@@ -265,9 +265,9 @@ def _nodes(endpoint_slice: EndpointSlice) -> Iterable[str]:
 
 
 def _unplaced(endpoint_slice: EndpointSlice) -> Iterable[bytes]:
-    rows = endpoint_slice.endpoints
-    if endpoint_slice.service is None or (None not in rows.nodes and not rows.counts):  # as nearly always
+    endpoints = endpoint_slice.endpoints
+    if endpoint_slice.service is None or (None not in endpoints.nodes and not endpoints.counts):  # as nearly always
         return ()
     # An endpoint on a node may be joined with one on none that has one of its addresses. So it brings the others.
-    either = (endpoint for endpoint in rows if endpoint.node is None or len(endpoint.addresses) > 1)
+    either = (endpoint for endpoint in endpoints if endpoint.node is None or len(endpoint.addresses) > 1)
     return [address for endpoint in either for address in endpoint.addresses]

@@ -14,12 +14,31 @@ from itertools import chain
 
 from msgspec import Struct, field
 
-from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceHealth, ServiceImport
+from locator.model import (
+    CLUSTER,
+    EndpointSlice,
+    Finding,
+    Location,
+    Node,
+    Object,
+    Pod,
+    Service,
+    ServiceHealth,
+    ServiceImport,
+)
 from locator.places.address_map import AddressMap, KeysByAddress, Move, with_moves
-from locator.places.book import AddressBook, Addresses
+from locator.places.book import AddressBook, Book
 from locator.state.joining import joined_endpoints, living_endpoints
 from locator.topology.constraints import Declaration, deciding
 from locator.topology.selection import LocatedEndpoint
+
+# What a dump does not say, by the name of the kind that it lacks.
+LACKING = {
+    EndpointSlice.__name__: "the dump has neither EndpointSlices nor Endpoints",
+    Node.__name__: "the dump has no Nodes",
+    Service.__name__: "the dump has no Services",
+    Pod.__name__: "the dump has no Pods",
+}
 
 
 class CompiledService(Struct, frozen=True, eq=False, gc=False):
@@ -69,7 +88,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
 
     def each_address(self) -> Iterator[bytes]:
         """Yield the ``addresses``, some of them perhaps more than once."""
-        of_slices = (rows.ready_addresses() for rows in living_endpoints(self.slices))
+        of_slices = (endpoints.ready_addresses() for endpoints in living_endpoints(self.slices))
         return chain(self.service.cluster_ips, chain.from_iterable(of_slices))
 
 
@@ -248,7 +267,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
 
     services: Mapping[str, CompiledService]
     namespaces: frozenset[str]
-    addresses: Addresses
+    addresses: Book
     serial: int
     findings: tuple[Finding, ...] = ()
     object_counts: Mapping[str, int] = {}
@@ -320,3 +339,8 @@ def locations_in(snapshot: Snapshot) -> Iterator[Location]:
         for located in endpoints:
             yield located.location
     yield from snapshot.nodes.values()
+
+
+def lacking(snapshot: Snapshot, kind: type[Object]) -> str:
+    """Return what a dump does not say because it has no object of a kind; "" if it has, and of other kinds."""
+    return LACKING.get(kind.__name__, "") if kind.__name__ in snapshot.lacks else ""

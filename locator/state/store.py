@@ -45,7 +45,7 @@ from locator.places.book_builder import BookBuilder
 from locator.places.forwarders import DnsServices
 from locator.places.locations import Locations
 from locator.places.prefix_table import PrefixTable
-from locator.state.checks import Checks
+from locator.state.checker import Checker
 from locator.state.compiling import EndpointLocator, compiled, unready_endpoints
 from locator.state.derived import Derived
 from locator.state.joining import joined_endpoints
@@ -61,11 +61,11 @@ from locator.state.snapshot import (
     service_addresses_after,
 )
 from locator.topology.annotations import is_federated
-from locator.topology.checks import may_choose, own_labels
 from locator.topology.constraints import Declaration, declarations_of, federated_constraint
 from locator.topology.hints import hinted
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
+from locator.topology.service_checks import may_choose, own_labels
 
 
 class StoreOptions(Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ class Store:
         self._pod_addresses_changed: set[bytes] = set()
         self._dns_services = DnsServices(options.forwarder_services)
         self._endpoint_locator = EndpointLocator(self._locations)
-        self._checks = Checks(
+        self._checks = Checker(
             *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys)
         )
         self._services = Derived(self._compiled)

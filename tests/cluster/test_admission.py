@@ -19,8 +19,8 @@ from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.endpoints import Port
 from locator.model import Finding, Service
 from locator.topology.annotations import HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, health_check
-from locator.topology.checks import service_findings
 from locator.topology.constraints import declarations_of
+from locator.topology.service_checks import service_findings
 from tests.kit import annotation_values, kustomize
 from tests.kit.api_objects import ZONE, item, namespace, service
 from tests.kit.kube import THREADS, ApiError, ControlPlane, Item

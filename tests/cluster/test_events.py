@@ -22,7 +22,7 @@ from locator.cluster.event_poster import post
 from locator.cluster.responses import Refused
 from locator.findings import ClusterCode
 from locator.model import Finding
-from locator.topology.checks import is_invalid_constraint
+from locator.topology.service_checks import is_invalid_constraint
 from tests.kit.api_objects import TOPOLOGY_KEYS, namespace, service
 from tests.kit.in_memory import snapshot_of
 from tests.kit.kube import ControlPlane, Item

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle, product
 
 from dnsserver.message import wire
-from dnsserver.message.records import Address, Host, Record
+from dnsserver.message.records import AddressData, Host, Record
 from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.replies import AnsweredQuery
 from tests.kit import api_objects, dns_queries, proxy_headers
@@ -80,7 +80,7 @@ def reply_of(responder: CountedResponder, asked: Asked, *, compute: bool = False
         return reply
     found = [Record(reply.target, wire.CNAME, 60, Host("cdn.example.net"))]
     if reply.query.qtype == wire.A:
-        found += [Record("cdn.example.net", wire.A, 60, Address(bytes((192, 0, 2, last)))) for last in range(60)]
+        found += [Record("cdn.example.net", wire.A, 60, AddressData(bytes((192, 0, 2, last)))) for last in range(60)]
     unfound = responder.finished(reply, FAILED)
     assert isinstance(unfound, bytes)
     assert_sound_reply(responder, asked, unfound)

@@ -65,7 +65,7 @@ class Here(NamedTuple):
     port: int
     upstream: Held
     counts: Counts
-    tcp: tcp.Server
+    tcp: tcp.TcpServer
     responder: CountedResponder
 
     @asynccontextmanager
@@ -153,7 +153,9 @@ def here(
             responder, upstream = made(), Held()
             counts = responder.counts
             octets = HeldOctets(counts.failures)
-            server = tcp.Server(responder, counts, upstream, held=octets, limit=limit, idle=idle, in_flight=in_flight)
+            server = tcp.TcpServer(
+                responder, counts, upstream, held=octets, limit=limit, idle=idle, in_flight=in_flight
+            )
             sock = socket.socket()
             tcp.prepare(sock)
             sock.bind(("127.0.0.1", 0))

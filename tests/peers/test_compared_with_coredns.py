@@ -36,7 +36,7 @@ from tests.peers.comparison.asking import (
     replies,
     upstream,
 )
-from tests.peers.comparison.differences import DIFFERENCES, Book, Facts, knowing
+from tests.peers.comparison.differences import DIFFERENCES, CorednsBook, Facts, knowing
 from tests.peers.comparison.settings import PAIRS, Pair
 
 SHOWN = 12  # unequal replies that a failure prints
@@ -57,7 +57,7 @@ def outcome_of(
     """Return a function that compares both servers with a pair of settings, once for each pair."""
     folder = tmp_path_factory.mktemp("compared")
     control_plane.settle()
-    books: dict[Pair, Book] = {}
+    books: dict[Pair, CorednsBook] = {}
     ports: dict[Pair, int] = {}
     outcomes: dict[Pair, Outcome] = {}
     with ExitStack() as stack:
@@ -69,14 +69,14 @@ def outcome_of(
         items: list[Item] = yaml.load(dump.read_text(), yaml.CSafeLoader)["items"]
         port = stack.enter_context(upstream())
 
-        def book_of(pair: Pair) -> Book:
+        def book_of(pair: Pair) -> CorednsBook:
             if pair not in books:
                 block = kubernetes_block(control_plane.kubeconfig, *pair.coredns, zones=(*DOMAINS, *REVERSE))
                 if pair.upstream:
                     block += f"\nforward . 127.0.0.1:{port}"
                 server = stack.enter_context(running_coredns(folder, block, name=f"coredns-{pair.name}"))
                 ports[pair] = server.port
-                books[pair] = Book(
+                books[pair] = CorednsBook(
                     pair,
                     partial(replies, "127.0.0.1", server.port),
                     zonal=None if pair is PAIRS[0] else book_of(PAIRS[0]),
@@ -95,7 +95,7 @@ def outcome_of(
         yield outcome
 
 
-def compared(book: Book, items: list[Item], port: int) -> Outcome:
+def compared(book: CorednsBook, items: list[Item], port: int) -> Outcome:
     """Ask CoreDNS, by its book, and the server at *port*."""
     rng = random.Random(book.pair.name)
     found = names(items, rng, domain=book.pair.domain)

@@ -17,7 +17,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsserver.message.proxy_protocol import Header, read_header_untrusted
+from dnsserver.message.proxy_protocol import ProxyHeader, read_header_untrusted
 from dnsserver.message.query import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import Connection
@@ -120,7 +120,7 @@ each_malformed = pytest.mark.parametrize("header", [row[1] for row in MALFORMED]
 @each_whole
 def test_a_whole_header(data: bytes, client: bytes) -> None:
     """The result is the client's address (empty if none is named) and the header's size, whatever follows."""
-    expected = Header(client, len(data))
+    expected = ProxyHeader(client, len(data))
     for more in (b"", b"\0", query(WEB), data, b"\xff" * 70_000):
         assert read_header_untrusted(data + more) == expected
 
@@ -140,7 +140,7 @@ def test_a_malformed_header(header: bytes) -> None:
             read_header_untrusted(header + more)
 
 
-def reads(data: bytes) -> Header | type[Unreadable] | None:
+def reads(data: bytes) -> ProxyHeader | type[Unreadable] | None:
     try:
         return read_header_untrusted(data)
     except Unreadable:
@@ -161,8 +161,8 @@ def test_every_version_and_command() -> None:
     """Two of 256 values are valid."""
     found = {number: reads(proxy_header(V4, command=number, family=TCP4)) for number in range(256)}
     assert found == dict.fromkeys(range(256), Unreadable) | {
-        0x20: Header(b"", 28),
-        0x21: Header(CLIENT_4, 28),
+        0x20: ProxyHeader(b"", 28),
+        0x21: ProxyHeader(CLIENT_4, 28),
     }
 
 
@@ -173,9 +173,9 @@ def test_every_family_and_protocol(command: int) -> None:
     named |= {TCP6: (CLIENT_4 + bytes(12)), UDP6: (CLIENT_4 + bytes(12))}
     content = CLIENT_4 + bytes(212)
     for family in range(256):
-        expected = Header(named[family], 16 + 216) if family in named else Unreadable
+        expected = ProxyHeader(named[family], 16 + 216) if family in named else Unreadable
         if command == LOCAL:
-            expected = Header(b"", 16 + 216)
+            expected = ProxyHeader(b"", 16 + 216)
         # Zeros are TLVs of no octets; 204 and 180 behind the addresses are whole numbers of them.
         assert reads(proxy_header(content, command=command, family=family)) == expected, hex(family)
 
@@ -203,7 +203,7 @@ def headers(draw: st.DrawFn) -> tuple[bytes, bytes]:
 def test_a_valid_header_is_read_whatever_stands_behind_it(header: tuple[bytes, bytes], more: bytes) -> None:
     """Any addresses and TLVs are read, and only once the last octet has arrived."""
     data, client = header
-    assert read_header_untrusted(data + more) == Header(client, len(data))
+    assert read_header_untrusted(data + more) == ProxyHeader(client, len(data))
     assert [size for size in range(len(data)) if read_header_untrusted(data[:size]) is not None] == []
 
 
@@ -224,7 +224,7 @@ def test_a_valid_header_is_read_whatever_stands_behind_it(header: tuple[bytes, b
 def test_any_octets_are_a_header_a_part_of_one_or_unreadable(data: bytes) -> None:
     """No other exception; the size is right; what is unreadable stays so."""
     found = reads(data)
-    if isinstance(found, Header):
+    if isinstance(found, ProxyHeader):
         assert len(found.client) in (0, 4, 16) and 16 <= found.size <= len(data)
         assert reads(data[: found.size]) == reads(data + b"x") == found
     elif found is Unreadable:

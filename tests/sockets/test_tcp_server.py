@@ -348,7 +348,9 @@ def test_nothing_is_left_open_when_the_server_ends(drained: bool) -> None:
     @here()
     async def _(server: Here) -> None:
         held = HeldOctets(server.counts.failures)
-        ending = tcp.Server(server.responder, server.counts, server.upstream, held=held, limit=9, idle=30, in_flight=9)
+        ending = tcp.TcpServer(
+            server.responder, server.counts, server.upstream, held=held, limit=9, idle=30, in_flight=9
+        )
         client = None
         began = trio.current_time()
         async with trio.open_nursery() as nursery:

@@ -1157,7 +1157,7 @@ async def serving_in_memory(responder: Responder, counts: Counts, elsewhere: Ups
     datagrams, streams = sharing_a_port(prepare=partial(udp.prepare, wildcard=False))
     streams.setblocking(False)
     held = HeldOctets(counts.failures)
-    server = tcp.Server(responder, counts, elsewhere, held=held, limit=1000, idle=1e6, in_flight=1000)
+    server = tcp.TcpServer(responder, counts, elsewhere, held=held, limit=1000, idle=1e6, in_flight=1000)
     with datagrams:
         async with trio.open_nursery() as nursery:
             await nursery.start(udp.serve, datagrams, responder, counts, elsewhere)

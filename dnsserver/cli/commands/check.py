@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
 from dnsserver.cli.log_format import say
-from dnsserver.cli.parser import Example, Parser, add_output_format
+from dnsserver.cli.parser import CommandParser, Example, add_output_format
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
 from dnsserver.spelling import suggestion
 from locator.ip import Network, network_text
@@ -41,7 +41,7 @@ STATUSES = {
 }
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the output format and the settings."""
     add_output_format(parser)
     add_settings(parser, "check", common=("fail_on", "serve_namespace"), also=ONE_NAMESPACE)

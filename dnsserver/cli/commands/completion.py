@@ -16,7 +16,7 @@ from functools import partial
 
 from dnsserver.cli.errors import DONE, PRINTING_STATUSES, WrongInput
 from dnsserver.cli.output import write_as_it_is
-from dnsserver.cli.parser import PLUGIN, Example, Parser, one_of, program
+from dnsserver.cli.parser import PLUGIN, CommandParser, Example, one_of, program
 from locator.printable import shell_words
 
 SHELLS = ("bash", "zsh", "fish")
@@ -32,7 +32,7 @@ EXAMPLES = (
 STATUSES = PRINTING_STATUSES
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the shell."""
     parser.usage = f"{parser.prog} SHELL [flags]"
     parser.positionals.add_argument(
@@ -81,15 +81,15 @@ def _complete_for_kubectl(words: Sequence[str]) -> int:
     return DONE
 
 
-def _whole(line: str) -> Parser:
+def _whole(line: str) -> CommandParser:
     """Return a parser of the whole command line, with the arguments of those commands that *line* names."""
     from argcomplete.completers import FilesCompleter
 
     from dnsserver.cli.dispatch import COMMANDS, module_of
 
-    whole = Parser(prog="topodns", description="")
+    whole = CommandParser(prog="topodns", description="")
     whole.flags.add_argument("--version", action="store_true", help=COMMANDS["version"])
-    commands = whole.add_subparsers(parser_class=Parser)
+    commands = whole.add_subparsers(parser_class=CommandParser)
     for name, summary in COMMANDS.items():
         parser = commands.add_parser(name, help=summary, description=summary)
         if name not in line.split():

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Example, Parser
+from dnsserver.cli.parser import CommandParser, Example
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, give, settings_of
 
 EXAMPLES = (
@@ -26,7 +26,7 @@ STATUSES = {
 }
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the files and the settings."""
     parser.usage = f"{parser.prog} [PATH...] [flags]"
     parser.positionals.add_argument(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
-from dnsserver.cli.parser import Example, Parser
+from dnsserver.cli.parser import CommandParser, Example
 from dnsserver.cli.settings_flags import add_settings, settings_of
 
 EXAMPLES = (
@@ -27,7 +27,7 @@ STATUSES = {
 }
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the settings."""
     add_settings(parser, "controller", common=("health", "labels"))
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import is_seen, write_as_it_is, write_octets
-from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program, read_file
+from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of, parse_argument, program, read_file
 from dnsserver.settings.values import OTHER_ZONE, ZONES, ListenAddress
 from dnsserver.tools.corefile.stub_blocks import (
     CHECKED,
@@ -49,7 +49,7 @@ STATUSES = {
 }
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the flags for all: what to print, what to check, and what to fix."""
     parser.flags.add_argument(
         "--for",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
 from dnsserver.cli.output import coloured, write_as_it_is, write_json
-from dnsserver.cli.parser import Example, Parser, add_output_format, check_namespace
+from dnsserver.cli.parser import CommandParser, Example, add_output_format, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from dnsserver.tools.explain.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
 from locator.printable import as_line, cut, printable
@@ -38,7 +38,7 @@ STATUSES = {
 }
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the namespace, the output format and the settings."""
     parser.flags.add_argument(
         "-n",

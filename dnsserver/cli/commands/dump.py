@@ -20,7 +20,7 @@ from dnsserver import __version__
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import standard_output, write
-from dnsserver.cli.parser import Example, Parser, check_namespace
+from dnsserver.cli.parser import CommandParser, Example, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from locator.printable import shell_words
 from locator.times import time_text
@@ -85,7 +85,7 @@ and topodns define stay. Logs, messages and Corefiles are left out.
 """
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the file, whether to hash names, the namespace, and the settings."""
     parser.flags.add_argument(
         "--output",

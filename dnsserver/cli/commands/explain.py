@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write, write_as_it_is, write_json
-from dnsserver.cli.parser import Example, Parser, add_output_format, check_namespace, parse_argument, program
+from dnsserver.cli.parser import CommandParser, Example, add_output_format, check_namespace, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, given_flags, settings_of
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import ANSWERS, CLIENTS, CLUSTER, CLUSTERS
@@ -51,7 +51,7 @@ STATUSES = {
 }
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the question, the client, the output format and the settings."""
     parser.usage = f"{parser.prog} NAME [TYPE] --client ADDR [flags]"
     parser.positionals.add_argument(
@@ -121,7 +121,7 @@ def run(arguments: Namespace) -> int:
     except naming.UnknownName as error:
         raise WrongInput(f"{ARGUMENTS[error.argument]}: {error}") from None
     _print(explanation, arguments.output)
-    if isinstance(client, naming.Topology) and Node.__name__ not in reading.own.lacks:
+    if isinstance(client, naming.LabelledClient) and Node.__name__ not in reading.own.lacks:
         constraint = explanation["constraint"]
         for hint in naming.topology_hints(client, constraint["keys"] if constraint else (), reading.nodes):
             say(f"--client: {hint}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dnsserver import __version__
 from dnsserver.cli.errors import DONE, PRINTING_STATUSES
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Example, Parser
+from dnsserver.cli.parser import CommandParser, Example
 
 EXAMPLES = (
     Example("Read it:", "topodns man | man -l -"),
@@ -30,7 +30,7 @@ ENVIRONMENT = {
 }
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add none: ``man`` takes no arguments."""
 
 
@@ -67,7 +67,7 @@ def _section(heading: str, *lines: str) -> Iterator[str]:
     yield from (f'.SH "{heading}"', *lines)
 
 
-def _command(parser: Parser) -> Iterator[str]:
+def _command(parser: CommandParser) -> Iterator[str]:
     yield _text(parser.description or "")
     yield from (".PP", f".B {_word(parser.format_usage().removeprefix('usage: ').strip())}")
     for title, actions in parser.groups():
@@ -93,7 +93,7 @@ def _name_of(action: Action) -> str:
     return f"{flags} [{value}]" if action.nargs == "?" else f"{flags} {value}"
 
 
-def _statuses(parser: Parser) -> Iterator[str]:
+def _statuses(parser: CommandParser) -> Iterator[str]:
     for status, meaning in parser.statuses.items():
         yield from (".TP", f".B {status}", _text(meaning))
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 from contextlib import nullcontext
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
-from dnsserver.cli.parser import Example, Parser
+from dnsserver.cli.parser import CommandParser, Example
 from dnsserver.cli.settings_flags import add_settings, settings_of
 
 EXAMPLES = (
@@ -32,7 +32,7 @@ STATUSES = {
 }
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the settings."""
     add_settings(parser, "serve", common=("zone", "trusted_forwarder", "listen", "http"))
 

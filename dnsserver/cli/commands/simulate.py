@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import coloured, write, write_json
-from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument
+from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of, parse_argument
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
 from dnsserver.settings import values
 from dnsserver.settings.fields import Settings
@@ -51,7 +51,7 @@ STATUSES = {
 }
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add what is simulated, thresholds, output format and the settings."""
     add = parser.flags.add_argument
     add(

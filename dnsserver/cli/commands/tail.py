@@ -9,7 +9,7 @@ from argparse import Namespace
 from dnsserver.cli.errors import FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write, write_json
-from dnsserver.cli.parser import Example, Parser, add_output_format, one_of
+from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from dnsserver.tools.explain.explanation_text import counted
 from locator.topology.selection import OUTCOMES
@@ -25,7 +25,7 @@ EXAMPLES = (
 STATUSES = {**STATUSES, FAILED: "the server cannot be reached, refuses, or has ended"}
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the filters, the output format and the settings."""
     parser.flags.add_argument("--service", metavar="NS/NAME", help="Only decisions about names of this Service")
     parser.flags.add_argument("--client", metavar="ADDR|CIDR", help="Only decisions for this address or network")

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from dnsserver import __version__
 from dnsserver.cli.errors import DONE, PRINTING_STATUSES
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Example, Parser
+from dnsserver.cli.parser import CommandParser, Example
 
 EXAMPLES = (Example("What a bug report should name:", "topodns version"),)
 STATUSES = PRINTING_STATUSES
@@ -21,7 +21,7 @@ LIBRARIES = (
 )
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add none: ``version`` takes no arguments."""
 
 

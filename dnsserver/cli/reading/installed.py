@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.json import Decoder
 
 from dnsserver.cli.errors import WrongInput
-from dnsserver.cli.parser import Parser
+from dnsserver.cli.parser import CommandParser
 from dnsserver.cli.reading.requests import SILENCE, get, read
 from dnsserver.cli.settings_flags import add_settings, file_content, given_settings
 from dnsserver.net.sockets import in_pod
@@ -189,7 +189,7 @@ def own_settings() -> Settings | None:
 
 def _serve_settings(words: list[str], environment: Mapping[str, str], read: Callable[[str], bytes]) -> Settings:
     """Return the settings of a command line of ``topodns serve``. Raises WrongInput."""
-    parser = Parser(prog="topodns serve", description="")
+    parser = CommandParser(prog="topodns serve", description="")
     add_settings(parser, "serve")
     given, unknown = parser.parse(words[words.index("serve") + 1 :] if "serve" in words else words)
     if unknown:

@@ -32,10 +32,10 @@ from dnsserver.tools.simulation.service import World
 from locator.api.dump_text import COMMAND
 from locator.findings import ClusterCode
 from locator.model import ZONE, ClientPod, EndpointSlice, Finding
-from locator.state.findings import LACKING, nearness_findings
-from locator.state.snapshot import Snapshot
-from locator.topology.checks import CarriedKeys, overridden_findings, service_key_findings
+from locator.state.object_checks import nearness_findings
+from locator.state.snapshot import LACKING, Snapshot
 from locator.topology.constraints import in_effect
+from locator.topology.service_checks import CarriedKeys, overridden_findings, service_key_findings
 
 METRICS_SECONDS = 30.0
 AS_SIMULATED = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as it is simulated, not as it was read

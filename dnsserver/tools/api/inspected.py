@@ -110,7 +110,9 @@ class Inspected(NamedTuple):
 
         Raises UnknownName.
         """
-        if isinstance(client, naming.Topology) or (isinstance(client, naming.ObjectReference) and client.kind is Node):
+        if isinstance(client, naming.LabelledClient) or (
+            isinstance(client, naming.ObjectReference) and client.kind is Node
+        ):
             return {Node: await self.own.objects(Node)}
         if not isinstance(client, naming.ObjectReference):
             return {}

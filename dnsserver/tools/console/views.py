@@ -30,7 +30,7 @@ from dnsserver.tools.pages.located import ClusterContents, Located, located_in
 from dnsserver.tools.pages.matrix import Expected, expected_in
 from dnsserver.tools.pages.node import NodePage, node_page
 from dnsserver.tools.pages.overview import ClusterReport, Overview, overview
-from dnsserver.tools.pages.service import NOW, Answer, ServicePage, service_page
+from dnsserver.tools.pages.service import NOW, ServicePage, TitledExplanation, service_page
 from dnsserver.tools.pages.services import Keys, ServiceList
 from dnsserver.tools.pages.sites import Map, Site
 from locator.model import CLUSTER, Health, Node, Pod, Service, object_key
@@ -156,11 +156,11 @@ class Views:
             answers = []
             if client is not None:
                 asker = naming.asker_named(client, known)
-                answers.append(Answer(NOW, explain(labels, A, asker, snapshot, authority, candidates=True)))
+                answers.append(TitledExplanation(NOW, explain(labels, A, asker, snapshot, authority, candidates=True)))
                 if tried is not None:
                     other = as_tried(key, snapshot, tried, honor_kubernetes=honors)
                     explained = explain(labels, A, asker, other, authority, candidates=True)
-                    answers.append(Answer(title_of(tried), explained))
+                    answers.append(TitledExplanation(title_of(tried), explained))
             flows = flows_of(
                 key, snapshot, pods, authority, self._inspected.cluster,
                 tried=tried, proposes=given["propose"], honor_kubernetes=honors,

@@ -88,7 +88,7 @@ def parse(text: str) -> list[Block]:
     """Return the blocks of a Corefile with all imported snippets inserted. Raises Unparsable."""
     if "\0" in text:
         raise Unparsable(text.count("\n", 0, text.index("\0")) + 1, "a NUL octet found, expected text")
-    return list(_Parser(list(words_of(text))).blocks())
+    return list(_CaddyfileParser(list(words_of(text))).blocks())
 
 
 def words_of(text: str) -> Iterator[Word]:
@@ -105,7 +105,7 @@ def words_of(text: str) -> Iterator[Word]:
             yield Word(written.replace("\r", ""), first, first, start, start + len(written))
 
 
-class _Parser:
+class _CaddyfileParser:
     """Parses words into blocks, and replaces each import of a snippet by the snippet's words."""
 
     def __init__(self, words: list[Word]) -> None:

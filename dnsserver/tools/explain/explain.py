@@ -31,7 +31,7 @@ from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
 from locator.places.book import Place
-from locator.state.findings import nearness_findings, zone_findings
+from locator.state.object_checks import nearness_findings, zone_findings
 from locator.state.snapshot import Snapshot, Vote
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Narrowing, Step

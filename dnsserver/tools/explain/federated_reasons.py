@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnsserver.message.records import Address
+from dnsserver.message.records import AddressData
 from dnsserver.tools.explain.candidates import Candidate, order, why_chosen, why_not, without_record
 from dnsserver.tools.explain.reasons import Case
 from dnsserver.tools.explain.sources import ExplainedDeclaration
@@ -90,7 +90,7 @@ def _judged(
     entries = member.entries(viewer, flat=flat)
     if selection is None:
         records = (*decision.answers, *decision.additional_records)
-        named = {record.data.packed for record in records if isinstance(record.data, Address)}
+        named = {record.data.packed for record in records if isinstance(record.data, AddressData)}
         for located in member.reachable(found.flat):
             own = not named.isdisjoint(located.endpoint.addresses)
             yield located, own, "the name is its own" if own else "the name is another entry's"

@@ -30,8 +30,7 @@ from locator.model import (
     object_key,
 )
 from locator.places.book import NODE, SUBNET, Place
-from locator.state.findings import lacking
-from locator.state.snapshot import Snapshot
+from locator.state.snapshot import Snapshot, lacking
 
 KINDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, short
     **dict.fromkeys(("service", "services", "svc"), Service),
@@ -64,7 +63,7 @@ class ObjectReference(NamedTuple):
     name: str
 
 
-class Topology(NamedTuple):
+class LabelledClient(NamedTuple):
     """A client that is anywhere on nodes with these labels. ``labels`` are canonical, ``text`` is what was written."""
 
     text: str
@@ -119,13 +118,13 @@ def parse_name(text: str) -> ObjectReference | str:
     return reference or text
 
 
-def parse_asker(text: str) -> Network | ObjectReference | Topology:
+def parse_asker(text: str) -> Network | ObjectReference | LabelledClient:
     """Parse ``--client``: an address or a prefix, a reference to a Pod or Node, or labels. Raises ValueError."""
     if "=" in text:
         pairs = [pair.strip().partition("=") for pair in text.split(",")]
         if not all(valid_label_key(key) and value and "=" not in value for key, _, value in pairs):
             raise ValueError(repr(text))
-        return Topology(text, canonical_labels({key: value for key, _, value in pairs}))
+        return LabelledClient(text, canonical_labels({key: value for key, _, value in pairs}))
     return _parse_reference(text, (Pod, Node)) or parse_client(text)
 
 
@@ -175,7 +174,7 @@ class Missing(Mapping[str, None]):
 def explain_named(
     name: ObjectReference | str,
     qtype: int,
-    client: Network | ObjectReference | Topology,
+    client: Network | ObjectReference | LabelledClient,
     known: NameContext,
     authority: Authority,
     *,
@@ -233,11 +232,11 @@ def _likeliest(labels: Labels, longer: Sequence[Labels], snapshot: Snapshot) -> 
     return in_cluster if namespace in snapshot.namespaces or known_service else labels
 
 
-def asker_named(client: Network | ObjectReference | Topology, known: NameContext) -> Network | Asker:
+def asker_named(client: Network | ObjectReference | LabelledClient, known: NameContext) -> Network | Asker:
     """Return the client that *client* names: by its first address, or without one by its labels. Raises UnknownName."""
     if isinstance(client, Network):
         return client
-    if isinstance(client, Topology):
+    if isinstance(client, LabelledClient):
         hostname = client.labels.get(HOSTNAME)
         nodes = (node.name for node in known.objects.get(Node, {}).values() if node.labels[HOSTNAME] == hostname)
         return Asker(client.text, Place(Location(next(nodes, None), dict(client.labels)), SUBNET), "--client")
@@ -256,7 +255,7 @@ def asker_named(client: Network | ObjectReference | Topology, known: NameContext
     return host_network(addresses[0])
 
 
-def topology_hints(topology: Topology, keys: Sequence[str], nodes: Sequence[Node]) -> Iterator[str]:
+def topology_hints(topology: LabelledClient, keys: Sequence[str], nodes: Sequence[Node]) -> Iterator[str]:
     """Yield what may be wrong with a client's labels: no node has them, or all that do share another one of *keys*."""
     given = topology.labels
     for key, value in given.items():

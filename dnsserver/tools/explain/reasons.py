@@ -18,8 +18,7 @@ from dnsserver.names import DISABLED, QueryName, labels_of, pod_address, query_n
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
 from locator.ip import Network
 from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Object, Service
-from locator.state.findings import lacking
-from locator.state.snapshot import CompiledService, ImportedService, Snapshot
+from locator.state.snapshot import CompiledService, ImportedService, Snapshot, lacking
 from locator.topology.annotations import has_mode_auto
 from locator.topology.constraints import NOT_HEADLESS, TRAFFIC_DISTRIBUTION
 from locator.topology.selection import (

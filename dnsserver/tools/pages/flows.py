@@ -33,12 +33,11 @@ from dnsserver.tools.simulation.text import (
     outcome_of,
 )
 from locator.model import EndpointSlice, Pod
-from locator.places.book import Addresses
-from locator.state.findings import lacking
-from locator.state.snapshot import Snapshot
+from locator.places.book import Book
+from locator.state.snapshot import Snapshot, lacking
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
-from locator.topology.checks import CarriedKeys, service_key_findings
 from locator.topology.selection import LocatedEndpoint
+from locator.topology.service_checks import CarriedKeys, service_key_findings
 
 ROWS = 20
 NO_KEYS = "-"  # in a form: the annotation with the keys is taken away
@@ -109,7 +108,7 @@ class Pods(Struct, frozen=True):
     watched: bool
 
 
-def pods_in(pods: Sequence[Pod], addresses: Addresses, cluster: str) -> Steps[Pods]:
+def pods_in(pods: Sequence[Pod], addresses: Book, cluster: str) -> Steps[Pods]:
     """Return those of the *pods* of a cluster that have an address and have not finished, each for itself."""
     clients = AskingPods()
     for number, pod in enumerate(pods):

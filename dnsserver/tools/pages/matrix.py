@@ -19,8 +19,7 @@ from dnsserver.tools.simulation.selecting import constrained_subjects
 from dnsserver.tools.simulation.service import Groupings, Simulated, exceeds, simulate
 from dnsserver.tools.simulation.text import worst_first
 from locator.model import EndpointSlice
-from locator.state.findings import lacking
-from locator.state.snapshot import Snapshot
+from locator.state.snapshot import Snapshot, lacking
 
 MAX_SIMULATED = 500  # Services: a fifth of a second
 MAX_WORST = 10

@@ -26,16 +26,15 @@ from dnsserver.tools.pages.services import sort_of
 from locator.api.events import REASON, message_of
 from locator.ip import address_text
 from locator.model import CLUSTER, HOSTNAME, REGION, ZONE, EndpointSlice, Finding, Service
-from locator.state.findings import lacking
-from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.checks import is_invalid_constraint
+from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.selection import ANY, LocatedEndpoint
+from locator.topology.service_checks import is_invalid_constraint
 
 ROWS, MAX_COLUMNS = 50, 4
 NOW = "now"
 
 
-class Answer(Struct, frozen=True, gc=False):
+class TitledExplanation(Struct, frozen=True, gc=False):
     """What a client gets: as things are (``NOW``), or by another constraint. ``explanation`` has all candidates."""
 
     title: str
@@ -108,7 +107,7 @@ def service_page(
     compiled: CompiledService,
     snapshot: Snapshot,
     sources: Explanation,
-    answers: Sequence[Answer],
+    answers: Sequence[TitledExplanation],
     findings: Sequence[Finding],
     flows: tuple[Flows, ...],
     *,
@@ -178,7 +177,7 @@ def _row(
     )
 
 
-def _column(answer: Answer) -> Column:
+def _column(answer: TitledExplanation) -> Column:
     explained = answer.explanation
     return Column(
         title=answer.title,

@@ -15,8 +15,7 @@ from dnsserver.tools.explain.explanation import ConstraintExplained
 from dnsserver.tools.pages.paging import Part, part_of
 from dnsserver.tools.pages.steps import STEP, Steps
 from locator.model import EndpointSlice, Finding, Service
-from locator.state.findings import lacking
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.constraints import has_unmatched
 
 ROWS = 50

@@ -17,8 +17,7 @@ from dnsserver.tools.simulation.as_if import Changes, service_as_if
 from dnsserver.tools.simulation.service import Subject
 from locator.labels import Selector
 from locator.model import ClientPod, Node, Service
-from locator.state.findings import lacking
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.annotations import TOPOLOGY_KEYS
 from locator.topology.constraints import ANNOTATION, has_unmatched
 

@@ -91,7 +91,7 @@ class DomainOutcome(NamedTuple):
     choice: GroupAnswer
 
 
-class Origin(NamedTuple):
+class ZoneClients(NamedTuple):
     """How many clients there are somewhere, and how many of them get nothing."""
 
     clients: float
@@ -126,7 +126,7 @@ class Simulated(Struct, frozen=True, eq=False):
     crossing: float
     crossing_before: float
     flows: Mapping[Flow, float]
-    origins: Mapping[str | None, Origin]
+    origins: Mapping[str | None, ZoneClients]
     relations: Mapping[tuple[str, str], float]
     narrowed: bool
     unmatched: str
@@ -329,7 +329,7 @@ class _Spread:
         self._loads = {id(located): 0.0 for located in deciding.endpoints}
         self._zones: dict[int, Counter[str | None]] = {}
         self._relations: defaultdict[tuple[str, str], float] = defaultdict(float)
-        self._origins: dict[str | None, Origin] = {}
+        self._origins: dict[str | None, ZoneClients] = {}
         self._flows: defaultdict[Flow, float] = defaultdict(float)
         self._clients: float = 0
         self._unmet: float = 0
@@ -351,8 +351,8 @@ class _Spread:
             self._comparable &= len(everything) == len(self._deciding.endpoints)
             self._narrowed |= len(endpoints) < len(everything)
             self._crossing_before += load * _elsewhere(zone, self._zones_of(everything)) / len(everything)
-        known = self._origins.get(zone, Origin(0, 0))
-        self._origins[zone] = Origin(known.clients + load, known.unmet + (0 if endpoints else load))
+        known = self._origins.get(zone, ZoneClients(0, 0))
+        self._origins[zone] = ZoneClients(known.clients + load, known.unmet + (0 if endpoints else load))
         if not endpoints:
             self._unmet += load
             return

@@ -78,13 +78,13 @@ class _Secret(Struct, frozen=True):
     data: _Data | None = None
 
 
-class _Service(Struct, frozen=True):
+class _ServiceReference(Struct, frozen=True):
     namespace: str
     name: str
 
 
 class _Client(Struct, rename="camel", frozen=True):
-    service: _Service | None = None
+    service: _ServiceReference | None = None
     url: str = ""
     ca_bundle: bytes = b""
 

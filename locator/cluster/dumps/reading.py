@@ -92,8 +92,8 @@ class Dump(Struct):
     def batch(self) -> DeltaBatch:
         """Return the dump as the batch of a source: it replaces all objects and all findings."""
         deltas = [
-            Replace(kind, rows, lacks=kind.__name__ in self.lacks, partial=True)
-            for kind, rows in by_kind(self.objects).items()
+            Replace(kind, of_kind, lacks=kind.__name__ in self.lacks, partial=True)
+            for kind, of_kind in by_kind(self.objects).items()
         ]
         return DeltaBatch(deltas, {"dump": self.findings}, files=self.origins)
 

@@ -50,7 +50,7 @@ class Difference(NamedTuple):
     coredns: str
     topodns: str
     why: str
-    change: Callable[[Question, Reply, Book], Reply | None]
+    change: Callable[[Question, Reply, CorednsBook], Reply | None]
 
 
 class Facts(NamedTuple):
@@ -71,7 +71,7 @@ class Facts(NamedTuple):
     portless: Mapping[str, Sequence[str]]
 
 
-class Book:
+class CorednsBook:
     """CoreDNS's replies with one pair of settings; the book asks when it does not know a reply yet."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Book:
         ask: Callable[[Sequence[Asked]], Sequence[bytes]],
         *,
         facts: Facts,
-        zonal: Book | None = None,
+        zonal: CorednsBook | None = None,
     ) -> None:
         self.pair = pair
         self.zonal = zonal or self
@@ -180,11 +180,11 @@ def beneath(name: str, ancestor: str) -> list[str]:
     return name.removesuffix(f".{ancestor}").split(".") if name.endswith(f".{ancestor}") else []
 
 
-def _nodata(question: Question, reply: Reply, book: Book) -> Reply:
+def _nodata(question: Question, reply: Reply, book: CorednsBook) -> Reply:
     return reply._replace(rcode=NOERROR, answer=(), authority=book.soa(question.name), additional=())
 
 
-def _nxdomain(question: Question, reply: Reply, book: Book) -> Reply:
+def _nxdomain(question: Question, reply: Reply, book: CorednsBook) -> Reply:
     return _nodata(question, reply, book)._replace(rcode=NXDOMAIN)
 
 
@@ -201,20 +201,20 @@ def knowing(name: str) -> list[Question]:
     return [Question(name, qtype) for qtype in (EXISTENCE, "TXT", *(("PTR",) if zone_of(name) not in DOMAINS else ()))]
 
 
-def _capitals(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _capitals(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     zone = zone_of(question.name)
     if question.name not in (zone, f"ns.dns.{zone}"):
         return None
     return _replaced(reply, book.plain(question))
 
 
-def _zonal_by_default(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _zonal_by_default(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if "zonal" in book.pair.coredns or "off" in book.pair.topodns or not is_zonal(question.name):
         return None
     return _replaced(reply, book.zonal.reply(question))
 
 
-def _zone_of_node(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _zone_of_node(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if reply.rcode != NOERROR or question.type not in ("A", "AAAA", "SRV") or not is_zonal(question.name):
         return None
     *value, way, _, name, where = beneath(question.name, f"svc.{DOMAIN}")
@@ -234,7 +234,7 @@ def _zone_of_node(question: Question, reply: Reply, book: Book) -> Reply | None:
     return reply._replace(answer=answer, authority=(), additional=additional)
 
 
-def _nobody_in_a_zone(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _nobody_in_a_zone(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if reply.rcode != NOERROR or not is_zonal(question.name):
         return None
     nobody = not book.exists(_service_of(question.name))
@@ -245,12 +245,12 @@ def _service_of(name: str) -> str:
     return ".".join(name.split(".")[-5:])
 
 
-def _names_as_addresses(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _names_as_addresses(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     found = _service_of(question.name) in book.facts.named and reply.rcode == NOERROR
     return _nxdomain(question, reply, book) if found else None
 
 
-def _dotted_pods(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _dotted_pods(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if "endpoint_pod_names" not in book.pair.coredns:
         return None
     if question.name in book.facts.dotted.values() and reply.rcode == NXDOMAIN:
@@ -267,7 +267,7 @@ def _dotted_pods(question: Question, reply: Reply, book: Book) -> Reply | None:
     return reply._replace(answer=renamed(reply.answer), additional=renamed(reply.additional))
 
 
-def _pod_spellings(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _pod_spellings(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     zone = zone_of(question.name)
     labels = beneath(question.name, f"pod.{zone}")
     if reply.rcode != NXDOMAIN or "pods verified" not in book.pair.coredns or len(labels) != 2:
@@ -285,19 +285,19 @@ def _pod_spellings(question: Question, reply: Reply, book: Book) -> Reply | None
     )
 
 
-def _is_served(name: str, book: Book) -> bool:
+def _is_served(name: str, book: CorednsBook) -> bool:
     service = _service_of(name)
     return service in book.facts.services and book.exists(service.partition(".")[2])
 
 
-def _dangling(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _dangling(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if question.type != "PTR" or not reply.answer:
         return None
     sound = tuple(record for record in reply.answer if _is_served(record.data, book))
     return reply._replace(answer=sound) if sound else _nxdomain(question, reply, book)
 
 
-def _no_ports(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _no_ports(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     addresses = book.facts.portless.get(question.name)
     if addresses is None or reply.rcode != NXDOMAIN or "ignore empty_service" in book.pair.coredns:
         return None
@@ -306,12 +306,12 @@ def _no_ports(question: Question, reply: Reply, book: Book) -> Reply | None:
     return reply._replace(rcode=NOERROR, answer=answer, authority=()) if answer else _nodata(question, reply, book)
 
 
-def _soa_anywhere(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _soa_anywhere(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     missing = reply.rcode == NOERROR and not reply.answer and not book.exists(question.name)
     return _nxdomain(question, reply, book) if question.type == "SOA" and missing else None
 
 
-def _every_type(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _every_type(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if reply.rcode != NXDOMAIN:
         return None
     others = knowing(question.name)
@@ -327,14 +327,14 @@ def _port(name: str) -> tuple[str, str] | None:
     return labels[0], labels[1]
 
 
-def _underscores(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _underscores(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     port = _port(question.name)
     if port is None or reply.rcode != NOERROR or all(label.startswith("_") and label != "_" for label in port):
         return None
     return _nxdomain(question, reply, book)
 
 
-def _no_number(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _no_number(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     found = _port(question.name) is not None and reply.rcode == NOERROR and not is_zonal(question.name)
     if not found or book.reply(Question(question.name, "SRV")).answer:
         return None
@@ -342,22 +342,22 @@ def _no_number(question: Question, reply: Reply, book: Book) -> Reply | None:
     return _nxdomain(question, reply, book) if has_addresses else None  # else its ServiceImport has no IP yet
 
 
-def _srv_alone(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _srv_alone(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     addresses = question.type in ("A", "AAAA") and bool(reply.answer) and _port(question.name) is not None
     return _nodata(question, reply, book) if addresses else None
 
 
-def _labels_before_pods(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _labels_before_pods(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     longer = len(beneath(question.name, f"pod.{zone_of(question.name)}")) > 2 and reply.rcode == NOERROR
     return _nxdomain(question, reply, book) if longer else None
 
 
-def _pod_srv(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _pod_srv(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     of_pod = bool(beneath(question.name, f"pod.{zone_of(question.name)}"))
     return _nodata(question, reply, book) if of_pod and question.type == "SRV" and reply.answer else None
 
 
-def _second_address(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _second_address(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     address = book.facts.second_addresses.get(question.name)
     if address is None or "pods verified" not in book.pair.coredns or reply.rcode != NXDOMAIN:
         return None
@@ -367,17 +367,17 @@ def _second_address(question: Question, reply: Reply, book: Book) -> Reply | Non
     return reply._replace(rcode=NOERROR, answer=(record,), authority=())
 
 
-def _labels_before_reverse(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _labels_before_reverse(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     longer = len(beneath(question.name, "ip6.arpa")) > 32 and reply.rcode == NOERROR
     return _nxdomain(question, reply, book) if longer else None
 
 
-def _non_terminals(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _non_terminals(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     found = reply.rcode == NXDOMAIN and question.name in book.non_terminals
     return _nodata(question, reply, book) if found else None
 
 
-def _chain(name: str, book: Book) -> tuple[list[Record], str]:
+def _chain(name: str, book: CorednsBook) -> tuple[list[Record], str]:
     """Return the CNAMEs from *name* on, as far as topodns follows them, and the last target."""
     found: list[Record] = []
     seen = {name}
@@ -390,12 +390,12 @@ def _chain(name: str, book: Book) -> tuple[list[Record], str]:
     return found, name
 
 
-def _is_left_open(chain: Sequence[Record], end: str, book: Book) -> bool:
+def _is_left_open(chain: Sequence[Record], end: str, book: CorednsBook) -> bool:
     """Whether the chain is a loop, or longer than topodns follows."""
     return len(chain) == CNAMES or (zone_of(end) != "" and book.cname(end) is not None)
 
 
-def _followed(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _followed(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     """Return a reply with the CNAMEs, and with the records of the last target."""
     chain, end = _chain(question.name, book)
     if not chain:
@@ -432,11 +432,11 @@ def _said(name: str, qtype: str) -> tuple[Reply, str]:
     return said if said.rcode in (NOERROR, NXDOMAIN) else said._replace(rcode=SERVFAIL), name
 
 
-def _cname_every_type(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _cname_every_type(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     return None if question.type in ("A", "AAAA", "CNAME", "ANY", "AXFR", "IXFR") else _followed(question, reply, book)
 
 
-def _cname_without_address(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _cname_without_address(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     chain, end = _chain(question.name, book)
     if question.type not in ("A", "AAAA") or any(record.type != "CNAME" for record in reply.answer):
         return None
@@ -444,7 +444,9 @@ def _cname_without_address(question: Question, reply: Reply, book: Book) -> Repl
     return None if outside or _is_left_open(chain, end, book) else _followed(question, reply, book)
 
 
-def _cname_outside(question: Question, reply: Reply, book: Book, wanted: Callable[[Reply, str], bool]) -> Reply | None:
+def _cname_outside(
+    question: Question, reply: Reply, book: CorednsBook, wanted: Callable[[Reply, str], bool]
+) -> Reply | None:
     """Return the reply with what the upstream says at the end of a chain, if that and its last name are *wanted*."""
     chain, end = _chain(question.name, book)
     if not chain or zone_of(end) or not book.pair.upstream or question.type not in ("A", "AAAA"):
@@ -452,21 +454,21 @@ def _cname_outside(question: Question, reply: Reply, book: Book, wanted: Callabl
     return _followed(question, reply, book) if wanted(*_said(end, question.type)) else None
 
 
-def _cname_nothing_outside(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _cname_nothing_outside(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     return _cname_outside(
         question, reply, book, lambda said, end: said.rcode != SERVFAIL and bool(said.authority) and not zone_of(end)
     )
 
 
-def _cname_fails_outside(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _cname_fails_outside(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     return _cname_outside(question, reply, book, lambda said, _: said.rcode == SERVFAIL)
 
 
-def _cname_back(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _cname_back(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     return _cname_outside(question, reply, book, lambda _, end: bool(zone_of(end)))
 
 
-def _colons_first(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _colons_first(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     """Rename the endpoints that CoreDNS gives a name with a hyphen in front."""
     if beneath(question.name, f"pod.{zone_of(question.name)}"):
         return None
@@ -489,13 +491,13 @@ def _colons_first(question: Question, reply: Reply, book: Book) -> Reply | None:
     return reply._replace(answer=renamed(reply.answer), additional=renamed(reply.additional))
 
 
-def _cname_loop(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _cname_loop(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if question.type not in ("A", "AAAA"):
         return None
     return _followed(question, reply, book) if _is_left_open(*_chain(question.name, book), book) else None
 
 
-def _any(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _any(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if question.type != "ANY":
         return None
     cname = book.cname(question.name)
@@ -507,7 +509,7 @@ def _any(question: Question, reply: Reply, book: Book) -> Reply | None:
     return reply._replace(rcode=NOERROR, answer=(record,), authority=(), additional=())
 
 
-def _weights(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _weights(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     count = sum(record.type == "SRV" for record in reply.answer)
     if not count:
         return None
@@ -522,7 +524,7 @@ def _weights(question: Question, reply: Reply, book: Book) -> Reply | None:
     return reply._replace(answer=tuple(sorted(map(weighed, reply.answer))))
 
 
-def _soa_ttl(question: Question, reply: Reply, book: Book) -> Reply | None:
+def _soa_ttl(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     def lasting(records: tuple[Record, ...]) -> tuple[Record, ...]:
         return tuple(
             record._replace(ttl=book.pair.ttl) if record.type == "SOA" and record.ttl == 300 else record

@@ -25,9 +25,9 @@ from locator.labels import IN, Requirement, Selector
 from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
 from locator.state.store import Store
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
-from locator.topology.checks import policy_findings, service_findings
 from locator.topology.constraints import MAX_KEYS, POLICY, Declaration, deciding, declarations_of
 from locator.topology.selection import LocatedEndpoint, Narrowing, select
+from locator.topology.service_checks import policy_findings, service_findings
 from tests.kit.api_objects import item
 from tests.kit.in_memory import dump_of, settings_of, snapshot_of
 from tests.kit.kube import ApiError, ControlPlane

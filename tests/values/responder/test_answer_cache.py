@@ -16,7 +16,7 @@ import pytest
 
 from dnsserver.answers.decision import Decision
 from dnsserver.message.query import read_query
-from dnsserver.message.records import Address, Record
+from dnsserver.message.records import AddressData, Record
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.wire import A
 from dnsserver.metrics.counters import Counts, Tally
@@ -289,7 +289,7 @@ def test_names_that_do_not_exist_get_their_own_bytes(group: list[str]) -> None:
 def test_made_up_names_share_a_small_memory() -> None:
     """Answers for random names take a bounded number of octets, however many are asked for."""
     cache, renderer = AnswerCache(), DecisionRenderer(authority_of(settings_of()), Counts())
-    records = [Record("x", A, 5, Address(bytes((10, 0, 0, number)))) for number in range(100)]
+    records = [Record("x", A, 5, AddressData(bytes((10, 0, 0, number)))) for number in range(100)]
     questions: list[bytes] = []
     for number in range(2 * MAX_WITHOUT_SOURCE // 5000):
         questions.append(b"\x06%06d\0\0\x01\0\x01" % number)

@@ -11,7 +11,6 @@ import pytest
 from locator.endpoints import Port
 from locator.model import Endpoint, Hints, Service
 from locator.topology.annotations import FEDERATED, HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, TOPOLOGY_MODE
-from locator.topology.checks import service_findings
 from locator.topology.constraints import (
     ANNOTATION,
     FIELD,
@@ -25,6 +24,7 @@ from locator.topology.constraints import (
 )
 from locator.topology.hints import hinted
 from locator.topology.selection import FirstMatch
+from locator.topology.service_checks import service_findings
 from tests.kit import annotation_values
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The findings of one cluster in order, and the checks of Nodes, EndpointSlices and forwarders."""
+"""The checks of Nodes, EndpointSlices, exports, imports and forwarders.
+
+A function that finds one thing only is named as its code.
+
+``locator.topology.service_checks`` has those of what Services and ServicePolicies ask for; here is only what concerns
+their endpoints in the snapshot.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from enum import IntEnum
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,7 +30,6 @@ from locator.model import (
     Finding,
     Location,
     Node,
-    Object,
     Pod,
     Service,
     ServiceExport,
@@ -34,96 +37,32 @@ from locator.model import (
     and_more,
     listed,
 )
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.snapshot import LACKING, CompiledService
 from locator.topology.annotations import TOPOLOGY_KEYS
-from locator.topology.checks import CarriedKeys, advice, service_findings
 from locator.topology.constraints import Declaration, declarations_of, has_unmatched, in_effect
 from locator.topology.hints import incomplete_hints
 from locator.topology.selection import ANY
+from locator.topology.service_checks import CarriedKeys, advice, service_findings
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 
 Pods = frozenset[object]  # those of a Service
 
-
-class FindingOrder(IntEnum):
-    """The subjects of findings, in the order in which topodns reports them."""
-
-    SERVICE = 0
-    IMPORT = 1
-    POLICIES = 2
-    NODE = 3
-    ZONE = 4
-    SLICE = 5
-    POD_CIDR = 6
-    FORWARDERS = 7
-    SETTINGS = 8
-    MISSING = 9
-
-
-class Findings:
-    """The findings of one cluster, by their subject, and by a key that sorts the findings of one subject."""
-
-    def __init__(self) -> None:
-        self._by_subject: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in FindingOrder)
-        self._all: tuple[Finding, ...] | None = ()
-        self._left_out: frozenset[str] = frozenset()
-
-    def set(self, subject: FindingOrder, key: object, findings: Iterable[Finding]) -> None:
-        """Replace the findings with one *key*; none remove it."""
-        by_key, after = self._by_subject[subject], tuple(findings)
-        if after == by_key.get(key, ()):
-            return
-        self._all = None
-        if after:
-            by_key[key] = after
-        else:
-            del by_key[key]
-
-    def all(self, leave_out: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
-        """Return all findings in order but those with the codes *leave_out*; the same object until one changes."""
-        if self._all is None or leave_out != self._left_out:
-            found = (finding for by_key in self._by_subject for key in sorted(by_key) for finding in by_key[key])
-            self._all, self._left_out = tuple(row for row in found if row.code not in leave_out), leave_out
-        return self._all
-
-
-# What a dump does not say, by the name of the kind that it lacks.
-LACKING = {
-    EndpointSlice.__name__: "the dump has neither EndpointSlices nor Endpoints",
-    Node.__name__: "the dump has no Nodes",
-    Service.__name__: "the dump has no Services",
-    Pod.__name__: "the dump has no Pods",
-}
-_UNKNOWN = {
+_EFFECT_OF_LACKING = {
     EndpointSlice.__name__: "topodns knows no endpoint of any Service",
     Node.__name__: "topodns knows the labels of no node",
     Service.__name__: "topodns knows no Service that its EndpointSlices belong to",
 }
-# By kind, what else is found only because a dump lacks it. ``Checks`` leaves these out; the missing kind is said once.
-FOLLOWING = {
-    EndpointSlice.__name__: (ClusterCode.NoTrustedForwarder, ClusterCode.ServiceImportWithoutSlices),
-    Node.__name__: (ClusterCode.KeyOnNoNode, ClusterCode.KeyOnNoEndpoint, ClusterCode.EndpointWithoutLocation),
-    Service.__name__: (
-        *(ClusterCode.SliceWithoutService, ClusterCode.PolicySelectsNothing, ClusterCode.ExportWithoutService),
-        ClusterCode.NoTrustedForwarder,
-    ),
-}
-
-
-def lacking(snapshot: Snapshot, kind: type[Object]) -> str:
-    """Return what a dump does not say because it has no object of a kind; "" if it has, and of other kinds."""
-    return LACKING.get(kind.__name__, "") if kind.__name__ in snapshot.lacks else ""
 
 
 def kind_missing(kind: str) -> Finding:
     """Return the finding that a dump has no object of a kind, which changes what all others mean."""
-    message = f"{LACKING[kind]}, so {_UNKNOWN[kind]}"
+    message = f"{LACKING[kind]}, so {_EFFECT_OF_LACKING[kind]}"
     expected = f"all kinds that {COMMAND} prints"
     return ClusterCode.KindMissing.finding(kind, message=message, expected=expected)
 
 
-def no_forwarder(services: str) -> Finding:
+def no_trusted_forwarder(services: str) -> Finding:
     """Return the finding that no trusted forwarder is known; *services* describes the DNS Services for people."""
     message = (
         f"no trusted forwarder: there is no endpoint of {services}; so topodns ignores the client subnet in a query, "
@@ -135,7 +74,7 @@ def no_forwarder(services: str) -> Finding:
     return ClusterCode.NoTrustedForwarder.finding(message=message, expected=expected)
 
 
-def without_zone(node: str) -> Finding:
+def node_without_zone(node: str) -> Finding:
     """Return the finding that a node has no zone."""
     field, expected = f"metadata.labels[{ZONE}]", "a label, as other nodes have one"
     return ClusterCode.NodeWithoutZone.finding(
@@ -143,7 +82,7 @@ def without_zone(node: str) -> Finding:
     )
 
 
-def split_zone(zone: str, regions: Mapping[str, Collection[str]]) -> Iterator[Finding]:
+def zone_in_two_regions(zone: str, regions: Mapping[str, Collection[str]]) -> Iterator[Finding]:
     """Yield a finding if a zone is in several *regions*, by which it has the names of the nodes there."""
     if len(regions) < 2:
         return
@@ -155,7 +94,7 @@ def split_zone(zone: str, regions: Mapping[str, Collection[str]]) -> Iterator[Fi
     yield code.finding("Node", "", min(fewest), field=field, message=message, expected=expected)
 
 
-def twin_findings(compiled: CompiledService, asking: Mapping[tuple[str, Pods], Service]) -> Iterator[Finding]:
+def twin_without_constraint(compiled: CompiledService, asking: Mapping[tuple[str, Pods], Service]) -> Iterator[Finding]:
     """Yield a finding if a headless Service asks for nothing, and one with the same pods does.
 
     *asking* are those that do, as ``asking_by_pods`` returns them. Peers, which have to find each other, get them all.
@@ -213,7 +152,7 @@ def nearness_findings(
     yield from advice(service, declarations, endpoints, CarriedKeys())
     if counts is None and _may_have_twin(compiled):
         same = (other for _, other in sorted(services.items()) if other.service.namespace == service.namespace)
-        yield from twin_findings(compiled, asking_by_pods(same))
+        yield from twin_without_constraint(compiled, asking_by_pods(same))
 
 
 def zone_findings(compiled: CompiledService, client: Location) -> Iterator[Finding]:
@@ -227,7 +166,7 @@ def zone_findings(compiled: CompiledService, client: Location) -> Iterator[Findi
             known = regions.setdefault((location.cluster, zone), {})  # two clusters may use one name
             known.setdefault(region, set()).add(location.node)
     for (_, zone), of_zone in sorted(regions.items()):
-        yield from split_zone(zone, of_zone)
+        yield from zone_in_two_regions(zone, of_zone)
 
 
 def export_without_service(export: ServiceExport) -> Finding:
@@ -236,7 +175,7 @@ def export_without_service(export: ServiceExport) -> Finding:
     return ClusterCode.ExportWithoutService.about(export, "metadata.name", message, expected)
 
 
-def orphan_findings(endpoint_slice: EndpointSlice, *, service_known: bool) -> Iterator[Finding]:
+def slice_without_service(endpoint_slice: EndpointSlice, *, service_known: bool) -> Iterator[Finding]:
     """Yield a finding if a slice belongs to no Service."""
     code, message = ClusterCode.SliceWithoutService, "slice without a Service"
     if endpoint_slice.service_key is None:
@@ -246,7 +185,7 @@ def orphan_findings(endpoint_slice: EndpointSlice, *, service_known: bool) -> It
         yield code.about(endpoint_slice, SERVICE_LABEL, message, "a Service in the same namespace")
 
 
-def orphan_of_import(endpoint_slice: EndpointSlice) -> Finding:
+def slice_without_import(endpoint_slice: EndpointSlice) -> Finding:
     """Return the finding that a slice was imported with a ServiceImport that is not there."""
     message = f"slice without a ServiceImport: there is no ServiceImport {endpoint_slice.import_key}"
     code, expected = ClusterCode.SliceWithoutService, "a ServiceImport in the same namespace"
@@ -264,7 +203,7 @@ def import_findings(service_import: ServiceImport, *, has_slices: bool) -> Itera
         yield ClusterCode.ServiceImportWithoutSlices.about(service_import, "spec.type", message, expected)
 
 
-def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) -> Iterator[Finding]:
+def import_without_cluster(endpoint_slice: EndpointSlice, service_import: ServiceImport) -> Iterator[Finding]:
     """Yield a finding if a slice is of a cluster that the status of its ServiceImport does not list, but others."""
     known = service_import.clusters
     if not known or {*endpoint_slice.endpoints.clusters} <= {*known, "", None}:
@@ -276,7 +215,7 @@ def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) 
     yield ClusterCode.ImportWithoutCluster.about(endpoint_slice, field, message, expected)
 
 
-def left_behind(
+def slice_left_behind(
     endpoint_slice: EndpointSlice, pods: Mapping[str, Pod], managed: Sequence[EndpointSlice]
 ) -> Iterator[Finding]:
     """Yield a finding if pods of a mirrored slice, beside which the Service's selector has slices of its own, are gone.
@@ -299,7 +238,7 @@ def left_behind(
         yield code.about(endpoint_slice, field, message, "only slices of the Service's selector")
 
 
-def without_address(service: Service | ServiceImport) -> Iterator[Finding]:
+def name_without_address(service: Service | ServiceImport) -> Iterator[Finding]:
     """Yield a finding if the name of a Service or ServiceImport exists, but has no records: there is no address."""
     if service.headless or service.cluster_ips or (isinstance(service, Service) and service.alias is not None):
         return
@@ -309,7 +248,7 @@ def without_address(service: Service | ServiceImport) -> Iterator[Finding]:
     yield ClusterCode.NameWithoutAddress.about(service, field, message, f"an address, or {headless}")
 
 
-def location_findings(
+def endpoint_without_location(
     endpoint_slice: EndpointSlice, unlocated: Sequence[int], *, nodes_known: bool
 ) -> Iterator[Finding]:
     """Yield a finding if endpoints of a slice have no location: *unlocated* are their positions in the slice.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is wrong, or worth knowing, between several clusters. What is wrong in one of them, its own store finds."""
+"""The checks between several clusters. Those of one cluster, its own store makes."""
 
 from __future__ import annotations
 

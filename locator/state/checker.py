@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from itertools import chain
+from typing import Any
 
 from msgspec.structs import replace
 
+from locator.findings import ClusterCode
 from locator.index import Relation
 from locator.ip import Network
 from locator.model import (
@@ -28,31 +31,30 @@ from locator.model import (
     ServicePolicy,
 )
 from locator.places.locations import Locations
-from locator.state.findings import (
-    FOLLOWING,
-    FindingOrder,
-    Findings,
+from locator.state.joining import less, living_addresses
+from locator.state.object_checks import (
     asking_by_pods,
+    endpoint_without_location,
     export_without_service,
     import_findings,
+    import_without_cluster,
     is_located,
     kind_missing,
-    left_behind,
-    location_findings,
-    no_forwarder,
-    not_of_import,
-    orphan_findings,
-    orphan_of_import,
-    split_zone,
-    twin_findings,
-    without_address,
-    without_zone,
+    name_without_address,
+    no_trusted_forwarder,
+    node_without_zone,
+    slice_left_behind,
+    slice_without_import,
+    slice_without_service,
+    twin_without_constraint,
+    zone_in_two_regions,
 )
-from locator.state.joining import less, living_addresses
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import FEDERATED
-from locator.topology.checks import (
+from locator.topology.constraints import IGNORED, has_unmatched
+from locator.topology.hints import incomplete_hints
+from locator.topology.service_checks import (
     CarriedKeys,
     advice,
     chooses,
@@ -63,13 +65,63 @@ from locator.topology.checks import (
     service_findings,
     service_key_findings,
 )
-from locator.topology.constraints import IGNORED, has_unmatched
-from locator.topology.hints import incomplete_hints
 
 Services = Mapping[str, CompiledService]  # the served ones, by key
 
+# By kind, what else is found only because a dump lacks it. ``Checker`` leaves these out; the missing kind is said once.
+FOLLOWING = {
+    EndpointSlice.__name__: (ClusterCode.NoTrustedForwarder, ClusterCode.ServiceImportWithoutSlices),
+    Node.__name__: (ClusterCode.KeyOnNoNode, ClusterCode.KeyOnNoEndpoint, ClusterCode.EndpointWithoutLocation),
+    Service.__name__: (
+        *(ClusterCode.SliceWithoutService, ClusterCode.PolicySelectsNothing, ClusterCode.ExportWithoutService),
+        ClusterCode.NoTrustedForwarder,
+    ),
+}
 
-class Checks:
+
+class FindingOrder(IntEnum):
+    """The subjects of findings, in the order in which topodns reports them."""
+
+    SERVICE = 0
+    IMPORT = 1
+    POLICIES = 2
+    NODE = 3
+    ZONE = 4
+    SLICE = 5
+    POD_CIDR = 6
+    FORWARDERS = 7
+    SETTINGS = 8
+    MISSING = 9
+
+
+class Findings:
+    """The findings of one cluster, by their subject, and by a key that sorts the findings of one subject."""
+
+    def __init__(self) -> None:
+        self._by_subject: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in FindingOrder)
+        self._all: tuple[Finding, ...] | None = ()
+        self._left_out: frozenset[str] = frozenset()
+
+    def set(self, subject: FindingOrder, key: object, findings: Iterable[Finding]) -> None:
+        """Replace the findings with one *key*; none remove it."""
+        by_key, after = self._by_subject[subject], tuple(findings)
+        if after == by_key.get(key, ()):
+            return
+        self._all = None
+        if after:
+            by_key[key] = after
+        else:
+            del by_key[key]
+
+    def all(self, leave_out: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+        """Return all findings in order but those with the codes *leave_out*; the same object until one changes."""
+        if self._all is None or leave_out != self._left_out:
+            found = (finding for by_key in self._by_subject for key in sorted(by_key) for finding in by_key[key])
+            self._all, self._left_out = tuple(row for row in found if row.code not in leave_out), leave_out
+        return self._all
+
+
+class Checker:
     """The findings of one cluster: a store that uses *kinds*. *default_keys* are the topology keys of DNS zones.
 
     *locate* returns the location of an endpoint of a slice in a namespace.
@@ -129,7 +181,7 @@ class Checks:
 
     def set_forwarders(self, missing: str | None) -> None:
         """Report that no forwarder is known; *missing* describes the DNS Services, None if there is no problem."""
-        self._findings.set(FindingOrder.FORWARDERS, "", [no_forwarder(missing)] if missing is not None else ())
+        self._findings.set(FindingOrder.FORWARDERS, "", [no_trusted_forwarder(missing)] if missing is not None else ())
 
     def all_findings(self, services: Services, lacks: frozenset[str], *, pods_partial: bool) -> tuple[Finding, ...]:
         """Return all findings in order, after the due checks; the same object until one changes.
@@ -167,13 +219,13 @@ class Checks:
         """Replace the findings of the zones whose nodes have changed, and those of the nodes without a zone."""
         nodes, has_zones = self._objects.of(Node), bool(self._objects.zones() - {""})
         zoneless = sorted(self._objects.nodes_in("")) if has_zones else ()
-        self._findings.set(FindingOrder.NODE, "", map(without_zone, zoneless))
+        self._findings.set(FindingOrder.NODE, "", map(node_without_zone, zoneless))
         for zone in self._zones - {""}:
             regions: dict[str, list[str]] = {}
             for name in self._objects.nodes_in(zone):
                 if (region := nodes[name].labels.get(REGION)) is not None:
                     regions.setdefault(region, []).append(name)
-            self._findings.set(FindingOrder.ZONE, zone, split_zone(zone, regions))
+            self._findings.set(FindingOrder.ZONE, zone, zone_in_two_regions(zone, regions))
 
     def _missing(self, lacks: frozenset[str]) -> list[str]:
         """Return the kinds of those that a dump *lacks* which change what it means, by their names."""
@@ -193,11 +245,11 @@ class Checks:
         for key, compiled in in_order:
             service = self._as_exported(self._objects.of(Service)[key])
             advised = advice(service, compiled.declarations, compiled.endpoints, self._carried)
-            for finding in chain(advised, twin_findings(compiled, asking), without_address(service)):
+            for finding in chain(advised, twin_without_constraint(compiled, asking), name_without_address(service)):
                 if finding.code not in self._following:
                     yield finding
         for _, service_import in sorted(self._objects.of(ServiceImport).items()):
-            yield from without_address(service_import)
+            yield from name_without_address(service_import)
 
     def _left_behind(self, endpoint_slice: EndpointSlice) -> tuple[Finding, ...]:
         """Return a finding if the mirroring controller has left a slice of its own behind, as far as Pods are known."""
@@ -206,7 +258,7 @@ class Checks:
         if service is None or not service.selects_pods:
             return ()
         managed = [one for one in self._objects.slices_of(key) if one.managed]
-        found = tuple(left_behind(endpoint_slice, pods, managed))
+        found = tuple(slice_left_behind(endpoint_slice, pods, managed))
         if found and self._pods_partial and all(pod.namespace != endpoint_slice.namespace for pod in pods.values()):
             return ()  # a dump may have the Pods of some namespaces alone
         return found
@@ -290,11 +342,11 @@ class Checks:
         if endpoint_slice.mirrored:
             yield from self._left_behind(endpoint_slice)
         if imported is None:
-            yield from orphan_findings(endpoint_slice, service_known=service in self._objects.of(Service))
+            yield from slice_without_service(endpoint_slice, service_known=service in self._objects.of(Service))
         elif (service_import := self._objects.of(ServiceImport).get(imported)) is not None:
-            yield from not_of_import(endpoint_slice, service_import)
+            yield from import_without_cluster(endpoint_slice, service_import)
         elif self._reads_imports and service not in self._objects.of(Service):
-            yield orphan_of_import(endpoint_slice)
+            yield slice_without_import(endpoint_slice)
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes = self._objects.of(Node)
@@ -308,7 +360,7 @@ class Checks:
             and (left := less(endpoint, living)) is not None
             and not self._is_located(endpoint_slice.namespace, left)
         ]
-        yield from location_findings(endpoint_slice, unlocated, nodes_known=self._reads_nodes)
+        yield from endpoint_without_location(endpoint_slice, unlocated, nodes_known=self._reads_nodes)
 
     def _is_located(self, namespace: str, endpoint: Endpoint) -> bool:
         """Whether an endpoint has labels of its own, or is on a node that an object tells of, with whatever labels."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The findings about what Services and ServicePolicies ask for.
+"""The checks of what Services and ServicePolicies ask for.
 
 Those that depend on endpoints come and go with them, so they are computed when somebody asks, not at each change; most
 of them are of severity info.
