@@ -224,9 +224,9 @@ class Request(Struct, frozen=True, gc=False):
         ttl = self.authority.ttl if ttl is None else ttl
         return _soa(self.query_name.zone.name, self.snapshot.serial & 0xFFFFFFFF, ttl)
 
-    def record(self, rtype: int, data: Data, name: str | None = None) -> Record:
-        """Return a record with the TTL of the zone; *name* is by default the question's."""
-        return Record(name or self.query_name.name, rtype, self.authority.ttl, data)
+    def record(self, rtype: int, data: Data) -> Record:
+        """Return a record of the question's name with the TTL of the zone."""
+        return Record(self.query_name.name, rtype, self.authority.ttl, data)
 
     def addresses(self, packed: Sequence[bytes]) -> list[Record]:
         """Return an A or AAAA record for each packed address of the question's type."""

@@ -19,7 +19,6 @@ from locator.model import (
     PodLocator,
     Service,
     ServiceExport,
-    ServiceHealth,
     ServiceImport,
     ServicePolicy,
 )
@@ -28,9 +27,7 @@ K = TypeVar("K", bound=Object)
 
 NAMESPACE, SERVICE, NODE, IMPORT, UNPLACED = "namespace", "service", "node", "import", "unplaced"  # index names
 
-NAMESPACED: tuple[
-    type[Pod | PodLocator | Service | ServicePolicy | EndpointSlice | ServiceExport | ServiceImport], ...
-] = (
+NAMESPACED: tuple[type[Any], ...] = (
     Pod,
     PodLocator,
     Service,
@@ -104,11 +101,8 @@ class Objects:
     def skip(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""
         before = self._skipped.get(kind, frozenset())
-        after = frozenset(
-            namespaced.namespace
-            for namespaced in objects
-            if not isinstance(namespaced, (Namespace, Node, ServiceHealth))
-        )
+        namespaced: Iterable[Any] = objects if kind in NAMESPACED else ()
+        after = frozenset(item.namespace for item in namespaced)
         self._skipped[kind] = after
         return before != after
 
