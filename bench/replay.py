@@ -103,7 +103,7 @@ class _Replayer:
     def go(self, seconds: float) -> None:
         """Keep the window full for some seconds."""
         now = time.perf_counter()
-        end, sample_at, heard = now + seconds, now, now
+        end, sample_at, last_reply = now + seconds, now, now
         share = self._load.window // len(self._sockets)
         while now < end:
             received = 0
@@ -121,22 +121,22 @@ class _Replayer:
             self.replies += received
             now = time.perf_counter()
             if received:
-                heard = now
-            elif now - heard > STALLED:
+                last_reply = now
+            elif now - last_reply > STALLED:
                 self._give_up()
-                heard = now
+                last_reply = now
             if received < LITTLE:
                 time.sleep(REST)
 
     def drain(self) -> None:
         """Wait for all outstanding replies, so that the next run begins with an idle server."""
-        heard = time.perf_counter()
-        while self._waiting and time.perf_counter() - heard < STALLED:
+        last_reply = time.perf_counter()
+        while self._waiting and time.perf_counter() - last_reply < STALLED:
             for index, sock in enumerate(self._sockets):
                 sock.send(0)  # sends the rest of a query that a stream has begun
                 if number := sock.receive():
                     self._outstanding[index] = max(0, self._outstanding[index] - number)
-                    heard = time.perf_counter()
+                    last_reply = time.perf_counter()
             if self._prober is not None:
                 self._prober.receive()
             time.sleep(REST)

@@ -5,7 +5,7 @@
 The load, for a server that watches eight kinds: a reflector whose every try fails sends ten requests in its first two
 minutes, then two to four a minute. While one of them waits and the API server is away, the server also asks
 ``/readyz`` once in 0.75 s to 1.5 s: about 50 small requests a minute, by one connection, however many kinds wait. When
-that says that the API server is back, every kind sends two small requests within SPREAD, and up to four more if objects
+that says that the API server is back, every kind sends two small requests within JITTER, and up to four more if objects
 that changed last were deleted; a list follows only if the API server has forgotten the changes meanwhile, has gone
 back, or has none of the objects that topodns asks for. Replicas ask at times of their own, and so come back within two
 seconds: ten replicas send 160 requests or a few more, 80 of them watches. If the API server is ready by turns, this
@@ -27,7 +27,7 @@ STEADY_WATCH = 10.0  # seconds: the same without a list, since to begin a watch 
 POLL = 0.75  # seconds between two requests for /readyz, to twice as much at random
 POLL_TIMEOUT = 2.0  # seconds, to connect and to get the answer: a host that is back gets a SYN within one second
 REFUSING = 60.0  # seconds for which one that refuses may still be about to start; later, only what fails asks
-SPREAD = 0.5  # seconds within which the kinds try again once the API server is back
+JITTER = 0.5  # seconds within which the kinds try again once the API server is back
 RETURNS = 10.0  # seconds between two returns at least: an API server that is ready by turns must not cause a storm
 
 

@@ -35,6 +35,7 @@ IMPORTED = "multicluster.kubernetes.io/service-name"  # on a slice: the ServiceI
 SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"  # on such a slice: the cluster of its endpoints
 CLUSTER = "topodns.io/cluster"  # what a cluster is called among several; topodns adds it to the labels of each Node
 
+OWN = ""  # stands for the own cluster, whatever it is called, where others have their names
 OWN_CLUSTER = "local"  # what the own cluster is called unless --cluster-name says otherwise
 
 # Kubernetes 1.17 renamed these labels. Both names are still in use, sometimes on one node.
@@ -85,7 +86,7 @@ class Location(Struct, frozen=True, eq=False, weakref=True):
         return self.node if key == NODE_NAME else self.labels.get(key)
 
 
-UNKNOWN = Location(None, {}, known=False)
+UNKNOWN_LOCATION = Location(None, {}, known=False)
 
 
 def canonical_labels(labels: dict[str, str], *, node: str | None = None) -> dict[str, str]:

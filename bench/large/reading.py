@@ -36,7 +36,7 @@ TENTH = f"topodns, {PODS // 10:,} pods"
 RESTORED = "topodns from --state-dir"
 # MB at most after SETTLE_SECONDS, seconds at most until it is ready, and of CPU for that.
 MEMORY = {"topodns": 214.0, NODES_ONLY: 130.0}
-WALL = {"topodns": 10.0, NODES_ONLY: 10.0, RESTORED: 1.0}
+ELAPSED = {"topodns": 10.0, NODES_ONLY: 10.0, RESTORED: 1.0}
 CPU = {"topodns": 5.0, NODES_ONLY: 5.0}
 GROWTH = 1.02  # of the memory, at most, in the last quarter: every pod has been replaced once before
 
@@ -44,7 +44,7 @@ GROWTH = 1.02  # of the memory, at most, in the last quarter: every pod has been
 class Read(NamedTuple):
     """What one start of a server took: seconds until it answered, and of CPU; MB of memory after that, and at most."""
 
-    wall: float
+    elapsed: float
     cpu: float
     resident: float
     peak: float
@@ -122,7 +122,7 @@ def _mebibytes(megabytes: float) -> str:
 
 def _line(server: str, read: Read) -> Iterator[str]:
     yield server
-    yield from (f"{read.wall:.2f} s", verdict(read.wall, WALL.get(server), "≤ {:.0f} s"))
+    yield from (f"{read.elapsed:.2f} s", verdict(read.elapsed, ELAPSED.get(server), "≤ {:.0f} s"))
     yield from (f"{read.cpu:.2f} s", verdict(read.cpu, CPU.get(server), "≤ {:.0f} s"))
     yield from (f"{read.resident:,.0f} MB", verdict(read.resident, MEMORY.get(server), "≤ {:.0f} MB"))
     yield f"{read.peak:,.0f} MB"
@@ -178,16 +178,16 @@ def _read(flags: Sequence[str], folder: Path) -> Read:
     began = time.perf_counter()
     server = start_topodns(flags, folder)
     try:
-        wall, cpu = time.perf_counter() - began, server.whole_cpu_seconds()
+        elapsed, cpu = time.perf_counter() - began, server.whole_cpu_seconds()
         time.sleep(SETTLE_SECONDS)
-        return _after(server, wall, cpu)
+        return _after(server, elapsed, cpu)
     finally:
         server.stop()
 
 
-def _after(server: Server, wall: float, cpu: float) -> Read:
+def _after(server: Server, elapsed: float, cpu: float) -> Read:
     """Return what a start took, and the memory that the server takes now."""
-    return Read(wall, cpu, server.resident(), server.peak())
+    return Read(elapsed, cpu, server.resident(), server.peak())
 
 
 def _grown(server: Server, standin: StandinProcess) -> Grown:

@@ -39,7 +39,7 @@ from locator.cluster.publisher import Publication, Publisher
 from locator.federation.clusterset import ClusterSet
 from locator.findings import ClusterCode
 from locator.labels import Selector
-from locator.model import Finding, Node, Object, Pod, in_cluster
+from locator.model import OWN, Finding, Node, Object, Pod, in_cluster
 from locator.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -132,7 +132,6 @@ def read_clients(settings: Settings, selectors: Sequence[Selector]) -> ReadClust
 
 
 OTHER_SILENCE = 10.0  # seconds: commands do without another cluster that sends nothing
-OWN = ""  # in findings, the cluster is empty where it is the own one
 
 
 def _read(

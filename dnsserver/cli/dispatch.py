@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
-from dnsserver.cli.errors import DONE, STATUSES, WRONG, CommandError, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, EXIT_WRONG, STATUSES, CommandError, WrongInput
 from dnsserver.cli.log_format import say, set_up_logging
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import CommandParser, Example, program
@@ -91,7 +91,7 @@ def _run(argv: Sequence[str]) -> int:
         return _run([argv[1], "--help"])
     if name in ("", "help", "-h", "--help"):
         write(overview().format_help())
-        return DONE if name else WRONG
+        return EXIT_DONE if name else EXIT_WRONG
     if name == "--version":
         name = "version"
     if name.startswith("-"):
@@ -102,7 +102,7 @@ def _run(argv: Sequence[str]) -> int:
     arguments, unknown = parser.parse(argv[1:])
     if arguments.help:
         write(parser.format_help())
-        return DONE
+        return EXIT_DONE
     if unknown:
         _reject(unknown[0], name, parser)
     return module_of(name).run(arguments)

@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-DONE, FAILED, WRONG = 0, 1, 2
+EXIT_DONE, EXIT_FAILED, EXIT_WRONG = 0, 1, 2
 # What each status means, where a command has nothing of its own to say.
 STATUSES = {
-    DONE: "done",
-    FAILED: "the command failed, such as for a port in use or an API server that cannot be reached, or has found an "
-    "error",
-    WRONG: "the command line, a setting or an input file is wrong; the message says where, and what was expected",
+    EXIT_DONE: "done",
+    EXIT_FAILED: "the command failed, such as for a port in use or an API server that cannot be reached, or has found "
+    "an error",
+    EXIT_WRONG: "the command line, a setting or an input file is wrong; the message says where, and what was expected",
 }
-PRINTING_STATUSES = {**STATUSES, DONE: "printed", FAILED: "standard output cannot be written"}
+PRINTING_STATUSES = {**STATUSES, EXIT_DONE: "printed", EXIT_FAILED: "standard output cannot be written"}
 BROKEN_PIPE = 141  # the status that a shell reports for a program ended by SIGPIPE
 
 
@@ -25,13 +25,13 @@ class CommandError(Exception):
 class Failed(CommandError):
     """The command failed: a port is in use, for example, or the API server is unreachable."""
 
-    status = FAILED
+    status = EXIT_FAILED
 
 
 class WrongInput(CommandError):
     """The command line, a setting or an input file is invalid."""
 
-    status = WRONG
+    status = EXIT_WRONG
 
 
 class BrokenPipe(CommandError):

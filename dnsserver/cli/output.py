@@ -59,9 +59,12 @@ def standard_output() -> Iterator[TextIO]:
 def _shown(line: str) -> str:
     if not coloured():
         return as_line(line)
-    from dnsserver.tools.explain.explanation_text import CODES, PLAIN  # loaded late: most commands load it themselves
+    from dnsserver.tools.explain.explanation_text import (  # loaded late: most commands load it themselves
+        COLOUR_CODES,
+        PLAIN,
+    )
 
-    parts = CODES.split(line)
+    parts = COLOUR_CODES.split(line)
     shown, plain = "".join(part if n % 2 else printable(part) for n, part in enumerate(parts)), "".join(parts[::2])
     return shown if len(plain.encode()) <= MAX_LINE else f"{PLAIN}{as_line(plain)}"
 

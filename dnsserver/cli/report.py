@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dnsserver.cli.errors import DONE, FAILED
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED
 from dnsserver.cli.output import coloured, write, write_json
 from dnsserver.tools.explain.explanation_text import PLAIN, RED, YELLOW, counted
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
@@ -31,7 +31,7 @@ def report(findings: Sequence[Finding], output: str, *, fail_on: str = ERROR, re
         *lines, numbers = as_lines(findings, colour=coloured())
         write("".join(f"{line}\n" for line in [*lines, *map(printable, remarks), numbers]))
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    return FAILED if any(finding.severity in failing for finding in findings) else DONE
+    return EXIT_FAILED if any(finding.severity in failing for finding in findings) else EXIT_DONE
 
 
 def as_json(finding: Finding) -> dict[str, Any]:

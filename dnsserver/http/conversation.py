@@ -32,7 +32,7 @@ MAX_HEADERS = 100  # reading one takes some microseconds
 LINGER_SECONDS = 1.0
 LINGER_READS = 64
 VERSIONS = (b"1.1", b"1.0")
-GONE = (trio.BrokenResourceError, OSError)  # what sending and receiving raise when the client has gone
+CLIENT_GONE = (trio.BrokenResourceError, OSError)  # what sending and receiving raise when the client has gone
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 Secure = Callable[[trio.SocketStream], Awaitable[Stream | None]]
@@ -90,7 +90,7 @@ class Conversation:
         *secure* returns the connection with TLS, None if that takes too long.
         """
         try:
-            with self._scope, suppress(*GONE):
+            with self._scope, suppress(*CLIENT_GONE):
                 stream = self._transport if secure is None else await secure(self._transport)
                 if stream is not None:
                     self._stream = stream
@@ -151,7 +151,7 @@ class Conversation:
 
         But it may end its own side alone, and read on. Once the response is whole, that costs nothing more.
         """
-        with suppress(*GONE):
+        with suppress(*CLIENT_GONE):
             if await self._read() or self._is_whole:
                 return
         self.close()
@@ -187,7 +187,7 @@ class Conversation:
             try:
                 while (event := http.next_event()) is h11.NEED_DATA:
                     await self._read()
-            except (h11.RemoteProtocolError, *GONE):
+            except (h11.RemoteProtocolError, *CLIENT_GONE):
                 return {"type": "http.disconnect"}
             if isinstance(event, h11.Data):
                 self._body += len(event.data)
@@ -217,7 +217,7 @@ class Conversation:
             await self._send_all(octets)
 
     async def _send_all(self, octets: bytes | None) -> None:
-        with trio.move_on_after(PIECE_SECONDS), suppress(*GONE):
+        with trio.move_on_after(PIECE_SECONDS), suppress(*CLIENT_GONE):
             await self._stream.send_all(octets or b"")
             return
         self.close()

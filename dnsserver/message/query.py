@@ -15,7 +15,7 @@ from msgspec import Struct
 from dnsserver.message import wire
 from locator.ip import Network, plain_network
 
-MAX_NAME = 255  # octets, including the root's zero (RFC 1035, section 3.1)
+MAX_NAME_OCTETS = 255  # octets, including the root's zero (RFC 1035, section 3.1)
 # What a query may hold, far more than clients send: reading one must not cost many times what its answer costs.
 MAX_RECORDS = 16  # beyond the question: OPT, and TSIG or SIG(0)
 MAX_OPTIONS = 32  # of EDNS
@@ -168,7 +168,7 @@ def _question_end_untrusted(octets: bytes) -> int:
             position += 1 + length
     except IndexError:
         raise Unreadable("the question's name is cut off") from None
-    if position + 1 - wire.HEADER > MAX_NAME or position + 5 > len(octets):
+    if position + 1 - wire.HEADER > MAX_NAME_OCTETS or position + 5 > len(octets):
         raise Unreadable("the question is too long or cut off")
     return position + 5
 
@@ -239,13 +239,13 @@ def _skip_name_untrusted(octets: bytes, position: int) -> int:
     start = position
     while position < len(octets):
         length = octets[position]
-        if length == 0 and position - start < MAX_NAME:
+        if length == 0 and position - start < MAX_NAME_OCTETS:
             return position + 1
         if length >= 0xC0 and position + 1 < len(octets):
             if wire.HEADER <= (length & 0x3F) << 8 | octets[position + 1] < start:
                 return position + 2
             break
-        if length > 63 or position - start >= MAX_NAME:
+        if length > 63 or position - start >= MAX_NAME_OCTETS:
             break
         position += 1 + length
     raise Unreadable("a record's name cannot be read")

@@ -62,7 +62,7 @@ class ClientOrigin(Struct, frozen=True, gc=False):
     zone: str
 
 
-NOBODY = ClientOrigin("", "")  # of replies that need no client, such as refusals
+NOBODY = ClientOrigin("", "")  # of replies that need no client, such as REFUSED
 NOBODYS = 0  # the number of this origin
 
 

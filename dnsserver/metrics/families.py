@@ -24,18 +24,18 @@ from prometheus_client.registry import Collector
 
 from dnsserver import __version__
 from dnsserver.metrics.counters import LOOP_DELAY_BOUNDS, Durations
-from locator.api.list_watch import REASONS
+from locator.api.list_watch import RESTART_REASONS
 from locator.printable import cut
 
 Values = Mapping[Any, float]  # by the values of all labels, as a tuple of strings
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
-ANY: tuple[str, ...] = ()  # values of a label that are not known beforehand
+ANY_VALUE: tuple[str, ...] = ()  # values of a label that are not known beforehand
 
 
 class Family(Struct, frozen=True, eq=False):
-    """A metric. ``name`` is without the suffix of counters, ``labels`` has the values of each label, or ``ANY``.
+    """A metric. ``name`` is without the suffix of counters, ``labels`` has the values of each label, or ``ANY_VALUE``.
 
     ``when`` says with which setting it is there, empty if it always is.
     """
@@ -86,16 +86,18 @@ def labelled(numbers: Mapping[str, float]) -> Values:
 METRICS_SECONDS = 1.0  # for which a process keeps its metrics, whoever asks for them
 
 # Of watches.
-OBJECTS = Family("topodns_objects", GAUGE, "Objects read from the cluster, by kind.", {"kind": ANY})
-SYNCED = Family("topodns_synced", GAUGE, "Whether all objects of a kind have been read.", {"kind": ANY})
+OBJECTS = Family("topodns_objects", GAUGE, "Objects read from the cluster, by kind.", {"kind": ANY_VALUE})
+SYNCED = Family("topodns_synced", GAUGE, "Whether all objects of a kind have been read.", {"kind": ANY_VALUE})
 WATCH_RESTARTS = Family(
     "topodns_watch_restarts", COUNTER, "Watches restarted, by kind and reason.",
-    {"kind": ANY, "reason": REASONS}, "a live cluster",
+    {"kind": ANY_VALUE, "reason": RESTART_REASONS}, "a live cluster",
 )  # fmt: skip
 OF_WATCHES = (OBJECTS, SYNCED, WATCH_RESTARTS)
 
 # Of controllers and the webhook.
-LEADING = Family("topodns_leading", GAUGE, "Whether this replica leads by a Lease, and so writes.", {"lease": ANY})
+LEADING = Family(
+    "topodns_leading", GAUGE, "Whether this replica leads by a Lease, and so writes.", {"lease": ANY_VALUE}
+)
 
 # Of each process.
 FAILURES = Family(
@@ -103,7 +105,9 @@ FAILURES = Family(
     {"where": ("packet", "queue", "receive", "send", "accept", "connection", "memory", "upstream", "http", "tap")},
 )  # fmt: skip
 LOOP_DELAY = Family("topodns_loop_delay_seconds", HISTOGRAM, "How late the event loop runs what is due.")
-BUILD_INFO = Family("topodns_build_info", GAUGE, "Versions of topodns and Python.", {"version": ANY, "python": ANY})
+BUILD_INFO = Family(
+    "topodns_build_info", GAUGE, "Versions of topodns and Python.", {"version": ANY_VALUE, "python": ANY_VALUE}
+)
 OF_EACH_PROCESS = (FAILURES, LOOP_DELAY, BUILD_INFO)
 
 
@@ -145,4 +149,4 @@ def watched(objects: Mapping[str, int], listed: Mapping[str, bool], watches: Map
 
 def restarts(watches: Mapping[str, Watch]) -> dict[tuple[str, ...], int]:
     """Return the restarts of watches by kind and reason."""
-    return {(kind, reason): watch.restarts[reason] for kind, watch in watches.items() for reason in REASONS}
+    return {(kind, reason): watch.restarts[reason] for kind, watch in watches.items() for reason in RESTART_REASONS}

@@ -23,7 +23,7 @@ from dnsserver.metrics.counters import (
     Durations,
 )
 from dnsserver.metrics.families import (
-    ANY,
+    ANY_VALUE,
     COUNTER,
     GAUGE,
     HISTOGRAM,
@@ -35,7 +35,7 @@ from dnsserver.metrics.families import (
     restarts,
     watched,
 )
-from locator.api.list_watch import REASONS
+from locator.api.list_watch import RESTART_REASONS
 from locator.model import Finding
 from locator.places.book import LOCATED_BY
 from locator.state.snapshot import Snapshot
@@ -51,10 +51,10 @@ ANSWER_ZONES = Family(
     "Answers with endpoints, by the client's zone, and by whether the endpoints are in it: all (same), some, or none "
     "(other). With --metrics-per-service also by service_namespace and service_name, which are empty for all Services "
     f"after the first {MAX_SERVICES}.",
-    {"client_zone": ANY, "answer": RELATIONS},
+    {"client_zone": ANY_VALUE, "answer": RELATIONS},
 )
 ANSWER_ZONES_BY_SERVICE = replace(
-    ANSWER_ZONES, labels={"service_namespace": ANY, "service_name": ANY, **ANSWER_ZONES.labels}
+    ANSWER_ZONES, labels={"service_namespace": ANY_VALUE, "service_name": ANY_VALUE, **ANSWER_ZONES.labels}
 )
 
 Sums = Counter[tuple[str, ...]]
@@ -112,7 +112,7 @@ OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float]] = {
         "topodns_answers", COUNTER, "Answers by how their endpoints were chosen.", {"outcome": OUTCOMES}
     ): lambda of: of.outcomes,
     Family(
-        "topodns_answer_tier", COUNTER, "Answers by the topology key that decided.", {"key": ANY}
+        "topodns_answer_tier", COUNTER, "Answers by the topology key that decided.", {"key": ANY_VALUE}
     ): lambda of: of.keys,
     ANSWER_ZONES: lambda of: of.zones,
     Family(
@@ -120,21 +120,21 @@ OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float]] = {
     ): lambda of: of.located,
     Family(
         "topodns_forwarded_without_client", COUNTER, "Queries from trusted forwarders that named no client.",
-        {"forwarder": ANY},
+        {"forwarder": ANY_VALUE},
     ): lambda of: labelled(of.counts.unnamed_clients.numbers),
     Family(
         "topodns_client_subnets_ignored", COUNTER,
-        "Queries that named a client but did not come from a trusted forwarder.", {"source": ANY},
+        "Queries that named a client but did not come from a trusted forwarder.", {"source": ANY_VALUE},
     ): lambda of: labelled(of.counts.ignored_clients.numbers),
     Family(
         "topodns_untrusted_forwarders", GAUGE,
         f"Sources that are no trusted forwarder and have named {SUSPICIOUS_CLIENTS} clients, each with the value 1.",
-        {"source": ANY},
+        {"source": ANY_VALUE},
     ): lambda of: labelled(dict.fromkeys(of.counts.ignored_clients.suspects(), 1)),
     Family(
         "topodns_unlocated_clients", COUNTER,
         "Queries of clients that nothing locates, by what was looked up and the /24 or /64 around it.",
-        {"reason": (ADDRESS, BLOCK), "range": ANY},
+        {"reason": (ADDRESS, BLOCK), "range": ANY_VALUE},
     ): lambda of: of.counts.unlocated_clients.numbers(),
     # Controllers have a metric of this name, too, of something else: the probes of load balancers.
     Family(
@@ -232,26 +232,26 @@ OF_THE_CLUSTER: Mapping[Family, Callable[[ServerMetrics], Values | Durations | f
     ): lambda of: labelled(of.counts.reloads),
     Family(
         "topodns_cluster_objects", GAUGE, "Objects read from another cluster, by kind.",
-        {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
+        {"source_cluster": ANY_VALUE, "kind": ANY_VALUE}, "`--cluster`",
     ): lambda of: of.of_each_other(lambda other: labelled(other.object_counts())),
     Family(
         "topodns_cluster_view_age_seconds", GAUGE,
         "For how long a cluster is out of reach, 0 while there is contact; the own one is called --cluster-name.",
-        {"source_cluster": ANY},
+        {"source_cluster": ANY_VALUE},
     ): lambda of: labelled(of.ages()),
     Family(
         "topodns_cluster_synced", GAUGE, "Whether all objects of a kind in another cluster have been read.",
-        {"source_cluster": ANY, "kind": ANY}, "`--cluster`",
+        {"source_cluster": ANY_VALUE, "kind": ANY_VALUE}, "`--cluster`",
     ): lambda of: of.of_each_other(
         lambda other: labelled({kind: watch.listed for kind, watch in other.watches.items()})
     ),
     Family(
         "topodns_cluster_watch_restarts", COUNTER, "Watches of another cluster restarted, by kind and reason.",
-        {"source_cluster": ANY, "kind": ANY, "reason": REASONS}, "`--cluster`",
+        {"source_cluster": ANY_VALUE, "kind": ANY_VALUE, "reason": RESTART_REASONS}, "`--cluster`",
     ): lambda of: of.of_each_other(lambda other: restarts(other.watches)),
     Family(
         "topodns_health_votes", GAUGE, "Load balancer addresses on which a cluster has a vote.",
-        {"source_cluster": ANY}, "several clusters",
+        {"source_cluster": ANY_VALUE}, "several clusters",
     ): lambda of: None if of.votes is None else labelled(of.votes()),
 }  # fmt: skip
 

@@ -9,11 +9,11 @@ from collections import Counter
 from dnsserver.metrics.counters import Durations
 from dnsserver.metrics.families import COUNTER, GAUGE, HISTOGRAM, LEADING, Family
 from locator.control.writes import RESULTS
-from locator.hints.admission import OUTCOMES
+from locator.hints.admission import REVIEW_OUTCOMES
 
 # What became of a request that was not reviewed, beside the outcomes of reviews.
 TOO_LARGE, SLOW, BUSY, FAILED = "too_large", "slow", "busy", "failed"
-ALL_OUTCOMES = (*OUTCOMES, TOO_LARGE, SLOW, BUSY, FAILED)
+ALL_OUTCOMES = (*REVIEW_OUTCOMES, TOO_LARGE, SLOW, BUSY, FAILED)
 # Seconds: from a slice with one endpoint to a Service with thousands. API servers wait for 2 s.
 REVIEW_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 

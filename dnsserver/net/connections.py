@@ -29,7 +29,7 @@ MESSAGE_SECONDS = 5.0  # for a started message to be complete, and for the clien
 READ_SIZE = 65536
 WRITE_SIZE = 65536  # octets of a piece: a slow reader takes one within MESSAGE_SECONDS, a stopped one does not
 
-GONE = EPOLLHUP | EPOLLERR  # epoll always reports these; a client that has only stopped writing is not gone
+HUNG_UP = EPOLLHUP | EPOLLERR  # epoll always reports these; a client that has only stopped writing is not gone
 
 
 class Phase:

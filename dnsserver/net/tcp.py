@@ -22,7 +22,7 @@ from trio.lowlevel import wait_readable
 from dnsserver.message.query import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.bounds import TURN_SECONDS, HeldOctets
-from dnsserver.net.connections import CLOSED, GONE, WRITE_SIZE, Connection, Connections
+from dnsserver.net.connections import CLOSED, HUNG_UP, WRITE_SIZE, Connection, Connections
 from dnsserver.net.pending import PendingReplies, ReplyRoute
 from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.responder.responder import Responder
@@ -149,7 +149,7 @@ class TcpServer:
         """Read, answer and send as far as possible without waiting. Never raises."""
         if connection.phase is CLOSED:  # by another one that needed its place
             return
-        if events & GONE:
+        if events & HUNG_UP:
             self.connections.close(connection)
             return
         taken, sent = 0, False

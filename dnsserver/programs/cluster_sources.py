@@ -92,13 +92,13 @@ def _files(publisher: Publisher, paths: Sequence[str], counts: Counts, about: st
 def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Publisher, cluster: str = "") -> Informer:
     """Return what reads a live cluster, by the name *cluster* if it is not the own one."""
     from locator.cluster.informer import Informer
-    from locator.cluster.state_file import NAME, StateFile
+    from locator.cluster.state_file import FILE_NAME, StateFile
 
     saved = None
     if settings.state_dir is not None:
         saved = StateFile(
             settings.state_dir,
-            name=f"{NAME}-{cluster}" if cluster else NAME,
+            name=f"{FILE_NAME}-{cluster}" if cluster else FILE_NAME,
             cluster=client.identity,
             kinds=store.kinds,
             settings=f"{__version__} {store.settings}",

@@ -29,7 +29,7 @@ from dnsserver.programs.from_settings import cluster_of, other_clients_of
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.fields import Settings
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.elector import LeaderElector, wall_time
+from locator.cluster.leading.elector import LeaderElector, timestamp_now
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
@@ -90,7 +90,7 @@ def _prober(
 
     clients = other_clients_of(settings, client)
     others = {cluster.name: clients[cluster.name] or DumpFiles((cluster.path,)) for cluster in settings.cluster}
-    rules = HealthRules(settings.cluster_name, others=others, wall=wall_time)
+    rules = HealthRules(settings.cluster_name, others=others, timestamp=timestamp_now)
     return LeaderProber(make(rules, others=others), rules, elector)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("topodns")
 
-PORT = 1053
+DEFAULT_PORT = 1053
 HTTP_PORT = 9153  # as CoreDNS' metrics
 RESOLV_CONF = "/etc/resolv.conf"
 
@@ -140,7 +140,7 @@ def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:
 
 def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
     """Return the addresses on which a server answers DNS."""
-    return settings.listen or (default_listen(PORT),)
+    return settings.listen or (default_listen(DEFAULT_PORT),)
 
 
 def other_clients_of(settings: Settings, own: ApiClient | None) -> dict[str, ApiClient | None]:

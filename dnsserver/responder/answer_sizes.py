@@ -20,7 +20,7 @@ from dnsserver.message.edns import MAX_TCP_REPLY
 from dnsserver.message.packing import Packer
 from dnsserver.names import MAX_LABEL, MULTICLUSTER, SERVICES, Zone, labels_of, query_name_of
 from locator.findings import ClusterCode
-from locator.model import MAX_NAME, SUCCESSORS, UNKNOWN, EndpointSlice, Finding, Location
+from locator.model import MAX_NAME, SUCCESSORS, UNKNOWN_LOCATION, EndpointSlice, Finding, Location
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import in_effect
 from locator.topology.selection import Constraint, LocatedEndpoint, Narrowing
@@ -97,7 +97,7 @@ def _clients(constraint: Constraint, endpoints: Sequence[LocatedEndpoint], alway
 
     The records of other tiers are no more than *always_fit*.
     """
-    yield UNKNOWN
+    yield UNKNOWN_LOCATION
     if constraint.soft:
         return
     most = max((len(row.endpoint.addresses) * max(1, len(row.endpoint.ports)) for row in endpoints), default=1)

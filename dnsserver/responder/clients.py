@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from dnsserver.message.query import ClientSubnet, Query
 from locator.ip import Network, plain_address
-from locator.model import UNKNOWN, Location
+from locator.model import UNKNOWN_LOCATION, Location
 from locator.places.book import (
     NODE,
     NOWHERE,
@@ -23,7 +23,7 @@ from locator.places.book import (
     Place,
 )
 
-UNNAMED_CLIENT = Place(UNKNOWN, NOWHERE)  # a trusted forwarder did not name it
+UNNAMED_CLIENT = Place(UNKNOWN_LOCATION, NOWHERE)  # a trusted forwarder did not name it
 MAX_BLOCKS = 16_384  # client subnets shorter than a host: room for a /24 for each node of a large cluster
 MAX_LABEL_SETS = 4096  # that the addresses of such subnets have in common
 

@@ -14,17 +14,17 @@ from typing import Literal
 from dnsserver.names import DISABLED, INSECURE, VERIFIED, Zone, parse_zone
 from dnsserver.settings import values
 from dnsserver.settings.flags import (
-    ALL,
     ANSWERING,
     ANSWERS,
     ASKING,
     CHECKING,
-    CLIENTS,
-    CLUSTER,
+    CLIENTS_AND_FORWARDERS,
+    CLUSTER_TO_READ,
     CLUSTERS,
     CONTROLLER,
     CONTROLLING,
     DUMPING,
+    EVERY_COMMAND,
     EXPLAINING,
     HINTING,
     LOGGING,
@@ -61,8 +61,7 @@ from dnsserver.settings.values import (
 )
 from locator.ip import Network
 from locator.labels import Selector
-from locator.model import CLUSTER as CLUSTER_LABEL
-from locator.model import ERROR, OWN_CLUSTER, REGION, WARNING, ZONE
+from locator.model import CLUSTER, ERROR, OWN_CLUSTER, REGION, WARNING, ZONE
 from locator.topology.selection import ANY
 
 
@@ -87,7 +86,7 @@ class Settings:
     snapshot: tuple[str, ...] = repeatable(
         (),
         any_text("PATH", "a file, a folder or -"),
-        theme=CLUSTER,
+        theme=CLUSTER_TO_READ,
         help="Read the cluster from this dump, not from an API server: a file or folder with the YAML or JSON that "
         "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml' prints, or - for standard input. "
         "'serve' reads it again when it changes and on SIGHUP",
@@ -99,7 +98,7 @@ class Settings:
     server: str | None = single(
         None,
         values.SERVER_URL,
-        theme=CLUSTER,
+        theme=CLUSTER_TO_READ,
         help="Ask the running server with its HTTP API at this URL: an address of 'serve --http' where --console is on",
         commands=ASKING,
         shown="tail: http://127.0.0.1:9153; explain: none, it reads the cluster itself",
@@ -109,9 +108,9 @@ class Settings:
     kubeconfig: str | None = single(
         None,
         any_text("PATH", "a kubeconfig"),
-        theme=CLUSTER,
+        theme=CLUSTER_TO_READ,
         help="Read the live cluster of this kubeconfig",
-        commands=ALL,
+        commands=EVERY_COMMAND,
         shown="in a pod its service account, else $KUBECONFIG or ~/.kube/config",
     )
     """Without --snapshot, topodns reads a live cluster."""
@@ -119,9 +118,9 @@ class Settings:
     context: str | None = single(
         None,
         any_text("NAME", "a context of the kubeconfig"),
-        theme=CLUSTER,
+        theme=CLUSTER_TO_READ,
         help="Use this context of the kubeconfig",
-        commands=ALL,
+        commands=EVERY_COMMAND,
         shown="the current context",
     )
     """Works like ``kubectl --context``."""
@@ -282,11 +281,11 @@ class Settings:
     """A Service is exported by a ServiceExport, or by the annotation ``topodns.io/federated: "true"``."""
 
     federation_topology_keys: tuple[str, ...] = single(
-        (CLUSTER_LABEL, ZONE, REGION, ANY),
+        (CLUSTER, ZONE, REGION, ANY),
         values.TOPOLOGY_KEYS,
         theme=CLUSTERS,
         help="Topology keys, in order, for federated names whose Services ask for none",
-        shown=",".join((CLUSTER_LABEL, ZONE, REGION, ANY)),
+        shown=",".join((CLUSTER, ZONE, REGION, ANY)),
     )
     """The own cluster first, then what is near."""
 
@@ -311,7 +310,7 @@ class Settings:
     unknown_client: str = single(
         "strict",
         choice("MODE", "strict", "all"),
-        theme=CLIENTS,
+        theme=CLIENTS_AND_FORWARDERS,
         help="What a client that topodns cannot locate gets from a Service whose topology keys do not end with *: "
         "no endpoint (strict) or every ready endpoint (all)",
     )
@@ -320,7 +319,7 @@ class Settings:
     client_source: frozenset[str] = single(
         frozenset((PODS, NODES)),
         values.CLIENT_SOURCES,
-        theme=CLIENTS,
+        theme=CLIENTS_AND_FORWARDERS,
         help="Kinds of objects to locate clients by, separated by commas: pods, podlocators, nodes. topodns does not "
         "watch the other kinds",
         shown="pods,nodes",
@@ -330,7 +329,7 @@ class Settings:
     subnet: tuple[Subnet, ...] = repeatable(
         (),
         values.SUBNET,
-        theme=CLIENTS,
+        theme=CLIENTS_AND_FORWARDERS,
         help="Node labels to assume for clients in this network that nothing else locates: machines outside "
         "the cluster, or new pods of one without pod CIDRs, for which 'check' proposes this flag",
         shown="none",
@@ -340,7 +339,7 @@ class Settings:
     trusted_forwarder: tuple[Network, ...] = repeatable(
         (),
         values.NETWORK,
-        theme=CLIENTS,
+        theme=CLIENTS_AND_FORWARDERS,
         help="Trust the client address that a forwarder in this network sends",
         shown="none",
     )
@@ -349,7 +348,7 @@ class Settings:
     forwarder_service: tuple[str, ...] | None = repeatable(
         None,
         or_off(values.SERVICE_KEY, None),
-        theme=CLIENTS,
+        theme=CLIENTS_AND_FORWARDERS,
         help="Trust the client address that an endpoint of this Service sends. Replaces the DNS Services that topodns "
         "discovers. off: trust no Service's endpoints",
         shown="discovered by name and label",
@@ -361,14 +360,14 @@ class Settings:
     client_option: int | None = single(
         None,
         or_off(values.OPTION_CODE, None),
-        theme=CLIENTS,
+        theme=CLIENTS_AND_FORWARDERS,
         help="Take the client's address (4 or 16 bytes) from this EDNS option if a trusted forwarder sends it",
         shown="off",
     )
     """Off, because CoreDNS passes on such an option unchanged if a pod sends one."""
 
     proxy_protocol: bool = switch(
-        theme=CLIENTS,
+        theme=CLIENTS_AND_FORWARDERS,
         help="Take the client's address from a PROXY protocol header (version 2) if a trusted forwarder sends it",
         commands=SERVING,
     )
@@ -607,7 +606,7 @@ class Settings:
         choice("FORMAT", "text", "json"),
         theme=LOGGING,
         help="Format of log lines: text or json",
-        commands=ALL,
+        commands=EVERY_COMMAND,
     )
     """JSON suits programs that collect logs."""
 
@@ -616,7 +615,7 @@ class Settings:
         choice("LEVEL", "debug", "info", "warning", "error"),
         theme=LOGGING,
         help="Log messages of this level and above: debug, info, warning or error",
-        commands=ALL,
+        commands=EVERY_COMMAND,
     )
     """topodns logs single queries at debug level only."""
 

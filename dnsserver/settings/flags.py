@@ -18,15 +18,15 @@ D = TypeVar("D")
 
 # The headings of --help, in their order.
 OUTPUT = "Output"
-CLUSTER = "Cluster to read"
+CLUSTER_TO_READ = "Cluster to read"
 ANSWERS = "Names and answers"
 CLUSTERS = "Several clusters"
-CLIENTS = "Clients and forwarders"
+CLIENTS_AND_FORWARDERS = "Clients and forwarders"
 CONTROLLER = "Controller"
 WEBHOOK = "Webhook"
 SERVER = "Server"
 LOGGING = "Logging"
-THEMES = (OUTPUT, CLUSTER, ANSWERS, CLUSTERS, CLIENTS, CONTROLLER, WEBHOOK, SERVER, LOGGING)
+THEMES = (OUTPUT, CLUSTER_TO_READ, ANSWERS, CLUSTERS, CLIENTS_AND_FORWARDERS, CONTROLLER, WEBHOOK, SERVER, LOGGING)
 
 # The commands that have a flag.
 SERVING = ("serve",)
@@ -44,7 +44,7 @@ ANSWERING = (*SERVING, *HINTING)
 RUNNING = (*SERVING, *SHOWING, *WRITING)
 EXAMINING = ("doctor",)
 DUMPING = ("dump",)
-ALL = (*READING, *WRITING, *EXAMINING, *DUMPING)
+EVERY_COMMAND = (*READING, *WRITING, *EXAMINING, *DUMPING)
 
 
 class Flag(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from dnsserver.metrics.families import ANY, HISTOGRAM, Family
+from dnsserver.metrics.families import ANY_VALUE, HISTOGRAM, Family
 from dnsserver.metrics.tables import TABLES
 from tests.kit.this_machine import ROOT
 
@@ -92,7 +92,8 @@ def _section(title: str, table: Iterable[Family]) -> str:
 
 def _row(family: Family) -> str:
     labels = "; ".join(
-        f"`{label}`{': ' + ', '.join(values) if values is not ANY else ''}" for label, values in family.labels.items()
+        f"`{label}`{': ' + ', '.join(values) if values is not ANY_VALUE else ''}"
+        for label, values in family.labels.items()
     )
     alerts = ", ".join(
         f"[{rule['alert']}](runbook.md#{rule['alert'].lower()})"

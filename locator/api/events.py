@@ -37,10 +37,10 @@ def message_of(finding: Finding) -> str:
     return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
 
 
-def event_of(finding: Finding, uid: str, *, instance: str, wall: str) -> dict[str, Any]:
+def event_of(finding: Finding, uid: str, *, instance: str, timestamp: str) -> dict[str, Any]:
     """Return the Event that reports a finding on the Service with this *uid*.
 
-    *instance* is the reporting replica, *wall* the time (RFC 3339, whole seconds). The name depends on neither.
+    *instance* is the reporting replica, *timestamp* the time (RFC 3339, whole seconds). The name depends on neither.
     """
     identity = "\0".join((uid, REASON, finding.field, finding.message))
     digest = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:_DIGITS]
@@ -64,7 +64,7 @@ def event_of(finding: Finding, uid: str, *, instance: str, wall: str) -> dict[st
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": instance,
-        "firstTimestamp": wall,
-        "lastTimestamp": wall,
+        "firstTimestamp": timestamp,
+        "lastTimestamp": timestamp,
         "count": 1,
     }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The list/watch protocol of the Kubernetes API without I/O: which request comes next, and what the answers mean.
+"""The list/watch protocol of the Kubernetes API without I/O: which request comes next, and what the responses mean.
 
 List, then watch from the list's resourceVersion. When a watch ends, watch again from the last resourceVersion seen.
 List again only if changes may have been missed; the Replace then corrects whatever was.
@@ -56,7 +56,7 @@ REFUSED = "refused"  # another HTTP error, or the server does not stream lists
 UNREACHABLE = "unreachable"  # no response
 SILENT = "silent"  # no byte for a while
 CUT = "cut"  # the response broke off
-REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
+RESTART_REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
 
 CHANGES = ("ADDED", "MODIFIED", "DELETED")  # types of events that bring an object
 
@@ -64,9 +64,9 @@ HAS_EXPIRED = "the resourceVersion has expired"
 
 
 class ListWatchRequest(NamedTuple):
-    """One GET request. The lines of a *watch* go to ``lines`` as they come, any other answer goes to ``page``.
+    """One GET request. The lines of a *watch* go to ``lines`` as they come, any other response goes to ``page``.
 
-    The answer to a *check* brings no objects.
+    The response to a *check* brings no objects.
     """
 
     path: str
@@ -119,8 +119,8 @@ _EVENT, _BOOKMARK, _ERROR, _PAGE = Decoder(_WatchEvent), Decoder(_Bookmark), Dec
 class ListWatch:
     """The state of list and watch for one kind of one cluster.
 
-    Wait ``pause`` seconds, then send the request that ``next_request`` returns. Pass the answer to ``lines`` or
-    ``page``, or an HTTP error to ``refused``; call ``ended`` when a watch ends or no answer comes. *chance* returns
+    Wait ``pause`` seconds, then send the request that ``next_request`` returns. Pass the response to ``lines`` or
+    ``page``, or an HTTP error to ``refused``; call ``ended`` when a watch ends or no response comes. *chance* returns
     random numbers from 0 to below 1. Without *streaming*, lists come in pages from the start.
     """
 
@@ -134,15 +134,15 @@ class ListWatch:
         self.listed = False
         """Whether all objects have been listed once."""
         self.restart_reason = ""
-        """Why a list or watch must be started again, one of REASONS. Empty while a request runs, and if the next one
-        follows without a failure.
+        """Why a list or watch must be started again, one of RESTART_REASONS. Empty while a request runs, and if the
+        next one follows without a failure.
         """
         self.over = False
-        """Whether the rest of the current answer is useless: close it and call ``ended``."""
+        """Whether the rest of the current response is useless: close it and call ``ended``."""
         self.absent = False
         """Whether the API did not know the kind, an optional one, at the last request."""
         self.went_back = False
-        """Whether the last answer shows that the API server no longer has the history that topodns knows."""
+        """Whether the last response shows that the API server no longer has the history that topodns knows."""
         self._resource = resource
         self._path = resource.path
         self._tried_other = False  # since the last request that the API server accepted
@@ -315,7 +315,7 @@ class ListWatch:
         return self._deltas.pop_batch()
 
     def begun(self) -> None:
-        """Note that the API server has accepted the request and starts to answer."""
+        """Note that the API server has accepted the request and starts to respond."""
         self._tried_other = False
         if self._state is _ListWatchState.WATCH:
             self.problem = ""
@@ -348,7 +348,7 @@ class ListWatch:
             self._list_again()
 
     def failed(self, text: str) -> None:
-        """Note that processing an answer failed in an unexpected way."""
+        """Note that processing a response failed in an unexpected way."""
         self._leave(DOUBT, text)
         self._fail(text)
 
@@ -363,7 +363,7 @@ class ListWatch:
         self.pause = 0.0 if at_once else self._backoff.delay(self._chance())
 
     def _leave(self, reason: str, problem: str) -> None:
-        """Give up the rest of the current answer, and list again."""
+        """Give up the rest of the current response, and list again."""
         self.over = True
         self.restart_reason, self.problem = reason, problem
         self._list_again()

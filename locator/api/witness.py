@@ -38,7 +38,7 @@ UNREAD = 256  # objects of a list that wait until the few to keep are chosen, an
 
 
 class CheckResult(Enum):
-    """What the API server's answer to a check means."""
+    """What the API server's response to a check means."""
 
     AS_KNOWN = "as known"
     GONE = "gone"  # deleted, or not yet made

@@ -28,7 +28,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where Kuberne
 # sends its events again after 0.2 s, 0.4 s, 0.8 s and so on up to 2 min, so an old connection brings them as late after
 # the cut as the cut was long. A new one brings them at once, and needs no list. This costs one packet in IDLE seconds
 # for each watch, and one back. An API server that is stopped or busy still acknowledges.
-IDLE = 2
+KEEPALIVE_IDLE = 2
 DEAD = 5
 
 
@@ -81,7 +81,7 @@ def _socket_options() -> list[tuple[int, int, int]]:
     """Return the options of a TCP connection by which the kernel notices that its peer vanished."""
     from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
-    options: list[tuple[int, int, int]] = tcp_keepalive_socket_options(IDLE, 1, DEAD - IDLE)
+    options: list[tuple[int, int, int]] = tcp_keepalive_socket_options(KEEPALIVE_IDLE, 1, DEAD - KEEPALIVE_IDLE)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; it also bounds the keepalive there
         options.append((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD * 1000))
     return options

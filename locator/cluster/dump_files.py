@@ -62,7 +62,7 @@ class DumpFiles:
         if len(passed) == len(inputs):
             first = "; ".join(f"{name}: {reason}" for name, reason in passed[:MENTIONED])
             found = f" ({first})" if first else ""
-            raise BadDump(f"{', '.join(self._paths)}: nothing to read, expected {folders.EXPECTED}{found}")
+            raise BadDump(f"{', '.join(self._paths)}: nothing to read, expected {folders.EXPECTED_ENDING}{found}")
         return inputs
 
     def _inputs_at(self, path: str, report: Report) -> list[Input]:

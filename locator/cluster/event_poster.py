@@ -89,7 +89,7 @@ def _post_event(client: ApiClient, finding: Finding, instance: str) -> None:
     """
     try:
         uid = uid_untrusted(client.request("GET", service_path(finding), timeout=TIMEOUT_SECONDS))
-        event = event_of(finding, uid, instance=instance, wall=time_text(time.time(), "seconds"))
+        event = event_of(finding, uid, instance=instance, timestamp=time_text(time.time(), "seconds"))
         client.request("POST", events_path(finding), body=event, timeout=TIMEOUT_SECONDS)
     except Refused as refused:
         if refused.status not in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT):

@@ -26,7 +26,7 @@ import trio
 from locator.api.decoding import Resource
 from locator.api.deltas import DeltaBatch
 from locator.api.list_watch import SILENT, UNREACHABLE, ListWatch
-from locator.backoff import SPREAD
+from locator.backoff import JITTER
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Stream, Unreachable
 from locator.model import Health
@@ -66,7 +66,7 @@ class Reflector:
         self.lost_since: float | None = None
         """When contact was lost, on trio's clock. None while there is contact, and before ``run``."""
         self.restarts: Counter[str] = Counter()
-        """The number of restarted lists and watches by reason (``list_watch.REASONS``)."""
+        """The number of restarted lists and watches by reason (``list_watch.RESTART_REASONS``)."""
         self._client = client
         self._about = f"cluster {cluster}: " if cluster else ""
         self._name = f"{self._about}{resource.name}"
@@ -145,7 +145,7 @@ class Reflector:
         with trio.move_on_after(listwatch.pause):
             await self._client.server_readiness.wait(back)
             listwatch.server_is_back()
-            await trio.sleep(random.random() * SPREAD)
+            await trio.sleep(random.random() * JITTER)
 
     def health(self, *, restored: bool = False) -> Health:
         """Return the state of the watch; it passes once the kind is listed, or *restored* from a state file."""

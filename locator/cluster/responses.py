@@ -19,7 +19,7 @@ from msgspec.json import Decoder
 
 CONNECT_SECONDS = 3.0  # TLS handshake included, for each address of the host; API servers are near
 CHUNK = 1 << 16  # bytes read at a time
-MAX_LINE = 64 << 20  # bytes: etcd stores no object beyond 1.5 MB, so no API server sends a longer line
+MAX_WATCH_LINE = 64 << 20  # bytes: etcd stores no object beyond 1.5 MB, so no API server sends a longer line
 MAX_ERROR = 1 << 16  # bytes read of an HTTP error
 
 MAX_SIZE_LINE = 1 << 14  # octets of a chunk's size with its extensions; API servers send up to ten
@@ -85,8 +85,8 @@ class Stream:
                 yield [line for line in lines if line]
             parts.append(tail)
             size += len(tail)
-            if size > MAX_LINE:
-                raise Unreachable(f"{self._host}: a line of more than {MAX_LINE >> 20} MiB", "cut")
+            if size > MAX_WATCH_LINE:
+                raise Unreachable(f"{self._host}: a line of more than {MAX_WATCH_LINE >> 20} MiB", "cut")
 
     def read(self) -> bytes:
         """Return the whole body."""
@@ -236,12 +236,12 @@ def read_refusal(response: Any, attributes: ResourceAttributes) -> Refused:
         response.close()
     page = ""
     try:
-        answer = _STATUS.decode(text)
+        stated = _STATUS.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):  # the page of a proxy, or nothing
         page = text.decode(errors="replace")
-        answer = _Status(text[:200].decode(errors="replace"))
-    reason = answer.reason or http.client.responses.get(status, "Error")
-    message = " ".join((answer.message or "").split())
+        stated = _Status(text[:200].decode(errors="replace"))
+    reason = stated.reason or http.client.responses.get(status, "Error")
+    message = " ".join((stated.message or "").split())
     if status == http.HTTPStatus.FORBIDDEN and " cannot " in message:  # RBAC; a quota, say, words it differently
         verb, group, resource, namespace = attributes
         verbs = '"list", "watch"' if verb in ("list", "watch") else f'"{verb}"'
@@ -252,7 +252,7 @@ def read_refusal(response: Any, attributes: ResourceAttributes) -> Refused:
         message = f"{message or reason}; the credentials are missing, wrong or expired"
     elif status < http.HTTPStatus.BAD_REQUEST:
         message = "a redirect found, expected the answer of an API server; is this its address?"
-    seconds = answer.details.retry_after if answer.details else None
+    seconds = stated.details.retry_after if stated.details else None
     if retry_after is not None and retry_after.isdecimal():
         seconds = float(retry_after)
     return Refused(status, reason, message, seconds, page=page)

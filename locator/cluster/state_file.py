@@ -21,7 +21,7 @@ from locator.state.snapshot import Snapshot
 
 log = logging.getLogger("topodns")
 
-NAME = "view"
+FILE_NAME = "view"
 
 AHEAD_SECONDS = 60.0  # a file may be from the future by this much, since clocks differ; beyond, its age is unknown
 
@@ -37,7 +37,7 @@ class StateFile:
         self,
         folder: str,
         *,
-        name: str = NAME,
+        name: str = FILE_NAME,
         cluster: str,
         kinds: Sequence[type[Object]],
         settings: str,

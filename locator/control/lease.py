@@ -131,8 +131,8 @@ class LeaderElection:
         """Whether the Lease named this replica when it was last seen, even if its time is over since."""
         return self._lease is not None and self._lease.holder == self.identity
 
-    def acquire_or_renew(self, now: float, wall: str) -> LeaseWrite | None:
-        """Return the write that acquires or renews the Lease; *wall* is the present time in RFC 3339.
+    def acquire_or_renew(self, now: float, timestamp: str) -> LeaseWrite | None:
+        """Return the write that acquires or renews the Lease; *timestamp* is the present time in RFC 3339.
 
         None if this replica must read the Lease first, or if another replica holds it.
         """
@@ -140,22 +140,22 @@ class LeaderElection:
         if not self._known:
             return None
         if lease is None:
-            return LeaseWrite("POST", self._body(self.identity, self.duration, 0, wall, wall))
+            return LeaseWrite("POST", self._body(self.identity, self.duration, 0, timestamp, timestamp))
         if lease.holder == self.identity:
-            acquired = lease.acquired or wall
-            return self._put(lease, self.identity, self.duration, lease.transitions, acquired, wall)
+            acquired = lease.acquired or timestamp
+            return self._put(lease, self.identity, self.duration, lease.transitions, acquired, timestamp)
         if not lease.holder or now - self._observed_at >= (lease.duration or self.duration):
             transitions = min(lease.transitions + 1, MAX_TRANSITIONS)
-            return self._put(lease, self.identity, self.duration, transitions, wall, wall)
+            return self._put(lease, self.identity, self.duration, transitions, timestamp, timestamp)
         return None
 
-    def release(self, now: float, wall: str) -> LeaseWrite | None:
+    def release(self, now: float, timestamp: str) -> LeaseWrite | None:
         """Stop leading, and return the write that releases the Lease. None if this replica does not lead."""
         lease, led = self._lease, self.is_leader(now)
         self._leads_until = float("-inf")
         if not led or lease is None:
             return None
-        return self._put(lease, None, 1, lease.transitions, wall, wall)
+        return self._put(lease, None, 1, lease.transitions, timestamp, timestamp)
 
     def observed(self, lease: Lease, *, began: float, now: float, written: bool) -> None:
         """Record the Lease as the API server returned it at *now*.
@@ -179,13 +179,15 @@ class LeaderElection:
         self._known, self._leads_until = False, float("-inf")
 
     def _put(
-        self, lease: Lease, holder: str | None, duration: float, transitions: int, acquired: str, wall: str
+        self, lease: Lease, holder: str | None, duration: float, transitions: int, acquired: str, timestamp: str
     ) -> LeaseWrite:
-        body = self._body(holder, duration, transitions, acquired, wall)
+        body = self._body(holder, duration, transitions, acquired, timestamp)
         body["metadata"]["resourceVersion"] = lease.version
         return LeaseWrite("PUT", body)
 
-    def _body(self, holder: str | None, duration: float, transitions: int, acquired: str, wall: str) -> dict[str, Any]:
+    def _body(
+        self, holder: str | None, duration: float, transitions: int, acquired: str, timestamp: str
+    ) -> dict[str, Any]:
         return {
             "apiVersion": API_VERSION,
             "kind": "Lease",
@@ -195,6 +197,6 @@ class LeaderElection:
                 "leaseDurationSeconds": max(1, -int(-duration // 1)),  # whole seconds, rounded up
                 "leaseTransitions": transitions,
                 "acquireTime": acquired,
-                "renewTime": wall,
+                "renewTime": timestamp,
             },
         }

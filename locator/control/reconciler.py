@@ -14,10 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 from locator.api.decoding import Resource
 from locator.api.deltas import Delta, Drop, Put, Replace, precedes
-from locator.control.work_queue import WorkQueue
+from locator.control.work_queue import WorkQueue, namespace_of
 from locator.control.writes import DELETE, Write
-
-OWN = ""  # the name of the cluster that a controller writes to
+from locator.model import OWN
 
 # Keys compared before other tasks get a turn. One takes 10 ms for a policy in a namespace with 10,000 Services.
 MAX_KEYS = 10
@@ -129,7 +128,10 @@ class KnownObjects:
 
 
 class Rules(Protocol):
-    """What one controller wants. A key of the work queue stands for one object that it may write."""
+    """What one controller wants; the rules of each derive from this.
+
+    A key of the work queue stands for one object that it may write.
+    """
 
     resources: Mapping[type[Any], Resource]
     """How each kind is read."""
@@ -141,6 +143,7 @@ class Rules(Protocol):
 
     def namespace_of(self, key: str) -> str:
         """Return the namespace of a key: each gets its turn."""
+        return namespace_of(key)
 
     def changed(self, change: ObjectChange) -> Iterable[str]:
         """Return the keys of what may need a write after a change, or is gone with it."""
@@ -154,8 +157,10 @@ class Rules(Protocol):
     def written(self, write: Write, found: Any, began: float) -> bool:
         """Learn of a write that succeeded and *began* then; return whether *found*, what it has left, is right.
 
-        Without *found*, the object was deleted, or what is left cannot be read.
+        Without *found*, the object was deleted, or what is left cannot be read. By default it is right: if it is not,
+        the next comparison finds so.
         """
+        return True
 
 
 class Reconciler:

@@ -211,7 +211,7 @@ class ClusterSet:
         for name in (self._own, *self._others):
             healths, before = (known.get(name, _NOTHING).healths for known in self._known())
             if healths is not before:
-                self._voted_anew |= self._votes.observe(name, healths.values(), now=moment, wall=now)
+                self._voted_anew |= self._votes.observe(name, healths.values(), now=moment, unix_time=now)
 
     def _verdict(self, service: str, balancer: str) -> Verdict:
         """Return whether a load balancer's address is voted out, and the votes."""

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.api.decoding import RESOURCES, Resource
-from locator.control.reconciler import KnownObjects, Later, ObjectChange
+from locator.control.reconciler import KnownObjects, Later, ObjectChange, Rules
 from locator.control.writes import DELETE, Write, creation, deletion, merge_patch
 from locator.health.targets import ProbeTarget, targets_of
 from locator.model import HealthEntry, Service, ServiceHealth
@@ -48,26 +48,26 @@ class AddressCondition(Struct, frozen=True):
     entry: HealthEntry
     contrary: int = 0
 
-    def after(self, failure: str, wall: str) -> AddressCondition:
-        """Return the condition after one more probe; *failure* is empty if it succeeded, *wall* the time."""
+    def after(self, failure: str, timestamp: str) -> AddressCondition:
+        """Return the condition after one more probe; *failure* is empty if it succeeded, *timestamp* the time."""
         entry, works = self.entry, not failure
         if works == entry.healthy:
             return AddressCondition(replace(entry, message=failure))
         contrary = self.contrary + 1
         if contrary < (FAILURES if entry.healthy else SUCCESSES):
             return AddressCondition(entry, contrary)
-        return AddressCondition(HealthEntry(entry.address, works, wall, failure))
+        return AddressCondition(HealthEntry(entry.address, works, timestamp, failure))
 
 
-def first_seen(address: str, wall: str) -> AddressCondition:
+def first_seen(address: str, timestamp: str) -> AddressCondition:
     """Return the condition of an address that nobody has probed: healthy until proven otherwise."""
-    return AddressCondition(HealthEntry(address, True, wall))
+    return AddressCondition(HealthEntry(address, True, timestamp))
 
 
-class HealthRules:
+class HealthRules(Rules):
     """Compares the ServiceHealths of the cluster called *cluster* with what is to be probed there and in *others*.
 
-    *wall* returns the time (RFC 3339). Keys of the work queue are names of ServiceHealths.
+    *timestamp* returns the time (RFC 3339). Keys of the work queue are names of ServiceHealths.
     """
 
     resources: Mapping[type[Any], Resource] = {
@@ -77,10 +77,10 @@ class HealthRules:
     writes: type[Any] = ServiceHealth
     urgent: Collection[type[Any]] = (Service,)
 
-    def __init__(self, cluster: str, *, others: Iterable[str] = (), wall: Callable[[], str]) -> None:
+    def __init__(self, cluster: str, *, others: Iterable[str] = (), timestamp: Callable[[], str]) -> None:
         self.objects = KnownObjects(self.resources, dict.fromkeys(others, (Service,)), keep=_keep)
         self._cluster = cluster
-        self._wall = wall
+        self._timestamp = timestamp
         self._probing = False
         self._targets: dict[str, dict[str, ProbeTarget]] = {}  # by name, by address
         self._all_targets: frozenset[ProbeTarget] | None = frozenset()  # None: to be collected again
@@ -122,7 +122,7 @@ class HealthRules:
         if self._targets.get(name, {}).get(target.address) != target or target.address not in conditions:
             return None  # the Service has changed meanwhile, or another replica probes
         before = conditions[target.address].entry
-        after = conditions[target.address] = conditions[target.address].after(failure, self._wall())
+        after = conditions[target.address] = conditions[target.address].after(failure, self._timestamp())
         return None if after.entry.healthy == before.healthy else after.entry
 
     def changed(self, change: ObjectChange) -> Iterable[str]:
@@ -158,7 +158,7 @@ class HealthRules:
             return deletion(_RESOURCE, key, actual.version)
         entries = tuple(conditions[address].entry for address in sorted(conditions))
         service = next(iter(self._targets[key].values())).service
-        wanted = ServiceHealth(key, service, entries, self._wall(), self._cluster)
+        wanted = ServiceHealth(key, service, entries, self._timestamp(), self._cluster)
         fields = {"status": _status_of(wanted)}
         if actual is None:
             return creation(_RESOURCE, key, fields)
@@ -170,7 +170,7 @@ class HealthRules:
         return merge_patch(_RESOURCE, key, actual.version, fields)
 
     def written(self, write: Write, found: Any, began: float) -> bool:
-        """Note when a vote was renewed. Return True: what is wrong after a write is compared again."""
+        """Note when a vote was renewed. Return True."""
         if write.verb != DELETE:
             self._renewed[write.key] = began
         return True
@@ -180,7 +180,7 @@ class HealthRules:
         before, health = self._conditions.pop(name, {}), self.objects.get(ServiceHealth, name)
         written = {} if health is None else {entry.address: AddressCondition(entry) for entry in health.entries}
         after = {
-            address: before.get(address) or written.get(address) or first_seen(address, self._wall())
+            address: before.get(address) or written.get(address) or first_seen(address, self._timestamp())
             for address in self._targets.get(name, {})
         }
         if after:

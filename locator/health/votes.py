@@ -10,7 +10,7 @@ The rules:
    does a vote's age go by the time that stands in it, where a time in the future counts as now. From then on it goes
    by when this reader saw it change, as client-go treats a Lease.
 
-Callers pass the times in: *now* on a monotonic clock, *wall* in seconds since 1970.
+Callers pass the times in: *now* on a monotonic clock, *unix_time* in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Votes:
             heapq.heappop(self._ends)
         return math.nextafter(self._ends[0][0], math.inf) if self._ends else None
 
-    def observe(self, cluster: str, healths: Iterable[ServiceHealth], *, now: float, wall: float) -> set[str]:
+    def observe(self, cluster: str, healths: Iterable[ServiceHealth], *, now: float, unix_time: float) -> set[str]:
         """Take in all ServiceHealths that a cluster has now; return the Services on which a vote has changed.
 
         A vote that is too old has changed, too; one that was renewed has not.
@@ -72,7 +72,7 @@ class Votes:
                 after[health.service] = known
                 continue
             if known is None:
-                until = now - _age(health.renewed, wall) + VOTE_SECONDS
+                until = now - _age(health.renewed, unix_time) + VOTE_SECONDS
             else:
                 until = known.until if known.health.renewed == health.renewed else now + VOTE_SECONDS
             sighting = after[health.service] = _Sighting(health, until, now <= until)
@@ -129,9 +129,9 @@ def _vote(sighting: _Sighting | None, address: str) -> str:
     return NONE
 
 
-def _age(renewed: str, wall: float) -> float:
+def _age(renewed: str, unix_time: float) -> float:
     """Return how old a vote is by the time that stands in it: infinitely, if that is unreadable or names no zone."""
     try:
-        return max(0.0, wall - parse_time(renewed))
+        return max(0.0, unix_time - parse_time(renewed))
     except ValueError:
         return math.inf

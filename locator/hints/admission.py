@@ -25,10 +25,10 @@ MAX_ENDPOINTS = 1000  # of a slice: the API server refuses more, and 85,000, whi
 # What became of a review, as the metric counts it.
 PATCHED = "patched"
 UNCHANGED = "unchanged"  # the hints are as they should be
-IGNORED = "ignored"  # another resource, or a slice that does not ask for hints or has no known Service
+IGNORED_REVIEW = "ignored"  # another resource, or a slice that does not ask for hints or has no known Service
 UNSYNCED = "unsynced"  # not everything has been listed yet
 UNREADABLE = "unreadable"  # no AdmissionReview: there is nothing to reply to
-OUTCOMES = (PATCHED, UNCHANGED, IGNORED, UNSYNCED, UNREADABLE)
+REVIEW_OUTCOMES = (PATCHED, UNCHANGED, IGNORED_REVIEW, UNSYNCED, UNREADABLE)
 
 
 class ReviewReply(Struct, frozen=True):
@@ -83,15 +83,15 @@ def _judge_untrusted(request: _AdmissionRequest, rules: HintRules) -> tuple[str,
     """Return what becomes of a review, and the JSON patch, empty if there is none."""
     resource = request.resource
     if (resource.group, resource.version, resource.resource, request.sub_resource) != (GROUP, VERSION, SLICES, ""):
-        return IGNORED, b""
+        return IGNORED_REVIEW, b""
     one = _slice_untrusted(request)
     if one is None or not one.opted_in:
-        return IGNORED, b""
+        return IGNORED_REVIEW, b""
     if not rules.objects.has_synced:
         return UNSYNCED, b""
     wanted = rules.wanted(one)
     if wanted is None:
-        return IGNORED, b""
+        return IGNORED_REVIEW, b""
     patch = hints_patch(one, wanted)
     return (PATCHED, msgspec.json.encode(patch)) if patch else (UNCHANGED, b"")
 

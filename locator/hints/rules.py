@@ -19,8 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from locator.api.decoding import Resource
-from locator.control.reconciler import KnownObjects, Later, ObjectChange
-from locator.control.work_queue import namespace_of
+from locator.control.reconciler import KnownObjects, Later, ObjectChange, Rules
 from locator.control.writes import Write, json_patch
 from locator.hints.slices import HINT_RESOURCES, HintedSlice, hints_patch
 from locator.hints.wanted import constraint_of, wanted_hints
@@ -37,13 +36,12 @@ def _nodes(one: HintedSlice) -> Iterable[str]:
     return {node for endpoint in endpoints for node in (endpoint.node, endpoint.target_node) if node}
 
 
-class HintRules:
+class HintRules(Rules):
     """Compares the hints of slices with what nodes, Services and ServicePolicies ask for."""
 
     resources: Mapping[type[Any], Resource] = HINT_RESOURCES
     writes: type[Any] = HintedSlice
     urgent: Collection[type[Any]] = ()
-    namespace_of = staticmethod(namespace_of)
 
     def __init__(self) -> None:
         self.objects = KnownObjects(HINT_RESOURCES, keep=self._keep)
@@ -109,7 +107,7 @@ class HintRules:
     def written(self, write: Write, found: HintedSlice | None, began: float) -> bool:
         """Let a slice rest that was written. Return False for one whose hints are not right.
 
-        At admission, a replica that has not heard of the latest change has put the old hints back.
+        At admission, a replica that does not know the latest change has put the old hints back.
         """
         wanted = None if found is None else self.wanted(found)
         if found is not None and wanted is not None and hints_patch(found, wanted):

@@ -25,7 +25,7 @@ from locator.state.joining import EndpointIdentities
 from locator.topology.constraints import deciding, declarations_of
 from locator.topology.selection import Constraint, LocatedEndpoint, select
 
-NOWHERE = "none.topodns.io"  # no node has this zone; an endpoint without a hint would make kube-proxy ignore all others
+NO_ZONE = "none.topodns.io"  # no node has this zone; an endpoint without a hint would make kube-proxy ignore all others
 MAX_ZONES = 8  # in the hints of one endpoint: the API server refuses more
 
 Locate = Callable[[Endpoint], Location]
@@ -88,7 +88,7 @@ def _own_zone(endpoint: HintedEndpoint, locate: Locate) -> str | None:
 
 
 def _hints_for(zones: Iterable[str]) -> Hints:
-    return Hints(zones=tuple(sorted(zones)) or (NOWHERE,))
+    return Hints(zones=tuple(sorted(zones)) or (NO_ZONE,))
 
 
 def _hints_by_constraint(

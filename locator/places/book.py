@@ -18,7 +18,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from locator.ip import Network, network_text
-from locator.model import CLUSTER, UNKNOWN, Location, canonical_labels
+from locator.model import CLUSTER, UNKNOWN_LOCATION, Location, canonical_labels
 from locator.places.address_map import AddressMap, AddressRow
 from locator.places.prefix_table import PrefixTable
 
@@ -59,8 +59,8 @@ class Agreement(Struct, frozen=True, gc=False):
     location: Location
 
 
-UNKNOWN_PLACE = Place(UNKNOWN, NOWHERE)
-UNLOCATED_FORWARDER = Place(UNKNOWN, NOWHERE, forwarder=True)
+UNKNOWN_PLACE = Place(UNKNOWN_LOCATION, NOWHERE)
+UNLOCATED_FORWARDER = Place(UNKNOWN_LOCATION, NOWHERE, forwarder=True)
 
 
 def same_place(left: Place | None, right: Place | None) -> bool:
@@ -332,20 +332,20 @@ def agreement_of(places: Sequence[tuple[bytes, Place]]) -> Agreement:
 
 
 def shared_location(locations: Iterable[Location]) -> Location:
-    """Return the only location if all are the same object, else their common node and labels, else ``UNKNOWN``.
+    """Return the only location if all are one object, else their common node and labels, else ``UNKNOWN_LOCATION``.
 
     To have nothing but the cluster in common is not to be known. Locations on one node differ by what it lacks.
     """
     distinct = list({id(location): location for location in locations}.values())
     if len(distinct) == 1:
         return distinct[0]
-    first = distinct[0] if distinct else UNKNOWN
+    first = distinct[0] if distinct else UNKNOWN_LOCATION
     labels = {
         key: value
         for key, value in first.labels.items()
         if all(location.labels.get(key) == value for location in distinct)
     }
     if not labels:
-        return UNKNOWN
+        return UNKNOWN_LOCATION
     same_node = all((location.node, location.cluster) == (first.node, first.cluster) for location in distinct)
     return Location(first.node if same_node else None, labels, known=bool(labels.keys() - {CLUSTER}))

@@ -22,7 +22,7 @@ from locator.places.book import ENDPOINT, NODE, POD, POD_LOCATOR, AddressBook, P
 from locator.places.forwarders import Forwarders
 from locator.places.kept_endpoints import KeptEndpoints, endpoint_text
 from locator.places.locations import Locations, has_labels
-from locator.places.pod_cidrs import ALL, Evidence, PodCidrs
+from locator.places.pod_cidrs import EVERY_ADDRESS, Evidence, PodCidrs
 from locator.places.prefix_table import PrefixTable
 
 
@@ -167,7 +167,7 @@ class BookBuilder:
         """Return the address book for *now* (seconds since 1970); *before* itself if nothing differs.
 
         *dns_slices* are all slices of the DNS Services, None if they are unchanged. *report* gets the
-        findings of each reviewed pod CIDR, and of ``ALL``, empty if it has none.
+        findings of each reviewed pod CIDR, and of ``EVERY_ADDRESS``, empty if it has none.
         """
         restored, self._restored = self._restored or AddressBook(), None
         self.mark_addresses(address for address, _ in restored.places.items())
@@ -176,7 +176,7 @@ class BookBuilder:
         addresses: dict[bytes, str | None] = {**dict.fromkeys(others), **self._endpoints.pop_changed()}
         settled = self.settled(addresses)
         reviewed = self._cidrs.review(addresses, settled, before)
-        for network in (*reviewed, ALL):
+        for network in (*reviewed, EVERY_ADDRESS):
             report(network, self._cidrs.findings.get(network, ()))
         reviewed = {**dict.fromkeys(restored.cidrs.changes_since(PrefixTable())), **reviewed}
         cidrs = {

@@ -19,7 +19,7 @@ GRACE_SECONDS = 30
 # behind it; OpenShift has a name of its own.
 DNS_NAMESPACE = "kube-system"
 DNS_SERVICES = frozenset((f"{DNS_NAMESPACE}/kube-dns", "openshift-dns/dns-default"))
-DNS_LABEL, DNS_LABEL_VALUE = "k8s-app", "kube-dns"
+DNS_SERVICE_LABEL, DNS_SERVICE_LABEL_VALUE = "k8s-app", "kube-dns"
 
 PodKeys = frozenset[str]  # the pods that had a forwarder's address, as their slices say
 
@@ -38,7 +38,7 @@ class DnsServices:
     def text(self) -> str:
         """The Services to look for, as a message names them."""
         named = ", ".join(sorted(DNS_SERVICES if self._discovering else self.keys))
-        labelled = f" or a Service of {DNS_NAMESPACE} labelled {DNS_LABEL}: {DNS_LABEL_VALUE}"
+        labelled = f" or a Service of {DNS_NAMESPACE} labelled {DNS_SERVICE_LABEL}: {DNS_SERVICE_LABEL_VALUE}"
         return f"{named}{labelled}" if self._discovering else named
 
     def update_service(self, key: str, after: Service | None) -> bool:
@@ -51,7 +51,7 @@ class DnsServices:
 
 
 def _is_labelled(service: Service) -> bool:
-    return service.namespace == DNS_NAMESPACE and service.labels.get(DNS_LABEL) == DNS_LABEL_VALUE
+    return service.namespace == DNS_NAMESPACE and service.labels.get(DNS_SERVICE_LABEL) == DNS_SERVICE_LABEL_VALUE
 
 
 class Forwarders:

@@ -23,7 +23,7 @@ from locator.places.book import POD_CIDR, AddressBook, Place, shared_location
 from locator.places.locations import Locations
 from locator.places.prefix_table import PrefixTable
 
-ALL = Network(b"", 0)  # the subject of a finding about all pod CIDRs together
+EVERY_ADDRESS = Network(b"", 0)  # the subject of a finding about all pod CIDRs together
 # Contradicted CIDRs with a finding each, where none is believed: one plugin that ignores all is one cause.
 MAX_NAMED = 10
 
@@ -57,7 +57,8 @@ class Proofs(Protocol):
 class PodCidrs:
     """The pod CIDRs of one cluster, kept up to date as nodes, pods and endpoints change.
 
-    ``findings`` has the findings of each CIDR that is shared or contradicted, and of ``ALL`` if none is believed.
+    ``findings`` has the findings of each CIDR that is shared or contradicted, and of
+    ``EVERY_ADDRESS`` if none is believed.
     ``distrusted`` is how many are not believed; a pod CIDR of two nodes counts twice.
     """
 
@@ -69,7 +70,7 @@ class PodCidrs:
         self._contradicted: Relation[bytes, Network] = Relation()  # CIDRs by the addresses that contradict them
         self._confirmed: set[Network] = set()  # by some address; another one may contradict them
         self._disbelieved = False  # all of them
-        self._is_summed_up = False  # ``ALL`` has the only finding
+        self._is_summed_up = False  # ``EVERY_ADDRESS`` has the only finding
         self._shares = 0  # of nodes in CIDRs, one for each node and CIDR
         self.distrusted = 0
         self._reassigned: set[Network] = set()  # their owners changed since the last review
@@ -129,7 +130,7 @@ class PodCidrs:
         for network in reviewed:
             if network in self._owners:
                 self._find(network)
-        reviewed.discard(ALL)
+        reviewed.discard(EVERY_ADDRESS)
         around = PrefixTable(dict.fromkeys(reviewed if self._subnets else (), True))
         within = {one for one in self._subnets if around.find(one.address, one.length)}
         return {network: self._place(network) for network in reviewed | within}
@@ -198,23 +199,23 @@ class PodCidrs:
         return False
 
     def _judge_all(self) -> set[Network]:
-        """Decide whether to believe any; return those whose places or findings may differ now, ``ALL`` among them."""
+        """Decide whether to believe any; return those whose places or findings may differ, or EVERY_ADDRESS."""
         contradicted = set(self._contradicted.values())
         confirmed = len(self._confirmed) - len(self._confirmed & contradicted)
         before = self._disbelieved, self._is_summed_up
         self._disbelieved = len(contradicted) > confirmed
         self._is_summed_up = self._disbelieved and len(contradicted) > MAX_NAMED
         self.distrusted = self._shares if self._disbelieved else sum(len(self._owners[one]) for one in contradicted)
-        self.findings.pop(ALL, None)
+        self.findings.pop(EVERY_ADDRESS, None)
         if self._is_summed_up or (self._disbelieved and len(contradicted) < len(self._owners)):
             # Without figures: they would change with each pod, and with them what the log says.
             message = (
                 "no pod CIDR is trusted: pods or endpoints on other nodes contradict more of them than others confirm"
             )
             expected = "pod CIDRs that the network plugin follows, or --subnet for addresses that no object has"
-            self.findings[ALL] = (_warning("", message, expected),)
+            self.findings[EVERY_ADDRESS] = (_warning("", message, expected),)
         changed = {*self._owners} if before != (self._disbelieved, self._is_summed_up) else set[Network]()
-        return changed | {ALL} if before[0] or self._disbelieved else changed
+        return changed | {EVERY_ADDRESS} if before[0] or self._disbelieved else changed
 
     def _find(self, network: Network) -> None:
         """Update the findings of a CIDR."""

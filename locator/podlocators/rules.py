@@ -27,8 +27,7 @@ from cachetools import LRUCache
 from msgspec.structs import replace
 
 from locator.api.decoding import Resource
-from locator.control.reconciler import KnownObjects, ObjectChange
-from locator.control.work_queue import namespace_of
+from locator.control.reconciler import KnownObjects, ObjectChange, Rules
 from locator.control.writes import Existing, Write, creation, deletion, merge_patch, object_path
 from locator.index import Index
 from locator.model import SUCCESSORS
@@ -50,7 +49,7 @@ _RESOURCE = LOCATOR_RESOURCES[ActualLocator]
 _OTHER_NAME = {**SUCCESSORS, **{new: old for old, new in SUCCESSORS.items()}}
 
 
-class LocatorRules:
+class LocatorRules(Rules):
     """Compares PodLocators with Pods and Nodes.
 
     A PodLocator gets the labels of its node whose keys match one of *globs*, all of them if there are no globs.
@@ -59,7 +58,6 @@ class LocatorRules:
     resources: Mapping[type[Any], Resource] = LOCATOR_RESOURCES
     writes: type[Any] = ActualLocator
     urgent: Collection[type[Any]] = (OwnerPod, ActualLocator)  # before changes of nodes, which concern many pods
-    namespace_of = staticmethod(namespace_of)
 
     def __init__(self, globs: Iterable[str] = ()) -> None:
         self.objects = KnownObjects(LOCATOR_RESOURCES, keep=self._keep)
@@ -105,10 +103,6 @@ class LocatorRules:
         if not (fields := differences(actual, wanted)):
             return None
         return merge_patch(_RESOURCE, key, actual.version, fields, unless=self._unseen_owner(actual, pod))
-
-    def written(self, write: Write, found: Any, began: float) -> bool:
-        """Return True: what is wrong after a write is compared again."""
-        return True
 
     def _unseen_owner(self, actual: ActualLocator, pod: OwnerPod | None) -> Existing | None:
         """Return the pod by that name if it may be an owner that the watch has not shown: it may be new.

@@ -28,14 +28,14 @@ ACCEPTED, EFFECTIVE = "Accepted", "Effective"
 # The reasons of a condition. A policy that is not accepted has the code of the finding, as an invalid constraint has.
 CONSTRAINS = "Constrains"
 NOT_ACCEPTED = "NotAccepted"
-OFF = "Ignored"
+MODE_IGNORED = "Ignored"
 SELECTS_NOTHING = "SelectsNothing"
-NOT_HEADLESS = "NotHeadless"
+NONE_HEADLESS = "NotHeadless"
 PUBLISH_NOT_READY = "PublishNotReady"
 KEY_ON_NO_NODE = "KeyOnNoNode"
-REASONS = {
+REASON_OF_CODE = {
     ClusterCode.PolicySelectsNothing.name: SELECTS_NOTHING,
-    ClusterCode.ConstraintWithoutEffect.name: NOT_HEADLESS,
+    ClusterCode.ConstraintWithoutEffect.name: NONE_HEADLESS,
 }
 
 
@@ -71,7 +71,7 @@ def conditions_of(
     accepted = PolicyCondition(ACCEPTED, True, ACCEPTED, "the policy is valid")
     if policy.mode == IGNORED:
         why = next(map(_text, findings), f"its mode is {IGNORED}")
-        return accepted, PolicyCondition(EFFECTIVE, False, OFF, why)
+        return accepted, PolicyCondition(EFFECTIVE, False, MODE_IGNORED, why)
     obstacle = next(_obstacles(policy, selected, policies, carried), None)
     if obstacle is not None:
         return accepted, PolicyCondition(EFFECTIVE, False, *obstacle)
@@ -83,7 +83,7 @@ def _obstacles(
 ) -> Iterator[tuple[str, str]]:
     """Yield reason and message of what keeps a valid policy from changing an answer."""
     for finding in policy_findings(policy, selected):
-        yield REASONS.get(finding.code, finding.code), _text(finding)
+        yield REASON_OF_CODE.get(finding.code, finding.code), _text(finding)
     if not any(policy_chooses(service, deciding(declared)) for service, declared in _declared(selected, policies)):
         yield from _why_overridden(selected, policies)
     for finding in policy_key_findings(policy, (), carried):

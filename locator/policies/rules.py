@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from locator.api.decoding import Resource
-from locator.control.reconciler import KnownObjects, ObjectChange
-from locator.control.work_queue import namespace_of
+from locator.control.reconciler import KnownObjects, ObjectChange, Rules
 from locator.control.writes import Write, merge_patch
 from locator.index import Index
 from locator.model import Namespaced, Node, Service
@@ -23,20 +22,19 @@ from locator.policies.status import POLICY_RESOURCES, ActualPolicy, wanted_statu
 from locator.topology.service_checks import CarriedKeys
 
 
-class PolicyRules:
+class PolicyRules(Rules):
     """Compares the status of ServicePolicies with what follows from them, Services and the label keys of Nodes.
 
-    *wall* returns the time (RFC 3339).
+    *timestamp* returns the time (RFC 3339).
     """
 
     resources: Mapping[type[Any], Resource] = POLICY_RESOURCES
     writes: type[Any] = ActualPolicy
     urgent: Collection[type[Any]] = (ActualPolicy,)
-    namespace_of = staticmethod(namespace_of)
 
-    def __init__(self, wall: Callable[[], str]) -> None:
+    def __init__(self, timestamp: Callable[[], str]) -> None:
         self.objects = KnownObjects(POLICY_RESOURCES, keep=_keep)
-        self._wall = wall
+        self._timestamp = timestamp
         self._in_namespace: dict[type[Any], Index[str, Namespaced]] = {
             kind: Index(namespace=lambda item: (item.namespace,)) for kind in (ActualPolicy, Service)
         }
@@ -73,15 +71,11 @@ class PolicyRules:
         services = self._in(Service, actual.namespace) if actual.policy is not None else ()
         selected = [service for service in services if _selects(actual, service)]
         conditions = conditions_of(actual.policy, actual.findings, selected, policies, self._carried_keys())
-        wanted = wanted_status(actual, len(selected), conditions, self._wall())
+        wanted = wanted_status(actual, len(selected), conditions, self._timestamp())
         if wanted.items() <= actual.status.items():
             return None
         resource = POLICY_RESOURCES[ActualPolicy]
         return merge_patch(resource, key, actual.version, {"status": wanted}, subresource="/status")
-
-    def written(self, write: Write, found: Any, began: float) -> bool:
-        """Return True: what is wrong after a write is compared again."""
-        return True
 
     def _follow_keys(self) -> Iterable[str]:
         """Return the policies about whose key the nodes say something else than before."""

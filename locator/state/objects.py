@@ -25,7 +25,8 @@ from locator.model import (
 
 K = TypeVar("K", bound=Object)
 
-NAMESPACE, SERVICE, NODE, IMPORT, UNPLACED = "namespace", "service", "node", "import", "unplaced"  # index names
+# The names of indexes.
+BY_NAMESPACE, BY_SERVICE, BY_NODE, BY_IMPORT, UNPLACED = "namespace", "service", "node", "import", "unplaced"
 
 NAMESPACED: tuple[type[Any], ...] = (
     Pod,
@@ -59,8 +60,8 @@ class Objects:
         self._imports: Index[str, ServiceImport] = Index(namespace=_namespace)
         self._nodes: Index[str, Node] = Index(zone=_zone)
         functions: dict[str, Callable[[EndpointSlice], Iterable[Hashable]]] = {
-            **{SERVICE: _service, NODE: _nodes, UNPLACED: _unplaced},
-            **({IMPORT: _import} if slices_by_import else {}),
+            **{BY_SERVICE: _service, BY_NODE: _nodes, UNPLACED: _unplaced},
+            **({BY_IMPORT: _import} if slices_by_import else {}),
         }
         self._slices: Index[str, EndpointSlice] = Index(**functions)
         self._pods_locate, self._follows_pods = pods_locate, pods_locate or locators
@@ -116,7 +117,7 @@ class Objects:
 
     def services_in(self, namespace: str) -> Collection[str]:
         """Return the Services of a namespace."""
-        return self._services.keys(NAMESPACE, namespace)
+        return self._services.keys(BY_NAMESPACE, namespace)
 
     def namespaces(self) -> set[str]:
         """Return all namespaces that exist.
@@ -128,7 +129,7 @@ class Objects:
             *(namespaced.namespace for kind in NAMESPACED for namespaced in self.of(kind).values()),
             *(namespace for namespaces in self._skipped.values() for namespace in namespaces),
         }
-        existing.update(self._services.values(NAMESPACE))
+        existing.update(self._services.values(BY_NAMESPACE))
         return existing
 
     def zones(self) -> Set[str]:
@@ -142,19 +143,19 @@ class Objects:
     def policies_in(self, namespace: str) -> list[ServicePolicy]:
         """Return the policies of a namespace, sorted by key."""
         policies = self.of(ServicePolicy)
-        return [policies[key] for key in sorted(self._policies.keys(NAMESPACE, namespace))]
+        return [policies[key] for key in sorted(self._policies.keys(BY_NAMESPACE, namespace))]
 
     def imports_in(self, namespace: str) -> Collection[str]:
         """Return the ServiceImports of a namespace."""
-        return self._imports.keys(NAMESPACE, namespace)
+        return self._imports.keys(BY_NAMESPACE, namespace)
 
     def slices_of(self, service: str) -> list[EndpointSlice]:
         """Return the slices of a Service, sorted by key."""
-        return self._in_order(self._slices.keys(SERVICE, service))
+        return self._in_order(self._slices.keys(BY_SERVICE, service))
 
     def slices_imported_with(self, service_import: str) -> list[EndpointSlice]:
         """Return the slices of a ServiceImport, sorted by key."""
-        return self._in_order(self._slices.keys(IMPORT, service_import))
+        return self._in_order(self._slices.keys(BY_IMPORT, service_import))
 
     def _in_order(self, keys: Collection[str]) -> list[EndpointSlice]:
         slices = self.of(EndpointSlice)
@@ -162,7 +163,7 @@ class Objects:
 
     def slices_on(self, node: str) -> Collection[str]:
         """Return the slices with an endpoint on a node."""
-        return self._slices.keys(NODE, node)
+        return self._slices.keys(BY_NODE, node)
 
     def unplaced_addresses(self) -> Collection[bytes]:
         """Return the addresses whose places may say where endpoints of Services are: those of endpoints without a node.

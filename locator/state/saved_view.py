@@ -27,7 +27,7 @@ from locator.ip import Network
 from locator.labels import Requirement, Selector
 from locator.model import (
     KINDS,
-    UNKNOWN,
+    UNKNOWN_LOCATION,
     EndpointSlice,
     Finding,
     HealthEntry,
@@ -61,7 +61,7 @@ STRUCTS: tuple[type[Struct], ...] = (
 )
 OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressMap, PrefixTable)
 PACKED: tuple[type[Struct], ...] = (CompiledService, *KINDS, Requirement, Selector)
-CONSTANTS = (UNKNOWN,)  # locations that stay the same object: readers compare by identity
+CONSTANTS = (UNKNOWN_LOCATION,)  # locations that stay the same object: readers compare by identity
 
 
 class Unusable(ValueError):

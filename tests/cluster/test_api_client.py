@@ -513,6 +513,6 @@ def test_an_answer_that_breaks_off(error: Exception, word: str, text: str) -> No
 
 def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded, whatever the other end sends."""
-    monkeypatch.setattr("locator.cluster.responses.MAX_LINE", 100)
+    monkeypatch.setattr("locator.cluster.responses.MAX_WATCH_LINE", 100)
     with pytest.raises(Unreachable, match="a line of more than"):
         list(Stream(Response([b"x" * 60, b"x" * 60, b"\n"]), "https://h", 1))

@@ -72,7 +72,7 @@ def control(plane: ControlPlane, tmp_path: Path) -> Iterator[Control]:
         yield start
         plane.api.delete(*(pod(item["metadata"]["name"]) for item in plane.api.items("Pod", SPACE)))
         until_true(all_gone, "PodLocators go with their pods")
-    # Who heard of a PodLocator's end before the pod's may have made it once more.
+    # Who saw a PodLocator's end before the pod's may have made it once more.
     until_true(all_gone, "PodLocators stay gone")
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dnsserver.cli.errors import DONE
+from dnsserver.cli.errors import EXIT_DONE
 from tests.kit.api_objects import deployment, item, namespace, node, pod
 from tests.kit.certificates import issued
 from tests.kit.commands_in_process import Ran, Run
@@ -62,7 +62,7 @@ def dump(topodns: Run, folder: Path, kubeconfig: Path, *words: str) -> Dump:
     """Run the command, and unpack what it wrote."""
     path = folder / "a.tar.gz"
     ran = topodns("dump", "--kubeconfig", str(kubeconfig), "--output", str(path), *words)
-    assert ran.status == DONE, ran.err
+    assert ran.status == EXIT_DONE, ran.err
     with tarfile.open(path) as opened:
         opened.extractall(folder, filter="data")
     inside = folder / "topodns-dump"

@@ -36,11 +36,13 @@ WRONG = ClusterCode.InvalidTopologyKeys.finding(
     message="invalid constraint: 'x' is listed twice",
     expected="distinct label keys",
 )
-WALL = "2026-01-01T00:00:00Z"
+TIMESTAMP = "2026-01-01T00:00:00Z"
 
 
-def event(finding: Finding = WRONG, uid: str = "u1", instance: str = "pod-1", wall: str = WALL) -> dict[str, Any]:
-    return event_of(finding, uid, instance=instance, wall=wall)
+def event(
+    finding: Finding = WRONG, uid: str = "u1", instance: str = "pod-1", timestamp: str = TIMESTAMP
+) -> dict[str, Any]:
+    return event_of(finding, uid, instance=instance, timestamp=timestamp)
 
 
 def test_an_event() -> None:
@@ -57,8 +59,8 @@ def test_an_event() -> None:
         "source": {"component": "topodns"},
         "reportingComponent": "topodns",
         "reportingInstance": "pod-1",
-        "firstTimestamp": WALL,
-        "lastTimestamp": WALL,
+        "firstTimestamp": TIMESTAMP,
+        "lastTimestamp": TIMESTAMP,
         "count": 1,
     }
 
@@ -67,7 +69,7 @@ def test_an_event() -> None:
     ("other", "same"),
     [
         (event(instance="pod-2"), True),
-        (event(wall="2026-01-01T00:00:07Z"), True),
+        (event(timestamp="2026-01-01T00:00:07Z"), True),
         (event(uid="u2"), False),
         (event(replace(WRONG, message="invalid constraint: 'y' is listed twice")), False),
         (event(replace(WRONG, field="spec.topologyKeys")), False),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dnsserver.cli.errors import FAILED
+from dnsserver.cli.errors import EXIT_FAILED
 from dnsserver.settings.values import parse_upstream
 from dnsserver.tools.corefile import corefile_check
 from dnsserver.tools.corefile.fixing import fixed
@@ -309,5 +309,5 @@ def test_the_command(topodns: Run, tmp_path: Path) -> None:
     assert printed.replace(f"    {ECS}\r\n".encode(), b"", 1) == whole
     path.write_text(f"{WHOLE}{WHOLE}")
     ran = topodns("corefile", "--fix", str(path))
-    assert (ran.status, ran.out) == (FAILED, path.read_text())
+    assert (ran.status, ran.out) == (EXIT_FAILED, path.read_text())
     assert "left as it is: " in ran.err and "[ZoneServedTwice]" in ran.err

@@ -114,7 +114,7 @@ def test_servers_without_a_target_have_a_spread_too(tmp_path: Path) -> None:
 
 def test_a_second_is_printed_in_hundredths() -> None:
     """A start that takes 1.04 s misses a target of 1 s, and reads so."""
-    read = reading.Read(wall=1.04, cpu=0.967, resident=100.0, peak=110.0)
+    read = reading.Read(elapsed=1.04, cpu=0.967, resident=100.0, peak=110.0)
     reads = dict.fromkeys((reading.TENTH, "topodns", reading.RESTORED), read)
     printed = reading.report(reads, 3, reading.Grown("topodns", [100.0] * 5, 100.0, 120.0))
     assert "1.04 s      | ≤ 1 s: missed" in printed and "0.97 s" in printed

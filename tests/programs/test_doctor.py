@@ -21,7 +21,7 @@ import trio
 import yaml
 from msgspec.structs import replace
 
-from dnsserver.cli.errors import FAILED, WRONG, WrongInput
+from dnsserver.cli.errors import EXIT_FAILED, EXIT_WRONG, WrongInput
 from dnsserver.cli.reading.asking import ask, source_towards
 from dnsserver.cli.reading.installed import settings_in
 from dnsserver.cli.reading.replicas import MAX_PAGE, Replicas
@@ -213,7 +213,7 @@ WHOLE = (
 )
 UNNAMED_CLIENT = WHOLE.replace(f"    {ECS}\n", "")
 ALONE = WHOLE.replace(" 127.0.0.1:5301 {\n        policy sequential\n        failover SERVFAIL REFUSED\n    }", "")
-MENDS: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
+FIXES: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
     # id, the ConfigMaps, the code in the message, which key is written, and what it then has
     ("no client is named", config_map(COREDNS, UNNAMED_CLIENT + KUBEADM), "ClientNotNamed", "Corefile",
      UNNAMED_CLIENT.replace(f"    forward . {TO}", f"    forward . {TO}").replace(
@@ -238,7 +238,7 @@ MENDS: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("config_maps", "message", "key", "expected"), [row[1:] for row in MENDS], ids=[row[0] for row in MENDS]
+    ("config_maps", "message", "key", "expected"), [row[1:] for row in FIXES], ids=[row[0] for row in FIXES]
 )
 def test_a_fix_changes_only_what_is_at_fault(
     config_maps: dict[str, ConfigMap], message: str, key: str, expected: str
@@ -753,7 +753,7 @@ def test_an_api_server_that_cannot_be_reached(topodns: Run, tmp_path: Path) -> N
     port = free_port()
     path = str(kubeconfig(tmp_path, f"https://127.0.0.1:{port}"))
     ran = topodns("doctor", "--kubeconfig", path)
-    assert ran.status == FAILED and not ran.err and RED not in ran.out
+    assert ran.status == EXIT_FAILED and not ran.err and RED not in ran.out
     first, *_, command, last = ran.out.splitlines()
     assert first == f"\u2717 the API server answers: https://127.0.0.1:{port}: Connection refused"
     assert (command, last) == (
@@ -780,7 +780,7 @@ def test_what_others_sent_commands_no_terminal(topodns: Run, tmp_path: Path) -> 
     """Messages may hold words of an API server, a replica, or whoever created an object."""
     with other_server(lambda: Response(401, b'{"kind": "Status", "message": "\\u001b[2J"}')) as address:
         ran = topodns("doctor", "--kubeconfig", str(kubeconfig(tmp_path, f"http://{address}")))
-    assert ran.status == FAILED and "\\x1b[2J" in ran.out and "\x1b" not in ran.out
+    assert ran.status == EXIT_FAILED and "\\x1b[2J" in ran.out and "\x1b" not in ran.out
 
 
 def test_a_command_is_whole(topodns: Run, tmp_path: Path) -> None:
@@ -796,7 +796,7 @@ def test_a_terminal_without_these_marks(tmp_path: Path) -> None:
     """Letters stand for them, and nothing breaks."""
     path = kubeconfig(tmp_path, f"https://127.0.0.1:{free_port()}")
     ran = topodns_process.run("doctor", "--kubeconfig", str(path), env={"PYTHONIOENCODING": "ascii"})
-    assert ran.returncode == FAILED and ran.stdout.startswith("x the API server answers: ") and not ran.stderr
+    assert ran.returncode == EXIT_FAILED and ran.stdout.startswith("x the API server answers: ") and not ran.stderr
 
 
 WRONGS = [
@@ -810,4 +810,4 @@ WRONGS = [
 def test_wrong_input(topodns: Run, arguments: Sequence[str], message: str) -> None:
     """It is said in one line, and nothing is read."""
     ran = topodns("doctor", *arguments)
-    assert ran.status == WRONG and ran.out == "" and message in ran.err and ran.err.count("\n") == 1
+    assert ran.status == EXIT_WRONG and ran.out == "" and message in ran.err and ran.err.count("\n") == 1

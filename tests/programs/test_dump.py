@@ -22,7 +22,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnsserver.cli.errors import DONE, FAILED, WRONG
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_WRONG
 from dnsserver.cli.reading.dumping import Dumping
 from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
@@ -163,7 +163,7 @@ def test_the_findings_stay(topodns: Run, tmp_path: Path, path: Path) -> None:
     found = {}
     for words in ((), ("--hash-names",)):
         archive = tmp_path / "a.tar.gz"
-        assert topodns("dump", "--snapshot", str(path), "--output", str(archive), *words).status == DONE
+        assert topodns("dump", "--snapshot", str(path), "--output", str(archive), *words).status == EXIT_DONE
         with tarfile.open(archive) as opened:
             opened.extractall(tmp_path / str(len(words)), filter="data")
         archive.unlink()
@@ -268,7 +268,7 @@ def test_nothing_confidential(topodns: Run, tmp_path: Path, hashed: bool) -> Non
     (tmp_path / "cluster.yaml").write_text(PLANTED_CLUSTER)
     words = ["--hash-names"] if hashed else []
     ran = topodns("dump", "--snapshot", str(tmp_path / "cluster.yaml"), "--output", str(tmp_path / "a.tar.gz"), *words)
-    assert (ran.status, ran.err) == (DONE, "")
+    assert (ran.status, ran.err) == (EXIT_DONE, "")
     files = unpacked((tmp_path / "a.tar.gz").read_bytes())
     assert json.loads(files["manifest.json"])["errors"] == [] and len(files) == 3 + 7
     forbidden = [b"confidential", PLANTED, b"11.244"] if hashed else [b"confidential"]
@@ -372,7 +372,7 @@ def test_the_archive(topodns: Run, tmp_path: Path) -> None:
     """Only its owner may read it; what it holds comes in one order, and what to do with it is printed."""
     path = tmp_path / "a b.tar.gz"
     ran = topodns("dump", "--snapshot", str(CLUSTER), "--output", str(path))
-    assert (ran.status, ran.err) == (DONE, "") and f"$ tar -xzf '{path}'\n" in ran.out
+    assert (ran.status, ran.err) == (EXIT_DONE, "") and f"$ tar -xzf '{path}'\n" in ran.out
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and os.listdir(tmp_path) == [path.name]
     files = [*unpacked(path.read_bytes())]
     assert files[:2] == ["README.txt", "version.txt"] and files[-1] == "manifest.json"
@@ -386,7 +386,7 @@ def test_another_file_is_not_overwritten(topodns: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.tar.gz"
     path.write_text("mine")
     ran = topodns("dump", "--snapshot", "/none", "--output", str(path))
-    assert ran.status == WRONG and path.read_text() == "mine"
+    assert ran.status == EXIT_WRONG and path.read_text() == "mine"
     assert ran.err == f"topodns: --output {path}: exists, expected a new file; remove it, or name another one\n"
 
 
@@ -405,14 +405,14 @@ def test_wrong_input(
     """It is said in one line, and nothing is left behind."""
     monkeypatch.chdir(tmp_path)
     ran = topodns("dump", *arguments)
-    assert (ran.status, ran.out, os.listdir(tmp_path)) == (WRONG, "", []) and message in ran.err
+    assert (ran.status, ran.out, os.listdir(tmp_path)) == (EXIT_WRONG, "", []) and message in ran.err
 
 
 def test_an_api_server_that_cannot_be_reached(topodns: Run, tmp_path: Path) -> None:
     """There is no archive then."""
     path = kubeconfig(tmp_path, f"https://127.0.0.1:{free_port()}")
     ran = topodns("dump", "--kubeconfig", str(path), "--output", str(tmp_path / "a.tar.gz"))
-    assert ran.status == FAILED and "Connection refused" in ran.err and os.listdir(tmp_path) == [path.name]
+    assert ran.status == EXIT_FAILED and "Connection refused" in ran.err and os.listdir(tmp_path) == [path.name]
 
 
 def test_standard_output() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests.kit.clusters import WEB, WEB_AND_MANY
 from tests.kit.dns_queries import ecs, opt, query
 from tests.kit.in_memory import HAS_NATIVE, cluster_text
 from tests.kit.programs import environment
-from tests.kit.this_machine import lacking, needs_tool
+from tests.kit.this_machine import ROOT, lacking, needs_tool
 from tests.kit.topodns_process import Server
 from tests.kit.waiting import PATIENCE
 
@@ -31,6 +32,28 @@ from tests.kit.waiting import PATIENCE
 WAKE_UP = "native::datagrams::Shared::answer"
 QUERIES = 500
 WARM = 1200  # queries before: so many, and Python has specialised its code, and each endpoint had its turns
+
+NUMBERS = (200, 20_000)  # of questions that a table of native code knows
+ASKED = 200  # of them
+# Puts the answers to so many questions into a table, and asks it. ``take_counts`` ends each part.
+KNOWN_QUESTIONS = f"""
+from dnsserver.message.rendering import RenderedAnswer
+from dnsserver.net import native
+from dnsserver.responder.native_feed import ClientGroup, NativePlace
+from locator.ip import parse_address
+from tests.kit.dns_queries import query
+
+source, rendered = parse_address("192.0.2.1"), RenderedAnswer(flags=0x8400, answers=[bytes(16)], dependent=True)
+for number in {NUMBERS}:
+    table = native.AnswerTable((), (1.0,), 1)
+    table.configure((), (), NativePlace(location=1, origin=0, forwarder=False, located=True))
+    asked = [query(f"svc-{{each}}.shop.svc.cluster.local") for each in range(number)]
+    for of, wire in enumerate(asked):
+        table.answer(wire[12:], rendered, of, ClientGroup(keys=1, values=1, location=1))
+    table.take_counts()
+    assert all(table.reply(wire, source) is not None for wire in asked[:: number // {ASKED}])
+    table.take_counts()
+"""
 
 LIMITS = [
     # id, settings, whether a forwarder asks, instructions for a query at most
@@ -93,3 +116,25 @@ def control(server: Server, command: str) -> None:
     subprocess.run(
         ["callgrind_control", command, str(server.process.pid)], env=environment(), check=True, capture_output=True
     )
+
+
+def test_many_questions_cost_no_more_than_few(tmp_path: Path) -> None:
+    """Clients of one zone ask for 20,000 Services: neither a reply nor what makes its answer known gets slow."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+
+    methods = "native::native::AnswerTable::__pymethod_{}__"
+    counting = (needs_tool("valgrind"), "--tool=callgrind", f"--callgrind-out-file={tmp_path}/out")
+    collected = [f"--toggle-collect={methods.format(name)}" for name in ("answer", "reply")]
+    parts = f"--dump-before={methods.format('take_counts')}"
+    command = (*counting, *collected, parts, sys.executable, "-c", KNOWN_QUESTIONS)
+    subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True, timeout=9 * PATIENCE)
+    put_few, asked_few, put_many, asked_many = (
+        int(re.findall(r"^summary: (\d+)$", (tmp_path / f"out.{part}").read_text(), re.MULTILINE)[0])
+        for part in range(1, 5)
+    )
+    few, many = NUMBERS
+    print(
+        f"{put_few / few:,.0f} and {put_many / many:,.0f} to put one; {asked_few:,} and {asked_many:,} to ask for all"
+    )
+    assert 0 < put_many / many < 2 * put_few / few and 0 < asked_many < 2 * asked_few

@@ -102,17 +102,17 @@ def test_the_server_filters(server: Server) -> None:
 
 def test_what_a_reader_does_not_get_is_counted(server: Server) -> None:
     """What it gets and what it lost are all there was; the server answers meanwhile."""
-    number, heard, lost = 1_000, 0, 0
+    number, received, lost = 1_000, 0, 0
     with events(server, service="shop/plain") as told:
         for _ in range(number):
             assert asked(server, "plain", FRONT) == ["10.244.1.5"]
-        while heard + lost < number:
+        while received + lost < number:
             name, data = told.next()
             if name == "lost":
                 lost += data["lost"]
             else:
-                heard += 1
-    assert heard + lost == number
+                received += 1
+    assert received + lost == number
 
 
 def test_the_number_of_readers_is_bounded(server: Server) -> None:

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES
 from dnsserver.cli.log_format import say
 from dnsserver.cli.parser import CommandParser, Example, add_output_format
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
@@ -36,8 +36,8 @@ EXAMPLES = (
 )
 STATUSES = {
     **STATUSES,
-    DONE: "no finding is as severe as --fail-on says",
-    FAILED: "a finding is as severe as --fail-on says, or the API server cannot be reached, or refuses",
+    EXIT_DONE: "no finding is as severe as --fail-on says",
+    EXIT_FAILED: "a finding is as severe as --fail-on says, or the API server cannot be reached, or refuses",
 }
 
 
@@ -50,9 +50,10 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print all findings. The exit status is 1 if one of them is as severe as --fail-on."""
     settings = settings_of(arguments)
-    from dnsserver.cli.cluster import OWN, check_cluster
+    from dnsserver.cli.cluster import check_cluster
     from dnsserver.cli.report import report
     from dnsserver.programs.loaded import read_text
+    from locator.model import OWN
     from locator.places.subnet_proposals import proposed_subnets
     from locator.state.snapshot import book_of
 

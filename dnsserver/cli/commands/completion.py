@@ -14,7 +14,7 @@ from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from functools import partial
 
-from dnsserver.cli.errors import DONE, PRINTING_STATUSES, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, PRINTING_STATUSES, WrongInput
 from dnsserver.cli.output import write_as_it_is
 from dnsserver.cli.parser import PLUGIN, CommandParser, Example, one_of, program
 from locator.printable import shell_words
@@ -47,7 +47,7 @@ def run(arguments: Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
     write_as_it_is(shellcode(CALLED, shell=arguments.shell, complete_arguments=["-o", "nospace"]))
-    return DONE
+    return EXIT_DONE
 
 
 def complete(words: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def complete(words: Sequence[str]) -> int:
     if "_ARGCOMPLETE" not in os.environ:
         return _complete_for_kubectl(words)
     _complete(os.environ["COMP_LINE"])
-    return DONE
+    return EXIT_DONE
 
 
 def _complete(line: str, stream: io.StringIO | None = None) -> None:
@@ -78,7 +78,7 @@ def _complete_for_kubectl(words: Sequence[str]) -> int:
     completions = found.getvalue().split("\n") if found.getvalue() else []
     folder = any(text.partition("\t")[0].endswith("/") for text in completions)
     write_as_it_is("".join(f"{text}\n" for text in [*completions, f":{NO_FILES | NO_SPACE if folder else NO_FILES}"]))
-    return DONE
+    return EXIT_DONE
 
 
 def _whole(line: str) -> CommandParser:

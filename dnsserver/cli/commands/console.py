@@ -8,7 +8,7 @@ from argparse import Namespace
 from contextlib import nullcontext
 from dataclasses import replace
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import CommandParser, Example
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, give, settings_of
@@ -21,8 +21,8 @@ EXAMPLES = (
 )  # fmt: skip
 STATUSES = {
     **STATUSES,
-    DONE: "ended by SIGTERM or SIGINT",
-    FAILED: "the port cannot be bound",
+    EXIT_DONE: "ended by SIGTERM or SIGINT",
+    EXIT_FAILED: "the port cannot be bound",
 }
 
 
@@ -56,4 +56,4 @@ def run(arguments: Namespace) -> int:
     reads_files = settings.snapshot or settings.cluster
     with cluster_errors(or_dump=True), dump_errors() if reads_files else nullcontext():
         console.show(settings, lambda url: write(f"{url}\n"))
-    return DONE
+    return EXIT_DONE

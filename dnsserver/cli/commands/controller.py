@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES
 from dnsserver.cli.parser import CommandParser, Example
 from dnsserver.cli.settings_flags import add_settings, settings_of
 
@@ -22,8 +22,8 @@ EXAMPLES = (
 )
 STATUSES = {
     **STATUSES,
-    DONE: "ended by SIGTERM or SIGINT",
-    FAILED: "an address or a port cannot be bound",
+    EXIT_DONE: "ended by SIGTERM or SIGINT",
+    EXIT_FAILED: "an address or a port cannot be bound",
 }
 
 
@@ -40,4 +40,4 @@ def run(arguments: Namespace) -> int:
 
     with cluster_errors(), dump_errors():
         controller.run(settings)
-    return DONE
+    return EXIT_DONE

@@ -9,7 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import is_seen, write_as_it_is, write_octets
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of, parse_argument, program, read_file
@@ -44,8 +44,8 @@ EXAMPLES = (
 )  # fmt: skip
 STATUSES = {
     **STATUSES,
-    DONE: "the block is printed, or no error is in the Corefile (with --fix: any more)",
-    FAILED: "the Corefile has an error",
+    EXIT_DONE: "the block is printed, or no error is in the Corefile (with --fix: any more)",
+    EXIT_FAILED: "the Corefile has an error",
 }
 
 
@@ -168,7 +168,7 @@ def _print(
         newer = version_text(TIMING_READS)
         why = "lets it wait 0.4 s for topodns in place of 2 s"
         say(f"--coredns-version: is it CoreDNS {newer} or later? --coredns-version {newer} {why}", logging.INFO)
-    return DONE
+    return EXIT_DONE
 
 
 def _coredns_version(arguments: Namespace) -> CoreDNSVersion | None:
@@ -222,7 +222,7 @@ def _mend(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str
     write_octets(after.encode(errors="surrogateescape"))
     for finding in left:
         say(f"left as it is: {finding}")
-    return FAILED if any(finding.severity == ERROR for finding in left) else DONE
+    return EXIT_FAILED if any(finding.severity == ERROR for finding in left) else EXIT_DONE
 
 
 def _checked_as(arguments: Namespace, flag: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES
 from dnsserver.cli.output import coloured, write_as_it_is, write_json
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
@@ -33,8 +33,8 @@ EXAMPLES = (
 )
 STATUSES = {
     **STATUSES,
-    DONE: "no step failed",
-    FAILED: "a step failed, or the API server cannot be reached",
+    EXIT_DONE: "no step failed",
+    EXIT_FAILED: "a step failed, or the API server cannot be reached",
 }
 
 
@@ -63,7 +63,7 @@ def run(arguments: Namespace) -> int:
     from dnsserver.cli.reading.observing import observe
     from dnsserver.programs.from_settings import cluster_of, kubectl_of
     from dnsserver.tools.doctor.diagnosis import diagnose
-    from dnsserver.tools.doctor.steps import FAILED as STEP_FAILED
+    from dnsserver.tools.doctor.steps import FAILED
 
     with cluster_errors():
         client = cluster_of(settings)
@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
     else:
         encoding = (sys.stdout.encoding if sys.stdout is not None else None) or "ascii"
         write_as_it_is(text_of(steps, encoding, colour=coloured()))
-    return FAILED if any(step.status == STEP_FAILED for step in steps) else DONE
+    return EXIT_FAILED if any(step.status == FAILED for step in steps) else EXIT_DONE
 
 
 def json_of(facts: Facts, steps: Sequence[DoctorStep]) -> str:

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import IO, TYPE_CHECKING
 
 from dnsserver import __version__
-from dnsserver.cli.errors import DONE, FAILED, STATUSES, Failed, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import standard_output, write
 from dnsserver.cli.parser import CommandParser, Example, check_namespace
@@ -49,8 +49,8 @@ EXAMPLES = (
 )
 STATUSES = {
     **STATUSES,
-    DONE: "the archive is written; the parts that could not be read are named",
-    FAILED: "the archive could not be written, or the API server cannot be reached",
+    EXIT_DONE: "the archive is written; the parts that could not be read are named",
+    EXIT_FAILED: "the archive could not be written, or the API server cannot be reached",
 }
 README = """What this archive is
 
@@ -138,7 +138,7 @@ def run(arguments: Namespace) -> int:
     else:
         unpack, check = shell_words("tar", "-xzf", path), f"topodns check --snapshot {FOLDER}/objects"
         write(f"{text}\n$ {unpack}\n$ {check}\n")
-    return DONE
+    return EXIT_DONE
 
 
 def _members(settings: Settings, namespace: str | None, dumping: Dumping, *, hashed: bool) -> Iterator[Member]:

@@ -9,13 +9,13 @@ from argparse import Namespace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES, Failed, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write, write_as_it_is, write_json
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, check_namespace, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, given_flags, settings_of
 from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.flags import ANSWERS, CLIENTS, CLUSTER, CLUSTERS
+from dnsserver.settings.flags import ANSWERS, CLIENTS_AND_FORWARDERS, CLUSTER_TO_READ, CLUSTERS
 from dnsserver.settings.reading import option
 from locator.findings import ClusterCode
 from locator.model import Node, Object
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 # What messages call the arguments: ``naming.NAME`` and ``naming.CLIENT``, and those of the HTTP API.
 ARGUMENTS = {"name": "NAME", "type": "TYPE", "client": "--client", "namespace": "-n"}
-CLUSTER_THEMES = (CLUSTER, ANSWERS, CLUSTERS, CLIENTS)  # of the settings that a running server has of its own
+# Of the settings that a running server has of its own.
+CLUSTER_THEMES = (CLUSTER_TO_READ, ANSWERS, CLUSTERS, CLIENTS_AND_FORWARDERS)
 
 TYPES = ("A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT")  # that answers have
 
@@ -46,8 +47,8 @@ EXAMPLES = (
 )  # fmt: skip
 STATUSES = {
     **STATUSES,
-    DONE: "the answer is printed; a name that does not exist, or a constraint that is not met, is an answer, too",
-    FAILED: "the API server, or the server of --server, cannot be reached, or refuses",
+    EXIT_DONE: "the answer is printed; a name that does not exist, or a constraint that is not met, is an answer, too",
+    EXIT_FAILED: "the API server, or the server of --server, cannot be reached, or refuses",
 }
 
 
@@ -89,17 +90,17 @@ def run(arguments: Namespace) -> int:
 
     if arguments.name is None or arguments.client is None:
         is_name = arguments.name is None
-        missing, what = ("NAME", naming.NAMES) if is_name else ("--client", naming.CLIENTS)
+        missing, what = ("NAME", naming.EXPECTED_NAME) if is_name else ("--client", naming.EXPECTED_CLIENT)
         raise WrongInput(f"{missing}: missing, expected {what}; see '{program()} explain --help'")
     settings = settings_of(arguments)
     from dnsserver.message.records import type_number
 
-    name = parse_argument("NAME", naming.parse_name, arguments.name, naming.NAMES)
-    types = naming.TYPES
-    if arguments.name in naming.KINDS:  # kubectl also takes two words
+    name = parse_argument("NAME", naming.parse_name, arguments.name, naming.EXPECTED_NAME)
+    types = naming.EXPECTED_TYPE
+    if arguments.name in naming.KIND_WORDS:  # kubectl also takes two words
         types = f"{arguments.name}/{arguments.type} as NAME, or {types}"
     qtype = parse_argument("TYPE", type_number, arguments.type, types)
-    client = parse_argument("--client", naming.parse_asker, arguments.client, naming.CLIENTS)
+    client = parse_argument("--client", naming.parse_asker, arguments.client, naming.EXPECTED_CLIENT)
     check_namespace(arguments.in_namespace)
     if settings.server is not None:
         return _ask(settings.server, arguments, settings)
@@ -125,7 +126,7 @@ def run(arguments: Namespace) -> int:
         constraint = explanation["constraint"]
         for hint in naming.topology_hints(client, constraint["keys"] if constraint else (), reading.nodes):
             say(f"--client: {hint}")
-    return DONE
+    return EXIT_DONE
 
 
 def _looked_up(explained: Callable[..., Explanation], qtype: int, settings: Settings) -> Explanation:
@@ -170,7 +171,7 @@ def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
     except msgspec.MsgspecError as error:
         raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
     _print(explanation, arguments.output)
-    return DONE
+    return EXIT_DONE
 
 
 def _print(explanation: Explanation, output: str) -> None:

@@ -9,7 +9,7 @@ from argparse import Action, Namespace
 from collections.abc import Iterator
 
 from dnsserver import __version__
-from dnsserver.cli.errors import DONE, PRINTING_STATUSES
+from dnsserver.cli.errors import EXIT_DONE, PRINTING_STATUSES
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import CommandParser, Example
 
@@ -37,7 +37,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(_: Namespace) -> int:
     """Print the page."""
     write("".join(f"{line}\n" for line in page()))
-    return DONE
+    return EXIT_DONE
 
 
 def page() -> Iterator[str]:

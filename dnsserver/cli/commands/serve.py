@@ -7,7 +7,7 @@ from __future__ import annotations
 from argparse import Namespace
 from contextlib import nullcontext
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES
 from dnsserver.cli.parser import CommandParser, Example
 from dnsserver.cli.settings_flags import add_settings, settings_of
 
@@ -27,8 +27,8 @@ EXAMPLES = (
 )
 STATUSES = {
     **STATUSES,
-    DONE: "ended by SIGTERM or SIGINT, after it had finished the queries that it had begun",
-    FAILED: "an address or a port cannot be bound",
+    EXIT_DONE: "ended by SIGTERM or SIGINT, after it had finished the queries that it had begun",
+    EXIT_FAILED: "an address or a port cannot be bound",
 }
 
 
@@ -45,4 +45,4 @@ def run(arguments: Namespace) -> int:
 
     with cluster_errors(or_dump=True), dump_errors() if settings.snapshot or settings.cluster else nullcontext():
         server.serve(settings)
-    return DONE
+    return EXIT_DONE

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import coloured, write, write_json
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of, parse_argument
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
@@ -46,8 +46,8 @@ EXAMPLES = (
 )  # fmt: skip
 STATUSES = {
     **STATUSES,
-    DONE: "simulated, and nothing of what --fail-on names was found",
-    FAILED: "something of what --fail-on names was found, or a server cannot be reached, or refuses",
+    EXIT_DONE: "simulated, and nothing of what --fail-on names was found",
+    EXIT_FAILED: "something of what --fail-on names was found, or a server cannot be reached, or refuses",
 }
 
 
@@ -160,7 +160,7 @@ def run(arguments: Namespace) -> int:
             is not None
         }
     _print(simulation, proposals, arguments, max_overload)
-    return FAILED if _found(simulation, fail_on) else DONE
+    return EXIT_FAILED if _found(simulation, fail_on) else EXIT_DONE
 
 
 def _changes(arguments: Namespace, settings: Settings) -> Changes:

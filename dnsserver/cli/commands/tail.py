@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dnsserver.cli.errors import FAILED, STATUSES, Failed, WrongInput
+from dnsserver.cli.errors import EXIT_FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write, write_json
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of
@@ -14,7 +14,7 @@ from dnsserver.cli.settings_flags import add_settings, settings_of
 from dnsserver.tools.explain.explanation_text import counted
 from locator.topology.selection import OUTCOMES
 
-SERVER = "http://127.0.0.1:9153"  # where ``serve`` listens on the same machine
+DEFAULT_SERVER = "http://127.0.0.1:9153"  # where ``serve`` listens on the same machine
 ARGUMENTS = {"service": "--service", "client": "--client", "outcome": "--outcome"}
 
 EXAMPLES = (
@@ -22,7 +22,7 @@ EXAMPLES = (
     Example("Which clients of a Service get nothing?", "topodns tail --service shop/orders-db --outcome unmet"),
     Example("What do the pods of a node get, as JSON for a program?", "topodns tail --client 10.244.2.0/24 -o json"),
 )
-STATUSES = {**STATUSES, FAILED: "the server cannot be reached, refuses, or has ended"}
+STATUSES = {**STATUSES, EXIT_FAILED: "the server cannot be reached, refuses, or has ended"}
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
     from dnsserver.tools.api.operations import TAIL, BadParameter, read_parameters
     from dnsserver.tools.tap.lines import DECODER, as_text
 
-    url = settings.server or SERVER
+    url = settings.server or DEFAULT_SERVER
     parameters = {name: text for name in ARGUMENTS if (text := getattr(arguments, name)) is not None}
     try:
         read_parameters(TAIL, parameters.items())

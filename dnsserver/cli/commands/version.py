@@ -9,7 +9,7 @@ from argparse import Namespace
 from importlib.metadata import version
 
 from dnsserver import __version__
-from dnsserver.cli.errors import DONE, PRINTING_STATUSES
+from dnsserver.cli.errors import EXIT_DONE, PRINTING_STATUSES
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import CommandParser, Example
 
@@ -28,7 +28,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(_: Namespace) -> int:
     """Print the versions."""
     write(versions())
-    return DONE
+    return EXIT_DONE
 
 
 def versions() -> str:

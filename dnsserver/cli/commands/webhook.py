@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.parser import CommandParser, Example
 from dnsserver.cli.settings_flags import add_settings, settings_of
 
@@ -26,9 +26,9 @@ EXAMPLES = (
 )
 STATUSES = {
     **STATUSES,
-    DONE: "ended by SIGTERM or SIGINT, after it had answered the reviews that it had begun; with --install-ca, the "
-    "webhook configuration holds the CA",
-    FAILED: "an address or a port cannot be bound; with --install-ca, the API server refuses or cannot be reached",
+    EXIT_DONE: "ended by SIGTERM or SIGINT, after it had answered the reviews that it had begun; with --install-ca, "
+    "the webhook configuration holds the CA",
+    EXIT_FAILED: "an address or a port cannot be bound; with --install-ca, the API server refuses or cannot be reached",
 }
 
 
@@ -61,4 +61,4 @@ def run(arguments: Namespace) -> int:
                 webhook.install_ca(settings)
     except BadCertificate as error:
         raise WrongInput(str(error)) from None
-    return DONE
+    return EXIT_DONE

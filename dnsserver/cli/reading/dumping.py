@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 from dnsserver.cli.cluster import dump_errors
 from dnsserver.cli.progress import Report
-from dnsserver.cli.reading.installed import NAME_LABEL, NAMESPACE
+from dnsserver.cli.reading.installed import DEFAULT_NAMESPACE, NAME_LABEL
 from dnsserver.cli.reading.replicas import Replicas
 from dnsserver.cli.reading.requests import SILENCE, get, read
 from dnsserver.tools.doctor import objects
@@ -82,7 +82,7 @@ class Dumping:
         workloads += await listed(f"{apps}/daemonsets", "DaemonSet", dumped.WORKLOADS, runs_topodns)
         if not workloads:
             self._fail("installation/", f"no container of topodns in the namespace {where}; -n names another one")
-        begins = tuple(one.metadata.name or NAMESPACE for one in workloads) or (NAMESPACE,)
+        begins = tuple(one.metadata.name or DEFAULT_NAMESPACE for one in workloads) or (DEFAULT_NAMESPACE,)
         pods = await listed(f"{core}/pods", "Pod", dumped.PODS, lambda pod: _is_ours(pod, workloads))
         await listed(
             f"{core}/events", "Event", dumped.EVENTS,
@@ -179,9 +179,9 @@ class Dumping:
             found = kept[resource.name]
             for finding in read.findings:
                 key = object_key(finding.namespace, finding.name)
-                if (finding.code, finding.kind) == (UNREADABLE, resource.name) and key not in found:
+                if (finding.code, finding.kind) == (UNREADABLE_CODE, resource.name) and key not in found:
                     self._fail(_file(resource), f"{key}: {finding.message}")
-            if found or (resource.name in KINDS and resource.name not in read.lacks):
+            if found or (resource.name in READ_KINDS and resource.name not in read.lacks):
                 members.append(_objects(resource, found.values()))
         return members
 
@@ -189,13 +189,13 @@ class Dumping:
         self.errors.append(DumpError(name, why))
 
 
-UNREADABLE = ClusterCode.UnreadableObject.name
-KINDS = frozenset(resource.name for resource in RESOURCES.values())
+UNREADABLE_CODE = ClusterCode.UnreadableObject.name
+READ_KINDS = frozenset(resource.name for resource in RESOURCES.values())
 
 
 def _is_ours(pod: dumped.Pod, workloads: Sequence[Workload]) -> bool:
     labels = pod.metadata.labels or {}
-    return labels.get(NAME_LABEL) == NAMESPACE or any(found.selects(labels) for found in workloads)
+    return labels.get(NAME_LABEL) == DEFAULT_NAMESPACE or any(found.selects(labels) for found in workloads)
 
 
 def _file(resource: Resource) -> str:

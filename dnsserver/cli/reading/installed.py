@@ -42,10 +42,10 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
 from locator.model import Object
 
-NAMESPACE = "topodns"  # of the manifests, where the Deployment and the Service are called the same
+DEFAULT_NAMESPACE = "topodns"  # of the manifests, where the Deployment and the Service are called the same
 FIRST_PROCESS = Path("/proc/1/cmdline")
 NAME_LABEL = "app.kubernetes.io/name"
-LABEL = f"{NAME_LABEL}={NAMESPACE}"
+LABEL = f"{NAME_LABEL}={DEFAULT_NAMESPACE}"
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 
 
@@ -54,12 +54,12 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
     where, labels = (f"/namespaces/{namespace}", "") if namespace else ("", LABEL)
     deployments = await _items(client, f"/apis/apps/v1{where}/deployments", objects.DEPLOYMENTS, labels)
     if isinstance(deployments, Unread) and namespace is None:  # some may look at this namespace alone
-        usual = await _items(client, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", objects.DEPLOYMENTS)
+        usual = await _items(client, f"/apis/apps/v1/namespaces/{DEFAULT_NAMESPACE}/deployments", objects.DEPLOYMENTS)
         deployments = deployments if isinstance(usual, Unread) or _serving(usual) is None else usual
     deployment = deployments if isinstance(deployments, Unread) else _serving(deployments)
     if namespace is None and isinstance(deployment, Deployment):
         namespace = deployment.metadata.namespace
-    namespace = namespace or NAMESPACE
+    namespace = namespace or DEFAULT_NAMESPACE
     core = f"/api/v1/namespaces/{namespace}"
     services = await _items(client, f"{core}/services", objects.SERVICES)
     pods: Sequence[ReplicaPod] | Unread = ()
@@ -77,10 +77,10 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
         settings = own or settings
         pods = await _items(client, f"{core}/pods", objects.PODS, f"{LABEL},app.kubernetes.io/component=dns")
     service = services if isinstance(services, Unread) else _service(services, deployment)
-    pods_unlisted = pods if isinstance(pods, Unread) else None
-    if pods_unlisted is not None and isinstance(service, PlainService):
+    pods_unread = pods if isinstance(pods, Unread) else None
+    if pods_unread is not None and isinstance(service, PlainService):
         pods = await _endpoints(client, namespace, service.metadata.name or "")
-        pods_unlisted = None if isinstance(pods, Unread) else pods_unlisted
+        pods_unread = None if isinstance(pods, Unread) else pods_unread
     kinds = () if settings.snapshot else tuple(store_of(settings).kinds)
     account = account_of(deployment)
     needed = [name for name, ours in CUSTOM_RESOURCES.items() if ours.kind in kinds]
@@ -95,7 +95,7 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
         rights=await read(partial(_rights, client, namespace, account, kinds)),
         crds={name: await read(partial(_crd, client, name)) for name in needed},
         others=() if isinstance(deployments, Unread) else _others(deployments, namespace),
-        pods_unlisted=pods_unlisted,
+        pods_unread=pods_unread,
     )
 
 
@@ -109,7 +109,7 @@ async def _items(
 def _serving(deployments: Sequence[Deployment]) -> Deployment | None:
     """Return the Deployment that runs ``serve``, that of the usual namespace first."""
     serving = [found for found in deployments if "serve" in found.container.words]
-    usual = [found for found in serving if found.metadata.namespace == NAMESPACE]
+    usual = [found for found in serving if found.metadata.namespace == DEFAULT_NAMESPACE]
     return next(iter((*usual, *serving)), None)
 
 
@@ -119,7 +119,7 @@ def _others(deployments: Sequence[Deployment], namespace: str) -> list[Deploymen
         found
         for found in deployments
         if found.metadata.namespace == namespace
-        and (found.metadata.labels or {}).get(NAME_LABEL) == NAMESPACE
+        and (found.metadata.labels or {}).get(NAME_LABEL) == DEFAULT_NAMESPACE
         and not {"controller", "webhook"}.isdisjoint(found.container.words)
     ]
 
@@ -149,7 +149,9 @@ def _service(services: Sequence[PlainService], deployment: Deployment | Unread |
     """
     dns = [found for found in services if any(port.port == DNS_PORT for port in found.spec.ports or ())]
     if not isinstance(deployment, Deployment):
-        return next((found for found in dns if (found.metadata.labels or {}).get(NAME_LABEL) == NAMESPACE), None)
+        return next(
+            (found for found in dns if (found.metadata.labels or {}).get(NAME_LABEL) == DEFAULT_NAMESPACE), None
+        )
     labels = deployment.spec.template.metadata.labels or {}
     leading = [found for found in dns if found.spec.selector and found.spec.selector.items() <= labels.items()]
     named = [found for found in dns if found.metadata.name == deployment.metadata.name]

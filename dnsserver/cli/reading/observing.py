@@ -19,7 +19,7 @@ from dnsserver.cli.reading.asking import ask, source_towards
 from dnsserver.cli.reading.installed import read_installed
 from dnsserver.cli.reading.replicas import Replicas
 from dnsserver.cli.reading.requests import SILENCE, get, read
-from dnsserver.programs.from_settings import PORT, authority_of, store_of
+from dnsserver.programs.from_settings import DEFAULT_PORT, authority_of, store_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT
 from dnsserver.tools.doctor import objects
@@ -212,7 +212,7 @@ async def _asked(facts: Facts, view: View, pods: Sequence[ReplicaPod]) -> Facts:
     """Ask each replica and each forwarder, and compare with *view*."""
     facts = replace(facts, view=view)
     listen = facts.installed.settings.listen
-    port = listen[0].port if listen else PORT
+    port = listen[0].port if listen else DEFAULT_PORT
     zones = service_zones(view)
     to_replicas = [
         NameServer(pod.metadata.name or "", parse_address(pod.status.pod_ip), port) for pod in pods if pod.status.pod_ip

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from dnsserver.cli.cluster import OWN, ReadClusters, read_clients
+from dnsserver.cli.cluster import ReadClusters, read_clients
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.cli.remote import body_of, reason
 from dnsserver.metrics.reading import answers_by_zone
@@ -31,13 +31,13 @@ from dnsserver.tools.simulation.selecting import (
 from dnsserver.tools.simulation.service import World
 from locator.api.dump_text import COMMAND
 from locator.findings import ClusterCode
-from locator.model import ZONE, ClientPod, EndpointSlice, Finding
+from locator.model import OWN, ZONE, ClientPod, EndpointSlice, Finding
 from locator.state.object_checks import nearness_findings
 from locator.state.snapshot import LACKING, Snapshot
 from locator.topology.constraints import in_effect
 from locator.topology.service_checks import CarriedKeys, overridden_findings, service_key_findings
 
-METRICS_SECONDS = 30.0
+SCRAPE_SECONDS = 30.0
 AS_SIMULATED = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as it is simulated, not as it was read
 
 
@@ -156,7 +156,7 @@ def read_counted(url: str) -> CountedAnswers:
         response = urllib3.request(
             "GET",
             f"{url}/metrics",
-            timeout=METRICS_SECONDS,
+            timeout=SCRAPE_SECONDS,
             retries=False,
             headers={"Accept": "text/plain"},
             preload_content=False,

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from dnsserver.http.guard import guarded
 from dnsserver.http.problems import problem
 from dnsserver.tools.api.events import DECISION_SECONDS, EventStream, Take, decisions
-from dnsserver.tools.api.inspected import REFUSED, Inspected, Turns, problem_of, run
+from dnsserver.tools.api.inspected import PROBLEMS, Inspected, Turns, problem_of, run
 from dnsserver.tools.api.operations import (
     DESCRIPTION,
     EXPLAIN,
@@ -131,7 +131,7 @@ def _operation(operation: Operation, respond: Respond) -> Callable[[Request], Aw
             if request.method == "HEAD" and operation.media_type != JSON:
                 return Response(media_type=operation.media_type)
             return await respond(given)
-        except REFUSED as error:
+        except PROBLEMS as error:
             return problem_of(error)
 
     return endpoint

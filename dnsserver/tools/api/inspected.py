@@ -34,8 +34,8 @@ from locator.state.snapshot import Snapshot
 MAX_WAITING = 16  # requests of one sort, beside the one that is computed
 MAX_OUTSIDE = 4  # explanations that wait for the upstream at a time: what DNS clients ask waits there, too
 
-NOT_READY = "the server has not read the cluster yet"
-BUSY = "the server has enough requests of this sort already, expected fewer: try again in a second"
+NOT_READ_YET = "the server has not read the cluster yet"
+TRY_AGAIN = "the server has enough requests of this sort already, expected fewer: try again in a second"
 
 T = TypeVar("T")
 
@@ -51,16 +51,16 @@ class Busy(Exception):
     """Enough requests of a sort wait already."""
 
 
-REFUSED = (BadParameter, naming.UnknownName, NotReady, Busy)  # what reading parameters and computing a response raise
+PROBLEMS = (BadParameter, naming.UnknownName, NotReady, Busy)  # what reading parameters and computing a response raise
 
 
 def problem_of(error: BadParameter | naming.UnknownName | NotReady | Busy) -> Response:
     """Return the response that says why there is no other."""
     match error:
         case NotReady():
-            return problem(503, NOT_READY)
+            return problem(503, NOT_READ_YET)
         case Busy():
-            return problem(503, BUSY, headers={"Retry-After": "1"})
+            return problem(503, TRY_AGAIN, headers={"Retry-After": "1"})
     parameter = error.parameter if isinstance(error, BadParameter) else error.argument
     return problem(400, f"{parameter}: {error}", parameter=parameter)
 

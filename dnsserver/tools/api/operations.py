@@ -29,7 +29,7 @@ OPENAPI = "3.1.0"
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
 MAX_PAGE = 1000  # Services: some 400 kB of JSON
 PAGE = 500  # as kubectl asks for
-MAX_TEXT = 1024  # characters of a parameter: a name has 253, and a key with its value 380
+MAX_PARAMETER = 1024  # characters of a parameter: a name has 253, and a key with its value 380
 
 Schema = Mapping[str, Any]
 
@@ -85,14 +85,14 @@ EXPLAIN = Operation(
     "The answer that a client would get, and why",
     (
         Parameter(
-            "name", "Name to query, whole or partial, or svc/NAME.", naming.parse_name, naming.NAMES,
+            "name", "Name to query, whole or partial, or svc/NAME.", naming.parse_name, naming.EXPECTED_NAME,
             required=True, example="svc/memcached",
         ),
         Parameter(
             "client", "Who asks: an address, a prefix, pod/NAME, node/NAME, or labels of nodes separated by commas.",
-            naming.parse_asker, naming.CLIENTS, required=True, example="10.244.2.16",
+            naming.parse_asker, naming.EXPECTED_CLIENT, required=True, example="10.244.2.16",
         ),
-        Parameter("type", "Record type.", type_number, naming.TYPES, default="A", example="A"),
+        Parameter("type", "Record type.", type_number, naming.EXPECTED_TYPE, default="A", example="A"),
         _parameter(
             "namespace", values.NAMESPACE,
             "Namespace of svc/NAME and pod/NAME, and of a partial name without one. By default the only one that the "
@@ -159,10 +159,10 @@ def read_parameters(operation: Operation, given: Iterable[tuple[str, str]]) -> d
     for name, text in given:
         if name not in known:
             expected = ", ".join(known) or "none"
-            raise BadParameter(name[:MAX_TEXT], f"unknown parameter, expected one of {expected}")
+            raise BadParameter(name[:MAX_PARAMETER], f"unknown parameter, expected one of {expected}")
         if name in texts:
             raise BadParameter(name, "given twice, expected once")
-        if len(text) > MAX_TEXT:
+        if len(text) > MAX_PARAMETER:
             raise BadParameter(name, f"{len(text)} characters found, expected {known[name].expected}")
         texts[name] = text
     return {name: _read(parameter, texts.get(name, parameter.default)) for name, parameter in known.items()}

@@ -21,7 +21,7 @@ from dnsserver.http.guard import guarded
 from dnsserver.http.problems import problem
 from dnsserver.metrics.counters import Counts
 from dnsserver.tools.api.events import EventStream
-from dnsserver.tools.api.inspected import REFUSED, Busy, Inspected, Turns, problem_of
+from dnsserver.tools.api.inspected import PROBLEMS, Busy, Inspected, Turns, problem_of
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
 from dnsserver.tools.console import parameters
 from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
@@ -44,7 +44,7 @@ STATIC = Path(__file__).parent / "static"
 KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 # What a page may load, and who may show it: the headers of everything that the console sends.
-POLICY = "; ".join(
+CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
@@ -57,7 +57,7 @@ POLICY = "; ".join(
     )
 )
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -161,7 +161,7 @@ class Console:
         try:
             given = parameters.read(parameters.COMPLETE, request)
             proposals = await self._turns.take("/complete", partial(self._views.proposals, given))
-        except REFUSED as error:
+        except PROBLEMS as error:
             return problem_of(error)
         return Response(json_text({"proposals": proposals}), media_type=JSON)
 

@@ -10,9 +10,10 @@ from typing import Any
 from msgspec import Struct
 from starlette.requests import Request
 
-from dnsserver.tools.api.inspected import BUSY, NOT_READY, Busy, NotReady
+from dnsserver.tools.api.inspected import NOT_READ_YET, TRY_AGAIN, Busy, NotReady
 from dnsserver.tools.api.operations import TAIL, BadParameter, read_parameters
 from dnsserver.tools.console import parameters
+from dnsserver.tools.console.changes import COUNTS, SNAPSHOT
 from dnsserver.tools.console.views import PageMissing, Views
 from dnsserver.tools.explain.naming import UnknownName
 from dnsserver.tools.simulation import MAX_OVERLOAD
@@ -23,7 +24,7 @@ from locator.topology.selection import OUTCOMES
 
 MAX_COLUMNS = 6  # of values of keys
 MAX_ROWS = 50  # endpoints, and records, of an explanation; the API lists all
-SNAPSHOT, COUNTS = "snapshot", "snapshot counts"  # what a page follows, as the script reads it
+BOTH = f"{SNAPSHOT} {COUNTS}"  # what a page follows that shows what was counted, as the script reads it
 PAGES = {"/": "Overview", "/map": "Map", "/services": "Services", "/explain": "Explain", "/tail": "Tail"}
 
 
@@ -48,7 +49,7 @@ class Pages:
     async def overview(self, request: Request) -> Shown:
         """Return the first page."""
         parameters.read(parameters.OVERVIEW, request)
-        return Shown("overview.html", "Overview", "/", {"view": await self._views.overview()}, COUNTS)
+        return Shown("overview.html", "Overview", "/", {"view": await self._views.overview()}, BOTH)
 
     async def findings(self, request: Request) -> Shown:
         """Return all findings of one cause."""
@@ -129,10 +130,10 @@ def failed(error: Exception, current: str, checks: Mapping[str, Health]) -> Show
     """Return the page that says why there is no other. Raises *error* if it is none that pages raise."""
     match error:
         case NotReady():
-            parts = {"text": f"Not yet: {NOT_READY}.", "checks": checks}
-            return Shown("message.html", "Not ready", current, parts, COUNTS, 503, {"Retry-After": "1"})
+            parts = {"text": f"Not yet: {NOT_READ_YET}.", "checks": checks}
+            return Shown("message.html", "Not ready", current, parts, BOTH, 503, {"Retry-After": "1"})
         case Busy():
-            return Shown("message.html", "Busy", current, _text(BUSY), "", 503, {"Retry-After": "1"})
+            return Shown("message.html", "Busy", current, _text(TRY_AGAIN), "", 503, {"Retry-After": "1"})
         case PageMissing():
             return Shown("message.html", "Not found", current, _text(str(error)), status=404)
         case BadParameter():

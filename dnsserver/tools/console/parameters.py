@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from dnsserver.settings import values
-from dnsserver.tools.api.operations import EXPLAIN, MAX_TEXT, Operation, Parameter, read_parameters
+from dnsserver.tools.api.operations import EXPLAIN, MAX_PARAMETER, Operation, Parameter, read_parameters
 from dnsserver.tools.explain import naming
 from dnsserver.tools.pages.completion import FIELDS
 
@@ -20,7 +20,7 @@ MAX_WITHIN = 16  # domains that one is within: constraints have as many keys
 _PAGE = Parameter("page", "Which part of a long list.", values.whole_number(1, 1_000_000).read, "a number", default="1")
 _CODE = Parameter("code", "The code of findings.", str, "a code")
 _TEXT = Parameter("text", "Part of a name.", str, "a text", default="")
-_CLIENT = Parameter("client", "Who asks.", naming.parse_asker, naming.CLIENTS)
+_CLIENT = Parameter("client", "Who asks.", naming.parse_asker, naming.EXPECTED_CLIENT)
 _NAMESPACE = Parameter("namespace", "Of the client.", values.NAMESPACE.read, values.NAMESPACE.expected)
 _KEYS = Parameter("keys", "Topology keys to try.", str, "label keys, separated by commas", default="")
 _LEAST = Parameter("least", "A value of min-endpoints to try.", str, "a whole number", default="")
@@ -55,11 +55,12 @@ def read(operation: Operation, request: Request, **more: str) -> dict[str, Any]:
 
 def within_of(request: Request) -> list[str]:
     """Return the domains that a page is within, as they stand in the request."""
-    return [text[:MAX_TEXT] for text in request.query_params.getlist("within")[:MAX_WITHIN]]
+    return [text[:MAX_PARAMETER] for text in request.query_params.getlist("within")[:MAX_WITHIN]]
 
 
 def form_of(operation: Operation, request: Request) -> Mapping[str, str]:
     """Return what stands in the fields of a form."""
     return {
-        parameter.name: request.query_params.get(parameter.name, "")[:MAX_TEXT] for parameter in operation.parameters
+        parameter.name: request.query_params.get(parameter.name, "")[:MAX_PARAMETER]
+        for parameter in operation.parameters
     }

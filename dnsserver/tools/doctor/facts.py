@@ -36,7 +36,7 @@ class Installed(Struct, frozen=True):
     wrong, ``settings_error`` says why; if nobody could read them, they are the defaults, and not ``settings_known``.
     ``rights`` are those that ``serve`` needs with them, and whether it has each.
     ``crds`` are those that it reads, by name. ``others`` are the Deployments of its controller and its webhook. If the
-    pods could not be listed, ``pods_unlisted`` says why, and ``pods`` are those that the Service's EndpointSlices name.
+    pods could not be listed, ``pods_unread`` says why, and ``pods`` are those that the Service's EndpointSlices name.
     """
 
     namespace: str
@@ -49,7 +49,7 @@ class Installed(Struct, frozen=True):
     rights: Mapping[Right, bool] | Unread
     crds: Mapping[str, Crd | Unread | None]
     others: Sequence[Deployment] = ()
-    pods_unlisted: Unread | None = None
+    pods_unread: Unread | None = None
 
 
 class View(Struct, frozen=True):

@@ -61,9 +61,9 @@ def installation_steps(facts: Facts) -> Iterator[DoctorStep]:
             subject = "" if found is deployment else f"{installed.namespace}/{found.metadata.name}"
             yield _created_step(facts, found, subject)
             yield _replicas_step(facts, found, subject)
-    if installed.pods_unlisted is not None:
+    if installed.pods_unread is not None:
         known = len(installed.pods) if not isinstance(installed.pods, Unread) else 0
-        message = f"{known} found by EndpointSlices; its pods cannot be listed: {installed.pods_unlisted.why}"
+        message = f"{known} found by EndpointSlices; its pods cannot be listed: {installed.pods_unread.why}"
         yield DoctorStep(StepCode.ReplicasReady, UNKNOWN, message, "its pods")
     if deployment is None and installed.service is None:
         for code in (StepCode.ServiceLeadsHere, StepCode.RightsGranted, StepCode.ResourcesCurrent):

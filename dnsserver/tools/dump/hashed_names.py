@@ -16,18 +16,18 @@ from typing import Any
 
 from msgspec import Struct
 
+from dnsserver.names import MAX_LABEL
 from locator.ip import Network, address_text, host_network, is_within, network_text, parse_address, parse_network
-from locator.places.forwarders import DNS_LABEL, DNS_LABEL_VALUE, DNS_SERVICES
+from locator.places.forwarders import DNS_SERVICE_LABEL, DNS_SERVICE_LABEL_VALUE, DNS_SERVICES
 from locator.topology.annotations import MIN_ENDPOINTS
 
-MAX_LABEL = 63  # octets of a DNS label, and of the value of a Kubernetes label
 DIGITS = 10  # of a word, in base 32: two of 300,000 names get one word in one of 25,000 clusters
 # What every cluster has, and what topodns knows by its name.
 KNOWN = frozenset(
     (
         *("default", "kube-public", "kube-node-lease", "kubernetes", "coredns", "node-local-dns"),
         *("topodns", "topodns-controller", "topodns-webhook", "serve", "controller", "webhook"),
-        *(word for key in DNS_SERVICES for word in key.split("/")), DNS_LABEL, DNS_LABEL_VALUE,
+        *(word for key in DNS_SERVICES for word in key.split("/")), DNS_SERVICE_LABEL, DNS_SERVICE_LABEL_VALUE,
         *("cluster", "local", "svc", "pod", "clusterset", "in-addr", "ip6", "arpa", "zone", "pin", "prefer"),
         *("control-plane", "true", "false", "on", "off", "all", "none", "unknown", "auto", "disabled", "in", "notin"),
         *("waiting", "running", "terminated"),  # of a container's state

@@ -106,8 +106,8 @@ def _findings(case: Case) -> Iterator[Finding]:
     """
     service, services = case.decision.service, case.snapshot.services
     if service is not None and services.get(service.service.key) is service:
-        told = nearness_findings(service, services, case.decision.declaration)
-        yield from (finding for finding in told if finding.code != ClusterCode.SourceNotHeard.name)
+        found = nearness_findings(service, services, case.decision.declaration)
+        yield from (finding for finding in found if finding.code != ClusterCode.SourceNotHeard.name)
         yield from zone_findings(service, case.location)
 
 

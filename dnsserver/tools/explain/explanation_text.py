@@ -27,8 +27,8 @@ WIDTH = 100 - INDENT  # columns at which sentences and lists of keys are wrapped
 SHOWN_LABELS = (CLUSTER, REGION, ZONE, HOSTNAME)
 
 BOLD, DIM, GREEN, YELLOW, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"
-CODES = re.compile(r"(\033\[[0-9]+m)")  # any of these
-COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
+COLOUR_CODES = re.compile(r"(\033\[[0-9]+m)")  # any of these
+OUTCOME_COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
 
 Row = tuple[str, str]  # a title and a text; a title that is repeated is printed once
 
@@ -48,7 +48,9 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
         rows += _constraint_rows(explained["constraint"], explained["sources"])
     rows += [("step", text) for text in _steps(explained["steps"], explained["constraint"])]
     first, *others = _wrapped(f"{outcome}: {explained['reason']}")
-    rows += [("outcome", line) for line in (first.replace(outcome, paint(outcome, COLOURS[outcome]), 1), *others)]
+    rows += [
+        ("outcome", line) for line in (first.replace(outcome, paint(outcome, OUTCOME_COLOURS[outcome]), 1), *others)
+    ]
     rows += [("answer", line) for line in _wrapped(_rcode(explained))]
     rows += [("answer", line) for line in table([_answer(answer) for answer in explained["answers"]])]
     for finding in explained.get("findings", ()):

@@ -19,7 +19,7 @@ from locator.labels import valid_label_key
 from locator.model import (
     HOSTNAME,
     SUCCESSORS,
-    UNKNOWN,
+    UNKNOWN_LOCATION,
     Location,
     Node,
     Object,
@@ -32,15 +32,15 @@ from locator.model import (
 from locator.places.book import NODE, SUBNET, Place
 from locator.state.snapshot import Snapshot, lacking
 
-KINDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, short
+KIND_WORDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, short
     **dict.fromkeys(("service", "services", "svc"), Service),
     **dict.fromkeys(("pod", "pods", "po"), Pod),
     **dict.fromkeys(("node", "nodes", "no"), Node),
 }
-NAMES = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
-TYPES = "a record type such as A, AAAA or SRV"
+EXPECTED_NAME = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
+EXPECTED_TYPE = "a record type such as A, AAAA or SRV"
 LONGEST = "a name of at most 253 characters"
-CLIENTS = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.kubernetes.io/zone=a"
+EXPECTED_CLIENT = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.kubernetes.io/zone=a"
 
 Labels = tuple[bytes, ...]  # of a domain name, in lower case
 
@@ -133,7 +133,7 @@ def _parse_reference(text: str, kinds: Sequence[type[Object]]) -> ObjectReferenc
     word, slash, name = text.partition("/")
     if not slash or not word.isalpha():
         return None
-    kind = KINDS.get(word.lower())
+    kind = KIND_WORDS.get(word.lower())
     if kind is None or kind not in kinds or not name or "/" in name:
         raise ValueError(repr(text))
     return ObjectReference(kind, name)
@@ -217,7 +217,7 @@ def _exists(labels: Labels, snapshot: Snapshot, authority: Authority) -> bool:
     query_name = query_name_of(labels, authority.zones)
     if query_name is not None and query_name.name_type == SERVICE and query_name.service_key in snapshot.services:
         return True
-    return resolve(query_name, A, snapshot, UNKNOWN, authority).rcode != NXDOMAIN
+    return resolve(query_name, A, snapshot, UNKNOWN_LOCATION, authority).rcode != NXDOMAIN
 
 
 def _likeliest(labels: Labels, longer: Sequence[Labels], snapshot: Snapshot) -> Labels:

@@ -39,7 +39,7 @@ ANY_WILL_DO = "is nearer, and the constraint allows any"
 HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
 AUTO_MODE = "the Service's topology mode is Auto, which switches trafficDistribution off"
 OWN_NAME = "an endpoint's own name is never narrowed"
-NOT_READY = "the Service has no ready endpoint"
+NO_READY_ENDPOINT = "the Service has no ready endpoint"
 
 # The types of names that have no records whatever there is.
 WITHOUT_RECORDS = (
@@ -48,7 +48,7 @@ WITHOUT_RECORDS = (
 )
 OF_SERVICES = ("A", "AAAA", "SRV")
 # Type of name -> the types of records that such names can have, if not those of Services.
-TYPES = {
+RECORD_TYPES = {
     names.APEX: ("SOA", "NS"),
     names.NAME_SERVER: ("A", "AAAA"),
     names.VERSION: ("TXT",),
@@ -105,8 +105,8 @@ def reason(case: Case) -> str:
         return "zone transfers are not served"
     if decision.rcode == SERVFAIL:
         return f"an alias that leads to {decision.outside_target}, outside the served zones, and the look-up failed"
-    if told := _alias(decision, case.authority):
-        return told
+    if where := _alias(decision, case.authority):
+        return where
     if decision.rcode == NXDOMAIN:
         why = _no_such_name(case)
         return f"an alias of a name that does not exist: {why}" if decision.aliases else why
@@ -183,7 +183,7 @@ def _no_records(case: Case) -> str:
 
 def _other_types(case: Case, query_name: QueryName) -> str:
     """Return which types of records such a name can have, "" if the one that was asked for is among them."""
-    *others, last = TYPES.get(query_name.name_type, OF_SERVICES)
+    *others, last = RECORD_TYPES.get(query_name.name_type, OF_SERVICES)
     if type_name(case.decision.qtype) in (*others, last):
         return ""
     return f"this name has records of type {', '.join(others)}{' and ' if others else ''}{last} alone"
@@ -302,7 +302,7 @@ def _not_of_service(case: Case, query_name: QueryName, compiled: CompiledService
     authority, service, name_type = case.authority, compiled.service, query_name.name_type
     ignored = authority.ignore_empty_service and service.virtual and compiled.empty
     if ignored and not lacking(case.snapshot, EndpointSlice):
-        return f"{NOT_READY} (--ignore-empty-service)"
+        return f"{NO_READY_ENDPOINT} (--ignore-empty-service)"
     if name_type == names.SERVICE and service.alias == "":
         return "the Service's externalName is not a domain name"
     if name_type in (names.ZONAL, names.PINNED, names.PREFERRED):
@@ -316,7 +316,7 @@ def _not_of_service(case: Case, query_name: QueryName, compiled: CompiledService
     if by_endpoints and not compiled.endpoints:
         if why := lacking(case.snapshot, EndpointSlice):
             return f"{why}, so the Service's endpoints are not known"
-        return NOT_READY if compiled.empty else "endpoints have no records (--no-endpoints)"
+        return NO_READY_ENDPOINT if compiled.empty else "endpoints have no records (--no-endpoints)"
     if name_type == names.PORT:
         return f"the Service has no {_port(query_name)}"
     if name_type == names.PROTOCOL:

@@ -48,7 +48,7 @@ class Verdict(Struct, frozen=True, gc=False):
     why: str
 
 
-ABSENT = Verdict(False, "no endpoint of the Service then")
+NO_ENDPOINT_THEN = Verdict(False, "no endpoint of the Service then")
 
 
 class Column(Struct, frozen=True, gc=False):
@@ -173,7 +173,7 @@ def _row(
         cluster=located.location.labels.get(CLUSTER, ""),
         ready=endpoint.ready,
         values=tuple(located.location.value(key) or "" for key in keys),
-        verdicts=tuple(column.get(addresses, ABSENT) for column in verdicts),
+        verdicts=tuple(column.get(addresses, NO_ENDPOINT_THEN) for column in verdicts),
     )
 
 

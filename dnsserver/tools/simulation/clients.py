@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from locator.model import CLUSTER, UNKNOWN, ZONE, Location
+from locator.model import CLUSTER, UNKNOWN_LOCATION, ZONE, Location
 from locator.state.snapshot import FederatedService, Snapshot, SourceObject
 from locator.topology.selection import LocatedEndpoint
 
@@ -131,4 +131,4 @@ class CountedAnswers(Struct, frozen=True):
 
 def somewhere_in(zone: str, cluster: str) -> ClientPlace:
     """Return the place of a client of which nothing is known but its zone, and with "" not even that."""
-    return ClientPlace(Location(None, {ZONE: zone, CLUSTER: cluster}) if zone else UNKNOWN)
+    return ClientPlace(Location(None, {ZONE: zone, CLUSTER: cluster}) if zone else UNKNOWN_LOCATION)

@@ -2,8 +2,8 @@
 
 """Draws who flows where, as SVG: client domains on the left, the endpoints that they get on the right.
 
-Colour never speaks alone: flows that cross zones are dashed, those that may are dotted, and what is overloaded, idle or
-unmet says so in words.
+Nothing is said by colour alone: flows that cross zones are dashed, those that may are dotted, and what is overloaded,
+idle or unmet says so in words.
 Shapes have classes and no styles, so that a page may colour them, and a Content-Security-Policy does not forbid them.
 """
 
@@ -30,7 +30,7 @@ WIDEST, THINNEST = 28.0, 1.5  # strokes, for all of the load and for hardly any
 INK, FAINT, PAPER, SAME, CROSSING, BAD = "#1b1f24", "#6a737d", "#ffffff", "#2f6f9f", "#b4560f", "#a3123a"
 
 # By class: the colour of a flow, its dashes, and what it is.
-KINDS = {
+FLOW_KINDS = {
     "same": (SAME, "", "in the same zone"),
     "crossing": (CROSSING, "7 4", "to another zone"),
     "unclear": (FAINT, "2 4", "a zone is not known"),
@@ -196,7 +196,7 @@ def _flows(
 def _flow(group: Element, origin: Box, target: Box, share: float, kind: str) -> None:
     start, end = MARGIN + BOX, WIDTH - MARGIN - TARGET
     bend = (start + end) / 2
-    colour, dashes, where = KINDS[kind]
+    colour, dashes, where = FLOW_KINDS[kind]
     path = SubElement(
         group,
         "path",

@@ -11,7 +11,7 @@ from locator.api.dump import Skipped
 from locator.cluster.dumps.reading import Input
 
 ENDINGS = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
-EXPECTED = f"a name that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+EXPECTED_ENDING = f"a name that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
 OF_FILE_SYSTEM = "lost+found"  # only root can read it
 MAX_DEPTH = 100  # folders in one another
 OF_KUBELET = ".."  # how the folders begin to which the links in a mounted ConfigMap or Secret lead
@@ -57,7 +57,7 @@ def _reason(entry: os.DirEntry[str]) -> Skipped | None:
         return Skipped("what macOS writes beside a file")
     if not name.endswith(ENDINGS):
         _, dot, ending = name.rpartition(".")
-        return Skipped(f"the name ends in .{ending}" if dot else "the name has no ending", EXPECTED)
+        return Skipped(f"the name ends in .{ending}" if dot else "the name has no ending", EXPECTED_ENDING)
     if _is(entry.is_file):
         return None
     leads_nowhere = entry.is_symlink() and not os.path.exists(entry.path)

@@ -18,8 +18,8 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.elector import LeaderElector
 from locator.cluster.leading.writer import WRITES_PER_SECOND, Writer
 from locator.cluster.reflector import Reflector
-from locator.control.reconciler import OWN, Reconciler, Rules
-from locator.model import Health
+from locator.control.reconciler import Reconciler, Rules
+from locator.model import OWN, Health
 
 if TYPE_CHECKING:
     from locator.cluster.dump_files import DumpFiles, DumpSource

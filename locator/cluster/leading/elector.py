@@ -95,7 +95,7 @@ class LeaderElector:
     async def _step(self) -> float:
         """Read the Lease, or try to acquire or renew it; return the seconds until the next step."""
         election, began = self._election, boot_seconds()
-        write = election.acquire_or_renew(began, wall_time())
+        write = election.acquire_or_renew(began, timestamp_now())
         spread = 0.0 if self.is_leader() else random.random() / 5  # so that waiting replicas do not ask in step
         pause = election.retry * (1 + spread)
         try:
@@ -134,7 +134,7 @@ class LeaderElector:
         return self._client.request(write.method, path, body=write.body, timeout=self._timeout)
 
     async def _release(self) -> None:
-        write = self._election.release(boot_seconds(), wall_time())
+        write = self._election.release(boot_seconds(), timestamp_now())
         if write is None:
             return
         try:
@@ -149,6 +149,6 @@ class LeaderElector:
             log.warning("Lease %s: %s", self.lease, problem)
 
 
-def wall_time() -> str:
+def timestamp_now() -> str:
     """Return the present time as Leases state it: RFC 3339 with microseconds. For people; no rule depends on it."""
     return time_text(time.time(), "microseconds")

@@ -15,7 +15,7 @@ import trio.testing
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
-from locator.api.list_watch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
+from locator.api.list_watch import CUT, DOUBT, EXPIRED, REFUSED, RESTART_REASONS, SILENT
 from locator.backoff import STEADY
 from locator.cluster import reflector
 from locator.cluster.api_client import ApiServerReadiness, Readiness
@@ -355,7 +355,7 @@ def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> Non
         await receive.receive()
         await until_in_trio(lambda: one.listed)
         assert one.restarts == {DOUBT: 1}
-        assert set(one.restarts) <= set(REASONS)
+        assert set(one.restarts) <= set(RESTART_REASONS)
 
     run(answers, check)
     assert any(record.exc_info for record in caplog.records)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from locator.control.lease import LeaderElection, Lease, LeaseWrite, lease_untrusted
 
-WALL = "2026-01-01T00:00:00.000000Z"
+TIMESTAMP = "2026-01-01T00:00:00.000000Z"
 LATER = "2026-01-01T00:01:00.000000Z"
 
 
@@ -24,13 +24,13 @@ def election(identity: str = "a", **more: float) -> LeaderElection:
 
 
 def held(version: str, holder: str = "a", duration: int = 15, transitions: int = 0) -> Lease:
-    return Lease(version, holder, duration, transitions, WALL)
+    return Lease(version, holder, duration, transitions, TIMESTAMP)
 
 
 def leading(now: float = 0.0) -> LeaderElection:
     one = election()
     one.not_found()
-    assert one.acquire_or_renew(now, WALL) is not None
+    assert one.acquire_or_renew(now, TIMESTAMP) is not None
     one.observed(held("1"), began=now, now=now + 0.1, written=True)
     assert one.is_leader(now)
     return one
@@ -39,9 +39,9 @@ def leading(now: float = 0.0) -> LeaderElection:
 def test_who_finds_no_lease_makes_one() -> None:
     """The new Lease has the form that other tools expect: whole seconds, MicroTime, 0 transitions."""
     one = election(duration=14.2)
-    assert one.acquire_or_renew(0.0, WALL) is None  # it is read first
+    assert one.acquire_or_renew(0.0, TIMESTAMP) is None  # it is read first
     one.not_found()
-    assert one.acquire_or_renew(0.0, WALL) == LeaseWrite(
+    assert one.acquire_or_renew(0.0, TIMESTAMP) == LeaseWrite(
         "POST",
         {
             "apiVersion": "coordination.k8s.io/v1",
@@ -51,8 +51,8 @@ def test_who_finds_no_lease_makes_one() -> None:
                 "holderIdentity": "a",
                 "leaseDurationSeconds": 15,
                 "leaseTransitions": 0,
-                "acquireTime": WALL,
-                "renewTime": WALL,
+                "acquireTime": TIMESTAMP,
+                "renewTime": TIMESTAMP,
             },
         },
     )
@@ -65,7 +65,7 @@ def test_a_leader_writes_until_the_deadline_after_it_began_to_renew() -> None:
     write = one.acquire_or_renew(105.0, LATER)
     assert write is not None and write.method == "PUT"
     assert write.body["metadata"]["resourceVersion"] == "1"
-    assert (write.body["spec"]["acquireTime"], write.body["spec"]["renewTime"]) == (WALL, LATER)
+    assert (write.body["spec"]["acquireTime"], write.body["spec"]["renewTime"]) == (TIMESTAMP, LATER)
     one.observed(held("2"), began=105.0, now=109.0, written=True)  # the answer took four seconds
     assert one.is_leader(114.9) and not one.is_leader(115.0)
 
@@ -73,9 +73,9 @@ def test_a_leader_writes_until_the_deadline_after_it_began_to_renew() -> None:
 def test_a_leader_that_finds_another_writes_no_more() -> None:
     one = leading()
     one.write_refused()
-    assert not one.is_leader(1.0) and one.acquire_or_renew(1.0, WALL) is None
+    assert not one.is_leader(1.0) and one.acquire_or_renew(1.0, TIMESTAMP) is None
     one.observed(held("5", "b"), began=1.0, now=1.1, written=False)
-    assert not one.is_leader(1.2) and one.acquire_or_renew(1.2, WALL) is None
+    assert not one.is_leader(1.2) and one.acquire_or_renew(1.2, TIMESTAMP) is None
 
 
 def test_reading_ones_own_name_is_no_renewal() -> None:
@@ -95,7 +95,7 @@ def test_a_follower_waits_for_the_holders_own_duration(seconds: int) -> None:
     """A follower counts the Lease's duration by its own clock, from when it first saw that version."""
     one = election("b")
     one.observed(held("7", duration=seconds, transitions=4), began=1000.0, now=1000.5, written=False)
-    assert one.acquire_or_renew(1000.4 + seconds, WALL) is None
+    assert one.acquire_or_renew(1000.4 + seconds, TIMESTAMP) is None
     one.observed(held("7", duration=seconds, transitions=4), began=1001.0, now=1001.5, written=False)
     write = one.acquire_or_renew(1000.5 + seconds, LATER)
     assert write is not None and write.body["metadata"]["resourceVersion"] == "7"
@@ -107,7 +107,7 @@ def test_a_renewal_begins_the_wait_anew() -> None:
     one = election("b")
     one.observed(held("7"), began=0.0, now=0.0, written=False)
     one.observed(held("8"), began=14.0, now=14.0, written=False)
-    assert one.acquire_or_renew(28.0, WALL) is None and one.acquire_or_renew(29.0, WALL) is not None
+    assert one.acquire_or_renew(28.0, TIMESTAMP) is None and one.acquire_or_renew(29.0, TIMESTAMP) is not None
 
 
 def test_a_lease_given_back_is_taken_at_once() -> None:
@@ -116,13 +116,13 @@ def test_a_lease_given_back_is_taken_at_once() -> None:
     assert write is not None and not one.is_leader(1.0)
     assert (write.body["spec"]["holderIdentity"], write.body["spec"]["leaseDurationSeconds"]) == (None, 1)
     other.observed(held("2", "", 1), began=1.0, now=1.0, written=False)
-    assert other.acquire_or_renew(1.0, WALL) is not None
+    assert other.acquire_or_renew(1.0, TIMESTAMP) is not None
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["never-held", "ran-out"])
 def test_what_is_not_held_is_not_given_back(late: bool) -> None:
     one = leading() if late else election()
-    assert one.release(11.0, WALL) is None
+    assert one.release(11.0, TIMESTAMP) is None
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ class Electing:
         """Send a request and give up the one before, which may still be carried out."""
         replica = self.replicas[which]
         replica.began, replica.answer = self.now(replica), None
-        replica.write = replica.election.acquire_or_renew(replica.began, WALL)
+        replica.write = replica.election.acquire_or_renew(replica.began, TIMESTAMP)
         if arrives == "now":
             replica.answer = self.server.carry_out(replica.write)
         elif arrives == "late":
@@ -244,7 +244,7 @@ class Electing:
         replica = self.replicas[which]
         if not crash:
             replica.writes_until = float("-inf")
-            write = replica.election.release(self.now(replica), WALL)
+            write = replica.election.release(self.now(replica), TIMESTAMP)
             if write is not None:
                 self.server.carry_out(write)
         until = replica.writes_until

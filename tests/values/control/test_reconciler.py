@@ -11,10 +11,9 @@ import pytest
 
 from locator.api.decoding import RESOURCES, Resource
 from locator.api.deltas import Drop, Put, Replace
-from locator.control.reconciler import MAX_KEYS, OWN, KnownObjects, Later, ObjectChange, Reconciler
-from locator.control.work_queue import namespace_of
+from locator.control.reconciler import MAX_KEYS, KnownObjects, Later, ObjectChange, Reconciler, Rules
 from locator.control.writes import Existing, Write, creation, deletion, json_patch, merge_patch, object_path
-from locator.model import Namespaced, Service, ServiceHealth
+from locator.model import OWN, Namespaced, Service, ServiceHealth
 
 HUB = "hub"
 PAUSE = 5.0
@@ -27,13 +26,12 @@ class Copy(Namespaced, frozen=True):
     version: str = ""
 
 
-class CopyRules:
+class CopyRules(Rules):
     """The Services of the hub should be in this cluster, too; each is written every PAUSE seconds at most."""
 
     resources: Mapping[type[Any], Resource] = {Copy: RESOURCES[Service]}
     writes: type[Any] = Copy
     urgent: Collection[type[Any]] = ()
-    namespace_of = staticmethod(namespace_of)
 
     def __init__(self) -> None:
         self.objects = KnownObjects((Copy,), {HUB: (Copy,)})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from locator.api.deltas import Replace
 from locator.control.reconciler import Reconciler
-from locator.hints.admission import IGNORED, PATCHED, UNCHANGED, UNREADABLE, UNSYNCED, reply_to_untrusted
+from locator.hints.admission import IGNORED_REVIEW, PATCHED, UNCHANGED, UNREADABLE, UNSYNCED, reply_to_untrusted
 from locator.hints.rules import HintRules
 from locator.hints.slices import HINT_RESOURCES
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, node, service
@@ -43,15 +43,15 @@ def test_a_patch() -> None:
     ("raw", "outcome"),
     [
         pytest.param(review(RIGHT), UNCHANGED, id="as-it-should-be"),
-        pytest.param(review({**SLICE, "metadata": {"name": "web-0"}}), IGNORED, id="no-label"),
-        pytest.param(review(SLICE, resource=PODS), IGNORED, id="another-resource"),
-        pytest.param(review(SLICE, subResource="status"), IGNORED, id="a-subresource"),
-        pytest.param(review(SLICE, namespace="elsewhere"), IGNORED, id="no-such-service"),
-        pytest.param(review(None), IGNORED, id="no-object"),
-        pytest.param(review({"metadata": {"labels": HINTED}, "endpoints": "many"}), IGNORED, id="odd-object"),
-        pytest.param(review([]), IGNORED, id="a-list"),
+        pytest.param(review({**SLICE, "metadata": {"name": "web-0"}}), IGNORED_REVIEW, id="no-label"),
+        pytest.param(review(SLICE, resource=PODS), IGNORED_REVIEW, id="another-resource"),
+        pytest.param(review(SLICE, subResource="status"), IGNORED_REVIEW, id="a-subresource"),
+        pytest.param(review(SLICE, namespace="elsewhere"), IGNORED_REVIEW, id="no-such-service"),
+        pytest.param(review(None), IGNORED_REVIEW, id="no-object"),
+        pytest.param(review({"metadata": {"labels": HINTED}, "endpoints": "many"}), IGNORED_REVIEW, id="odd-object"),
+        pytest.param(review([]), IGNORED_REVIEW, id="a-list"),
         pytest.param(review({**SLICE, "endpoints": SLICE["endpoints"] * 1000}), PATCHED, id="as-many-as-can-be"),
-        pytest.param(review({**SLICE, "endpoints": SLICE["endpoints"] * 1001}), IGNORED, id="more-than-can-be"),
+        pytest.param(review({**SLICE, "endpoints": SLICE["endpoints"] * 1001}), IGNORED_REVIEW, id="more-than-can-be"),
         pytest.param(review(NAMELESS), PATCHED, id="no-name-yet"),
     ],
 )

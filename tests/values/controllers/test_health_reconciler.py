@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
-from locator.control.reconciler import OWN, Reconciler
+from locator.control.reconciler import Reconciler
 from locator.control.writes import CREATE, DELETE, PATCH, Write
 from locator.health.rules import RENEW_AGAINST_SECONDS, RENEW_SECONDS, HealthRules, first_seen, health_name
 from locator.health.targets import ProbeTarget, targets_of
 from locator.health.votes import VOTE_SECONDS
-from locator.model import HealthEntry, Service, ServiceHealth
+from locator.model import OWN, HealthEntry, Service, ServiceHealth
 from tests.kit.api_objects import Port
 from tests.kit.balanced_services import HEALTH, balanced_record
 
@@ -132,7 +132,7 @@ class World:
         self.now = 0.0
         self.stored = {health.name: health for health in healths}
         self.version = 100
-        self.rules = HealthRules("east", others=others, wall=lambda: f"{self.now:06.1f}")
+        self.rules = HealthRules("east", others=others, timestamp=lambda: f"{self.now:06.1f}")
         self.one = Reconciler(self.rules)
         self.one.apply(Replace(ServiceHealth, list(self.stored.values())))
         if probing:
@@ -383,7 +383,7 @@ def test_a_cluster_that_was_never_read_deletes_nothing() -> None:
 
 def test_nothing_is_written_before_all_is_known() -> None:
     """The own Services and ServiceHealths always, the other clusters unless that takes too long."""
-    rules = HealthRules("east", others=(WEST,), wall=lambda: "t")
+    rules = HealthRules("east", others=(WEST,), timestamp=lambda: "t")
     one = Reconciler(rules)
     rules.objects.stop_waiting()
     for delta in (Replace(Service, [balanced_record("web", [ONE])]), Replace(ServiceHealth, [])):

@@ -46,7 +46,7 @@ class Cluster:
 
     def lead(self) -> None:
         """Let a new leader begin: all that it knows is what stands written."""
-        self.rules = HealthRules(self.name, wall=self._wall)
+        self.rules = HealthRules(self.name, timestamp=self._timestamp)
         self.prober: Reconciler | None = Reconciler(self.rules)
         self.prober.apply(Replace(Service, [balanced_record("web", [ONE, TWO])]))
         self.prober.apply(Replace(ServiceHealth, list(self.stored.values())))
@@ -57,7 +57,7 @@ class Cluster:
         """Kill the leader."""
         self.prober = None
 
-    def _wall(self) -> str:
+    def _timestamp(self) -> str:
         return (EPOCH + timedelta(seconds=self._world.now + self._skew)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def step(self) -> None:
@@ -97,8 +97,8 @@ class World:
                 cluster.step()
             for cluster in self.clusters:
                 if cluster.reachable:
-                    wall = EPOCH.timestamp() + self.now + self._reader_skew
-                    self.votes.observe(cluster.name, cluster.stored.values(), now=self.now, wall=wall)
+                    unix_time = EPOCH.timestamp() + self.now + self._reader_skew
+                    self.votes.observe(cluster.name, cluster.stored.values(), now=self.now, unix_time=unix_time)
             if self.votes.due is not None and self.votes.due <= self.now:
                 self.votes.expire(self.now)
             yield self.votes.voted_out(WEB)

@@ -22,7 +22,7 @@ from locator.model import HealthEntry, ServiceHealth
 
 WEB, ADDRESS, OTHER = "shop/web", "192.0.2.1", "192.0.2.2"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-WALL = EPOCH.timestamp()
+UNIX_TIME = EPOCH.timestamp()
 HOURS = 3600.0
 
 
@@ -43,7 +43,7 @@ def voting(number: int, against: int) -> Votes:
     """Return the votes of a *number* of clusters, of which the first ones have just voted against the address."""
     votes = Votes(f"c{place}" for place in range(number))
     for place in range(against):
-        votes.observe(f"c{place}", [health(AGAINST)], now=0, wall=WALL)
+        votes.observe(f"c{place}", [health(AGAINST)], now=0, unix_time=UNIX_TIME)
     return votes
 
 
@@ -53,7 +53,7 @@ def test_more_than_half_of_all_clusters_decide(number: int, against: int) -> Non
     """Clusters that say nothing count among all: an isolated prober removes nothing."""
     votes = voting(number, min(number, against))
     for place in range(against, number, 2):
-        votes.observe(f"c{place}", [health(FOR)], now=0, wall=WALL)
+        votes.observe(f"c{place}", [health(FOR)], now=0, unix_time=UNIX_TIME)
     assert bool(votes.voted_out(WEB)) == (min(number, against) > number / 2)
 
 
@@ -61,7 +61,7 @@ def test_each_address_is_counted_by_itself() -> None:
     """Votes against two addresses are not one majority."""
     votes = Votes("abc")
     changed = [
-        votes.observe(cluster, [health({ADDRESS: first, OTHER: second})], now=0, wall=WALL)
+        votes.observe(cluster, [health({ADDRESS: first, OTHER: second})], now=0, unix_time=UNIX_TIME)
         for cluster, first, second in [("a", False, True), ("b", True, False), ("c", False, True)]
     ]
     assert changed == [{WEB}] * 3
@@ -87,7 +87,9 @@ def test_each_address_is_counted_by_itself() -> None:
 def test_age_at_first_sight(renewed: str, counts_for: float | None) -> None:
     """It goes by the time that stands in the vote; a time in the future is now, one that is unreadable too old."""
     votes = Votes(["a"])
-    votes.observe("a", [ServiceHealth("web.shop", WEB, (HealthEntry(ADDRESS, False),), renewed)], now=1000, wall=WALL)
+    votes.observe(
+        "a", [ServiceHealth("web.shop", WEB, (HealthEntry(ADDRESS, False),), renewed)], now=1000, unix_time=UNIX_TIME
+    )
     assert bool(votes.voted_out(WEB)) == (counts_for is not None)
     assert votes.due == (None if counts_for is None else pytest.approx(1000 + counts_for, abs=1e-6))
 
@@ -96,10 +98,10 @@ def test_age_at_first_sight(renewed: str, counts_for: float | None) -> None:
 def test_from_then_on_age_goes_by_the_readers_clock(skew: float) -> None:
     """Whatever the prober's clock says, a vote counts for 30 s after it was seen to change."""
     votes = Votes(["a"])
-    votes.observe("a", [health(FOR, at=skew)], now=0, wall=WALL)
-    votes.observe("a", [health(AGAINST, at=10 + skew)], now=10, wall=WALL + 10)
+    votes.observe("a", [health(FOR, at=skew)], now=0, unix_time=UNIX_TIME)
+    votes.observe("a", [health(AGAINST, at=10 + skew)], now=10, unix_time=UNIX_TIME + 10)
     assert votes.voted_out(WEB)
-    votes.observe("a", [health(AGAINST, at=10 + skew)], now=39, wall=WALL + 39)  # the same vote, listed again
+    votes.observe("a", [health(AGAINST, at=10 + skew)], now=39, unix_time=UNIX_TIME + 39)  # the same vote, listed again
     assert votes.expire(40) == set() and votes.voted_out(WEB)
     assert votes.due == math.nextafter(40, math.inf)
     assert votes.expire(votes.due) == {WEB}
@@ -110,7 +112,7 @@ def test_a_clock_that_is_set_back_renews() -> None:
     """Any change of the time is a renewal."""
     votes = Votes(["a"])
     for now, at in enumerate((HOURS, 0.0, -HOURS)):
-        votes.observe("a", [health(AGAINST, at=at)], now=now * 20, wall=WALL + now * 20)
+        votes.observe("a", [health(AGAINST, at=at)], now=now * 20, unix_time=UNIX_TIME + now * 20)
         assert votes.voted_out(WEB) == {ADDRESS}
 
 
@@ -118,7 +120,7 @@ def test_time_alone_takes_the_majority_away() -> None:
     """As soon as too few votes are left, and no earlier."""
     votes = Votes("abc")
     for now, cluster in enumerate("abc"):
-        votes.observe(cluster, [health(AGAINST, at=now)], now=now, wall=WALL + now)
+        votes.observe(cluster, [health(AGAINST, at=now)], now=now, unix_time=UNIX_TIME + now)
     first = votes.due
     assert first == math.nextafter(VOTE_SECONDS, math.inf)
     assert votes.expire(first) == {WEB} and votes.voted_out(WEB)
@@ -130,16 +132,16 @@ def test_time_alone_takes_the_majority_away() -> None:
 def test_an_entry_that_moves() -> None:
     """Its new address is another entry, and nobody has voted against it."""
     votes = voting(3, 2)
-    assert votes.observe("c0", [health({OTHER: True}, at=1)], now=1, wall=WALL) == {WEB}
+    assert votes.observe("c0", [health({OTHER: True}, at=1)], now=1, unix_time=UNIX_TIME) == {WEB}
     assert votes.voted_out(WEB) == frozenset()
 
 
 def test_what_is_gone_votes_no_more() -> None:
     """A ServiceHealth that was deleted takes its votes along."""
     votes = voting(3, 2)
-    assert votes.observe("c1", [], now=1, wall=WALL + 1) == {WEB}
+    assert votes.observe("c1", [], now=1, unix_time=UNIX_TIME + 1) == {WEB}
     assert not votes.voted_out(WEB)
-    assert votes.observe("c0", [], now=1, wall=WALL + 1) == {WEB}
+    assert votes.observe("c0", [], now=1, unix_time=UNIX_TIME + 1) == {WEB}
     assert votes.due is None
 
 
@@ -148,7 +150,10 @@ def test_a_renewal_changes_nothing() -> None:
     votes = voting(3, 2)
     for now in range(5, 100, 5):
         same = ServiceHealth("web.shop", WEB, (HealthEntry(ADDRESS, False, "", f"{now}"),), written(now))
-        assert [votes.observe(cluster, [same], now=now, wall=WALL) for cluster in ("c0", "c1")] == [set(), set()]
+        assert [votes.observe(cluster, [same], now=now, unix_time=UNIX_TIME) for cluster in ("c0", "c1")] == [
+            set(),
+            set(),
+        ]
         assert votes.due == math.nextafter(now + VOTE_SECONDS, math.inf)
     assert votes.voted_out(WEB) == {ADDRESS}
 
@@ -156,21 +161,21 @@ def test_a_renewal_changes_nothing() -> None:
 def test_what_has_changed() -> None:
     """Each vote that turns, becomes too old, or counts again, whether or not that decides anything."""
     votes = Votes("abc")
-    assert votes.observe("a", [health(FOR)], now=0, wall=WALL) == {WEB}
-    assert votes.observe("a", [health(AGAINST, at=1)], now=1, wall=WALL) == {WEB}
-    assert votes.observe("b", [], now=32, wall=WALL) == {WEB}, "the vote of another cluster is too old"
+    assert votes.observe("a", [health(FOR)], now=0, unix_time=UNIX_TIME) == {WEB}
+    assert votes.observe("a", [health(AGAINST, at=1)], now=1, unix_time=UNIX_TIME) == {WEB}
+    assert votes.observe("b", [], now=32, unix_time=UNIX_TIME) == {WEB}, "the vote of another cluster is too old"
     assert votes.of_address(WEB, ADDRESS)["a"] == TOO_OLD
-    assert votes.observe("a", [health(AGAINST, at=1)], now=33, wall=WALL) == set()
-    assert votes.observe("a", [health(AGAINST, at=34)], now=34, wall=WALL) == {WEB}
+    assert votes.observe("a", [health(AGAINST, at=1)], now=33, unix_time=UNIX_TIME) == set()
+    assert votes.observe("a", [health(AGAINST, at=34)], now=34, unix_time=UNIX_TIME) == {WEB}
     assert votes.of_address(WEB, ADDRESS)["a"] == UNHEALTHY
 
 
 def test_what_explain_shows() -> None:
     """Of each configured cluster: its vote, that it is too old, or that there is none."""
     votes = Votes("abcd")
-    votes.observe("a", [health(AGAINST)], now=0, wall=WALL)
-    votes.observe("b", [health(FOR)], now=0, wall=WALL)
-    votes.observe("c", [health(AGAINST, at=-40)], now=0, wall=WALL)
+    votes.observe("a", [health(AGAINST)], now=0, unix_time=UNIX_TIME)
+    votes.observe("b", [health(FOR)], now=0, unix_time=UNIX_TIME)
+    votes.observe("c", [health(AGAINST, at=-40)], now=0, unix_time=UNIX_TIME)
     assert votes.of_address(WEB, ADDRESS) == {"a": UNHEALTHY, "b": HEALTHY, "c": TOO_OLD, "d": NONE}
     assert votes.of_address(WEB, OTHER) == dict.fromkeys("abcd", NONE)
     assert votes.numbers == {"a": 1, "b": 1, "c": 0, "d": 0}
@@ -207,7 +212,7 @@ def test_any_history(number: int, skews: Sequence[float], steps: Sequence[Step])
                 age = max(0.0, -skews[cluster] - renewals * 1e-3) if cluster not in last else 0.0
                 last[cluster] = (against, now - age + VOTE_SECONDS)
                 given_votes = [health({ADDRESS: not against}, at=now + skews[cluster] + renewals * 1e-3)]
-            votes.observe(str(cluster), given_votes, now=now, wall=WALL + now)
+            votes.observe(str(cluster), given_votes, now=now, unix_time=UNIX_TIME + now)
         counted = sum(against for against, until in last.values() if now <= until + 1e-5)
         assert bool(votes.voted_out(WEB)) == (counted * 2 > number)
         assert votes.due is None or votes.due > now

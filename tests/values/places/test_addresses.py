@@ -18,7 +18,7 @@ from locator.ip import (
     parse_address,
     parse_network,
 )
-from locator.model import UNKNOWN, Location
+from locator.model import UNKNOWN_LOCATION, Location
 from locator.places.address_map import AddressMap
 from locator.places.book import UNKNOWN_PLACE, AddressBook, AgreementCache, Place
 from tests.kit import api_objects
@@ -362,7 +362,7 @@ LOCATIONS = (
     Location("bare", {}),
     Location(None, {"zone": "a"}),
 )
-placed = st.sampled_from((*map(place_at, LOCATIONS), Place(UNKNOWN, "unknown", forwarder=True), None))
+placed = st.sampled_from((*map(place_at, LOCATIONS), Place(UNKNOWN_LOCATION, "unknown", forwarder=True), None))
 changes = st.tuples(
     st.dictionaries(addresses, placed, max_size=8),
     st.dictionaries(blocks, st.sampled_from((*map(place_at, LOCATIONS[:5]), None, None)), max_size=2),

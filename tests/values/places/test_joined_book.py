@@ -18,7 +18,7 @@ from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.native_feed import NativeFeed
 from dnsserver.responder.replies import ReplyWriter
 from locator.ip import network_end, parse_address, parse_network
-from locator.model import CLUSTER, UNKNOWN
+from locator.model import CLUSTER, UNKNOWN_LOCATION
 from locator.places.book import AddressBook, Place
 from locator.places.joined_book import JoinedBook
 from locator.state.snapshot import Snapshot, book_of
@@ -177,7 +177,7 @@ def test_native_code_locates_by_the_same_rules(seed: int) -> None:
             addresses.update(network_end(cidr) for cidr, _ in other.cidrs.items())
         joined = JoinedBook(books["east"], [books["west"], books["south"]])
         feed.publish(Snapshot({}, frozenset(), joined, serial=NOW))
-        feed.put(sent, answer, cached, UNKNOWN)
+        feed.put(sent, answer, cached, UNKNOWN_LOCATION)
         for address in addresses:
             place = joined.source(address)
             assert (table.reply(asked, address) is None) == place.forwarder  # it names nobody

@@ -16,7 +16,7 @@ from dnsserver.metrics import counters, families
 from dnsserver.metrics import server as server_metrics
 from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics
 from dnsserver.metrics.counters import MAX_TALLIES, Counts, Tally
-from dnsserver.metrics.families import ANY, COUNTER, HISTOGRAM, Family, TopodnsCollector, labelled
+from dnsserver.metrics.families import ANY_VALUE, COUNTER, HISTOGRAM, Family, TopodnsCollector, labelled
 from dnsserver.metrics.server import ServerMetrics, relation
 from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts
 from dnsserver.programs import controller as controller_program
@@ -125,7 +125,7 @@ def test_zones_of_answers(name: str, client: str, rtype: str, answer: str | None
 def test_labels_are_printable() -> None:
     """Others write zones into dumps, PodLocators and EndpointSlices. What looks the same counts together."""
     numbers = labelled({"a\x1b[2J": 1, "a\\x1b[2J": 2, "b" * 1000: 4})
-    metric = Family("topodns_answers", COUNTER, "", {"zone": ANY}).metric(numbers)
+    metric = Family("topodns_answers", COUNTER, "", {"zone": ANY_VALUE}).metric(numbers)
     assert {sample.labels["zone"]: sample.value for sample in metric.samples} == {r"a\x1b[2J": 3, cut("b" * 1000): 4}
 
 
@@ -356,7 +356,7 @@ def controlled(rules: Rules) -> Controller:
 
 
 def controller() -> ControllerMetrics:
-    rules = HealthRules("east", wall=str)
+    rules = HealthRules("east", timestamp=str)
     prober = LeaderProber(controlled(rules), rules, ELECTOR)
     policies = controlled(PolicyRules(str))
     return controller_program.metrics_of(ELECTOR, controlled(LocatorRules()), policies, prober)
@@ -391,7 +391,7 @@ def test_every_metric_is_described(collector: TopodnsCollector, own: Iterable[Fa
     for name, family in described.items():
         assert (collected[name].type, collected[name].documentation) == (family.kind, family.text)
         assert not OF_PROMETHEUS & family.labels.keys()
-        if family.kind != HISTOGRAM and ANY not in family.labels.values():
+        if family.kind != HISTOGRAM and ANY_VALUE not in family.labels.values():
             first, *others = collected[name].samples
             assert [*first.labels] == [*family.labels]
             assert all(sample.value == 0 for sample in (first, *others))

@@ -229,7 +229,7 @@ EFFECT = [
     Row("policy-for-federated-ones", [*HEALTHY, *virtual(annotations=FEDERATED), policy(ZONE)]),
 ]  # fmt: skip
 
-HEARD = [
+OVERRIDDEN = [
     Row("annotation-beside-a-policy", [*HEALTHY, *web(keys=ZONE), policy(ZONE)],
         [("SourceNotHeard", INFO, WEB, ANNOTATION, "ServicePolicy near comes first")]),
     Row("all-three", [*HEALTHY, *web(keys=ZONE, field=[ZONE]), policy(ZONE)],
@@ -538,7 +538,7 @@ NAMES = [
                                            imported_slice("web", "west", [])], flags=MULTICLUSTER),
 ]  # fmt: skip
 
-ROWS = [*INVALID, *KEYS, *EFFECT, *HEARD, *GAIN, *NEARNESS, *PLACES, *NAMES, *LEFT_BEHIND]
+ROWS = [*INVALID, *KEYS, *EFFECT, *OVERRIDDEN, *GAIN, *NEARNESS, *PLACES, *NAMES, *LEFT_BEHIND]
 
 
 def where(finding: Finding) -> str:

@@ -11,7 +11,7 @@ from enum import Enum
 
 import pytest
 
-from dnsserver.cli.errors import DONE, FAILED
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED
 from dnsserver.cli.report import as_lines, report
 from dnsserver.tools.corefile.corefile_codes import CorefileCode
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE, FALLBACK_PORT, MAX_UPSTREAMS, NODELOCAL_TTL
@@ -70,14 +70,14 @@ def test_a_line(shown: Finding, line: str) -> None:
 def test_the_gravest_come_first(capsys: pytest.CaptureFixture[str]) -> None:
     """Findings are sorted by severity; an error makes the command fail."""
     mixed = [finding(severity, name) for name in "ab" for severity in reversed(SEVERITIES)]
-    assert report(mixed, "json") == FAILED
+    assert report(mixed, "json") == EXIT_FAILED
     ordered = [(row["severity"], row["name"]) for row in json.loads(capsys.readouterr().out)]
     assert ordered == [(severity, name) for severity in SEVERITIES for name in "ab"]
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Each field has its name; an unknown line is null."""
-    assert report([finding(INFO)], "json") == DONE
+    assert report([finding(INFO)], "json") == EXIT_DONE
     assert json.loads(capsys.readouterr().out) == [
         {"code": "SomeCode", "severity": "info", "kind": "Service", "namespace": "shop", "name": "web",
          "field": "spec.x", "message": "'y' found", "expected": "z", "line": None, "file": ""},

@@ -93,7 +93,7 @@ class Row(NamedTuple):
     name: str
     type: str
     reason: str
-    cure: Mapping[str, Any]
+    fix: Mapping[str, Any]
     flags: Mapping[str, Any] = {}
     client: str = CLIENT
 
@@ -282,13 +282,13 @@ def test_without_records(row: Row) -> None:
     told = explained(OWN, row.flags, row.name, row.type, row.client)
     records = [answer for answer in told["answers"] if answer["type"] == row.type]
     assert (records, row.reason in told["reason"]) == ([], True), told["reason"]
-    cure = row.cure
+    fix = row.fix
     asked = {"name": row.name, "rtype": row.type, "client": row.client}
-    asked |= {{"type": "rtype"}.get(key, key): cure[key] for key in ("name", "type", "client") if key in cure}
-    cured = explained([*OWN, *cure.get("items", ())], {**row.flags, **cure.get("flags", {})}, **asked)
-    assert cured["rcode"] == "NOERROR"
-    assert any(answer["type"] == asked["rtype"] for answer in cured["answers"]), cured["reason"]
-    assert row.reason not in cured["reason"]
+    asked |= {{"type": "rtype"}.get(key, key): fix[key] for key in ("name", "type", "client") if key in fix}
+    fixed = explained([*OWN, *fix.get("items", ())], {**row.flags, **fix.get("flags", {})}, **asked)
+    assert fixed["rcode"] == "NOERROR"
+    assert any(answer["type"] == asked["rtype"] for answer in fixed["answers"]), fixed["reason"]
+    assert row.reason not in fixed["reason"]
 
 
 def test_an_endpoint_whose_slice_names_no_cluster_is_not_narrowed() -> None:
@@ -303,7 +303,7 @@ def test_an_endpoint_whose_slice_names_no_cluster_is_not_narrowed() -> None:
     assert [(one["source"], one["heard"]) for one in told["sources"]] == [("annotation", False)]
 
 
-NAMES = sorted({row.name for row in ROWS} | {row.cure["name"] for row in ROWS if "name" in row.cure})
+NAMES = sorted({row.name for row in ROWS} | {row.fix["name"] for row in ROWS if "name" in row.fix})
 
 
 @pytest.mark.parametrize("flags", [{}, VERIFIED, {"no-endpoints": True}], ids=["default", "pods", "no-endpoints"])

@@ -239,7 +239,7 @@ def test_native_code_repeats_what_no_filter_wants() -> None:
     responder = responding(native=True)
     assert responder.native is not None
     names = (NEAR, PLAIN, "nix.shop.svc.cluster.local")
-    heard, source = Everything(FLAGS, service="shop/near"), parse_address(FRONT)
+    listening, source = Everything(FLAGS, service="shop/near"), parse_address(FRONT)
 
     def repeated() -> list[bool]:
         for name in names:
@@ -250,18 +250,18 @@ def test_native_code_repeats_what_no_filter_wants() -> None:
 
     assert repeated() == [True, True, True]
     tap = tap_of(responder)
-    tap.listen(heard)
+    tap.listen(listening)
     assert repeated() == [False, True, False]
     responder.publish(snapshot_of(CLUSTER.replace("10.244.2.5", "10.244.2.6"), FLAGS))
     assert repeated() == [False, True, False]
     other = Everything(FLAGS, service="shop/plain")
     tap.listen(other)
     assert repeated() == [False, False, False]
-    tap.leave(heard)
+    tap.leave(listening)
     assert repeated() == [True, False, False]
     tap.leave(other)
     assert repeated() == [True, True, True]
-    assert {line["question"]["name"] for line in heard.lines} >= {f"{NEAR}."}
+    assert {line["question"]["name"] for line in listening.lines} >= {f"{NEAR}."}
 
 
 @with_and_without_native
@@ -274,18 +274,18 @@ def test_federated_names_have_a_service(native: bool) -> None:
     ]  # fmt: skip
     flags = {"federation": ["fed.example"], "upstream": "off", "native": "auto" if native else "off"}
     responder = ClustersInMemory(listed(items), {}, flags).responder()
-    heard, other = Everything(flags, service="shop/web"), DecisionStream(Wanted(service="shop/near"), lambda: None)
+    listening, other = Everything(flags, service="shop/web"), DecisionStream(Wanted(service="shop/near"), lambda: None)
     stream, tap = DecisionStream(Wanted(service="shop/web"), lambda: None), tap_of(responder)
     for name in ("web.shop.fed.example", "web.shop.svc.cluster.local"):
         for _ in range(3):
             ask(responder, query(name), "10.244.1.7")
-    for listener in (heard, other, stream):
+    for listener in (listening, other, stream):
         tap.listen(listener)
     for name in ("web.shop.fed.example", "web.shop.svc.cluster.local"):
         ask(responder, query(name), "10.244.1.7")
         if responder.native is not None:
             assert responder.native.reply(query(name), parse_address("10.244.1.7")) is None
-    assert [line["service"] for line in heard.lines] == [{"namespace": "shop", "name": "web"}] * 2
+    assert [line["service"] for line in listening.lines] == [{"namespace": "shop", "name": "web"}] * 2
     assert (len(stream.take()[0]), len(other.take()[0])) == (2, 0)
 
 
@@ -385,13 +385,13 @@ def test_a_filter_follows_the_cluster() -> None:
     responder = responding()
     stream = DecisionStream(Wanted(outcome="nearest"), lambda: None)
     tap_of(responder).listen(stream)
-    heard, store = [], store_of(settings_of(FLAGS))
+    listening, store = [], store_of(settings_of(FLAGS))
     for cluster in (CLUSTER, CLUSTER.replace(f"{ZONE},*", ""), CLUSTER):
         take_in(store, dump_of(cluster).objects)
         responder.publish(store.publish(NOW))
         ask(responder, query(NEAR), BACK)
-        heard.append(len(stream.take()[0]))
-    assert heard == [1, 0, 1]
+        listening.append(len(stream.take()[0]))
+    assert listening == [1, 0, 1]
 
 
 @pytest.mark.parametrize("wanted", [Wanted(), Wanted(outcome="nearest")], ids=["everything", "filtered"])

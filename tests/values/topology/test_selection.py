@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from locator.model import HOSTNAME, NODE_NAME, REGION, UNKNOWN, ZONE, Endpoint, Hints, Location
+from locator.model import HOSTNAME, NODE_NAME, REGION, UNKNOWN_LOCATION, ZONE, Endpoint, Hints, Location
 from locator.topology.selection import (
     ALL,
     ANY,
@@ -103,7 +103,7 @@ IDS = [row[0] for row in ROWS]
 
 
 def client_at(name: str) -> Location:
-    return {"unknown": UNKNOWN, "lab": LAB}.get(name) or NODES[name]
+    return {"unknown": UNKNOWN_LOCATION, "lab": LAB}.get(name) or NODES[name]
 
 
 @pytest.mark.parametrize(("constraint", "client", "ready", "chosen", "reason"), [row[1:] for row in ROWS], ids=IDS)
@@ -159,15 +159,15 @@ def test_a_soft_constraint_denies_nobody(constraint: Constraint, client: str, re
     if constraint.soft:
         assert bool(select(constraint, client_at(client), endpoints).endpoints) == bool(endpoints)
     elif constraint.client_keys:
-        assert select(constraint, UNKNOWN, endpoints).outcome == UNMET
+        assert select(constraint, UNKNOWN_LOCATION, endpoints).outcome == UNMET
 
 
 @pytest.mark.parametrize(
     ("client", "constraint", "outcome"),
     [
-        pytest.param(UNKNOWN, FirstMatch((ZONE,)), ALL, id="hard"),
-        pytest.param(UNKNOWN, Narrowing((ZONE,), (ZONE,)), ALL, id="required"),
-        pytest.param(UNKNOWN, NamedDomain(ZONE, "a"), NEAREST, id="pinned"),
+        pytest.param(UNKNOWN_LOCATION, FirstMatch((ZONE,)), ALL, id="hard"),
+        pytest.param(UNKNOWN_LOCATION, Narrowing((ZONE,), (ZONE,)), ALL, id="required"),
+        pytest.param(UNKNOWN_LOCATION, NamedDomain(ZONE, "a"), NEAREST, id="pinned"),
         pytest.param(Location("n", {}), FirstMatch((ZONE,)), UNMET, id="known but without the label"),
         pytest.param(NODES["b1"], FirstMatch((ZONE,)), UNMET, id="known"),
     ],
