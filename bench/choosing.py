@@ -69,9 +69,7 @@ def measure() -> list[Chosen]:
     counts, store = Counts(), Store(StoreOptions(forwarders=[Network(FORWARDER, 32)]))
     for kind, objects in by_kind(_objects()).items():
         store.replace(kind, objects)
-    responder = Responder(
-        Authority((parse_zone("cluster.local"),), 5), counts, draw=random.Random(1).getrandbits, nsid=b""
-    )
+    responder = Responder(Authority((parse_zone("cluster.local"),), 5), counts, draw=random.Random(1).getrandbits)
     responder.publish(store.publish(1))
     asking = _Asking(responder, counts.channels["tcp", 1])
     gc.collect()

@@ -318,7 +318,8 @@ class HealthEntry(Struct, frozen=True):
 class ServiceHealth(Struct, frozen=True):
     """The votes of one cluster on the load balancers of one Service.
 
-    ``service`` is the key of the Service. ``renewed`` is when the prober last wrote it, as it stands there (RFC 3339).
+    ``cluster`` is the one whose prober writes it. ``service`` is the key of the Service. ``renewed`` is when the prober
+    last wrote it, as it stands there (RFC 3339).
     """
 
     name: str

@@ -106,7 +106,7 @@ def _first(endpoints: int, number: int) -> float:
     for kind, objects in by_kind(_objects(endpoints)).items():
         store.replace(kind, objects)
     zone = Authority((parse_zone("cluster.local"),), 5)
-    responder = Responder(zone, counts, draw=random.Random(number).getrandbits, nsid=b"")
+    responder = Responder(zone, counts, draw=random.Random(number).getrandbits)
     responder.publish(store.publish(1))
     asked = list(_queries())
     random.Random(number).shuffle(asked)

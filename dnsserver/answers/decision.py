@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dnsserver import names
 from dnsserver.message import wire
@@ -17,7 +16,7 @@ from dnsserver.names import DISABLED, QueryName, Zone
 from locator.model import ZONE, Location
 from locator.state.snapshot import CompiledService, FederatedService, Snapshot, SourceObject
 from locator.topology.constraints import Declaration, zone_default
-from locator.topology.selection import UNCONSTRAINED, LocatedEndpoint, Selection
+from locator.topology.selection import UNCONSTRAINED, Constraint, LocatedEndpoint, Selection
 
 ADDRESS_SIZES = {wire.A: 4, wire.AAAA: 16}
 MAX_SOAS = 64  # every negative answer needs one: a few for each served DNS zone and snapshot
@@ -142,6 +141,29 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
         return self.selection.outcome if self.selection is not None else UNCONSTRAINED
 
 
+AddressedEndpoint = tuple[LocatedEndpoint, bytes]  # and one of its addresses
+
+
+class EndpointChoice(Struct, frozen=True, eq=False, gc=False):
+    """What one client gets of a Service: the ``selection``, then the ``spares``.
+
+    ``constraint`` chose, by the ``declaration``, and ``client_keys`` decided about the client. ``ttls`` has the TTLs of
+    those addresses that have their own.
+    """
+
+    declaration: Declaration | None
+    constraint: Constraint
+    selection: Selection
+    client_keys: tuple[str, ...] = ()
+    spares: tuple[AddressedEndpoint, ...] = ()
+    ttls: Mapping[bytes, int] = {}
+
+    @property
+    def spare_entries(self) -> tuple[LocatedEndpoint, ...]:
+        """The entries of the spares, each once."""
+        return tuple(dict.fromkeys([located for located, _ in self.spares])) if self.spares else ()
+
+
 class EndpointNames(Struct, frozen=True, gc=False):
     """A Service's endpoints and addresses by the first labels of their names, and these labels by address.
 
@@ -173,44 +195,40 @@ class Request(Struct, frozen=True, gc=False):
         rcode: int = wire.NOERROR,
         answers: Sequence[Record] = (),
         *,
-        service: CompiledService | None = None,
+        service: SourceObject | None = None,
         additional_records: Sequence[Record] = (),
-        selection: Selection | None = None,
-        client_keys: tuple[str, ...] = (),
+        choice: EndpointChoice | None = None,
+        spares: Sequence[Record] = (),
     ) -> Decision:
-        """Return a decision; without *answers* it carries the zone's SOA.
+        """Return a decision; without *answers* it carries the zone's SOA instead of any other record.
 
         Its source object is *service*, or else the snapshot; but None if the name does not exist and is
-        not that of a Service.
+        not that of a Service. *choice* is what the records were made from, None if no endpoints were chosen.
         """
         source_object: SourceObject | Snapshot | None = self.snapshot if service is None else service
         if rcode == wire.NXDOMAIN and (service is None or self.query_name.name_type != names.SERVICE):
             source_object = None
+        compiled, federated = (None, service) if isinstance(service, FederatedService) else (service, None)
+        if choice is not None:
+            declaration = choice.declaration
+        else:
+            declaration = self.authority.declaration(self.query_name.zone, compiled) if compiled is not None else None
         return Decision(
             query_name=self.query_name,
             qtype=self.qtype,
             rcode=rcode,
             answers=tuple(answers),
+            spares=tuple(spares) if answers else (),
             authority_records=() if answers else (self.soa(),),
-            additional_records=tuple(additional_records),
-            service=service,
-            declaration=self.authority.declaration(self.query_name.zone, service) if service is not None else None,
-            selection=selection,
-            client_keys=client_keys,
+            additional_records=tuple(additional_records) if answers else (),
+            service=compiled,
+            federated=federated,
+            declaration=declaration,
+            selection=choice.selection if choice is not None else None,
+            spare_entries=choice.spare_entries if choice is not None and answers else (),
+            client_keys=choice.client_keys if choice is not None else (),
             source_object=source_object,
         )
-
-    def federated_decision(
-        self,
-        federated: FederatedService,
-        rcode: int = wire.NOERROR,
-        *,
-        answers: Sequence[Record] = (),
-        additional_records: Sequence[Record] = (),
-    ) -> Decision:
-        """Return a decision about a name under a federated Service; without *answers* it carries the zone's SOA."""
-        decision = self.decision(rcode, answers, additional_records=additional_records)
-        return replace(decision, federated=federated, source_object=None if rcode == wire.NXDOMAIN else federated)
 
     def alias_decision(self, target: str, service: CompiledService) -> Decision:
         """Return the decision that the name is an alias of *target* (RFC 1034, section 3.6.2)."""
@@ -224,20 +242,32 @@ class Request(Struct, frozen=True, gc=False):
         ttl = self.authority.ttl if ttl is None else ttl
         return _soa(self.query_name.zone.name, self.snapshot.serial & 0xFFFFFFFF, ttl)
 
-    def record(self, rtype: int, data: Data, name: str | None = None) -> Record:
-        """Return a record with the TTL of the zone; *name* is by default the question's."""
-        return Record(name or self.query_name.name, rtype, self.authority.ttl, data)
+    def record(self, rtype: int, data: Data) -> Record:
+        """Return a record of the question's name with the TTL of the zone."""
+        return Record(self.query_name.name, rtype, self.authority.ttl, data)
 
-    def addresses(self, packed: Sequence[bytes]) -> list[Record]:
-        """Return an A or AAAA record for each packed address of the question's type."""
-        name, rtype, ttl = self.query_name.name, self.qtype, self.authority.ttl
+    def addresses(self, packed: Iterable[bytes], ttl: int | None = None) -> list[Record]:
+        """Return an A or AAAA record for each packed address of the question's type, by default with the zone's TTL."""
+        name, rtype, ttl = self.query_name.name, self.qtype, self.authority.ttl if ttl is None else ttl
         size = ADDRESS_SIZES.get(rtype)
         return [Record(name, rtype, ttl, AddressData(address)) for address in packed if len(address) == size]
 
-    def address_records(self, hosts: Sequence[tuple[str, bytes]]) -> tuple[Record, ...]:
-        """Return an A or AAAA record for each name and packed address."""
+    def shared_ttl(self, addresses: Iterable[bytes], ttls: Mapping[bytes, int]) -> int:
+        """Return the TTL of records in one RRset about some addresses (RFC 2181, section 5.2).
+
+        *ttls* has the TTLs of those that have their own.
+        """
+        own, size = self.authority.ttl, ADDRESS_SIZES.get(self.qtype)
+        if size is None:
+            return min([own, *(ttls.get(address, own) for address in addresses)])
+        return min([ttls.get(address, own) for address in addresses if len(address) == size], default=own)
+
+    def address_records(self, hosts: Iterable[tuple[str, bytes]], ttls: Mapping[bytes, int] = {}) -> tuple[Record, ...]:
+        """Return an A or AAAA record for each name and packed address, with a TTL of *ttls* or else the zone's."""
         ttl = self.authority.ttl
-        return tuple([Record(name, _TYPES[len(address)], ttl, AddressData(address)) for name, address in hosts])
+        return tuple(
+            [Record(name, _TYPES[len(packed)], ttls.get(packed, ttl), AddressData(packed)) for name, packed in hosts]
+        )
 
 
 @lru_cache(MAX_SOAS)

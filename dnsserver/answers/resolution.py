@@ -2,7 +2,7 @@
 
 """Resolves a query: from a name, a type, a snapshot and the client's location to a Decision.
 
-``RESOLVERS`` has one row for each type of name. This module, ``services.py`` and ``federated.py`` alone decide
+``RESOLVERS`` has one row for each type of name. This module, ``services.py`` and ``choosing.py`` alone decide
 answers. They never see a message as bytes.
 """
 
@@ -15,15 +15,16 @@ from functools import partial
 from msgspec.structs import replace
 
 from dnsserver import names
-from dnsserver.answers import federated, services
+from dnsserver.answers import services
 from dnsserver.answers.decision import Authority, Decision, EndpointNames, Request, UpstreamAnswer
+from dnsserver.answers.endpoint_names import endpoint_names, names_of_address, names_of_service
 from dnsserver.message import wire
 from dnsserver.message.records import Host, HostInfo, Record, Text
 from dnsserver.names import DISABLED, VERIFIED, QueryName, labels_of, pod_address, query_name_of
 from locator.ip import Network, is_within
 from locator.model import Location
 from locator.places.address_map import keys_at
-from locator.state.snapshot import CompiledService, FederatedService, Snapshot, SourceObject
+from locator.state.snapshot import CompiledService, Snapshot, SourceObject
 
 SCHEMA_VERSION = Text("1.1.0")
 VERSION_TTL = 28800  # seconds, as in CoreDNS: the version changes only with the server
@@ -66,16 +67,6 @@ def resolve(
         answer = request.record(wire.HINFO, HostInfo("RFC8482", ""))
         return replace(decision, answers=(answer,), authority_records=(), additional_records=())
     return decision
-
-
-def endpoint_names(source_object: SourceObject, *, pod_names: bool) -> EndpointNames:
-    """Return the names of a Service's endpoints, or of a federated one's entries.
-
-    *pod_names* is ``--endpoint-pod-names``.
-    """
-    if isinstance(source_object, FederatedService):
-        return federated.entry_names(source_object, pod_names=pod_names)
-    return services.endpoint_names(source_object, pod_names=pod_names)
 
 
 def _decided(request: Request) -> Decision:
@@ -250,9 +241,9 @@ def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[tu
     for key in keys_at(request.snapshot.service_addresses, address):
         compiled = request.snapshot.services[key]
         if address in compiled.service.cluster_ips:
-            for name in services.names_of_service(compiled, zone):
+            for name in names_of_service(compiled, zone):
                 yield _NameRank.SERVICE, name
-        for name, is_host in services.names_of_address(request, compiled, address, zone):
+        for name, is_host in names_of_address(request, compiled, address, zone):
             yield _NameRank.HOST if is_host and compiled.service.headless else _NameRank.OTHER, name
 
 
@@ -262,30 +253,28 @@ def _federated_namespace(request: Request) -> Decision:
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN)
 
 
-def _of_federated(resolver: Callable[[Request, FederatedService], Decision]) -> Callable[[Request], Decision]:
-    """Wrap a resolver for names that exist only if their federated Service does."""
-
-    def resolve_for_federated(request: Request) -> Decision:
-        found = request.snapshot.federated.get(request.query_name.service_key)
-        return request.decision(wire.NXDOMAIN) if found is None else resolver(request, found)
-
-    return resolve_for_federated
-
-
-def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Callable[[Request], Decision]:
+def _of_service(resolver: Callable[[Request, SourceObject], Decision]) -> Callable[[Request], Decision]:
     """Wrap a resolver for names that exist only if their Service does."""
 
     def resolve_for_service(request: Request) -> Decision:
-        snapshot, query_name = request.snapshot, request.query_name
-        known = snapshot.imported if query_name.zone.about == names.MULTICLUSTER else snapshot.services
-        compiled = known.get(query_name.service_key)
-        if compiled is None:
+        about, key, snapshot = request.query_name.zone.about, request.query_name.service_key, request.snapshot
+        found: SourceObject | None
+        if about == names.FEDERATION:
+            found = snapshot.federated.get(key)
+        else:
+            found = (snapshot.imported if about == names.MULTICLUSTER else snapshot.services).get(key)
+        if found is None:
             return request.decision(wire.NXDOMAIN)
-        if request.authority.ignore_empty_service and compiled.service.virtual and compiled.empty:
-            return request.decision(wire.NXDOMAIN, service=compiled)
-        return resolver(request, compiled)
+        if request.authority.ignore_empty_service and _is_empty_virtual(found):
+            return request.decision(wire.NXDOMAIN, service=found)
+        return resolver(request, found)
 
     return resolve_for_service
+
+
+def _is_empty_virtual(found: SourceObject) -> bool:
+    """Whether a Service has a cluster IP, but no ready endpoint."""
+    return isinstance(found, CompiledService) and found.service.virtual and found.empty
 
 
 # Type of name -> its resolver.
@@ -306,11 +295,11 @@ RESOLVERS: dict[str, Callable[[Request], Decision]] = {
     names.ENDPOINT: _of_service(services.endpoint),
     names.CLUSTER: _of_service(services.cluster),
     names.FEDERATED_NAMESPACE: _federated_namespace,
-    names.FEDERATED_SERVICE: _of_federated(federated.service),
-    names.FEDERATED_PROTOCOL: _of_federated(federated.protocol),
-    names.FEDERATED_PORT: _of_federated(federated.port),
-    names.FEDERATED_CLUSTER: _of_federated(federated.cluster),
-    names.FEDERATED_ENTRY: _of_federated(federated.entry),
+    names.FEDERATED_SERVICE: _of_service(services.service),
+    names.FEDERATED_PROTOCOL: _of_service(services.protocol),
+    names.FEDERATED_PORT: _of_service(services.port),
+    names.FEDERATED_CLUSTER: _of_service(services.cluster),
+    names.FEDERATED_ENTRY: _of_service(services.endpoint),
     names.REVERSE: _reverse,
     names.IMPOSSIBLE: _impossible,
 }

@@ -1,109 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Resolves the names under a Service: its own, and those of its ports, endpoints and topology zones."""
+"""Resolves the names under a Service, in one cluster or in several: its own, and those of its ports and endpoints.
+
+Names under a federated Service are answered likewise, with its entries as endpoints.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from dnsserver import names
-from dnsserver.answers.decision import ADDRESS_SIZES, Decision, EndpointNames, Request
+from dnsserver.answers.choosing import choose, ttls_of, why_none
+from dnsserver.answers.decision import ADDRESS_SIZES, AddressedEndpoint, Decision, EndpointChoice, Request
+from dnsserver.answers.endpoint_names import labels_in, service_name
 from dnsserver.message import wire
 from dnsserver.message.records import Record, Srv
-from dnsserver.names import endpoint_label
-from locator.model import MAX_NAME, Location, Port
-from locator.state.snapshot import CompiledService, ImportedService
-from locator.topology.constraints import ZONAL_NAME, Declaration, in_effect
-from locator.topology.selection import (
-    NEAREST,
-    UNMET,
-    Constraint,
-    LocatedEndpoint,
-    NamedDomain,
-    Narrowing,
-    Selection,
-    select,
-)
+from locator.model import MAX_NAME, Port
+from locator.state.snapshot import CompiledService, FederatedService, SourceObject
+from locator.topology.constraints import ZONAL_NAME, Declaration
+from locator.topology.selection import NEAREST, LocatedEndpoint, NamedDomain, select
 
 MAX_WITH_ADDRESSES = 64  # SRV records at a name that anybody can make up; no datagram holds addresses beside so many
 # SRV records of an answer: four times as many as 64 KiB hold, however short their targets are. Whoever may write a
 # Service or its slices could ask for millions: each endpoint of a slice has all its ports.
 MAX_TARGETS = 8192
+PRIORITY_STEP = 10  # between the SRV records of two spares
 
 WantedPort = Callable[[tuple[str, str]], bool]  # by name and protocol
+Target = tuple[str, int]  # of an SRV record: name and port
 
 
-def service(request: Request, compiled: CompiledService) -> Decision:
+def service(request: Request, found: SourceObject) -> Decision:
     """Answer the Service's own name."""
-    alias = compiled.service.alias
-    if alias is not None:
-        return request.alias_decision(alias, compiled) if alias else request.decision(wire.NXDOMAIN, service=compiled)
-    if compiled.service.headless:
-        return _headless(request, compiled, any_port)
-    if request.qtype == wire.SRV:
-        return _virtual_ports(request, compiled, any_port)
-    return request.decision(answers=request.addresses(compiled.service.cluster_ips), service=compiled)
+    if isinstance(found, CompiledService):
+        alias = found.service.alias
+        if alias is not None:
+            return request.alias_decision(alias, found) if alias else request.decision(wire.NXDOMAIN, service=found)
+        if not found.service.headless and request.qtype != wire.SRV:
+            return request.decision(answers=request.addresses(found.service.cluster_ips), service=found)
+    return _answer(request, found, any_port)
 
 
-def port(request: Request, compiled: CompiledService) -> Decision:
+def port(request: Request, found: SourceObject) -> Decision:
     """Answer the name of a port, ``_http._tcp.web.shop.svc``: it has only SRV records."""
     query_name = request.query_name
 
     def wanted(port: tuple[str, str]) -> bool:
         return port == (query_name.port, query_name.protocol)
 
-    if not any(map(wanted, _named_ports(compiled))):
-        return request.decision(wire.NXDOMAIN, service=compiled)
-    if request.qtype != wire.SRV:
-        return request.decision(service=compiled)
-    return (_headless if compiled.service.headless else _virtual_ports)(request, compiled, wanted)
+    if not any(map(wanted, _named_ports(found))):
+        return request.decision(wire.NXDOMAIN, service=found)
+    return _answer(request, found, wanted) if request.qtype == wire.SRV else request.decision(service=found)
 
 
-def protocol(request: Request, compiled: CompiledService) -> Decision:
+def protocol(request: Request, found: SourceObject) -> Decision:
     """Answer the name ``_tcp.web.shop.svc``: it has no records, and exists if a port has that protocol (RFC 8020)."""
-    exists = any(protocol == request.query_name.protocol for _, protocol in _named_ports(compiled))
-    return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=compiled)
+    exists = any(protocol == request.query_name.protocol for _, protocol in _named_ports(found))
+    return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=found)
 
 
-def endpoint(request: Request, compiled: CompiledService) -> Decision:
+def endpoint(request: Request, found: SourceObject) -> Decision:
     """Answer the name of an endpoint. It is never narrowed: a client that uses it wants exactly this endpoint."""
-    located_addresses = request.names_of(compiled).endpoints.get(request.query_name.endpoint_labels)
-    if located_addresses is None:
-        return request.decision(wire.NXDOMAIN, service=compiled)
+    named = request.names_of(found).endpoints.get(request.query_name.endpoint_labels)
+    if named is None:
+        return request.decision(wire.NXDOMAIN, service=found)
+    addresses = dict.fromkeys([address for _, address in named])
+    ttls = ttls_of([located for located, _ in named]) if isinstance(found, FederatedService) else {}
     if request.qtype == wire.SRV:
-        ports = dict.fromkeys(port.number for located, _ in located_addresses for port in located.endpoint.ports)
-        return _srv(request, compiled, [(request.query_name.name, number) for number in ports],
-                    [(request.query_name.name, address) for _, address in located_addresses])  # fmt: skip
-    return request.decision(answers=request.addresses([address for _, address in located_addresses]), service=compiled)
+        numbers = [port.number for located, _ in named for port in located.endpoint.ports]
+        return _srv(request, found, request.query_name.name, numbers, addresses, ttls)
+    ttl = request.shared_ttl(addresses, ttls) if ttls else request.authority.ttl
+    return request.decision(answers=request.addresses(addresses, ttl), service=found)
 
 
-def cluster(request: Request, compiled: CompiledService) -> Decision:
-    """Answer the name of a cluster under a multi-cluster Service: it has no records, and exists if an endpoint's does.
+def cluster(request: Request, found: SourceObject) -> Decision:
+    """Answer the name of a cluster under a Service: it has no records, and exists if an endpoint's does.
 
     An endpoint whose slice does not say which cluster it is in has a name of this type, too.
     """
-    labels = request.names_of(compiled).endpoints
+    labels = request.names_of(found).endpoints
     if request.query_name.endpoint_labels in labels:
-        return endpoint(request, compiled)
+        return endpoint(request, found)
     exists = any(label.partition(".")[2] == request.query_name.cluster for label in labels)
-    return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=compiled)
+    return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=found)
 
 
-def zonal(request: Request, compiled: CompiledService) -> Decision:
+def zonal(request: Request, found: SourceObject) -> Decision:
     """Answer a zonal name with the endpoints in the topology zone that it gives, wherever the client is."""
     key, name_type, value = request.authority.zonal, request.query_name.name_type, request.query_name.value
-    if key is None or not compiled.service.headless or not compiled.endpoints:
-        return request.decision(wire.NXDOMAIN, service=compiled)
+    if key is None or isinstance(found, FederatedService) or not found.service.headless or not found.endpoints:
+        return request.decision(wire.NXDOMAIN, service=found)
     if name_type == names.ZONAL:
-        return request.decision(service=compiled)
+        return request.decision(service=found)
     constraint = NamedDomain(key, value, or_all=name_type == names.PREFERRED)
-    selection = select(constraint, request.location, compiled.endpoints, octets=ADDRESS_SIZES.get(request.qtype))
-    decision = replace(
-        _records_of(request, compiled, selection.endpoints, any_port, selection=selection),
-        declaration=Declaration(ZONAL_NAME, constraint),
-    )
+    selection = select(constraint, request.location, found.endpoints, octets=ADDRESS_SIZES.get(request.qtype))
+    declaration = Declaration(ZONAL_NAME, constraint)
+    decision = _records_of(request, found, EndpointChoice(declaration, constraint, selection), any_port)
     if selection.outcome == NEAREST:
         return decision
     # A client can write any topology zone: it can ask for any number of names without an endpoint. Without additional
@@ -117,62 +112,16 @@ def zones_of(compiled: CompiledService, key: str) -> frozenset[str]:
     return frozenset((located.location.value(key) or "").lower() for located in compiled.endpoints)
 
 
-def names_of_address(
-    request: Request, compiled: CompiledService, address: bytes, zone: names.Zone
-) -> Iterator[tuple[str, bool]]:
-    """Yield the names of the endpoints with *address* in a DNS zone, and whether each is a host name.
-
-    Those too long for a query are left out.
-    """
-    base, known = _base(compiled, zone), request.names_of(compiled)
-    for label in known.labels.get(address, ()):
-        if len(label) + 1 + len(base) <= MAX_NAME:
-            is_host = any(located.endpoint.hostname and one == address for located, one in known.endpoints[label])
-            yield f"{label}.{base}", is_host
-
-
-def names_of_service(compiled: CompiledService, zone: names.Zone) -> Iterator[str]:
-    """Yield the Service's own name in a DNS zone, unless it is too long for a query."""
-    base = _base(compiled, zone)
-    if len(base) <= MAX_NAME:
-        yield base
-
-
-def _base(compiled: CompiledService, zone: names.Zone) -> str:
-    return f"{compiled.service.name}.{compiled.service.namespace}.svc.{zone.name}"
-
-
-def endpoint_names(compiled: CompiledService, *, pod_names: bool) -> EndpointNames:
-    """Return the names of the Service's endpoints; *pod_names* is ``--endpoint-pod-names``."""
-    by_name = EndpointNames({}, {})
-    for located in compiled.endpoints:
-        for address in located.endpoint.addresses:
-            label = _endpoint_label(compiled, located, address, pod_names=pod_names)
-            by_name.endpoints.setdefault(label, []).append((located, address))
-            by_name.labels.setdefault(address, []).append(label)
-    return by_name
-
-
-def _endpoint_label(compiled: CompiledService, located: LocatedEndpoint, address: bytes, *, pod_names: bool) -> str:
-    """Return the labels of an endpoint's name before its Service's: one, and under a multi-cluster Service its cluster.
-
-    An endpoint of such a Service whose slice names no cluster has one label, too.
-    """
-    label = endpoint_label(located.endpoint, address, pod_names=pod_names)
-    cluster = located.endpoint.cluster if isinstance(compiled, ImportedService) else ""
-    return f"{label}.{cluster}" if cluster else label
-
-
 def any_port(port: tuple[str, str]) -> bool:
     """Whether a port is wanted where all are."""
     return True
 
 
-def _named_ports(compiled: CompiledService) -> set[tuple[str, str]]:
+def _named_ports(found: SourceObject) -> set[tuple[str, str]]:
     """Return name and protocol of every port with a name."""
-    if compiled.service.headless:
-        return named_ports(compiled.endpoints)
-    return {(port.name, port.protocol) for port in compiled.service.ports if port.name}
+    if isinstance(found, FederatedService) or found.service.headless:
+        return named_ports(found.endpoints)
+    return {(port.name, port.protocol) for port in found.service.ports if port.name}
 
 
 def named_ports(endpoints: Iterable[LocatedEndpoint]) -> set[tuple[str, str]]:
@@ -181,113 +130,120 @@ def named_ports(endpoints: Iterable[LocatedEndpoint]) -> set[tuple[str, str]]:
     return {(port.name, port.protocol) for ports in lists.values() for port in ports if port.name}
 
 
-def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -> Decision:
-    if not compiled.endpoints:
-        return request.decision(wire.NXDOMAIN, service=compiled)  # schema 1.1.0: no ready endpoint, no name
+def _answer(request: Request, found: SourceObject, wanted: WantedPort) -> Decision:
+    """Answer with the records of the endpoints that the client gets; of a Service with a cluster IP, by SRV."""
+    if isinstance(found, CompiledService):
+        if not found.service.headless:
+            numbers = [port.number for port in found.service.ports if wanted((port.name, port.protocol))]
+            return _srv(request, found, service_name(request), numbers, found.service.cluster_ips)
+        if not found.endpoints:
+            return request.decision(wire.NXDOMAIN, service=found)  # schema 1.1.0: no ready endpoint, no name
     if request.qtype != wire.SRV and request.qtype not in ADDRESS_SIZES:
-        return request.decision(service=compiled)  # no endpoint has records of this type, for any client
-    authority = request.authority
-    constraint = in_effect(authority.declaration(request.query_name.zone, compiled))
-    selection = select(
-        constraint,
-        request.location,
-        compiled.endpoints,
-        unknown_gets_all=authority.unknown_gets_all,
-        octets=ADDRESS_SIZES.get(request.qtype),
-    )
-    client_keys = constraint.client_keys
-    if selection.outcome == UNMET:
+        return request.decision(service=found)  # no endpoint has records of this type, for any client
+    choice = choose(request, found)
+    decision = _records_of(request, found, choice, wanted)
+    if not choice.selection.endpoints:
         # Caches share negative answers among clients (RFC 7871, section 7.4), so they must not store this one.
         return replace(
-            request.decision(service=compiled, selection=selection, client_keys=client_keys),
+            decision,
             authority_records=(request.soa(ttl=0),),
-            extended_error=(wire.EDE_OTHER, unmet_text(selection, constraint, request.location)),
+            extended_error=(wire.EDE_OTHER, why_none(found, choice, request.location)),
         )
-    decision = _records_of(request, compiled, selection.endpoints, wanted, selection=selection, client_keys=client_keys)
-    if decision.answers or not client_keys:
+    if decision.answers or not choice.client_keys:
         return decision
-    if _any_records(request, compiled, wanted, selection):
+    if _any_records(request, found, wanted):
         return replace(decision, authority_records=(request.soa(ttl=0),))  # other clients do get records
-    return replace(decision, client_keys=()) if constraint.soft else decision  # no client gets one, wherever it is
+    # Wherever a client is, it gets none. But of a hard constraint or several clusters, some get an error.
+    is_same = choice.constraint.soft and isinstance(found, CompiledService)
+    return replace(decision, client_keys=()) if is_same else decision
 
 
-def unmet_text(selection: Selection, constraint: Constraint, client: Location) -> str:
-    """Name the keys and values that no ready endpoint matches: ``Narrowing`` demands all, other types one of them."""
-    joint = " and " if isinstance(constraint, Narrowing) else " or "
-    absent = " or ".join(step.key for step in selection.steps if step.value is None)
-    if not client.known:
-        return f"the client cannot be located, so it has no label {absent}"
-    present = joint.join(f"{step.key}={step.value}" for step in selection.steps if step.value is not None)
-    texts = [f"no ready endpoint has the client's {present}"] if present else []
-    return "; ".join(texts + ([f"the client has no label {absent}"] if absent else []))
-
-
-def _records_of(
-    request: Request,
-    compiled: CompiledService,
-    endpoints: Sequence[LocatedEndpoint],
-    wanted: WantedPort,
-    *,
-    selection: Selection,
-    client_keys: tuple[str, ...] = (),
-) -> Decision:
-    """Answer with the records of *endpoints* that have the question's type."""
+def _records_of(request: Request, found: SourceObject, choice: EndpointChoice, wanted: WantedPort) -> Decision:
+    """Answer with the records that the chosen endpoints have of the question's type, and after them the spares."""
+    endpoints, ttl = choice.selection.endpoints, request.authority.ttl
     if request.qtype != wire.SRV:
-        addresses = dict.fromkeys([address for located in endpoints for address in located.endpoint.addresses])
-        answers = request.addresses(list(addresses))
-        return request.decision(answers=answers, service=compiled, selection=selection, client_keys=client_keys)
-    base, pod_names = _base(compiled, request.query_name.zone), request.authority.endpoint_pod_names
-    targets: dict[tuple[str, int], None] = {}
+        chosen = dict.fromkeys([address for located in endpoints for address in located.endpoint.addresses])
+        after = [address for _, address in choice.spares]
+        if choice.ttls:
+            ttl = request.shared_ttl([*chosen, *after], choice.ttls)
+        answers, spares = request.addresses(chosen, ttl), request.addresses(after, ttl)
+        return request.decision(answers=answers, service=found, choice=choice, spares=spares)
+    rows = [(located, address) for located in endpoints for address in located.endpoint.addresses]
+    targets, hosts = _targets(request, found, rows, choice.spares, wanted)
+    if choice.ttls:
+        ttl = request.shared_ttl([address for _, address in hosts], choice.ttls)
+    records = _srv_records(request, targets, ttl)
+    count = sum(not priority for priority in targets.values()) if choice.spares else len(records)
+    return request.decision(
+        answers=records[:count],
+        service=found,
+        additional_records=request.address_records(hosts, choice.ttls),
+        choice=choice,
+        spares=records[count:],
+    )
+
+
+def _targets(
+    request: Request,
+    found: SourceObject,
+    chosen: Sequence[AddressedEndpoint],
+    spares: Sequence[AddressedEndpoint],
+    wanted: WantedPort,
+) -> tuple[dict[Target, int], dict[tuple[str, bytes], None]]:
+    """Return the targets of SRV records with their priorities, and the addresses of each target's name."""
+    base, labels_of = service_name(request), labels_in(request, found)
+    targets: dict[Target, int] = {}
     hosts: dict[tuple[str, bytes], None] = {}
+    priorities: dict[str, int] = {}  # of the spares, by name
     ports: Sequence[Port] = ()
     numbers: Sequence[int] = ()
-    for located in endpoints:
-        endpoint = located.endpoint
-        if endpoint.ports is not ports:  # the endpoints of a slice share them
-            ports = endpoint.ports
-            numbers = [port.number for port in ports if wanted((port.name, port.protocol))][:MAX_TARGETS]
-        for address in endpoint.addresses if numbers else ():
-            name = f"{_endpoint_label(compiled, located, address, pod_names=pod_names)}.{base}"
-            if len(name) <= MAX_NAME:  # else longer than a query can hold
-                hosts[name, address] = None
-                for number in numbers:
-                    targets[name, number] = None
-        if len(targets) >= MAX_TARGETS:
-            break
-    return _srv(request, compiled, list(targets), list(hosts), selection=selection, client_keys=client_keys)
+    for rows in (chosen, spares):
+        for located, address in rows:
+            if located.endpoint.ports is not ports:  # the endpoints of a slice share them
+                ports = located.endpoint.ports
+                numbers = [port.number for port in ports if wanted((port.name, port.protocol))][:MAX_TARGETS]
+            labels = labels_of(located, address) if numbers else ""
+            name = f"{labels}.{base}"
+            if not labels or len(name) > MAX_NAME:
+                continue  # it has no name, or one that is longer than a query can hold
+            if len(targets) >= MAX_TARGETS:
+                break
+            hosts[name, address] = None
+            priority = priorities.setdefault(name, PRIORITY_STEP * (len(priorities) + 1)) if rows is spares else 0
+            for number in numbers:
+                targets[name, number] = priority
+    return targets, hosts
 
 
-def _any_records(request: Request, compiled: CompiledService, wanted: WantedPort, selection: Selection) -> bool:
+def _any_records(request: Request, found: SourceObject, wanted: WantedPort) -> bool:
     """Whether any of the Service's endpoints has a record of the question's type."""
+    rows = [(located, address) for located in found.endpoints for address in located.endpoint.addresses]
     if request.qtype == wire.SRV:
-        return bool(_records_of(request, compiled, compiled.endpoints, wanted, selection=selection).answers)
+        targets, _ = _targets(request, found, rows, (), wanted)
+        return bool(targets)
     size = ADDRESS_SIZES.get(request.qtype)
-    return any(len(address) == size for located in compiled.endpoints for address in located.endpoint.addresses)
-
-
-def _virtual_ports(request: Request, compiled: CompiledService, wanted: WantedPort) -> Decision:
-    service, name = compiled.service, _base(compiled, request.query_name.zone)
-    numbers = [port.number for port in service.ports if wanted((port.name, port.protocol))]
-    targets = [(name, number) for number in dict.fromkeys(numbers)] if service.cluster_ips else []
-    return _srv(request, compiled, targets, [(name, address) for address in service.cluster_ips])
+    return any(len(address) == size for _, address in rows)
 
 
 def _srv(
     request: Request,
-    compiled: CompiledService,
-    targets: Sequence[tuple[str, int]],
-    hosts: Sequence[tuple[str, bytes]],
-    *,
-    selection: Selection | None = None,
-    client_keys: tuple[str, ...] = (),
+    found: SourceObject,
+    target: str,
+    numbers: Iterable[int],
+    addresses: Collection[bytes],
+    ttls: Mapping[bytes, int] = {},
 ) -> Decision:
-    """Answer with an SRV record of equal weight for each target and port, and the addresses of *hosts* beside them."""
-    targets = targets[:MAX_TARGETS]
-    weight, name, ttl = max(1, 100 // (len(targets) or 1)), request.query_name.name, request.authority.ttl
-    return request.decision(
-        answers=[Record(name, wire.SRV, ttl, Srv(weight, port, target)) for target, port in targets],
-        additional_records=request.address_records(hosts) if targets else (),
-        service=compiled,
-        selection=selection,
-        client_keys=client_keys,
-    )
+    """Answer with an SRV record for each of the ports at one target, and its addresses beside them."""
+    targets = dict.fromkeys([(target, number) for number in numbers], 0) if addresses else {}
+    answers = _srv_records(request, targets, request.authority.ttl)
+    hosts = [(target, address) for address in addresses]
+    return request.decision(answers=answers, service=found, additional_records=request.address_records(hosts, ttls))
+
+
+def _srv_records(request: Request, targets: Mapping[Target, int], ttl: int) -> list[Record]:
+    """Return an SRV record for each target, with its priority; all have equal weight."""
+    name, weight = request.query_name.name, max(1, 100 // (min(len(targets), MAX_TARGETS) or 1))
+    return [
+        Record(name, wire.SRV, ttl, Srv(weight, port, target, priority))
+        for (target, port), priority in islice(targets.items(), MAX_TARGETS)
+    ]

@@ -96,7 +96,7 @@ class Summed:
 # What a server shows of its queries, each family with the function that returns its values.
 OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float]] = {
     Family(
-        "topodns_dns_requests", COUNTER, "Queries received.",
+        "topodns_dns_requests", COUNTER, "Queries that got a reply.",
         {"proto": ("udp", "tcp"), "family": ("1", "2"), "type": (*COUNTED_TYPES, OTHER)},
     ): lambda of: of.requests,
     Family(

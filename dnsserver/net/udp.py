@@ -92,10 +92,8 @@ def _received_natively(sock: socket.socket, table: AnswerTable, counts: Counts) 
     from dnsserver.net import native
 
     def count_failures() -> None:
-        lost, errors, dropped = received.take_failures()
-        counts.failures.update(
-            {where: n for where, n in (("send", lost), ("receive", errors), ("queue", dropped)) if n}
-        )
+        places = zip(("send", "receive", "queue", "packet"), received.take_failures(), strict=True)
+        counts.failures.update({where: number for where, number in places if number})
 
     sock.setblocking(True)  # its thread waits
     six, wildcard = sock.family == socket.AF_INET6, _is_wildcard(sock)

@@ -18,12 +18,12 @@ from itertools import count, islice, zip_longest
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from cachetools import LRUCache
+from cachetools import FIFOCache, LRUCache
 from msgspec import Struct, field
 
 from dnsserver.message import wire
 from dnsserver.message.edns import opt_record, udp_limit
-from dnsserver.message.query import Query
+from dnsserver.message.query import Edns, Query
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import ADDRESS, BLOCK, Counts
 from dnsserver.responder.answer_cache import CachedAnswers
@@ -35,6 +35,7 @@ from locator.state.snapshot import Snapshot, SourceObject
 
 MAX_KEYS = 256  # tuples of label keys
 MAX_VALUES = 65_536  # tuples of values of these: a large cluster has 5,000 nodes
+MAX_FORMS = 1024  # of EDNS: clients and forwarders write queries in a few ways only
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
 MAX_UNTIL_PUBLISHED = 1024  # octets of an answer: most say that a name does not exist. 16,384 take some megabytes
 MAX_REFRESHED = 1200  # endpoints of answers at one publication, three milliseconds or so; more answers are forgotten
@@ -204,7 +205,12 @@ class NativeFeed:
         self._service_numbers = count(1)
         self._left_to_python: frozenset[str] | None = frozenset()
         self._serial = 0
-        self.forget_edns = table.forget_edns
+        self._edns_forms: FIFOCache[bytes, EdnsForm] = FIFOCache(MAX_FORMS)  # as the native code knows them, or did
+
+    def forget_edns(self) -> None:
+        """Forget all forms of EDNS, since replies will have other OPT records."""
+        self._edns_forms.clear()
+        self._table.forget_edns()
 
     def put_answered(self, answered: AnsweredQuery) -> None:
         """Make known what it takes to repeat the answer to a query, if that is lasting, and can be repeated."""
@@ -306,7 +312,7 @@ class NativeFeed:
 
     def _put_edns(self, query: Query) -> bool:
         """Make known what a reply needs to know of a query's EDNS; return whether native code can know all of it."""
-        edns, writer, rest = query.edns, self._writer, query.octets[query.end :]
+        edns, rest = query.edns, query.octets[query.end :]
         if edns is None:
             return not rest
         subnet = edns.subnet
@@ -316,14 +322,22 @@ class NativeFeed:
         # Bits beyond the prefix are FORMERR, which only the parser finds.
         if subnet is not None and not 0 < subnet.prefix_length == 8 * size:
             return False
+        key = rest[:SUBNET_ADDRESS_AT]
+        form = self._edns_forms.get(key)
+        if form is None:
+            form = self._edns_forms[key] = self._edns_form(edns, size)
+        self._table.edns(key, form)  # known or not: the native code forgets what was not asked for lately
+        return True
+
+    def _edns_form(self, edns: Edns, size: int) -> EdnsForm:
+        """Return what a reply needs to know; *size* is that of the address in the client subnet."""
+        writer, subnet = self._writer, edns.subnet
         independent, dependent = (
             opt_record(edns, nsid=writer.nsid, dependent=scoped, errors=writer.common_errors)
             for scoped in (False, True)
         )
         opts = independent[: len(independent) - size], dependent[: len(dependent) - size]
-        limit = udp_limit(edns, writer.max_udp_size)
-        self._table.edns(rest[:SUBNET_ADDRESS_AT], EdnsForm(limit, opts, size, subnet is None or subnet.is_host))
-        return True
+        return EdnsForm(udp_limit(edns, writer.max_udp_size), opts, size, subnet is None or subnet.is_host)
 
     def _refresh(self, services: Iterable[_KnownService], asked: Container[bytes]) -> None:
         left = MAX_REFRESHED

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from dnsserver import names
 from dnsserver.answers.decision import Authority, UpstreamAnswer
-from dnsserver.answers.resolution import endpoint_names, resolve
+from dnsserver.answers.endpoint_names import endpoint_names
+from dnsserver.answers.resolution import resolve
 from dnsserver.message import wire
 from dnsserver.message.edns import UDP_SIZE, Error, error_response
 from dnsserver.message.packing import encoded_name

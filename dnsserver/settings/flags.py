@@ -93,11 +93,9 @@ def repeatable(
     return field(default=default, metadata={Flag: flag})
 
 
-def several(
-    default: D, syntax: Syntax[tuple[T, ...]], *, theme: str, help: str, shown: str, commands: tuple[str, ...] = READING
-) -> D | tuple[T, ...]:
+def several(default: D, syntax: Syntax[tuple[T, ...]], *, theme: str, help: str, shown: str) -> D | tuple[T, ...]:
     """Return a field whose flag may be given several times, and each time for several values."""
-    flag = Flag(syntax, theme, help, commands, shown, repeatable=True, several=True)
+    flag = Flag(syntax, theme, help, READING, shown, repeatable=True, several=True)
     return field(default=default, metadata={Flag: flag})
 
 

@@ -38,7 +38,7 @@ read the code. With `-o json` a finding has the fields `code`, `severity`, `kind
 | --- | --- |
 | error | topodns ignores something, or clients get wrong answers or none; the exit status is 1 |
 | warning | probably not what was meant; with `--fail-on warning` the exit status is 1 |
-| info | worth knowing; nothing has to be done. Only `check` reports it |
+| info | worth knowing; nothing has to be done. `check`, `explain`, `simulate` and the console report it |
 """
 FOOT = """
 <!-- Printed by "make docs"; the tables are locator/findings.toml, dnsserver/tools/corefile/corefile_codes.toml and

@@ -5,28 +5,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
-from dnsserver.metrics import families
-from dnsserver.metrics import server as server_metrics
-from dnsserver.metrics.controller import OF_CONTROLLERS
 from dnsserver.metrics.families import ANY_VALUE, HISTOGRAM, Family
-from dnsserver.metrics.webhook import OF_WEBHOOKS
+from dnsserver.metrics.tables import TABLES
 from tests.kit.this_machine import ROOT
 
 RULES = ROOT / "manifests" / "chart" / "files" / "monitoring" / "prometheusrule.yaml"
 
-SECTIONS: Sequence[tuple[str, Sequence[Family]]] = (
-    ("Queries", server_metrics.OF_QUERIES),
-    ("The cluster", server_metrics.OF_THE_CLUSTER),
-    ("Watches", families.OF_WATCHES),
-    ("The controller", OF_CONTROLLERS),
-    ("The webhook", OF_WEBHOOKS),
-    ("Each process", families.OF_EACH_PROCESS),
-)
 ABOUT = {
     "Queries": "`topodns serve` counts these.",
     "The cluster": "`topodns serve` has these.",
@@ -92,7 +81,7 @@ def series_of(family: Family) -> set[str]:
 
 def document() -> str:
     """Return the page."""
-    return HEAD + "".join(_section(title, table) for title, table in SECTIONS) + FOOT
+    return HEAD + "".join(_section(title, table) for title, table in TABLES.items()) + FOOT
 
 
 def _section(title: str, table: Iterable[Family]) -> str:

@@ -182,12 +182,12 @@ def to_service_import(raw: schema.ServiceImport, collector: FindingCollector) ->
         cluster_ips=() if headless else tuple(addresses),
         ports=_ports(spec.ports, "spec.ports", collector),
         traffic_distribution=spec.traffic_distribution or "",
-        annotations=_read(raw.metadata.annotations or {}),
+        annotations=read_annotations(raw.metadata.annotations or {}),
         clusters=tuple(entry.cluster.lower() for entry in (raw.status and raw.status.clusters) or () if entry.cluster),
     )
 
 
-def _read(annotations: Mapping[str, str], others: Collection[str] = ()) -> dict[str, str]:
+def read_annotations(annotations: Mapping[str, str], others: Collection[str] = ()) -> dict[str, str]:
     """Return those of some annotations that are topodns' own, and *others*."""
     return {key: text for key, text in annotations.items() if key.startswith(PREFIX) or key in others}
 
@@ -237,7 +237,7 @@ def to_service(raw: schema.Service, collector: FindingCollector) -> Service | No
         publishes_unready=bool(spec.publish_not_ready_addresses),
         selects_pods=bool(spec.selector) and not external,
         labels=raw.metadata.labels or {},
-        annotations=_read(raw.metadata.annotations or {}, SERVICE_ANNOTATIONS),
+        annotations=read_annotations(raw.metadata.annotations or {}, SERVICE_ANNOTATIONS),
     )
 
 

@@ -60,7 +60,7 @@ def without_gc(work: Callable[[], T]) -> T:
             gc.enable()
 
 
-def _frozen(work: Callable[[], T]) -> T:
+def _run_and_freeze(work: Callable[[], T]) -> T:
     """Return ``work()``; what it makes lives long, and collections never visit it: they would delay answers."""
 
     def work_and_freeze() -> T:
@@ -248,7 +248,7 @@ class Publisher:
             self._frozen = False
         async with self._lock:
             work = partial(self._apply_all, batch)
-            return await trio.to_thread.run_sync(_frozen if listed else without_gc, work)
+            return await trio.to_thread.run_sync(_run_and_freeze if listed else without_gc, work)
 
     def _apply_all(self, batch: DeltaBatch) -> bool:
         """Apply a large batch, and free its lists a part at a time: 150,000 pods at once would stop all threads."""
@@ -263,7 +263,7 @@ class Publisher:
         async with self._lock:
             # A small publication makes few objects. Without collections meanwhile, the next one would visit all those
             # that answers made.
-            publication = await trio.to_thread.run_sync(*((work,) if self._frozen else (_frozen, work)))
+            publication = await trio.to_thread.run_sync(*((work,) if self._frozen else (_run_and_freeze, work)))
         self._show(publication)
         if not self._frozen:
             gc.freeze()  # what the subscribers have made lives as long

@@ -82,9 +82,9 @@ class KnownObjects:
             known.setdefault(kind, []).append(objects)
         return {kind: len(found[0] if len(found) == 1 else set().union(*found)) for kind, found in known.items()}
 
-    def of_kind(self, kind: type[Any], cluster: str = OWN) -> Mapping[str, Any]:
-        """Return the objects of a kind by their keys."""
-        return self._objects[cluster, kind]
+    def of_kind(self, kind: type[Any]) -> Mapping[str, Any]:
+        """Return the objects of a kind in the own cluster, by their keys."""
+        return self._objects[OWN, kind]
 
     def get(self, kind: type[Any], key: str, cluster: str = OWN) -> Any:
         """Return an object, None if there is none."""

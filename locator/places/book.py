@@ -223,7 +223,7 @@ class AddressBook:
         """Return the place of an address that no object holds: that of its pod CIDR or subnet, else unknown."""
         return self.cidrs.find(address) or self.subnets.find(address) or UNKNOWN_PLACE
 
-    def held(self, address: bytes) -> Place | None:
+    def find(self, address: bytes) -> Place | None:
         """Return the place of an address that an object or a trusted pod CIDR has, None if neither has."""
         return self.places.get(address) or self.cidrs.find(address)
 

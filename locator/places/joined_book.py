@@ -45,15 +45,13 @@ class JoinedBook:
 
     def locate(self, address: bytes) -> Place:
         """Return the place of one address, ``UNKNOWN_PLACE`` if nothing locates it, or two clusters do."""
-        place = self._own.held(address)
+        place = self._own.find(address)
         if place is not None:
             return place
-        found = [place for book in self._others if (place := book.held(address)) is not None]
+        found = [place for book in self._others if (place := book.find(address)) is not None]
         if not found:
             return self._own.locate(address)  # a configured subnet may have it
-        if len(found) > 1:
-            return UNKNOWN_PLACE
-        return replace(found[0], forwarder=True) if self._own.trusts(address) else found[0]
+        return found[0] if len(found) == 1 else UNKNOWN_PLACE
 
     def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
         """Return the place that a whole block shares: a node, the labels in common, or ``UNKNOWN_PLACE``."""
@@ -75,7 +73,7 @@ class JoinedBook:
 
     def holder(self, network: Network) -> str:
         """Describe the object or block whose place ``locate_network`` returns, empty if nothing locates it."""
-        if self._own.has_part_of(network) or self._own.held(network.address) is not None:
+        if self._own.has_part_of(network) or self._own.find(network.address) is not None:
             return self._own.holder(network)
         holding = [book for book in self._others if book.has_part_of(network)]
         if not holding:
@@ -85,7 +83,7 @@ class JoinedBook:
     def overlooked(self, network: Network) -> str:
         """Say which endpoint of the own cluster has an address and does not locate it, and what would make it count."""
         place = self.locate(network.address)
-        is_elsewhere = self._own.held(network.address) is None and place.location.known and place.located_by != SUBNET
+        is_elsewhere = self._own.find(network.address) is None and place.location.known and place.located_by != SUBNET
         return "" if is_elsewhere else self._own.overlooked(network)
 
     def _parts_of(self, network: Network) -> Iterator[tuple[Network, Place]]:

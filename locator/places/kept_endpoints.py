@@ -127,7 +127,7 @@ class KeptEndpoints:
         return all(name == node for known in slices for name in known.endpoints.nodes_with(address))
 
     def is_kept(self, known: EndpointSlice) -> bool:
-        """Whether Kubernetes' own controller keeps a slice."""
+        """Whether the endpoints of a slice may locate clients: it is managed, and its Service selects pods."""
         return self._obstacle_of_slice(known) is None
 
     def only_node_at(self, address: bytes) -> tuple[str, EndpointSlice] | None:

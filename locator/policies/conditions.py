@@ -83,7 +83,7 @@ def _obstacles(
 ) -> Iterator[tuple[str, str]]:
     """Yield reason and message of what keeps a valid policy from changing an answer."""
     for finding in policy_findings(policy, selected):
-        yield REASON_OF_CODE[finding.code], _text(finding)
+        yield REASON_OF_CODE.get(finding.code, finding.code), _text(finding)
     if not any(policy_chooses(service, deciding(declared)) for service, declared in _declared(selected, policies)):
         yield from _why_overridden(selected, policies)
     for finding in policy_key_findings(policy, (), carried):

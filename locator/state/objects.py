@@ -19,7 +19,6 @@ from locator.model import (
     PodLocator,
     Service,
     ServiceExport,
-    ServiceHealth,
     ServiceImport,
     ServicePolicy,
 )
@@ -29,9 +28,7 @@ K = TypeVar("K", bound=Object)
 # The names of indexes.
 BY_NAMESPACE, BY_SERVICE, BY_NODE, BY_IMPORT, UNPLACED = "namespace", "service", "node", "import", "unplaced"
 
-NAMESPACED: tuple[
-    type[Pod | PodLocator | Service | ServicePolicy | EndpointSlice | ServiceExport | ServiceImport], ...
-] = (
+NAMESPACED: tuple[type[Any], ...] = (
     Pod,
     PodLocator,
     Service,
@@ -105,11 +102,8 @@ class Objects:
     def skip(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""
         before = self._skipped.get(kind, frozenset())
-        after = frozenset(
-            namespaced.namespace
-            for namespaced in objects
-            if not isinstance(namespaced, (Namespace, Node, ServiceHealth))
-        )
+        namespaced: Iterable[Any] = objects if kind in NAMESPACED else ()
+        after = frozenset(item.namespace for item in namespaced)
         self._skipped[kind] = after
         return before != after
 

@@ -2,8 +2,8 @@
 
 """The checks of what Services and ServicePolicies ask for.
 
-Those that depend on endpoints come and go with them, so they are computed when somebody asks, not at each change; most
-of them are of severity info.
+Those of ``advice`` come and go with endpoints, so they are computed when somebody asks, not at each change. Most of
+them are of severity info.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
 def _constraint_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
     """Yield a finding if the constraint is invalid, or if it chooses nothing although somebody meant it to."""
     declaration, choosing = deciding(declarations), may_choose(service)
-    if declaration is not None and declaration.source == POLICY and not choosing:
+    if declaration is not None and SOURCE[declaration.source].elsewhere and not choosing:
         # A policy may mean other Services; its own findings say so if there are none.
         declaration = next((one for one in declarations if SOURCE[one.source].own), None)
     if declaration is None or SOURCE[declaration.source].of_kubernetes:
@@ -252,9 +252,9 @@ def service_key_findings(
 ) -> Iterator[Finding]:
     """Yield a finding for each key of *declaration*, which decides about *service*, that no node carries.
 
-    *locations* are those of its endpoints. ServicePolicies have findings of their own.
+    *locations* are those of its endpoints. Other objects, such as ServicePolicies, have findings of their own.
     """
-    if declaration.source == POLICY:
+    if SOURCE[declaration.source].elsewhere:
         return
     severity = WARNING if declaration.constraint.soft else ERROR
     for key, nearest in carried.missing(declaration.constraint.keys, locations):

@@ -50,6 +50,7 @@ pub struct Shared {
     ending: AtomicBool,
     pub lost: AtomicU64,
     pub failed: AtomicU64,
+    pub panicked: AtomicU64,
     pub dropped: AtomicU64,
 }
 
@@ -72,6 +73,7 @@ impl Shared {
             ending: AtomicBool::new(false),
             lost: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }))
     }
@@ -83,7 +85,7 @@ impl Shared {
             prefer_short_slices();
             // A panic costs one batch, not the socket.
             while catch_unwind(AssertUnwindSafe(|| shared.run())).is_err() {
-                shared.failed.fetch_add(1, Ordering::Relaxed);
+                shared.panicked.fetch_add(1, Ordering::Relaxed);
             }
         })
     }
@@ -161,10 +163,10 @@ impl Shared {
             let mut table = lock(&self.table);
             for slot in 0..number {
                 let Some(source) = Address::read(batch.path(slot).source(self.socket.six)) else { continue };
-                let replied = batch.reply(slot, |query, _, out| {
+                let replied = batch.reply(slot, |query, out| {
                     let replied = catch_unwind(AssertUnwindSafe(|| table.reply(query, source, out)));
                     replied.unwrap_or_else(|_| {
-                        self.failed.fetch_add(1, Ordering::Relaxed);
+                        self.panicked.fetch_add(1, Ordering::Relaxed);
                         None
                     })
                 });

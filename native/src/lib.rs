@@ -220,10 +220,11 @@ mod native {
             self.shared.socket.send(std::iter::once((&path.0, reply)))
         }
 
-        /// Returns the numbers since the last call: replies lost, errors in receiving, datagrams dropped.
-        fn take_failures(&self) -> (u64, u64, u64) {
+        /// Returns the numbers since the last call: replies lost, errors in receiving, datagrams dropped, panics.
+        fn take_failures(&self) -> (u64, u64, u64, u64) {
             let take = |number: &AtomicU64| number.swap(0, Ordering::Relaxed);
-            (take(&self.shared.lost), take(&self.shared.failed), take(&self.shared.dropped))
+            let shared = &self.shared;
+            (take(&shared.lost), take(&shared.failed), take(&shared.dropped), take(&shared.panicked))
         }
 
         fn end(&self, py: Python) {

@@ -151,10 +151,10 @@ impl Batch {
     }
 
     /// Lets `write` append a reply to the octets that `send` will send; it returns None to write none.
-    pub fn reply(&mut self, slot: usize, write: impl FnOnce(&[u8], &Path, &mut Vec<u8>) -> Option<()>) -> Option<()> {
+    pub fn reply(&mut self, slot: usize, write: impl FnOnce(&[u8], &mut Vec<u8>) -> Option<()>) -> Option<()> {
         let query = &self.queries[slot][..self.received[slot].msg_len as usize];
         let start = self.octets.len();
-        let written = write(query, &self.paths[slot], &mut self.octets);
+        let written = write(query, &mut self.octets);
         if written.is_none() {
             self.octets.truncate(start);
             return None;

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from dnsserver.metrics import server as server_metrics
-from docs.pages.metrics_page import RULES, SECTIONS, names_in, rules, series_of
+from dnsserver.metrics.tables import TABLES
+from docs.pages.metrics_page import RULES, names_in, rules, series_of
 from docs.pages.site_pages import pages
 from tests.kit import kustomize
 from tests.kit.go_programs import promtool
@@ -31,7 +32,7 @@ OTHERS = {"topodns_dns_requests"}  # what prometheus-adapter makes of a metric
 
 DASHBOARD = json.loads((ROOT / "manifests/chart/files/monitoring/dashboard.json").read_text())
 PANELS = DASHBOARD["panels"]
-FAMILIES = {name: family for _, table in SECTIONS for family in table for name in series_of(family)}
+FAMILIES = {name: family for table in TABLES.values() for family in table for name in series_of(family)}
 
 
 def queries() -> Iterator[tuple[str, str]]:

@@ -348,6 +348,7 @@ topodns_forwarded_without_client_total{forwarder="11.1.2.3"} 7
 topodns_answer_zones_total{client_zone="acme",answer="same"} 2
 topodns_dns_responses_total{rcode="NOERROR"} 9
 topodns_objects{kind="Pod"} 3
+topodns_podlocator_writes_total{verb="create"} 4
 """
 
 

@@ -16,17 +16,15 @@ from msgspec import field
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from dnsserver.metrics import families
-from dnsserver.metrics import server as server_metrics
+from dnsserver.metrics.tables import TABLES
 from dnsserver.settings.fields import FLAGS
 from dnsserver.tools.doctor import objects
 from dnsserver.tools.doctor.objects import Items
 from dnsserver.tools.doctor.steps import DoctorStep
 from dnsserver.tools.dump.hashed_names import HashedNames
 from locator.api import schema
-from locator.api.conversion import ADDRESS_ANNOTATIONS, CIDR_ANNOTATIONS
+from locator.api.conversion import ADDRESS_ANNOTATIONS, CIDR_ANNOTATIONS, read_annotations
 from locator.api.decoding import Resource
-from locator.topology.annotations import PREFIX
 from locator.topology.constraints import SERVICE_ANNOTATIONS
 
 READ_ANNOTATIONS = frozenset((*ADDRESS_ANNOTATIONS, *(key for keys in CIDR_ANNOTATIONS.values() for key in keys)))
@@ -41,10 +39,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _CHECK = re.compile(r"^\[[+-]\][\w-]+", re.MULTILINE)
 NUMBERS = ("NUMBER", "SECONDS", "CODE")  # how --help calls values of flags that are numbers
 PLAIN_LABELS = frozenset(("le", "kind", "version", "python")).union(
-    label
-    for family in (*families.OF_WATCHES, *families.OF_EACH_PROCESS, *server_metrics.OF_QUERIES)
-    for label, values in family.labels.items()
-    if values
+    label for table in TABLES.values() for family in table for label, values in family.labels.items() if values
 )
 
 
@@ -198,7 +193,7 @@ def trimmed(raw: Any, names: HashedNames | None) -> bytes:
     """Return the JSON of what topodns reads of an object, a struct of ``schema``; *names* hash it."""
     annotations = getattr(raw.metadata, "annotations", None)
     if isinstance(annotations, dict):
-        read = {key: text for key, text in annotations.items() if key in READ_ANNOTATIONS or key.startswith(PREFIX)}
+        read = read_annotations(annotations, READ_ANNOTATIONS)
         raw = replace(raw, metadata=replace(raw.metadata, annotations=read or None))
     return msgspec.json.encode(raw if names is None else names.struct(raw))
 

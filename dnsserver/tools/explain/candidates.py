@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from dnsserver import names
-from dnsserver.answers import services
 from dnsserver.answers.decision import ADDRESS_SIZES
+from dnsserver.answers.endpoint_names import endpoint_names
 from dnsserver.message.records import type_name
 from dnsserver.tools.explain.reasons import HINTED, Case, reason, unnarrowed, why_all
 from locator.model import HOSTNAME, in_two_clusters
@@ -84,7 +84,7 @@ def _judged(case: Case, service: CompiledService) -> Iterator[tuple[LocatedEndpo
     why = "kube-proxy chooses behind the cluster IP" if is_routed else reason(case)
     own: set[int] = set()
     if query_name is not None and query_name.name_type in names.ENDPOINTS_OWN:
-        by_name = services.endpoint_names(service, pod_names=case.authority.endpoint_pod_names).endpoints
+        by_name = endpoint_names(service, pod_names=case.authority.endpoint_pod_names).endpoints
         own = {id(located) for located, _ in by_name.get(query_name.endpoint_labels, ())}
     for located in service.endpoints:
         if id(located) in own:

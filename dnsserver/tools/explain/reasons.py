@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dnsserver import names
-from dnsserver.answers import services
 from dnsserver.answers.decision import ADDRESS_SIZES, Authority, Decision
+from dnsserver.answers.endpoint_names import endpoint_names
 from dnsserver.answers.resolution import MAX_ALIASES
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL, SRV
@@ -219,7 +219,7 @@ def _is_between(case: Case, query_name: QueryName) -> bool:
 
 
 def _is_endpoint(case: Case, query_name: QueryName, compiled: CompiledService) -> bool:
-    known = services.endpoint_names(compiled, pod_names=case.authority.endpoint_pod_names)
+    known = endpoint_names(compiled, pod_names=case.authority.endpoint_pod_names)
     return query_name.endpoint_labels in known.endpoints
 
 

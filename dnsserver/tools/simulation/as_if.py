@@ -20,7 +20,7 @@ from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
 from locator.topology.annotations import min_endpoints
 from locator.topology.constraints import (
-    POLICY,
+    SOURCE,
     Declaration,
     deciding,
     declarations_of,
@@ -119,14 +119,14 @@ def _without(part: EndpointSlice, gone: Set[tuple[bytes, str | None]]) -> Endpoi
 
 
 def _declarations(compiled: CompiledService, service: Service, honor_kubernetes: bool) -> tuple[Declaration, ...]:
-    """Return what all sources declare for *service*: what ServicePolicies declared for *compiled*, and the others.
+    """Return what all sources declare for *service*: what other objects declared for *compiled*, and itself.
 
-    The labels that policies select by are not known any more, but the annotations do not change which ones do.
+    The labels that ServicePolicies select by are not known any more, but annotations do not change which ones do.
     """
     at_least = min_endpoints(service) or 1
-    policies = [_at_least(one, at_least) for one in compiled.declarations if one.source == POLICY]
+    elsewhere = [_at_least(one, at_least) for one in compiled.declarations if SOURCE[one.source].elsewhere]
     others = declarations_of(service, (), hinted(joined_endpoints(compiled.slices)), honor_kubernetes=honor_kubernetes)
-    return in_order(service, (*policies, *others))
+    return in_order(service, (*elsewhere, *others))
 
 
 def _at_least(declaration: Declaration, number: int) -> Declaration:
@@ -140,6 +140,6 @@ def _exported_as_if(exported: ExportedService, changes: Changes, annotations: An
     compiled = service_as_if(exported.compiled, changes, annotations)
     if compiled is exported.compiled:
         return exported
-    declared = [one for one in (exported.constraint,) if one is not None and one.source == POLICY]
+    declared = [one for one in (exported.constraint,) if one is not None and SOURCE[one.source].elsewhere]
     declared += [one for one in (federated_constraint(compiled.service, ()),) if one is not None]
     return ExportedService(compiled, deciding(in_order(compiled.service, declared)))

@@ -54,14 +54,14 @@ class Grouping:
     *client_keys* are those of a constraint. *numbers* has the clients at each place.
     """
 
-    def __init__(self, numbers: Mapping[ClientPlace, int], client_keys: Sequence[str], *, few: int = FEW) -> None:
+    def __init__(self, numbers: Mapping[ClientPlace, int], client_keys: Sequence[str]) -> None:
         self._client_keys = tuple(client_keys)
         self._groups: dict[Values, Group] = {}
         for place, clients in numbers.items():
             values = self.values_at(place)
             known = self._groups.get(values)
             self._groups[values] = Group(values, clients + (known.clients if known else 0), place)
-        self._wide = self._widest() if len(self._groups) > few else None
+        self._wide = self._widest() if len(self._groups) > FEW else None
         self._of_value: dict[object, list[Group]] = {}
         self._without: dict[Values, list[Group]] = {}  # by the values without the widest
         self._sums: Counter[Values] = Counter()

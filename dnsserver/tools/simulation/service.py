@@ -223,8 +223,8 @@ class _Deciding:
     """Decides for groups of clients, once for all that get the same."""
 
     def __init__(self, subject: Subject, source_object: SourceObject, world: World) -> None:
-        self._subject, self._world = subject, world
-        self._meaning = query_name_of(labels_of(subject.name), world.authority.zones)
+        self._world = world
+        self._query_name = query_name_of(labels_of(subject.name), world.authority.zones)
         self._decided: dict[Values, GroupAnswer] = {}
         self._choices: dict[object, GroupAnswer] = {}
         self._entries: dict[tuple[str, int | None], tuple[LocatedEndpoint, ...]] = {}
@@ -264,7 +264,7 @@ class _Deciding:
         return decision.outcome, endpoints
 
     def _decision(self, qtype: int, location: Location) -> Decision:
-        return resolve(self._meaning, qtype, self._world.snapshot, location, self._world.authority)
+        return resolve(self._query_name, qtype, self._world.snapshot, location, self._world.authority)
 
     def choice(self, group: Group) -> GroupAnswer:
         """Return what the clients of a group get."""

@@ -183,3 +183,24 @@ def test_corednss_own_case_fits_512_octets() -> None:
         assert struct.unpack("!HHH", reply[6:12]) == (5, 0, 6)
         assert {(name.to_text(), text) for name, text in additional_of(reply).addresses} == cluster.addresses
         assert not parsed(reply).flags & dns.flags.TC
+
+
+@pytest.mark.parametrize(("rtype", "expected"), [("A", ["10.1.0.5"]), ("SRV", ["0 50 80", "0 50 8080"])])
+def test_endpoints_of_one_name_and_address_have_one_record(rtype: str, expected: list[str]) -> None:
+    """Two pods of a Service have the address of their node, and ports of their own: an RRset has no record twice."""
+    slices = [
+        api_objects.endpoint_slice(
+            "web",
+            number,
+            [api_objects.endpoint("10.1.0.5", targetRef={"kind": "Pod", "name": f"p{number}"})],
+            ports=[port],
+        )
+        for number, port in enumerate(PORTS)
+    ]
+    cluster = [api_objects.namespace("shop"), api_objects.service("web", ports=PORTS), *slices]
+    source, responder = parse_address("192.0.2.1"), responder_of(api_objects.listed(cluster))
+    reply = responder.reply(query(f"10-1-0-5.{SERVICE}", rtype), source, responder.channel(source, "udp"))
+    assert isinstance(reply, bytes)
+    answer = parsed(reply, one_rr_per_rrset=True).answer
+    assert sorted(record[0].to_text().removesuffix(f" 10-1-0-5.{SERVICE}.") for record in answer) == expected
+    assert len(parsed(reply, one_rr_per_rrset=True).additional) == (rtype == "SRV")

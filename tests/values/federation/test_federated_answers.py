@@ -14,7 +14,8 @@ import dns.flags
 import dns.message
 import pytest
 
-from dnsserver.answers import federated
+from dnsserver import names
+from dnsserver.answers import endpoint_names
 from dnsserver.names import labels_of
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.tools.explain.explain import asker_at, explain
@@ -307,7 +308,7 @@ def test_endpoints_in_a_cluster_that_nobody_names_have_no_names() -> None:
 
 def test_names_that_do_not_exist_cost_no_look_at_all_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody can ask for any number of them."""
-    looks, label = 0, federated.endpoint_label
+    looks, label = 0, names.endpoint_label
 
     def counted(*arguments: Any, **options: Any) -> str:
         nonlocal looks
@@ -315,7 +316,7 @@ def test_names_that_do_not_exist_cost_no_look_at_all_entries(monkeypatch: pytest
         return label(*arguments, **options)
 
     responder = ClustersInMemory(cluster(1, 100), {"west": cluster(2, 1)}, FLAGS).responder()
-    monkeypatch.setattr(federated, "endpoint_label", counted)
+    monkeypatch.setattr(endpoint_names, "endpoint_label", counted)
     for number in range(50):
         assert asked(responder, "10.1.0.9", name=f"x{number}.east.{NAME}").rcode() == dns.rcode.NXDOMAIN
     assert looks <= 101

@@ -121,6 +121,7 @@ SHARED = {
     "message.TC": dns.TC,
     "answer_table.MAX_ANSWERS": answer_cache.MAX_ANSWERS,
     "answer_table.MAX_BLOCKS": clients.MAX_BLOCKS,
+    "answer_table.MAX_FORMS": native_feed.MAX_FORMS,
     "answer_table.MAX_QUESTION": parser.MAX_NAME_OCTETS + 4,
     "answer_table.MAX_RANGES": counters.MAX_SOURCES,
     "answer_table.MAX_UNTIL_PUBLISHED": answer_cache.MAX_WITHOUT_SOURCE // native_feed.MAX_UNTIL_PUBLISHED,
@@ -135,7 +136,7 @@ SHARED = {
 ITS_OWN = {
     "datagrams.LAST", "datagrams.MAX_WAITING", "datagrams.SLICE",
     "fair_queue.IN_ORDER", "fair_queue.KEPT", "fair_queue.LANES",
-    "answer_table.MAX_CHOICES", "answer_table.MAX_FORMS", "answer_table.MAX_VALUES", "answer_table.OTHER_RANGES",
+    "answer_table.MAX_CHOICES", "answer_table.MAX_VALUES", "answer_table.OTHER_RANGES",
     "socket.CONTROL_SIZE",
 }  # fmt: skip
 

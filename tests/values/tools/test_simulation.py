@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dnsserver.tools.simulation.groups import FEW, Grouping
+from dnsserver.tools.simulation import groups
+from dnsserver.tools.simulation.groups import FEW
 from tests.kit import clusters
 from tests.kit.api_objects import HOSTNAME, RACK, ZONE, listed
 from tests.kit.cluster_worlds import case_of
@@ -30,7 +31,7 @@ TRIED = (f"{ZONE},*", ZONE, f"{HOSTNAME},{ZONE}", f"{RACK},*", "")
 @pytest.fixture(params=[FEW, 0], ids=["few-groups", "many-groups"])
 def _few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large cluster, only groups with an endpoint are gone through: here of small ones, too."""
-    monkeypatch.setattr(Grouping.__init__, "__kwdefaults__", {"few": request.param})
+    monkeypatch.setattr(groups, "FEW", request.param)
 
 
 @pytest.fixture
