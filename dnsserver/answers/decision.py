@@ -141,7 +141,7 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
         return self.selection.outcome if self.selection is not None else UNCONSTRAINED
 
 
-AddressedEndpoint = tuple[LocatedEndpoint, bytes]  # and one of its addresses
+AddressedEndpoint = tuple[LocatedEndpoint, bytes]  # with one of its addresses
 
 
 class EndpointChoice(Struct, frozen=True, eq=False, gc=False):
@@ -165,12 +165,12 @@ class EndpointChoice(Struct, frozen=True, eq=False, gc=False):
 
 
 class EndpointNames(Struct, frozen=True, gc=False):
-    """A Service's endpoints and addresses by the first labels of their names, and these labels by address.
+    """The endpoints of a Service, or the entries of a federated one, by the labels before its name; and the labels.
 
-    For a federated Service, these are its entries, by ``QueryName.endpoint_labels``, without the labels by address.
+    ``endpoints`` has them with one address each, by ``QueryName.endpoint_labels``, and ``labels`` these by address.
     """
 
-    endpoints: dict[str, list[tuple[LocatedEndpoint, bytes]]]
+    endpoints: dict[str, list[AddressedEndpoint]]
     labels: dict[bytes, list[str]]
 
 

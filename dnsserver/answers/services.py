@@ -41,7 +41,7 @@ def service(request: Request, found: SourceObject) -> Decision:
             return request.alias_decision(alias, found) if alias else request.decision(wire.NXDOMAIN, service=found)
         if not found.service.headless and request.qtype != wire.SRV:
             return request.decision(answers=request.addresses(found.service.cluster_ips), service=found)
-    return _answer(request, found, any_port)
+    return _answer(request, found, _any_port)
 
 
 def port(request: Request, found: SourceObject) -> Decision:
@@ -98,7 +98,7 @@ def zonal(request: Request, found: SourceObject) -> Decision:
     constraint = NamedDomain(key, value, or_all=name_type == names.PREFERRED)
     selection = select(constraint, request.location, found.endpoints, octets=ADDRESS_SIZES.get(request.qtype))
     declaration = Declaration(ZONAL_NAME, constraint)
-    decision = _records_of(request, found, EndpointChoice(declaration, constraint, selection), any_port)
+    decision = _records_of(request, found, EndpointChoice(declaration, constraint, selection), _any_port)
     if selection.outcome == NEAREST:
         return decision
     # A client can write any topology zone: it can ask for any number of names without an endpoint. Without additional
@@ -112,7 +112,7 @@ def zones_of(compiled: CompiledService, key: str) -> frozenset[str]:
     return frozenset((located.location.value(key) or "").lower() for located in compiled.endpoints)
 
 
-def any_port(port: tuple[str, str]) -> bool:
+def _any_port(port: tuple[str, str]) -> bool:
     """Whether a port is wanted where all are."""
     return True
 

@@ -226,25 +226,25 @@ class _SocketLoop:
             if not self._queries:
                 return False
         began = self._datagrams.received_at
-        waiting, replies, lasting = self._answer(began, end)
+        waiting, replies, answers = self._answer(began, end)
         if lost := self._datagrams.send(self._answered, replies):
             self._counts.failures["send"] += lost
         self._answered += len(replies)
         self._counts.took(time.perf_counter() - began, len(replies) - waiting)
-        for answered in lasting:
+        for answered in answers:
             self._feed(answered)
         return self._answered < len(self._queries) or len(self._queries) == BATCH
 
     def _answer(self, began: float, end: float) -> tuple[int, list[bytes | None], list[AnsweredQuery]]:
         """Answer received queries, at least one, until *end*.
 
-        Return how many replies will be sent later, all replies, and what is worth making known to the native code. A
-        reply is None if none is sent now.
+        Return how many replies will be sent later, all replies, and what they were made from. A reply is None if none
+        is sent now.
         """
         four, six = self._counts.channels["udp", 1], self._counts.channels["udp", 2]
         answer, clock = self._responder.answer, time.perf_counter
         replies: list[bytes | None] = []
-        lasting: list[AnsweredQuery] = []
+        answers: list[AnsweredQuery] = []
         waiting = 0
         for octets, source in islice(self._queries, self._answered, None):
             channel = four
@@ -256,8 +256,7 @@ class _SocketLoop:
                 answered = answer(octets, source, channel)
                 if answered is not None:
                     reply = answered.reply
-                    if answered.lasting:
-                        lasting.append(answered)
+                    answers.append(answered)
                     if reply is None:
                         route = self._route(self._answered + len(replies), source, began)
                         reply = self._pending.finish_or_wait(answered, route)
@@ -267,7 +266,7 @@ class _SocketLoop:
             replies.append(reply)
             if clock() >= end:
                 break
-        return waiting, replies, lasting
+        return waiting, replies, answers
 
     def _feed(self, answered: AnsweredQuery) -> None:
         try:

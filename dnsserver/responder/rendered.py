@@ -40,7 +40,7 @@ class DecisionRenderer:
         selection = decision.selection if decision.answers or decision.client_keys else None
         key = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
-        answers, spares = rotating(decision.qtype, decision.answers, decision.spares)
+        answers, spares = _rotating(decision.qtype, decision.answers, decision.spares)
         # A reply that will be cut has no additional records.
         addresses = decision.additional_records if len(answers) <= MAX_RECORDS else ()
         asks = decision.upstream is None and self._authority.asks_upstream_for(decision.qtype)
@@ -48,7 +48,7 @@ class DecisionRenderer:
         packer = Packer(question)
         aliases = packer.aliases(decision.aliases)
         soa = packer.records(decision.authority_records)
-        zones, service = zones_of(decision), service_of(decision)
+        zones, service = _zones_of(decision), _service_of(decision)
         return RenderedAnswer(
             flags=wire.QR | authoritative | decision.rcode,
             answers=packer.records(answers),
@@ -85,7 +85,7 @@ class DecisionRenderer:
         (soa,) = decision.authority_records
         if question[-soa.name.count(".") - 2] in SOA_LABELS:
             return self.render(question, decision)
-        key = sum(map(len, question)) + len(question), decision.qtype, soa, service_of(decision)
+        key = sum(map(len, question)) + len(question), decision.qtype, soa, _service_of(decision)
         answer = self._nonexistent.get(key)
         if answer is None:
             answer = self._nonexistent[key] = self.render(question, decision)
@@ -99,7 +99,7 @@ def _outside_target(decision: Decision) -> tuple[str, str] | None:
     return decision.outside_target, decision.query_name.namespace
 
 
-def rotating(
+def _rotating(
     qtype: int, answers: Sequence[Record], spares: Sequence[Record]
 ) -> tuple[Sequence[Record], Sequence[Record]]:
     """Return the records of an answer that rotate, and those that always come after them in the same order.
@@ -109,7 +109,7 @@ def rotating(
     return ((), answers) if qtype == wire.PTR else (ring(answers), spares)
 
 
-def zones_of(decision: Decision) -> frozenset[str]:
+def _zones_of(decision: Decision) -> frozenset[str]:
     """Return the zones of the endpoints that a decision answers with, "" for an endpoint whose zone is not known."""
     if decision.selection is None or not decision.answers:
         return frozenset()
@@ -121,7 +121,7 @@ def zones_of(decision: Decision) -> frozenset[str]:
     )
 
 
-def service_of(decision: Decision) -> tuple[str, str] | None:
+def _service_of(decision: Decision) -> tuple[str, str] | None:
     """Return namespace and name of the Service of which a decision is, None if it is of none."""
     found = decision.federated or (decision.service.service if decision.service is not None else None)
     return (found.namespace, found.name) if found is not None else None

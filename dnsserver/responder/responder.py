@@ -136,7 +136,7 @@ class Responder:
             self._feed.leave_to_python(services)
 
     def feed(self, answered: AnsweredQuery) -> None:
-        """Make known to the native code how to repeat what was just answered."""
+        """Make known to the native code how to repeat what was just answered, if it is likely to be asked for again."""
         if self._feed is not None:
             self._feed.put_answered(answered)
 

@@ -208,7 +208,7 @@ class CountedResponder(Responder):
         answered = self.answer(query, source, channel, header_client=header_client)
         if answered is None:
             return None
-        if channel.is_udp and header_client is None and answered.lasting:
+        if channel.is_udp and header_client is None:
             self.feed(answered)
         return answered.reply or answered
 
