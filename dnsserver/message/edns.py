@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 
 from dnsserver.message import wire
-from dnsserver.message.query import Edns, Query
+from dnsserver.message.query import Edns
 
 UDP_SIZE = 1232  # octets of a datagram, unless configured otherwise. DNS Flag Day 2020: fits an IPv6 MTU
 MIN_UDP_REPLY = 512  # RFC 1035, section 4.2.1
@@ -36,9 +36,6 @@ def opt_record(
 ) -> bytes:
     """Return the OPT record of a response; empty without *edns*, the query's.
 
-    ``ReplyWriter.write`` has one in each answer, ``error_response`` in each error, and ``NativeFeed`` gives native code
-    those to repeat: what a caller has to pass, all three have to.
-
     *nsid* is this server's name (RFC 5001), empty to send none. *dependent* says whether the answer depends on the
     client's location: the scope of a client subnet, which comes last, is then its source prefix length (RFC 7871,
     section 7.2.1), else 0. A response may carry several *errors* (RFC 8914, section 2).
@@ -62,12 +59,3 @@ def opt_record(
 def _error(error: Error) -> bytes:
     text = error[1].encode()[:MAX_ERROR_TEXT].decode(errors="ignore").encode()
     return struct.pack("!HHH", wire.EXTENDED_ERROR, 2 + len(text), error[0]) + text
-
-
-def error_response(query: Query, rcode: int, *, nsid: bytes, errors: Sequence[Error] = ()) -> bytes:
-    """Return a response without records, but for an OPT record if the *query* has one; it repeats the question."""
-    opt = opt_record(query.edns, nsid=nsid, dependent=False, rcode=rcode, errors=errors)
-    flags = wire.QR | query.flags & (wire.OPCODE | wire.RD | wire.CD) | rcode & 15
-    counts = struct.pack("!HHHHH", flags, 1 if query.question else 0, 0, 0, 1 if opt else 0)
-    question = query.octets[wire.HEADER : query.end] if query.question else b""
-    return query.octets[:2] + counts + question + opt

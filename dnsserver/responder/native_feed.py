@@ -22,7 +22,7 @@ from cachetools import FIFOCache, LRUCache
 from msgspec import Struct, field
 
 from dnsserver.message import wire
-from dnsserver.message.edns import opt_record, udp_limit
+from dnsserver.message.edns import udp_limit
 from dnsserver.message.query import Edns, Query
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import ADDRESS, BLOCK, Counts
@@ -333,8 +333,7 @@ class NativeFeed:
         """Return what a reply needs to know; *size* is that of the address in the client subnet."""
         writer, subnet = self._writer, edns.subnet
         independent, dependent = (
-            opt_record(edns, nsid=writer.nsid, dependent=scoped, errors=writer.common_errors)
-            for scoped in (False, True)
+            writer.opt(edns, dependent=scoped, errors=writer.common_errors) for scoped in (False, True)
         )
         opts = independent[: len(independent) - size], dependent[: len(dependent) - size]
         return EdnsForm(udp_limit(edns, writer.max_udp_size), opts, size, subnet is None or subnet.is_host)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY, Error, opt_record, udp_limit
-from dnsserver.message.query import Query
+from dnsserver.message.query import Edns, Query
 from dnsserver.message.rendering import RenderedAnswer, arc_start
 from dnsserver.metrics.counters import Channel
 from dnsserver.responder.answer_cache import CachedAnswers
@@ -75,7 +75,7 @@ class ReplyWriter:
     """
 
     def __init__(self, draw: Callable[[int], int], *, nsid: bytes, max_udp_size: int) -> None:
-        self.nsid = nsid
+        self._nsid = nsid
         self.max_udp_size = max_udp_size
         self.common_errors: tuple[Error, ...] = ()
         self._draw = draw
@@ -95,7 +95,7 @@ class ReplyWriter:
         flags, truncated = answer.flags | query.flags & COPIED, False
         for own in _NO_ERRORS if ignored is None and answer.error is None else _errors(answer.error, ignored):
             errors = (*own, *self.common_errors) if own else self.common_errors
-            opt = opt_record(edns, nsid=self.nsid, dependent=answer.dependent, errors=errors) if edns else b""
+            opt = self.opt(edns, dependent=answer.dependent, errors=errors)
             room = limit - end - len(opt)
             if answer.required_size <= room:
                 counts, records = answer.fitted(room, turn=self._draw(DRAWN_BITS) % (answer.records or 1))
@@ -107,6 +107,21 @@ class ReplyWriter:
         answers, authority, additional = counts
         head = _FLAGS_AND_COUNTS.pack(flags, 1, answers, authority, additional + (edns is not None))
         return b"".join((octets[:2], head, octets[wire.HEADER : end], records, opt)), truncated
+
+    def error(self, query: Query, rcode: int, errors: Sequence[Error]) -> bytes:
+        """Return a reply without records, but for an OPT record if the *query* has one; it repeats the question."""
+        opt = self.opt(query.edns, dependent=False, rcode=rcode, errors=errors)
+        flags = wire.QR | query.flags & (wire.OPCODE | wire.RD | wire.CD) | rcode & 15
+        head = _FLAGS_AND_COUNTS.pack(flags, 1 if query.question else 0, 0, 0, 1 if opt else 0)
+        question = query.octets[wire.HEADER : query.end] if query.question else b""
+        return b"".join((query.octets[:2], head, question, opt))
+
+    def opt(self, edns: Edns | None, *, dependent: bool, rcode: int = wire.NOERROR, errors: Sequence[Error]) -> bytes:
+        """Return the OPT record of a reply: ``opt_record`` with what this server alone knows.
+
+        ``NativeFeed`` gives native code those to repeat.
+        """
+        return opt_record(edns, nsid=self._nsid, dependent=dependent, rcode=rcode, errors=errors)
 
 
 def _errors(own: Error | None, ignored: Error | None) -> Iterator[Sequence[Error]]:

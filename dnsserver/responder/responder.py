@@ -20,7 +20,7 @@ from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.answers.endpoint_names import endpoint_names
 from dnsserver.answers.resolution import resolve
 from dnsserver.message import wire
-from dnsserver.message.edns import UDP_SIZE, Error, error_response
+from dnsserver.message.edns import UDP_SIZE, Error
 from dnsserver.message.packing import encoded_name
 from dnsserver.message.proxy_protocol import SIGNATURE, ProxyHeader, read_header_untrusted
 from dnsserver.message.query import Query, Unreadable, read_query
@@ -334,7 +334,7 @@ class Responder:
         """Return and count a response that only says why there is no answer; *label* is that of the query's type."""
         self._counts.computed += 1
         channel.counts[self._counts.tally(Tally(label, rcode))] += 1
-        return error_response(query, rcode, nsid=self._writer.nsid, errors=errors)
+        return self._writer.error(query, rcode, errors)
 
 
 def _header(octets: bytes) -> ProxyHeader | None:
