@@ -209,10 +209,14 @@ class Request(Struct, frozen=True, gc=False):
         if rcode == wire.NXDOMAIN and (service is None or self.query_name.name_type != names.SERVICE):
             source_object = None
         compiled, federated = (None, service) if isinstance(service, FederatedService) else (service, None)
+        declaration, selection = None, None
+        entries: tuple[LocatedEndpoint, ...] = ()
+        client_keys: tuple[str, ...] = ()
         if choice is not None:
-            declaration = choice.declaration
-        else:
-            declaration = self.authority.declaration(self.query_name.zone, compiled) if compiled is not None else None
+            declaration, selection, client_keys = choice.declaration, choice.selection, choice.client_keys
+            entries = choice.spare_entries if answers else ()
+        elif compiled is not None:
+            declaration = self.authority.declaration(self.query_name.zone, compiled)
         return Decision(
             query_name=self.query_name,
             qtype=self.qtype,
@@ -224,9 +228,9 @@ class Request(Struct, frozen=True, gc=False):
             service=compiled,
             federated=federated,
             declaration=declaration,
-            selection=choice.selection if choice is not None else None,
-            spare_entries=choice.spare_entries if choice is not None and answers else (),
-            client_keys=choice.client_keys if choice is not None else (),
+            selection=selection,
+            spare_entries=entries,
+            client_keys=client_keys,
             source_object=source_object,
         )
 

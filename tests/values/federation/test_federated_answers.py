@@ -582,3 +582,15 @@ def test_a_service_that_nobody_can_reach() -> None:
     assert (found["rcode"], found["reason"]) == (
         "NXDOMAIN", "no cluster exports a Service shop/web that has a ready endpoint and an address for anybody",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "ttl"), [("10.1.0.9", 5), ("192.0.2.9", 0)], ids=["reached", "out-of-reach"])
+def test_where_all_targets_are_too_long_nobody_gets_an_srv_record(client: str, ttl: int) -> None:
+    """So the answer may be cached; but not where a client gets the error that nothing can be reached."""
+    name = f"web.shop.{'.'.join(['z' * 58] * 4)}"
+    flags = {**FLAGS, "federation": [name.removeprefix("web.shop.")]}
+    responder = ClustersInMemory(cluster(1), {"west": cluster(2)}, flags).responder()
+    assert asked(responder, "10.1.0.9", name=name).answer
+    reply = asked(responder, client, "SRV", name=name)
+    assert not reply.answer
+    assert [rrset.ttl for rrset in reply.authority] == [ttl]
