@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dnsserver import names
 from dnsserver.tools.explain.reasons import AUTO_MODE, OWN_NAME, Case, left_to_kubernetes
-from locator.topology.constraints import SOURCE, Declaration, in_order
+from locator.topology.constraints import SOURCE, ZONE_DEFAULT, Declaration
 
 
 class ExplainedDeclaration(Struct, frozen=True):
@@ -36,16 +36,17 @@ def sources_of(case: Case) -> list[ExplainedDeclaration]:
 
 
 def _declarations(case: Case) -> Sequence[Declaration]:
-    """Return what the Service's sources declare, and the name that was asked, and its DNS zone."""
+    """Return what the name declares that was asked, what the Service's sources do, and what the DNS zone does."""
     service, query_name = case.decision.service, case.query_name
     if service is None:
         return ()
     default = None if query_name is None else case.authority.zone_default(query_name.zone, service)
-    of_name = {one.source: one for one in (default, case.decision.declaration) if one is not None}
-    return in_order(
-        service.service,
-        (*service.declarations, *(one for source, one in of_name.items() if SOURCE[source].read is None)),
-    )
+    # The declaration that decides is the very object, also if the zone declares it.
+    others = {
+        one.source: one for one in (default, case.decision.declaration) if one and SOURCE[one.source].read is None
+    }
+    of_zone = [others.pop(ZONE_DEFAULT)] if ZONE_DEFAULT in others else []
+    return (*others.values(), *service.declarations, *of_zone)
 
 
 def _why(case: Case, declaration: Declaration) -> str:
