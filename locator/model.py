@@ -242,8 +242,9 @@ class ServiceExport(Namespaced, frozen=True):
 class ServiceImport(Namespaced, frozen=True):
     """A multi-cluster Service, as one cluster's controller has imported it (KEP-1645).
 
-    The fields are as in ``Service``; ``cluster_ips`` are the ``ips`` of a ServiceImport of type ClusterSetIP.
-    ``clusters`` are the clusters that its status lists, in lower case; empty if it lists none.
+    The fields are as in ``Service``, and ``as_service`` hands them on; ``cluster_ips`` are the ``ips`` of a
+    ServiceImport of type ClusterSetIP. ``clusters`` are the clusters that its status lists, in lower case; empty if it
+    lists none.
     """
 
     headless: bool = False
@@ -255,8 +256,15 @@ class ServiceImport(Namespaced, frozen=True):
 
     def as_service(self) -> Service:
         """Return the multi-cluster Service as if it were a Service of one cluster."""
-        fields = (field for field in self.__struct_fields__ if field != "clusters")
-        return Service(**{field: getattr(self, field) for field in fields})
+        return Service(
+            self.namespace,
+            self.name,
+            headless=self.headless,
+            cluster_ips=self.cluster_ips,
+            ports=self.ports,
+            traffic_distribution=self.traffic_distribution,
+            annotations=self.annotations,
+        )
 
 
 class EndpointSlice(Namespaced, frozen=True, gc=False):

@@ -13,12 +13,12 @@ from operator import itemgetter
 
 from dnsserver.answers.decision import ADDRESS_SIZES, AddressedEndpoint, EndpointChoice, Request
 from locator.model import Location
-from locator.state.snapshot import Entry, FederatedService, SourceObject
+from locator.state.snapshot import AnyService, Entry, FederatedService
 from locator.topology.constraints import in_effect
 from locator.topology.selection import LocatedEndpoint, Narrowing, select, tiers_after
 
 
-def choose(request: Request, found: SourceObject) -> EndpointChoice:
+def choose(request: Request, found: AnyService) -> EndpointChoice:
     """Choose endpoints or entries for the client."""
     if isinstance(found, FederatedService):
         return _choose_entries(request, found)
@@ -77,7 +77,7 @@ def ttls_of(endpoints: Iterable[LocatedEndpoint]) -> dict[bytes, int]:
     }
 
 
-def why_none(found: SourceObject, choice: EndpointChoice, client: Location) -> str:
+def why_none(found: AnyService, choice: EndpointChoice, client: Location) -> str:
     """Say why a client gets no endpoint, although others do.
 
     Name the keys and values that no ready endpoint matches: ``Narrowing`` demands all, other types one of them.

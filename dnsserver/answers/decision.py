@@ -14,7 +14,7 @@ from dnsserver.message import wire
 from dnsserver.message.records import AddressData, Data, Host, Record, Soa
 from dnsserver.names import DISABLED, QueryName, Zone
 from locator.model import ZONE, Location
-from locator.state.snapshot import CompiledService, FederatedService, Snapshot, SourceObject
+from locator.state.snapshot import AnyService, CompiledService, FederatedService, Snapshot
 from locator.topology.constraints import Declaration, zone_default
 from locator.topology.selection import UNCONSTRAINED, Constraint, LocatedEndpoint, Selection
 
@@ -132,7 +132,7 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
     selection: Selection | None = None
     spare_entries: tuple[LocatedEndpoint, ...] = ()
     client_keys: tuple[str, ...] = ()
-    source_object: SourceObject | Snapshot | None = None
+    source_object: AnyService | Snapshot | None = None
     extended_error: tuple[int, str] | None = None
 
     @property
@@ -187,7 +187,7 @@ class Request(Struct, frozen=True, gc=False):
     snapshot: Snapshot
     location: Location
     authority: Authority
-    names_of: Callable[[SourceObject], EndpointNames]
+    names_of: Callable[[AnyService], EndpointNames]
     outside: Callable[[str], UpstreamAnswer | None]
 
     def decision(
@@ -195,7 +195,7 @@ class Request(Struct, frozen=True, gc=False):
         rcode: int = wire.NOERROR,
         answers: Sequence[Record] = (),
         *,
-        service: SourceObject | None = None,
+        service: AnyService | None = None,
         additional_records: Sequence[Record] = (),
         choice: EndpointChoice | None = None,
         spares: Sequence[Record] = (),
@@ -205,7 +205,7 @@ class Request(Struct, frozen=True, gc=False):
         Its source object is *service*, or else the snapshot; but None if the name does not exist and is
         not that of a Service. *choice* is what the records were made from, None if no endpoints were chosen.
         """
-        source_object: SourceObject | Snapshot | None = self.snapshot if service is None else service
+        source_object: AnyService | Snapshot | None = self.snapshot if service is None else service
         if rcode == wire.NXDOMAIN and (service is None or self.query_name.name_type != names.SERVICE):
             source_object = None
         compiled, federated = (None, service) if isinstance(service, FederatedService) else (service, None)

@@ -14,7 +14,7 @@ from functools import partial
 from dnsserver.answers.decision import EndpointNames, Request
 from dnsserver.names import FEDERATION, Zone, dashed_label, endpoint_label
 from locator.model import MAX_NAME
-from locator.state.snapshot import CompiledService, FederatedService, ImportedService, SourceObject
+from locator.state.snapshot import AnyService, CompiledService, FederatedService, ImportedService
 from locator.topology.selection import LocatedEndpoint
 
 
@@ -24,7 +24,7 @@ def service_name(request: Request) -> str:
     return f"{query_name.service}.{query_name.namespace}.{'' if zone.about == FEDERATION else 'svc.'}{zone.name}"
 
 
-def endpoint_names(found: SourceObject, *, pod_names: bool) -> EndpointNames:
+def endpoint_names(found: AnyService, *, pod_names: bool) -> EndpointNames:
     """Return the names of a Service's endpoints; *pod_names* is ``--endpoint-pod-names``."""
     by_name = EndpointNames({}, {})
     rows = _entries(found, pod_names) if isinstance(found, FederatedService) else _endpoints(found, pod_names)
@@ -34,7 +34,7 @@ def endpoint_names(found: SourceObject, *, pod_names: bool) -> EndpointNames:
     return by_name
 
 
-def labels_in(request: Request, found: SourceObject) -> Callable[[LocatedEndpoint, bytes], str]:
+def labels_in(request: Request, found: AnyService) -> Callable[[LocatedEndpoint, bytes], str]:
     """Return a function that returns the labels of an endpoint with one of its addresses, empty if it has no name."""
     pod_names = request.authority.endpoint_pod_names
     if isinstance(found, FederatedService):

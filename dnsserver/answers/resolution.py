@@ -24,7 +24,7 @@ from dnsserver.names import DISABLED, VERIFIED, QueryName, labels_of, pod_addres
 from locator.ip import Network, is_within
 from locator.model import Location
 from locator.places.address_map import keys_at
-from locator.state.snapshot import CompiledService, Snapshot, SourceObject
+from locator.state.snapshot import AnyService, CompiledService, Snapshot
 
 SCHEMA_VERSION = Text("1.1.0")
 VERSION_TTL = 28800  # seconds, as in CoreDNS: the version changes only with the server
@@ -45,7 +45,7 @@ def resolve(
     location: Location,
     authority: Authority,
     *,
-    names_of: Callable[[SourceObject], EndpointNames] | None = None,
+    names_of: Callable[[AnyService], EndpointNames] | None = None,
     outside: Callable[[str], UpstreamAnswer | None] = nothing_outside,
 ) -> Decision:
     """Return the decision for a client at *location*; *query_name* is None for a name outside the zones.
@@ -253,12 +253,12 @@ def _federated_namespace(request: Request) -> Decision:
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN)
 
 
-def _of_service(resolver: Callable[[Request, SourceObject], Decision]) -> Callable[[Request], Decision]:
+def _of_service(resolver: Callable[[Request, AnyService], Decision]) -> Callable[[Request], Decision]:
     """Wrap a resolver for names that exist only if their Service does."""
 
     def resolve_for_service(request: Request) -> Decision:
         about, key, snapshot = request.query_name.zone.about, request.query_name.service_key, request.snapshot
-        found: SourceObject | None
+        found: AnyService | None
         if about == names.FEDERATION:
             found = snapshot.federated.get(key)
         else:
@@ -272,7 +272,7 @@ def _of_service(resolver: Callable[[Request, SourceObject], Decision]) -> Callab
     return resolve_for_service
 
 
-def _is_empty_virtual(found: SourceObject) -> bool:
+def _is_empty_virtual(found: AnyService) -> bool:
     """Whether a Service has a cluster IP, but no ready endpoint."""
     return isinstance(found, CompiledService) and found.service.virtual and found.empty
 

@@ -19,7 +19,7 @@ from dnsserver.answers.endpoint_names import labels_in, service_name
 from dnsserver.message import wire
 from dnsserver.message.records import Record, Srv
 from locator.model import MAX_NAME, Port
-from locator.state.snapshot import CompiledService, FederatedService, SourceObject
+from locator.state.snapshot import AnyService, CompiledService, FederatedService
 from locator.topology.constraints import ZONAL_NAME, Declaration
 from locator.topology.selection import NEAREST, LocatedEndpoint, NamedDomain, select
 
@@ -33,7 +33,7 @@ WantedPort = Callable[[tuple[str, str]], bool]  # by name and protocol
 Target = tuple[str, int]  # of an SRV record: name and port
 
 
-def service(request: Request, found: SourceObject) -> Decision:
+def service(request: Request, found: AnyService) -> Decision:
     """Answer the Service's own name."""
     if isinstance(found, CompiledService):
         alias = found.service.alias
@@ -44,7 +44,7 @@ def service(request: Request, found: SourceObject) -> Decision:
     return _answer(request, found, _any_port)
 
 
-def port(request: Request, found: SourceObject) -> Decision:
+def port(request: Request, found: AnyService) -> Decision:
     """Answer the name of a port, ``_http._tcp.web.shop.svc``: it has only SRV records."""
     query_name = request.query_name
 
@@ -56,13 +56,13 @@ def port(request: Request, found: SourceObject) -> Decision:
     return _answer(request, found, wanted) if request.qtype == wire.SRV else request.decision(service=found)
 
 
-def protocol(request: Request, found: SourceObject) -> Decision:
+def protocol(request: Request, found: AnyService) -> Decision:
     """Answer the name ``_tcp.web.shop.svc``: it has no records, and exists if a port has that protocol (RFC 8020)."""
     exists = any(protocol == request.query_name.protocol for _, protocol in _named_ports(found))
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=found)
 
 
-def endpoint(request: Request, found: SourceObject) -> Decision:
+def endpoint(request: Request, found: AnyService) -> Decision:
     """Answer the name of an endpoint. It is never narrowed: a client that uses it wants exactly this endpoint."""
     named = request.names_of(found).endpoints.get(request.query_name.endpoint_labels)
     if named is None:
@@ -76,7 +76,7 @@ def endpoint(request: Request, found: SourceObject) -> Decision:
     return request.decision(answers=request.addresses(addresses, ttl), service=found)
 
 
-def cluster(request: Request, found: SourceObject) -> Decision:
+def cluster(request: Request, found: AnyService) -> Decision:
     """Answer the name of a cluster under a Service: it has no records, and exists if an endpoint's does.
 
     An endpoint whose slice does not say which cluster it is in has a name of this type, too.
@@ -88,7 +88,7 @@ def cluster(request: Request, found: SourceObject) -> Decision:
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=found)
 
 
-def zonal(request: Request, found: SourceObject) -> Decision:
+def zonal(request: Request, found: AnyService) -> Decision:
     """Answer a zonal name with the endpoints in the topology zone that it gives, wherever the client is."""
     key, name_type, value = request.authority.zonal, request.query_name.name_type, request.query_name.value
     if key is None or isinstance(found, FederatedService) or not found.service.headless or not found.endpoints:
@@ -117,7 +117,7 @@ def _any_port(port: tuple[str, str]) -> bool:
     return True
 
 
-def _named_ports(found: SourceObject) -> set[tuple[str, str]]:
+def _named_ports(found: AnyService) -> set[tuple[str, str]]:
     """Return name and protocol of every port with a name."""
     if isinstance(found, FederatedService) or found.service.headless:
         return named_ports(found.endpoints)
@@ -130,7 +130,7 @@ def named_ports(endpoints: Iterable[LocatedEndpoint]) -> set[tuple[str, str]]:
     return {(port.name, port.protocol) for ports in lists.values() for port in ports if port.name}
 
 
-def _answer(request: Request, found: SourceObject, wanted: WantedPort) -> Decision:
+def _answer(request: Request, found: AnyService, wanted: WantedPort) -> Decision:
     """Answer with the records of the endpoints that the client gets; of a Service with a cluster IP, by SRV."""
     if isinstance(found, CompiledService):
         if not found.service.headless:
@@ -158,7 +158,7 @@ def _answer(request: Request, found: SourceObject, wanted: WantedPort) -> Decisi
     return replace(decision, client_keys=()) if is_same else decision
 
 
-def _records_of(request: Request, found: SourceObject, choice: EndpointChoice, wanted: WantedPort) -> Decision:
+def _records_of(request: Request, found: AnyService, choice: EndpointChoice, wanted: WantedPort) -> Decision:
     """Answer with the records that the chosen endpoints have of the question's type, and after them the spares."""
     endpoints, ttl = choice.selection.endpoints, request.authority.ttl
     if request.qtype != wire.SRV:
@@ -185,7 +185,7 @@ def _records_of(request: Request, found: SourceObject, choice: EndpointChoice, w
 
 def _targets(
     request: Request,
-    found: SourceObject,
+    found: AnyService,
     chosen: Sequence[AddressedEndpoint],
     spares: Sequence[AddressedEndpoint],
     wanted: WantedPort,
@@ -215,7 +215,7 @@ def _targets(
     return targets, hosts
 
 
-def _any_records(request: Request, found: SourceObject, wanted: WantedPort) -> bool:
+def _any_records(request: Request, found: AnyService, wanted: WantedPort) -> bool:
     """Whether any of the Service's endpoints has a record of the question's type."""
     rows = [(located, address) for located in found.endpoints for address in located.endpoint.addresses]
     if request.qtype == wire.SRV:
@@ -227,7 +227,7 @@ def _any_records(request: Request, found: SourceObject, wanted: WantedPort) -> b
 
 def _srv(
     request: Request,
-    found: SourceObject,
+    found: AnyService,
     target: str,
     numbers: Iterable[int],
     addresses: Collection[bytes],

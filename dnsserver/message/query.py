@@ -20,7 +20,7 @@ MAX_NAME_OCTETS = 255  # octets, including the root's zero (RFC 1035, section 3.
 MAX_RECORDS = 16  # beyond the question: OPT, and TSIG or SIG(0)
 MAX_OPTIONS = 32  # of EDNS
 # OPT records that are remembered as they were read, and octets of each: some megabytes. Over TCP one may have 64 KiB.
-# An option whose content is new in each query, such as a cookie, leaves nothing to remember.
+# One with something new in each query, such as a cookie, is remembered in vain.
 MAX_OPT_RECORDS, MAX_OPT_SIZE = 8192, 256
 
 _FLAGS_AND_COUNTS = struct.Struct("!HHHHH")  # of a header, behind the id

@@ -255,7 +255,7 @@ class Counts:
     def replies(self) -> Iterator[tuple[Channel, ClientOrigin, Tally, int]]:
         """Yield how many replies there were through a channel, to clients of an origin, with answers of a tally.
 
-        Counting may go on between two of them.
+        Counting may go on between two of them. What ``before_reading`` adds is there once a reader has called that.
         """
         tallies, origins = list(self._tallies), list(self._origins)
         for channel in self.channels.values():

@@ -187,8 +187,8 @@ class ServerMetrics(TopodnsCollector):
         self.votes: Callable[[], Mapping[str, int]] | None = None
         """Returns the number of addresses on which each cluster has a vote that counts; None if nobody votes."""
 
-    def show(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
-        """Show the objects and findings of *snapshot* from now on."""
+    def show(self, snapshot: Snapshot, _: Sequence[Finding]) -> None:
+        """Show the objects and findings of *snapshot* from now on, as a subscriber."""
         self.snapshot = snapshot
 
     def of_each_other(self, values: Callable[[OtherView], Values]) -> Values | None:

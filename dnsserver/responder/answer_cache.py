@@ -30,7 +30,7 @@ from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.names import Zone
 from dnsserver.responder.rendered import distinguishing_values, share_key
 from locator.model import Location
-from locator.state.snapshot import CompiledService, Snapshot, SourceObject
+from locator.state.snapshot import AnyService, CompiledService, Snapshot
 
 MAX_WITHOUT_SOURCE = 16 << 20  # octets of answers without a source object: most are about names that do not exist
 MAX_ANSWERS = 1024  # to one question, by the client's values; and some for each endpoint
@@ -46,7 +46,7 @@ Values = tuple[object, ...]  # whether the client is known, and its values of so
 class CachedAnswers:
     """What is remembered of one question.
 
-    ``source_object`` is the Service that its answers were made from, None if they hold until the next publication.
+    ``service`` is the Service that its answers were made from, None if they hold until the next publication.
     ``answer`` is the one that all clients get; None if it depends on their values of the label keys ``client_keys``.
     All clients with values that match no endpoint then share one answer: in a large cluster, most nodes have no
     endpoint of a Service.
@@ -54,11 +54,11 @@ class CachedAnswers:
 
     __slots__ = (
         "_answers", "_distinguishing", "_find_distinguishing", "_limit", "answer", "client_keys", "holds_for",
-        "source_object",
+        "service",
     )  # fmt: skip
 
-    def __init__(self, source_object: SourceObject | None, publication: int) -> None:
-        self.source_object = source_object
+    def __init__(self, service: AnyService | None, publication: int) -> None:
+        self.service = service
         self.holds_for = publication  # the number of the last one for which the answers were found to hold
         self.answer: RenderedAnswer | None = None
         self.client_keys: tuple[str, ...] = ()
@@ -148,10 +148,10 @@ class ZonalAnswers(Struct):
 class _OfService:
     """What is remembered of one Service, besides answers."""
 
-    __slots__ = ("names", "source_object", "zonal")
+    __slots__ = ("names", "service", "zonal")
 
-    def __init__(self, source_object: SourceObject) -> None:
-        self.source_object = source_object
+    def __init__(self, service: AnyService) -> None:
+        self.service = service
         self.names: EndpointNames | None = None
         self.zonal: ZonalAnswers | None = None
 
@@ -179,12 +179,8 @@ class AnswerCache:
         self._publications += 1
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         if len(self._by_question) + len(self._of_service) >= self._sweep_at:  # perhaps much of it is gone
-            self._by_question = {
-                key: entry for key, entry in self._by_question.items() if self._holds(entry.source_object)
-            }
-            self._of_service = {
-                key: entry for key, entry in self._of_service.items() if snapshot.holds(entry.source_object)
-            }
+            self._by_question = {key: entry for key, entry in self._by_question.items() if self._holds(entry.service)}
+            self._of_service = {key: entry for key, entry in self._of_service.items() if snapshot.holds(entry.service)}
             self._sweep_at = 2 * (len(self._by_question) + len(self._of_service)) + SPARE_ENTRIES
 
     def find(self, question: bytes) -> CachedAnswers | None:
@@ -193,7 +189,7 @@ class AnswerCache:
         if entry is None:
             return self._without_source.get(question)
         if entry.holds_for != self._publications:
-            if not self._holds(entry.source_object):
+            if not self._holds(entry.service):
                 del self._by_question[question]
                 return None
             entry.stamp(self._serial)
@@ -205,12 +201,12 @@ class AnswerCache:
     ) -> tuple[RenderedAnswer, CachedAnswers]:
         """Render the answer to a question for clients at *location*; return it, and what is remembered of the question.
 
-        The decision has a source_object.
+        The decision has a source object.
         """
         entry = self.find(question)
-        source_object = None if isinstance(decision.source_object, Snapshot) else decision.source_object
-        if entry is None or entry.source_object is not source_object:
-            entry = self._by_question[question] = CachedAnswers(source_object, self._publications)
+        service = None if isinstance(decision.source_object, Snapshot) else decision.source_object
+        if entry is None or entry.service is not service:
+            entry = self._by_question[question] = CachedAnswers(service, self._publications)
         return entry.put(location, decision, render), entry
 
     def keep_without_source(self, question: bytes, answer: RenderedAnswer) -> CachedAnswers:
@@ -221,11 +217,11 @@ class AnswerCache:
             self._without_source[question] = entry
         return entry
 
-    def names_of(self, source_object: SourceObject, make: Callable[[SourceObject], EndpointNames]) -> EndpointNames:
+    def names_of(self, service: AnyService, make: Callable[[AnyService], EndpointNames]) -> EndpointNames:
         """Return the names of a Service's endpoints; *make* computes them the first time."""
-        entry = self._service(source_object)
+        entry = self._service(service)
         if entry.names is None:
-            entry.names = make(source_object)
+            entry.names = make(service)
         return entry.names
 
     def zonal(self, compiled: CompiledService, key: str) -> ZonalAnswers:
@@ -235,13 +231,13 @@ class AnswerCache:
             entry.zonal = ZonalAnswers(zones_of(compiled, key))
         return entry.zonal
 
-    def _service(self, source_object: SourceObject) -> _OfService:
-        key = source_object.cache_key
+    def _service(self, service: AnyService) -> _OfService:
+        key = service.cache_key
         entry = self._of_service.get(key)
-        if entry is None or entry.source_object is not source_object:
-            entry = self._of_service[key] = _OfService(source_object)
+        if entry is None or entry.service is not service:
+            entry = self._of_service[key] = _OfService(service)
         return entry
 
-    def _holds(self, source_object: SourceObject | None) -> bool:
-        """Whether what was made from *source_object* before a publication still holds."""
-        return source_object is not None and self._snapshot is not None and self._snapshot.holds(source_object)
+    def _holds(self, service: AnyService | None) -> bool:
+        """Whether what was made from *service* before a publication still holds."""
+        return service is not None and self._snapshot is not None and self._snapshot.holds(service)

@@ -31,7 +31,7 @@ from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
 from locator.ip import Network
 from locator.model import Location
 from locator.places.book import UNKNOWN_PLACE, AddressBook, Book, Place
-from locator.state.snapshot import Snapshot, SourceObject
+from locator.state.snapshot import AnyService, Snapshot
 
 MAX_KEYS = 256  # tuples of label keys
 MAX_VALUES = 65_536  # tuples of values of these: a large cluster has 5,000 nodes
@@ -123,19 +123,17 @@ class AnswerTable(Protocol):
     def forget_edns(self) -> None:
         """Forget all forms of EDNS."""
 
-    def answer(
-        self, question: bytes, answer: RenderedAnswer, source_object: int | None, group: ClientGroup | None
-    ) -> None:
-        """Make known an answer for a group of clients, or all of them, as long as *source_object* is the same.
+    def answer(self, question: bytes, answer: RenderedAnswer, service: int | None, group: ClientGroup | None) -> None:
+        """Make known an answer for a group of clients, or all of them, until the Service with this number is gone.
 
-        Without one, it holds until the next publication.
+        Without a Service, it holds until the next publication.
         """
 
-    def asked(self, source_objects: Sequence[int]) -> Sequence[bytes]:
-        """Return the questions about some objects that were answered since the answer was made known."""
+    def asked(self, services: Sequence[int]) -> Sequence[bytes]:
+        """Return the questions about some Services that were answered since the answers were made known."""
 
     def publish(self, serial: int, gone: Sequence[int]) -> None:
-        """Forget the answers of the objects *gone*, and those that hold until now."""
+        """Forget the answers of the Services *gone*, and all without one; SOA records have *serial* from now on."""
 
     def take_counts(self) -> TakenCounts:
         """Return what was counted since the last call."""
@@ -171,7 +169,7 @@ class _KnownQuestion(Struct):
 class _KnownService(Struct):
     """A Service whose answers are known, and the questions about it, by themselves with the case folded."""
 
-    source_object: SourceObject
+    service: AnyService
     number: int
     questions: dict[bytes, _KnownQuestion] = field(default_factory=dict)
 
@@ -230,17 +228,17 @@ class NativeFeed:
 
     def put(self, query: Query, answer: RenderedAnswer, cached: CachedAnswers, location: Location) -> None:
         """Make known the answer to a query for clients at *location*, if it can be repeated."""
-        left, source_object = self._left_to_python, cached.source_object
+        left, service = self._left_to_python, cached.service
         if left is None or answer.aliases or answer.error is not None or answer.length > MAX_RECORDS_SIZE:
             return
         question = query.question
-        if source_object is None:
+        if service is None:
             if cached.answer is not None and not left and answer.size <= MAX_UNTIL_PUBLISHED:
                 self._table.answer(question, answer, None, None)
             return
-        if left and _service_of(source_object.cache_key) in left:
+        if left and _service_of(service.cache_key) in left:
             return
-        known = self._known_service(source_object)
+        known = self._known_service(service)
         locations = known.questions.setdefault(question, _KnownQuestion(query)).locations
         if len(locations) < (MAX_REFRESHED_LOCATIONS if cached.client_keys else 1) and location not in locations:
             locations.append(location)
@@ -268,7 +266,7 @@ class NativeFeed:
         """
         self._follow(snapshot.addresses)
         self._serial = snapshot.serial & 0xFFFFFFFF
-        changed = [key for key, known in self._services.items() if not snapshot.holds(known.source_object)]
+        changed = [key for key, known in self._services.items() if not snapshot.holds(known.service)]
         gone = [self._services.pop(key) for key in changed]
         numbers = [known.number for known in gone]
         if gone:
@@ -340,19 +338,19 @@ class NativeFeed:
 
     def _refresh(self, services: Iterable[_KnownService], asked: Container[bytes]) -> None:
         left = MAX_REFRESHED
-        for service in services:
-            cost = ANSWER_COST + len(service.source_object.endpoints)
-            for folded, known in service.questions.items():
-                if folded in asked and len(known.locations) * cost <= left:
-                    left -= len(known.locations) * cost
+        for known in services:
+            cost = ANSWER_COST + len(known.service.endpoints)
+            for folded, question in known.questions.items():
+                if folded in asked and len(question.locations) * cost <= left:
+                    left -= len(question.locations) * cost
                     with suppress(Exception):  # it is counted and logged when somebody asks
-                        for location in known.locations:
-                            self._put_again(known.query, location)
+                        for location in question.locations:
+                            self._put_again(question.query, location)
 
-    def _known_service(self, source_object: SourceObject) -> _KnownService:
-        key = source_object.cache_key
+    def _known_service(self, service: AnyService) -> _KnownService:
+        key = service.cache_key
         if key not in self._services:
-            self._services[key] = _KnownService(source_object, next(self._service_numbers))
+            self._services[key] = _KnownService(service, next(self._service_numbers))
         return self._services[key]
 
     def _native_place(self, place: Place) -> NativePlace:
@@ -361,5 +359,5 @@ class NativeFeed:
 
 
 def _service_of(cache_key: str) -> str:
-    """Return ``namespace/name`` of the Service that has a ``SourceObject.cache_key``."""
+    """Return ``namespace/name`` of the Service that has a ``AnyService.cache_key``."""
     return cache_key.partition(" ")[0]

@@ -33,7 +33,8 @@ class AnsweredQuery(Struct, frozen=True, eq=False, gc=False):
 
     ``reply`` is None if it needs to know what the upstream says about a name outside the zones, the ``target``.
     ``snapshot`` is the one that the answer was decided from, and ``known`` what the upstream says about other names, by
-    name. If nothing was decided about the name, since the query is malformed, say, there is no snapshot and no client.
+    name. If nothing was decided about the name, since the query is malformed, say, there is no snapshot, and perhaps
+    no client.
 
     ``answer`` is that of the reply, None for a reply that only says why there is none. ``cached`` is what is remembered
     of the question, None if that is nothing. ``lasting``: the answer is likely to be asked for again.

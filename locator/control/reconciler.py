@@ -136,7 +136,7 @@ class Rules(Protocol):
     resources: Mapping[type[Any], Resource]
     """How each kind is read."""
     writes: type[Any]
-    """The kind that it writes."""
+    """The kind that it writes. Its records have the field ``version``, by which an event that comes late is known."""
     urgent: Collection[type[Any]]
     """The kinds whose single changes are compared before what follows from lists and from other kinds."""
     objects: KnownObjects

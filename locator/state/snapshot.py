@@ -245,18 +245,18 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
         )
 
 
-SourceObject = CompiledService | FederatedService
+AnyService = CompiledService | FederatedService
 
 
 class Snapshot(Struct, frozen=True, eq=False, gc=False):
     """One cluster at one moment, or several of them as the own one sees them.
 
     ``services`` (by ``namespace/name``) and ``namespaces`` (those that exist) hold only what topodns serves.
-    ``service_addresses`` gives the Services of an address, ``pod_namespaces`` the namespaces of the running
-    pods that have it (empty unless pod names are verified). ``serial`` is the time of the last visible
-    change (seconds since 1970); ``object_counts`` has the number of objects of each kind. ``unready`` has the endpoints
-    that are not ready, by the ``cache_key`` of their Service; no answer depends on them. ``lacks`` names the kinds
-    about which the own cluster's dump says nothing: it has no object of them, though the cluster may.
+    ``service_addresses`` gives the Services of an address, ``pod_namespaces`` the namespaces of the running pods that
+    have it (empty unless pod names are verified). ``serial`` is the time of the last change of an answer (seconds since
+    1970); ``object_counts`` has the number of objects of each kind. ``unready`` has the endpoints that are not ready,
+    by the ``cache_key`` of their Service; no answer depends on them. ``lacks`` names the kinds about which the own
+    cluster's dump says nothing: it has no object of them, though the cluster may.
 
     For other clusters, by ``namespace/name``: ``exported`` are the Services that the cluster exports, ``imports`` what
     its controller has imported. ``nodes`` has the location of each node; it is empty unless imports need it.
@@ -283,12 +283,12 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     imported: Mapping[str, ImportedService] = {}
     lacks: frozenset[str] = frozenset()
 
-    def holds(self, source_object: SourceObject) -> bool:
+    def holds(self, service: AnyService) -> bool:
         """Whether this very object is part of the snapshot."""
-        if isinstance(source_object, FederatedService):
-            return self.federated.get(source_object.key) is source_object
-        known = self.imported if isinstance(source_object, ImportedService) else self.services
-        return known.get(source_object.service.key) is source_object
+        if isinstance(service, FederatedService):
+            return self.federated.get(service.key) is service
+        known = self.imported if isinstance(service, ImportedService) else self.services
+        return known.get(service.service.key) is service
 
 
 ServiceChanges = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served

@@ -124,11 +124,11 @@ class Store:
         self._objects = Objects(
             pods_locate=options.pods, locators=options.pod_locators, slices_by_import=options.imports
         )
-        located_by = self._objects if options.pods else Objects(pods_locate=False, locators=False)
-        self._locations = Locations(options.cluster, located_by.of(Pod), options.subnets)
+        locating = self._objects if options.pods else Objects(pods_locate=False, locators=False)
+        self._locations = Locations(options.cluster, locating.of(Pod), options.subnets)
         known_slices, known_services = self._objects.of(EndpointSlice), self._objects.of(Service)
         self._addresses = BookBuilder(
-            self._locations, known_slices, known_services, located_by.pods, options.subnets or ()
+            self._locations, known_slices, known_services, locating.pods, options.subnets or ()
         )
         self._pod_addresses_changed: set[bytes] = set()
         self._dns_services = DnsServices(options.forwarder_services)

@@ -74,7 +74,7 @@ pub struct ProxyHeader {
 struct Question {
     number: u64,
     /// The number of the object that the answers were computed from.
-    source_object: u64,
+    service: u64,
     /// What the answers depend on: the number of a tuple of label keys, None if all clients get the same.
     client_keys: Option<u32>,
     answers: Vec<Answer>,
@@ -109,7 +109,7 @@ pub struct AnswerTable {
     /// By the question's octets, case folded, as those below.
     questions: HashMap<Arc<[u8]>, Question>,
     /// The questions whose answers were computed from an object: if that changes, they are forgotten.
-    by_source_object: HashMap<u64, Vec<Arc<[u8]>>, OurNumbers>,
+    by_service: HashMap<u64, Vec<Arc<[u8]>>, OurNumbers>,
     /// The answers that belong to no Service: any publication may change them.
     until_published: Generations<Box<[u8]>, Answer, RandomState>,
     proxy_headers: Vec<ProxyHeader>,
@@ -129,7 +129,7 @@ impl AnswerTable {
             values: Generations::new(MAX_VALUES),
             choices: Generations::new(MAX_CHOICES),
             questions: HashMap::new(),
-            by_source_object: HashMap::default(),
+            by_service: HashMap::default(),
             until_published: Generations::new(MAX_UNTIL_PUBLISHED),
             proxy_headers,
             seed,
@@ -258,12 +258,12 @@ impl AnswerTable {
     }
 
     /// Makes an answer known that the clients of a group get, all if None, as long as nothing is forgotten of
-    /// `source_object`; without one, all clients get it until the next publication.
-    pub fn answer(&mut self, folded: &[u8], answer: Answer, source_object: Option<u64>, group: Option<ClientGroup>) {
-        let Some(source_object) = source_object else {
+    /// `service`; without one, all clients get it until the next publication.
+    pub fn answer(&mut self, folded: &[u8], answer: Answer, service: Option<u64>, group: Option<ClientGroup>) {
+        let Some(service) = service else {
             return self.until_published.insert(folded.into(), answer);
         };
-        let question = self.question(folded, source_object, group.as_ref().map(|group| group.keys));
+        let question = self.question(folded, service, group.as_ref().map(|group| group.keys));
         let Some(ClientGroup { keys, values, location }) = group else {
             question.answers = vec![answer];
             return;
@@ -281,15 +281,15 @@ impl AnswerTable {
         self.choices.insert((number, values), index as u16);
     }
 
-    fn question(&mut self, folded: &[u8], source_object: u64, client_keys: Option<u32>) -> &mut Question {
-        let known = self.questions.get(folded).map(|known| (known.source_object, known.client_keys));
-        if known != Some((source_object, client_keys)) {
+    fn question(&mut self, folded: &[u8], service: u64, client_keys: Option<u32>) -> &mut Question {
+        let known = self.questions.get(folded).map(|known| (known.service, known.client_keys));
+        if known != Some((service, client_keys)) {
             let key: Arc<[u8]> = folded.into();
             self.questions_numbered += 1;
             let number = self.questions_numbered;
-            let question = Question { number, source_object, client_keys, answers: Vec::new(), asked: false };
-            if known.map(|(source_object, _)| source_object) != Some(source_object) {
-                self.by_source_object.entry(source_object).or_default().push(key.clone());
+            let question = Question { number, service, client_keys, answers: Vec::new(), asked: false };
+            if known.map(|(service, _)| service) != Some(service) {
+                self.by_service.entry(service).or_default().push(key.clone());
             }
             self.questions.insert(key, question);
         }
@@ -297,18 +297,18 @@ impl AnswerTable {
     }
 
     /// Returns the questions of these objects that were answered since their answers were made known.
-    pub fn asked(&self, source_objects: &[u64]) -> Vec<Arc<[u8]>> {
-        let keys = source_objects.iter().filter_map(|object| self.by_source_object.get(object)).flatten();
+    pub fn asked(&self, services: &[u64]) -> Vec<Arc<[u8]>> {
+        let keys = services.iter().filter_map(|service| self.by_service.get(service)).flatten();
         keys.filter(|key| self.questions.get(*key).is_some_and(|question| question.asked)).cloned().collect()
     }
 
-    /// Forgets every answer that was computed from the objects `gone`, and all that hold until a publication.
+    /// Forgets every answer of the services `gone`, and all that hold until a publication. SOA records have `serial` then.
     pub fn publish(&mut self, serial: [u8; 4], gone: &[u64]) {
         self.serial = serial;
         self.until_published.clear();
-        for object in gone {
-            for key in self.by_source_object.remove(object).unwrap_or_default() {
-                if self.questions.get(&key).is_some_and(|question| question.source_object == *object) {
+        for service in gone {
+            for key in self.by_service.remove(service).unwrap_or_default() {
+                if self.questions.get(&key).is_some_and(|question| question.service == *service) {
                     self.questions.remove(&key);
                 }
             }

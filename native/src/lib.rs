@@ -133,16 +133,16 @@ mod native {
             &self,
             question: &[u8],
             answer: RenderedAnswer,
-            source_object: Option<u64>,
+            service: Option<u64>,
             group: Option<ClientGroup>,
         ) -> PyResult<()> {
             let answer = answer.read().ok_or_else(|| PyValueError::new_err("an answer whose parts do not fit together"))?;
-            lock(&self.inner).answer(question, answer, source_object, group);
+            lock(&self.inner).answer(question, answer, service, group);
             Ok(())
         }
 
-        fn asked<'py>(&self, py: Python<'py>, source_objects: Vec<u64>) -> Vec<Bound<'py, PyBytes>> {
-            lock(&self.inner).asked(&source_objects).iter().map(|question| PyBytes::new(py, question)).collect()
+        fn asked<'py>(&self, py: Python<'py>, services: Vec<u64>) -> Vec<Bound<'py, PyBytes>> {
+            lock(&self.inner).asked(&services).iter().map(|question| PyBytes::new(py, question)).collect()
         }
 
         fn publish(&self, serial: u32, gone: Vec<u64>) {

@@ -51,7 +51,7 @@ class Recorded:
     def reply(self, query: bytes, source: bytes) -> None:
         """Leave it to Python."""
 
-    def asked(self, source_objects: Sequence[int]) -> Sequence[bytes]:
+    def asked(self, services: Sequence[int]) -> Sequence[bytes]:
         return ()
 
     def answer(self, question: bytes, answer: RenderedAnswer, *clients: object) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from locator.model import CLUSTER, UNKNOWN_LOCATION, ZONE, Location
-from locator.state.snapshot import FederatedService, Snapshot, SourceObject
+from locator.state.snapshot import AnyService, FederatedService, Snapshot
 from locator.topology.selection import LocatedEndpoint
 
 PodKey = tuple[str, str]  # the cluster, and the pod's ``namespace/name``
@@ -67,19 +67,17 @@ class AskingPods:
         for address in client.addresses:
             self._by_address.setdefault((client.cluster, address), []).append(client.identity)
 
-    def left_out(
-        self, source_object: SourceObject, snapshot: Snapshot, clusters: Mapping[str, Snapshot]
-    ) -> set[PodKey]:
+    def left_out(self, service: AnyService, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
         """Return those that are endpoints of a Service, ready or not, and so do not ask for its name.
 
-        *source_object* is the Service in a *snapshot* of all clusters as they are, and *clusters* has that of each. A
+        *service* is the Service in a *snapshot* of all clusters as they are, and *clusters* has that of each. A
         pod is the endpoint that names it; an endpoint that names no pod is each pod with its address.
         """
         if self._endpoints_too:
             return set()
         return {
             identity
-            for cluster, namespace, located in _endpoints(source_object, snapshot, clusters)
+            for cluster, namespace, located in _endpoints(service, snapshot, clusters)
             for identity in self._identities(cluster, namespace, located)
             if identity in self._places
         }
@@ -99,19 +97,17 @@ class AskingPods:
 
 
 def _endpoints(
-    source_object: SourceObject, snapshot: Snapshot, clusters: Mapping[str, Snapshot]
+    service: AnyService, snapshot: Snapshot, clusters: Mapping[str, Snapshot]
 ) -> Iterator[tuple[str, str, LocatedEndpoint]]:
     """Yield the endpoints of a Service, ready or not, each with its cluster and its namespace."""
-    if isinstance(source_object, FederatedService):
+    if isinstance(service, FederatedService):
         for cluster, alone in clusters.items():
-            exported = alone.exported.get(source_object.key)
-            for located in (
-                (*exported.compiled.endpoints, *alone.unready.get(source_object.key, ())) if exported else ()
-            ):
-                yield cluster, source_object.namespace, located
+            exported = alone.exported.get(service.key)
+            for located in (*exported.compiled.endpoints, *alone.unready.get(service.key, ())) if exported else ():
+                yield cluster, service.namespace, located
         return
-    for located in (*source_object.endpoints, *snapshot.unready.get(source_object.cache_key, ())):
-        yield located.location.cluster, source_object.service.namespace, located
+    for located in (*service.endpoints, *snapshot.unready.get(service.cache_key, ())):
+        yield located.location.cluster, service.service.namespace, located
 
 
 class CountedAnswers(Struct, frozen=True):

@@ -31,7 +31,7 @@ def proposal(simulated: Simulated, world: World, max_overload: float, *, honor_k
     What differs from the cluster in the Service's annotations is a part of what is proposed. For *honor_kubernetes* see
     ``Store``.
     """
-    compiled = simulated.subject.source_object(world.snapshot)
+    compiled = simulated.subject.service(world.snapshot)
     if not exceeds(simulated, max_overload) or type(compiled) is not CompiledService:
         return None
     best: tuple[float, Simulated, Annotations] | None = None

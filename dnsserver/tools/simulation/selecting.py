@@ -89,10 +89,10 @@ def _plain_zones(authority: Authority) -> list[Zone]:
 
 
 def _constrained(subject: Subject, snapshot: Snapshot, authority: Authority) -> bool:
-    source_object = subject.source_object(snapshot)
-    if not isinstance(source_object, CompiledService):
-        return source_object is not None  # a federated name has a constraint in any case
-    return authority.declaration(subject.zone, source_object) is not None or has_unmatched(source_object.declarations)
+    service = subject.service(snapshot)
+    if not isinstance(service, CompiledService):
+        return service is not None  # a federated name has a constraint in any case
+    return authority.declaration(subject.zone, service) is not None or has_unmatched(service.declarations)
 
 
 def _subjects_of(key: str, snapshot: Snapshot, authority: Authority) -> list[Subject]:

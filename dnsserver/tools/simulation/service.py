@@ -22,7 +22,7 @@ from dnsserver.tools.simulation.clients import AskingPods, ClientPlace, CountedA
 from dnsserver.tools.simulation.groups import Group, Grouping, Values, reduced
 from locator.model import SUCCESSORS, ZONE, Location
 from locator.places.locations import has_labels
-from locator.state.snapshot import FederatedService, Snapshot, SourceObject
+from locator.state.snapshot import AnyService, FederatedService, Snapshot
 from locator.topology.constraints import Declaration, in_effect
 from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint, has_address
 
@@ -45,7 +45,7 @@ class Subject(NamedTuple):
         between = "" if self.zone.about == FEDERATION else ".svc"
         return f"{service}.{namespace}{between}.{self.zone.name}"
 
-    def source_object(self, snapshot: Snapshot) -> SourceObject | None:
+    def service(self, snapshot: Snapshot) -> AnyService | None:
         """Return what the name means in a snapshot, None if nothing has it."""
         if self.zone.about == FEDERATION:
             return snapshot.federated.get(self.key)
@@ -192,11 +192,11 @@ class Groupings:
 
 def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
     """Return what becomes of a name that exists."""
-    source_object = subject.source_object(world.snapshot)
-    assert source_object is not None
-    deciding = _Deciding(subject, source_object, world)
-    clients, actual = world.clients_of(subject), subject.source_object(world.actual)
-    left_out = clients.left_out(actual if actual is not None else source_object, world.actual, world.clusters)
+    service = subject.service(world.snapshot)
+    assert service is not None
+    deciding = _Deciding(subject, service, world)
+    clients, actual = world.clients_of(subject), subject.service(world.actual)
+    left_out = clients.left_out(actual if actual is not None else service, world.actual, world.clusters)
     fewer = clients.at(left_out)
     grouping = groupings.of(subject, deciding.client_keys)
     groups = grouping.groups(deciding.distinguishing, fewer)
@@ -222,7 +222,7 @@ def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
 class _Deciding:
     """Decides for groups of clients, once for all that get the same."""
 
-    def __init__(self, subject: Subject, source_object: SourceObject, world: World) -> None:
+    def __init__(self, subject: Subject, service: AnyService, world: World) -> None:
         self._world = world
         self._query_name = query_name_of(labels_of(subject.name), world.authority.zones)
         self._decided: dict[Values, GroupAnswer] = {}
@@ -230,15 +230,15 @@ class _Deciding:
         self._entries: dict[tuple[str, int | None], tuple[LocatedEndpoint, ...]] = {}
         self.declaration: Declaration | None = None
         self.unmatched = ""
-        self._federated = source_object if isinstance(source_object, FederatedService) else None
-        self.endpoints = tuple(source_object.endpoints)
-        if isinstance(source_object, FederatedService):
-            self.client_keys, self.distinguishing = source_object.client_keys, source_object.distinguishing_values()
-            self.declaration = source_object.declaration(world.cluster)
+        self._federated = service if isinstance(service, FederatedService) else None
+        self.endpoints = tuple(service.endpoints)
+        if isinstance(service, FederatedService):
+            self.client_keys, self.distinguishing = service.client_keys, service.distinguishing_values()
+            self.declaration = service.declaration(world.cluster)
         else:
-            self.declaration = world.authority.declaration(subject.zone, source_object)
+            self.declaration = world.authority.declaration(subject.zone, service)
             if self.declaration is None:
-                self.unmatched = next((one.ignored or "" for one in source_object.declarations if one.unmatched), "")
+                self.unmatched = next((one.ignored or "" for one in service.declarations if one.unmatched), "")
             constraint = in_effect(self.declaration)
             self.client_keys, self.distinguishing = (
                 constraint.client_keys,

@@ -136,8 +136,8 @@ fn learn(server: &mut AnswerTable, name: &str, words: &mut Words) {
         "forget_edns" => server.forget_edns(),
         "answer" => {
             let (question, answer) = (words.octets(), words.answer());
-            let (source_object, group) = (words.optional(Words::number), words.optional(Words::group));
-            server.answer(&question, answer, source_object, group);
+            let (service, group) = (words.optional(Words::number), words.optional(Words::group));
+            server.answer(&question, answer, service, group);
         }
         "publish" => server.publish((words.number() as u32).to_be_bytes(), &[]),
         _ => panic!("{name}: nothing of that name can be made known"),
