@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dnsserver import names
 from dnsserver.tools.explain.reasons import AUTO_MODE, OWN_NAME, Case, left_to_kubernetes
-from locator.topology.constraints import SOURCE, Declaration, in_order
+from locator.topology.constraints import SOURCE, ZONAL_NAME, ZONE_DEFAULT, Declaration
 
 
 class ExplainedDeclaration(Struct, frozen=True):
@@ -42,10 +42,9 @@ def _declarations(case: Case) -> Sequence[Declaration]:
         return ()
     default = None if query_name is None else case.authority.zone_default(query_name.zone, service)
     of_name = {one.source: one for one in (default, case.decision.declaration) if one is not None}
-    return in_order(
-        service.service,
-        (*service.declarations, *(one for source, one in of_name.items() if SOURCE[source].read is None)),
-    )
+    # What a ServiceImport declares comes before all that the Service of its name does, so these are not sorted again.
+    declared = (of_name.get(ZONAL_NAME), *service.declarations, of_name.get(ZONE_DEFAULT))
+    return [one for one in declared if one is not None]
 
 
 def _why(case: Case, declaration: Declaration) -> str:
