@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from dnsserver import names
-from dnsserver.tools.explain.reasons import AUTO_MODE, OWN_NAME, Case, left_to_kubernetes
+from dnsserver.tools.explain.reasons import AUTO_MODE, OWN_NAME, Case, is_own_name, left_to_kubernetes
 from locator.topology.constraints import SOURCE, ZONAL_NAME, ZONE_DEFAULT, Declaration
 
 
@@ -27,7 +26,7 @@ class ExplainedDeclaration(Struct, frozen=True):
 
 def sources_of(case: Case) -> list[ExplainedDeclaration]:
     """Return what all sources declare, in their order of precedence."""
-    explained, own_name = [], case.query_name is not None and case.query_name.name_type in names.ENDPOINTS_OWN
+    explained, own_name = [], is_own_name(case)
     for declaration in _declarations(case):
         decides = declaration is case.decision.declaration and not own_name
         why = _why(case, declaration) if decides else _why_not(case, declaration, own_name=own_name)

@@ -189,6 +189,21 @@ def test_what_a_service_import_declares_comes_before_what_the_service_of_its_nam
     assert rows[-1]["source"] == "zone-default"
 
 
+@pytest.mark.parametrize(("label", "own"), [("east", False), ("lone", True)], ids=["cluster", "endpoint"])
+def test_a_clusters_name_is_no_endpoints_own_name(label: str, own: bool) -> None:
+    """An endpoint of a multi-cluster Service whose slice names no cluster has a name of the same form."""
+    items = [
+        *cluster(service("web")),
+        api_objects.service_import("web", keys=f"{ZONE},*"),
+        api_objects.imported_slice("web", "east", [endpoint("10.9.0.1", zone="a")]),
+        api_objects.imported_slice("web", None, [endpoint("10.9.0.2", zone="b", hostname="lone")]),
+    ]
+    (row,) = explained(items, f"{label}.web.shop.svc.clusterset.local", flags={"multicluster": ["clusterset.local"]})[
+        "sources"
+    ]
+    assert (row["why"] == "an endpoint's own name is never narrowed") == own
+
+
 def test_an_alias_shows_the_sources_of_its_target() -> None:
     """An ExternalName Service that leads to a Service, or to a zonal name of it."""
     plain = external("plain", "web.shop.svc.cluster.local")
