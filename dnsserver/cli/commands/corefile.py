@@ -40,7 +40,7 @@ EXAMPLES = (
     Example("Check the Corefile of the cluster:",
             "kubectl get configmap coredns -n kube-system -o 'jsonpath={.data.Corefile}' | topodns corefile --check -"),
     Example("Change its lines at fault, and nothing else:",
-            r"topodns corefile --fix Corefile > fixed \&\& diff -u Corefile fixed"),
+            "topodns corefile --fix Corefile > fixed && diff -u Corefile fixed"),
 )  # fmt: skip
 STATUSES = {
     **STATUSES,
