@@ -28,7 +28,7 @@ POLL = 0.75  # seconds between two requests for /readyz, to twice as much at ran
 POLL_TIMEOUT = 2.0  # seconds, to connect and to get the answer: a host that is back gets a SYN within one second
 REFUSING = 60.0  # seconds for which one that refuses may still be about to start; later, only what fails asks
 JITTER = 0.5  # seconds within which the kinds try again once the API server is back
-RETURNS = 10.0  # seconds between two returns at least: an API server that is ready by turns must not cause a storm
+BETWEEN_RETURNS = 10.0  # seconds at least: an API server that is ready by turns must not cause a storm
 
 
 class Backoff(Struct, frozen=True):

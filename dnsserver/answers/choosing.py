@@ -67,14 +67,17 @@ def _spares(tiers: Iterable[Sequence[LocatedEndpoint]], given: set[bytes], most:
 
 
 def ttls_of(endpoints: Iterable[LocatedEndpoint]) -> dict[bytes, int]:
-    """Return the TTLs of those addresses that have their own: of the host names of load balancers."""
-    return {
-        address: entry.ttls[len(address)]
-        for entry in endpoints
-        if isinstance(entry, Entry)
-        for address in entry.endpoint.addresses
-        if len(address) in entry.ttls
-    }
+    """Return the TTLs of those addresses that have their own: of the host names of load balancers.
+
+    If several of these have one address, it has the lowest of their TTLs.
+    """
+    ttls: dict[bytes, int] = {}
+    for entry in endpoints:
+        own = entry.ttls if isinstance(entry, Entry) else {}
+        for address in entry.endpoint.addresses if own else ():
+            if (ttl := own.get(len(address))) is not None:
+                ttls[address] = min(ttl, ttls.get(address, ttl))
+    return ttls
 
 
 def why_none(found: AnyService, choice: EndpointChoice, client: Location) -> str:

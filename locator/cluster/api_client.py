@@ -25,7 +25,7 @@ import urllib3
 from locator.api.decoding import RESOURCES, Resources
 from locator.api.deltas import Delta, DeltaBatch
 from locator.api.list_watch import ListWatch
-from locator.backoff import POLL, POLL_TIMEOUT, REFUSING, RETURNS
+from locator.backoff import BETWEEN_RETURNS, POLL, POLL_TIMEOUT, REFUSING
 from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of
 from locator.cluster.responses import (
     CONNECT_SECONDS,
@@ -230,7 +230,7 @@ class ApiServerReadiness:
             self._asking, self._asked_at = False, trio.current_time()
         if found < self._known:
             self._known, self._fell, self._changed_at = found, True, self._asked_at
-        elif found > self._known and not (self._fell and self._asked_at < self._returned_at + RETURNS):
+        elif found > self._known and not (self._fell and self._asked_at < self._returned_at + BETWEEN_RETURNS):
             self._known, self._fell, self._returned_at = found, False, self._asked_at
             self._changed_at = self._asked_at
             self.next.set()

@@ -211,13 +211,13 @@ class Locations:
         """Return a node's location with the labels that it lacks: those of the subnet of the first address in one."""
         if not self.subnets:
             return location
-        told = next(filter(None, map(self.subnets.find, addresses)), None)
-        return location if told is None else self._with_labels(location, told)
+        labels = next(filter(None, map(self.subnets.find, addresses)), None)
+        return location if labels is None else self._with_labels(location, labels)
 
     def with_subnet_labels_in(self, location: Location, network: Network) -> Location:
         """Return what ``with_subnet_labels`` returns for each address of a network in which no smaller subnet is."""
-        told = self.subnets.find(network.address, network.length)
-        return location if told is None else self._with_labels(location, told)
+        labels = self.subnets.find(network.address, network.length)
+        return location if labels is None else self._with_labels(location, labels)
 
     def _with_labels(self, location: Location, labels: dict[str, str]) -> Location:
         if labels.keys() <= location.labels.keys():

@@ -110,7 +110,7 @@ class ConstraintSource(Struct, frozen=True):
     ``field`` is the field of the Service to which findings point. Messages name the source by ``title``, else by that.
     ``annotations`` are those of a Service that it is read from; all that topodns has of its own are read, too.
     ``own``: it is about this Service alone, and so constrains a Service of peers, too.
-    ``elsewhere``: it is written in another object, which may be about several Services and has findings of its own.
+    ``in_another_object``: that may be about several Services and has findings of its own.
     ``of_kubernetes``: Kubernetes has it for virtual IPs. Whoever writes any other one wants DNS to choose.
     ``code`` and ``expected`` are those of the finding that it is invalid.
     ``decides`` says why it is effective, and ``overrides`` why another source is not where it is.
@@ -122,7 +122,7 @@ class ConstraintSource(Struct, frozen=True):
     title: str = ""
     annotations: tuple[str, ...] = ()
     own: bool = False
-    elsewhere: bool = False
+    in_another_object: bool = False
     of_kubernetes: bool = False
     code: ClusterCode = ClusterCode.InvalidTopologyKeys
     expected: str = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
@@ -259,7 +259,7 @@ SOURCES = (
     # The queried name declares it.
     ConstraintSource(ZONAL_NAME, None, own=True, decides="the name states it",
                      overrides="the name states a constraint of its own"),
-    ConstraintSource(POLICY, _policies, field="metadata.labels", title="ServicePolicy", elsewhere=True,
+    ConstraintSource(POLICY, _policies, field="metadata.labels", title="ServicePolicy", in_another_object=True,
                      code=ClusterCode.InvalidServicePolicy,
                      expected=f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"),
     ConstraintSource(ANNOTATION, _annotation, field=field_of(TOPOLOGY_KEYS), title=f"the annotation {TOPOLOGY_KEYS}",

@@ -121,7 +121,7 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
 def _constraint_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
     """Yield a finding if the constraint is invalid, or if it chooses nothing although somebody meant it to."""
     declaration, choosing = deciding(declarations), may_choose(service)
-    if declaration is not None and SOURCE[declaration.source].elsewhere and not choosing:
+    if declaration is not None and SOURCE[declaration.source].in_another_object and not choosing:
         # A policy may mean other Services; its own findings say so if there are none.
         declaration = next((one for one in declarations if SOURCE[one.source].own), None)
     if declaration is None or SOURCE[declaration.source].of_kubernetes:
@@ -254,7 +254,7 @@ def service_key_findings(
 
     *locations* are those of its endpoints. Other objects, such as ServicePolicies, have findings of their own.
     """
-    if SOURCE[declaration.source].elsewhere:
+    if SOURCE[declaration.source].in_another_object:
         return
     severity = WARNING if declaration.constraint.soft else ERROR
     for key, nearest in carried.missing(declaration.constraint.keys, locations):

@@ -351,7 +351,7 @@ def test_a_corefile_that_changed_meanwhile_stays(world: World, topodns: Run) -> 
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found_and_mended(world: World, topodns: Run, name: str) -> None:
+def test_a_fault_is_found_and_fixed(world: World, topodns: Run, name: str) -> None:
     """Found under its code, and only what follows from it beside; gone after the commands, as a reader runs them."""
     fault = FAULTS[name]
     fault.plant(world)

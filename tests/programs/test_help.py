@@ -101,6 +101,12 @@ def test_examples_can_be_parsed(name: str, example: Example, monkeypatch: pytest
 
 
 @each_example
+def test_examples_are_for_a_shell(name: str, example: Example) -> None:
+    """Outside quotes, nothing is escaped: ``&&`` is an operator of the shell, ``\\&\\&`` an argument."""
+    assert "\\" not in re.sub(r"'[^']*'|\"[^\"]*\"", "", example.command)
+
+
+@each_example
 def test_examples_can_be_run(
     topodns: Run, name: str, example: Example, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

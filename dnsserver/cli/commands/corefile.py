@@ -40,7 +40,7 @@ EXAMPLES = (
     Example("Check the Corefile of the cluster:",
             "kubectl get configmap coredns -n kube-system -o 'jsonpath={.data.Corefile}' | topodns corefile --check -"),
     Example("Change its lines at fault, and nothing else:",
-            r"topodns corefile --fix Corefile > fixed \&\& diff -u Corefile fixed"),
+            "topodns corefile --fix Corefile > fixed && diff -u Corefile fixed"),
 )  # fmt: skip
 STATUSES = {
     **STATUSES,
@@ -128,7 +128,7 @@ def run(arguments: Namespace) -> int:
     if arguments.check is not None:
         return _check(arguments, to, [*zones, *federation, *multicluster])
     if arguments.fix is not None:
-        return _mend(arguments, to, [*zones, *federation, *multicluster])
+        return _fix(arguments, to, [*zones, *federation, *multicluster])
     return _print(arguments, to, zones, federation, multicluster)
 
 
@@ -205,7 +205,7 @@ def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
     return status
 
 
-def _mend(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
+def _fix(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
     from dnsserver.tools.corefile import corefile_check
     from dnsserver.tools.corefile.caddyfile import Unparsable
     from dnsserver.tools.corefile.fixing import fixed

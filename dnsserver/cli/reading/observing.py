@@ -73,9 +73,9 @@ async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts
     )
     replicas = Replicas(client, installed, flags)
     pods = [] if isinstance(installed.pods, Unread) else [pod for pod in installed.pods if pod.runs]
-    told = await replicas.read(pods)
-    facts = await _compare(client, settings, replace(facts, replicas=told), pods)
-    return replace(facts, replicas=await replicas.again(told))
+    known = await replicas.read(pods)
+    facts = await _compare(client, settings, replace(facts, replicas=known), pods)
+    return replace(facts, replicas=await replicas.again(known))
 
 
 def _reached(client: ApiClient) -> bytes:

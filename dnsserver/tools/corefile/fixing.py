@@ -56,7 +56,7 @@ def fixed(
     for _ in range(MAX_FIXES):
         corefile = CorefileText(text, to, zones)
         for finding in filter(wanted, found):
-            after = _mend(corefile, finding, stub)
+            after = _fixed(corefile, finding, stub)
             left = None if after is None or not _is_corefile(after) else check(after)
             if after is not None and left is not None and _is_better(found, left, finding.code, (text, after)):
                 text, found = after, left
@@ -91,7 +91,7 @@ def _is_corefile(text: str) -> bool:
         return False
 
 
-def _mend(corefile: CorefileText, finding: Finding, stub: str) -> str | None:
+def _fixed(corefile: CorefileText, finding: Finding, stub: str) -> str | None:
     if finding.code in _NOT_FORWARDED:
         return _forward(corefile, stub) if stub and not corefile.stubs else None
     fix = _FIXES.get(finding.code)

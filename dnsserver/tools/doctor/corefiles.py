@@ -171,7 +171,7 @@ def _nodelocal_step(facts: Facts, cache: ConfigMap, found: Judged) -> DoctorStep
         forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "all names go to the cluster's own DNS"
         return DoctorStep(code, PASSED, f"{forwards}{_remarks(found)}", subject)
     text = (cache.data or {}).get(COREFILE, "")
-    after = _mended(text, NODELOCAL, target_of(facts))
+    after = _fixed(text, NODELOCAL, target_of(facts))
     edit = None if after is None else _edit(facts, NODELOCAL_CONFIG, COREFILE, text, after)
     commands = _edited(facts, NODELOCAL_CONFIG) if edit is None else merged(edit)
     return _failed(code, _what_is_wrong(found), subject, commands, _cures(found), edit)
@@ -271,13 +271,13 @@ def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None
     if provider.own_part:
         return _own_part(facts, provider, target)
     text = _data(facts, provider.config_map).get(provider.key, "")
-    after = _mended(text, provider.checked_as, target, _stub(target))
+    after = _fixed(text, provider.checked_as, target, _stub(target))
     if after is None:
         return None
     return replace(_edit(facts, provider.config_map, provider.key, text, after), blocks=parse(after))
 
 
-def _mended(text: str, forwarder: str, target: Target, stub: str = "") -> str | None:
+def _fixed(text: str, forwarder: str, target: Target, stub: str = "") -> str | None:
     """Return a Corefile without faults, with *stub* if nothing forwards to topodns; None if one would be left."""
     found = judged(text, forwarder, target)
     if found.unparsable:
@@ -306,7 +306,7 @@ def _own_part(facts: Facts, provider: Provider, target: Target) -> Edit | None:
         ways.insert(0, {**custom, CUSTOM_KEY: f"{ours}\n{_stub(target)}".lstrip("\n")})
     for data in ways:
         parts = imported(corefile, data)
-        after = _mended("".join(text for _, text in parts), provider.checked_as, target, _stub(target))
+        after = _fixed("".join(text for _, text in parts), provider.checked_as, target, _stub(target))
         for number, (key, text) in enumerate(parts if after is not None else ()):
             head = "".join(text for _, text in parts[:number])
             tail = "".join(text for _, text in parts[number + 1 :])

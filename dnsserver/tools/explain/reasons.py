@@ -218,6 +218,14 @@ def _is_between(case: Case, query_name: QueryName) -> bool:
     return query_name.name_type != names.APEX and any(beneath)
 
 
+def is_own_name(case: Case) -> bool:
+    """Whether the name is that of an endpoint, or has the form of one; a cluster's name under a Service is neither."""
+    query_name, compiled = case.query_name, case.compiled
+    if query_name is None or query_name.name_type != names.CLUSTER:
+        return query_name is not None and query_name.name_type == names.ENDPOINT
+    return compiled is not None and _is_endpoint(case, query_name, compiled)
+
+
 def _is_endpoint(case: Case, query_name: QueryName, compiled: CompiledService) -> bool:
     known = endpoint_names(compiled, pod_names=case.authority.endpoint_pod_names)
     return query_name.endpoint_labels in known.endpoints

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from dnsserver import names
-from dnsserver.tools.explain.reasons import AUTO_MODE, OWN_NAME, Case, left_to_kubernetes
-from locator.topology.constraints import SOURCE, ZONE_DEFAULT, Declaration
+from dnsserver.tools.explain.reasons import AUTO_MODE, OWN_NAME, Case, is_own_name, left_to_kubernetes
+from locator.topology.constraints import SOURCE, ZONAL_NAME, ZONE_DEFAULT, Declaration
 
 
 class ExplainedDeclaration(Struct, frozen=True):
@@ -27,7 +26,7 @@ class ExplainedDeclaration(Struct, frozen=True):
 
 def sources_of(case: Case) -> list[ExplainedDeclaration]:
     """Return what all sources declare, in their order of precedence."""
-    explained, own_name = [], case.query_name is not None and case.query_name.name_type in names.ENDPOINTS_OWN
+    explained, own_name = [], is_own_name(case)
     for declaration in _declarations(case):
         decides = declaration is case.decision.declaration and not own_name
         why = _why(case, declaration) if decides else _why_not(case, declaration, own_name=own_name)
@@ -41,12 +40,10 @@ def _declarations(case: Case) -> Sequence[Declaration]:
     if service is None:
         return ()
     default = None if query_name is None else case.authority.zone_default(query_name.zone, service)
-    # The declaration that decides is the very object, also if the zone declares it.
-    others = {
-        one.source: one for one in (default, case.decision.declaration) if one and SOURCE[one.source].read is None
-    }
-    of_zone = [others.pop(ZONE_DEFAULT)] if ZONE_DEFAULT in others else []
-    return (*others.values(), *service.declarations, *of_zone)
+    of_name = {one.source: one for one in (default, case.decision.declaration) if one is not None}
+    # What a ServiceImport declares comes before all that the Service of its name does, so these are not sorted again.
+    declared = (of_name.get(ZONAL_NAME), *service.declarations, of_name.get(ZONE_DEFAULT))
+    return [one for one in declared if one is not None]
 
 
 def _why(case: Case, declaration: Declaration) -> str:

@@ -124,7 +124,7 @@ def _declarations(compiled: CompiledService, service: Service, honor_kubernetes:
     The labels that ServicePolicies select by are not known any more, but annotations do not change which ones do.
     """
     at_least = min_endpoints(service) or 1
-    elsewhere = [_at_least(one, at_least) for one in compiled.declarations if SOURCE[one.source].elsewhere]
+    elsewhere = [_at_least(one, at_least) for one in compiled.declarations if SOURCE[one.source].in_another_object]
     others = declarations_of(service, (), hinted(joined_endpoints(compiled.slices)), honor_kubernetes=honor_kubernetes)
     return in_order(service, (*elsewhere, *others))
 
@@ -140,6 +140,6 @@ def _exported_as_if(exported: ExportedService, changes: Changes, annotations: An
     compiled = service_as_if(exported.compiled, changes, annotations)
     if compiled is exported.compiled:
         return exported
-    declared = [one for one in (exported.constraint,) if one is not None and SOURCE[one.source].elsewhere]
+    declared = [one for one in (exported.constraint,) if one is not None and SOURCE[one.source].in_another_object]
     declared += [one for one in (federated_constraint(compiled.service, ()),) if one is not None]
     return ExportedService(compiled, deciding(in_order(compiled.service, declared)))

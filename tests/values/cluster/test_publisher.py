@@ -134,7 +134,7 @@ def cycle_of(node: Object) -> Iterator[Object]:
         yield dump_of([api_objects.node(node.key, {api_objects.ZONE: f"z{number}"})]).objects[0]
 
 
-def test_a_kept_view_is_published_at_once() -> None:
+def test_a_saved_view_is_published_at_once() -> None:
     """A start from a state file does not wait for the API server, whose lists replace it kind by kind."""
 
     async def test(running: RunningPublisher) -> None:
@@ -266,7 +266,7 @@ def test_findings_name_the_files_of_their_objects() -> None:
     under_way(test)
 
 
-def test_findings_last_until_they_are_mended() -> None:
+def test_findings_last_until_they_are_fixed() -> None:
     """A finding on an unreadable object stays with every snapshot until it is fixed."""
     wrong = ClusterCode.UnreadableObject.finding("Service", "shop", "web", field="spec.ports", message="no array")
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from locator.backoff import POLL, REFUSING, RETURNS
+from locator.backoff import BETWEEN_RETURNS, POLL, REFUSING
 from locator.cluster.api_client import ApiServerReadiness, Readiness
 
 AWAY, RESPONDS, READY = Readiness
@@ -118,4 +118,4 @@ def test_an_api_server_that_is_ready_by_turns_causes_no_storm() -> None:
     """As when it is overloaded, or when a load balancer has one server that works, and one that does not."""
     server = Server(lambda now: READY if now % 2 < 1 else AWAY)
     noticed = returns_of(server, HOUR, pause=1.0, waiting=1)
-    assert 60 < len(noticed) <= HOUR / RETURNS
+    assert 60 < len(noticed) <= HOUR / BETWEEN_RETURNS

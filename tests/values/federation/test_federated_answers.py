@@ -216,6 +216,19 @@ def test_one_ttl_for_all_records() -> None:
     assert [rrset.ttl for rrset in asked(responder, "198.51.100.1").answer] == [60]
 
 
+@pytest.mark.parametrize("qtype", ["A", "SRV"])
+@pytest.mark.parametrize("ttls", [(3, 60), (60, 3)], ids=["own-first", "other-first"])
+def test_one_address_of_two_host_names(ttls: tuple[int, int], qtype: str) -> None:
+    """An address that two host names have comes with the lower of their TTLs."""
+    hosts = {
+        f"{name}.lb": ResolvedHost((parse_address("203.0.113.9"),), {4: ttl})
+        for name, ttl in zip("ab", ttls, strict=True)
+    }
+    own, others = cluster(1, 1, "a.lb"), {"west": cluster(2, 1, "b.lb")}
+    reply = asked(ClustersInMemory(own, others, FLAGS, hosts=hosts).responder(), "192.0.2.99", qtype)
+    assert {rrset.ttl for rrset in (*reply.answer, *reply.additional)} == {3}
+
+
 @with_and_without_native
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["known-first", "unknown-first"])
 def test_who_has_no_cluster_shares_nothing_with_who_is_in_another(order: Sequence[int], native: bool) -> None:

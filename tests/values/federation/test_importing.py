@@ -17,14 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsserver.message import wire
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of, cluster_set_of, other_store_of, store_of
-from dnsserver.tools.explain.explain import explain
+from dnsserver.programs.from_settings import cluster_set_of, other_store_of, store_of
 from locator.api.deltas import Drop, Put
 from locator.endpoints import compact
 from locator.federation.clusterset import ClusterSet
-from locator.ip import parse_address, parse_client
+from locator.ip import parse_address
 from locator.labels import IN, Requirement, Selector
 from locator.model import (
     Endpoint,
@@ -167,20 +164,6 @@ def test_the_constraint_is_the_imports_then_that_of_the_service_of_its_name(
     assert (declaration and declaration.source) == source
     if declaration is not None:
         assert list(declaration.constraint.keys) == keys and declaration.effective
-
-
-def test_explain_lists_what_the_import_declares_first() -> None:
-    """Sources stand in their order of precedence: those of the ServiceImport before all of the Service of its name."""
-    own = [service_import("db", keys=ZONE), service("db", **NAMESAKE), POLICY]
-    clusters = ClustersInMemory([*WEST, *own, imported_slice("db", "east", [endpoint(ADDRESS)])], {"east": EAST}, FLAGS)
-    authority = authority_of(settings_of(FLAGS))
-    name = labels_of("db.shop.svc.clusterset.local")
-    said = explain(name, wire.A, parse_client(ADDRESS), clusters.snapshot(), authority, candidates=False)
-    sources = [(row["source"], row["keys"], row["heard"]) for row in said["sources"]]
-    assert sources == [
-        ("annotation", [ZONE], True), ("policy", ["example.com/hall"], False),
-        ("annotation", ["example.com/rack"], False),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

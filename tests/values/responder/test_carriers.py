@@ -549,7 +549,7 @@ def test_a_metric_counts_by_forwarder() -> None:
     assert found == {FORWARDER: 3, SECOND: 2, "fd00::53": 1}
 
 
-def test_a_server_says_which_forwarder_to_mend_and_how(tmp_path: Path) -> None:
+def test_a_server_says_which_forwarder_to_fix_and_how(tmp_path: Path) -> None:
     """The log has one line for each forwarder, with the line for its Corefile; the metric counts all queries."""
     with serving(tmp_path, CLUSTER, flags={**FLAGS, "http": "127.0.0.1:0"}) as server:
 

@@ -174,6 +174,36 @@ def test_sources_show_their_keys_and_policies() -> None:
     ]  # fmt: skip
 
 
+def test_what_a_service_import_declares_comes_before_what_the_service_of_its_name_does() -> None:
+    """So its annotation comes before the ServicePolicies of that Service; the default of the DNS zone comes last."""
+    items = [
+        *cluster(ALL_SPEAK, [REQUIRES]),
+        api_objects.service_import("web", keys=f"{RACK},*"),
+        api_objects.imported_slice("web", "east", [endpoint("10.9.0.1", zone="a")]),
+    ]
+    flags = {"multicluster": ["clusterset.local"], "default-topology-keys": [f"clusterset.local={REGION}"]}
+    rows = explained(items, "web.shop.svc.clusterset.local", flags=flags)["sources"]
+    assert [(row["source"], row["keys"], row["heard"]) for row in rows][:3] == [
+        ("annotation", [RACK, "*"], True), ("policy", [ZONE], False), ("annotation", [ZONE, "*"], False),
+    ]  # fmt: skip
+    assert rows[-1]["source"] == "zone-default"
+
+
+@pytest.mark.parametrize(("label", "own"), [("east", False), ("lone", True)], ids=["cluster", "endpoint"])
+def test_a_clusters_name_is_no_endpoints_own_name(label: str, own: bool) -> None:
+    """An endpoint of a multi-cluster Service whose slice names no cluster has a name of the same form."""
+    items = [
+        *cluster(service("web")),
+        api_objects.service_import("web", keys=f"{ZONE},*"),
+        api_objects.imported_slice("web", "east", [endpoint("10.9.0.1", zone="a")]),
+        api_objects.imported_slice("web", None, [endpoint("10.9.0.2", zone="b", hostname="lone")]),
+    ]
+    (row,) = explained(items, f"{label}.web.shop.svc.clusterset.local", flags={"multicluster": ["clusterset.local"]})[
+        "sources"
+    ]
+    assert (row["why"] == "an endpoint's own name is never narrowed") == own
+
+
 def test_an_alias_shows_the_sources_of_its_target() -> None:
     """An ExternalName Service that leads to a Service, or to a zonal name of it."""
     plain = external("plain", "web.shop.svc.cluster.local")
