@@ -96,7 +96,7 @@ class ReplyWriter:
         flags, truncated = answer.flags | query.flags & COPIED, False
         for own in _NO_ERRORS if ignored is None and answer.error is None else _errors(answer.error, ignored):
             errors = (*own, *self.common_errors) if own else self.common_errors
-            opt = self.opt(edns, dependent=answer.dependent, errors=errors)
+            opt = self.opt(edns, dependent=answer.dependent, errors=errors) if edns else b""
             room = limit - end - len(opt)
             if answer.required_size <= room:
                 counts, records = answer.fitted(room, turn=self._draw(DRAWN_BITS) % (answer.records or 1))
