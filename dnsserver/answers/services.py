@@ -68,12 +68,12 @@ def endpoint(request: Request, found: AnyService) -> Decision:
     if named is None:
         return request.decision(wire.NXDOMAIN, service=found)
     addresses = dict.fromkeys([address for _, address in named])
-    ttls = ttls_of([located for located, _ in named]) if isinstance(found, FederatedService) else {}
+    ttls = ttls_of([located for located, _ in named])
     if request.qtype == wire.SRV:
         numbers = [port.number for located, _ in named for port in located.endpoint.ports]
         return _srv(request, found, request.query_name.name, numbers, addresses, ttls)
-    ttl = request.shared_ttl(addresses, ttls) if ttls else request.authority.ttl
-    return request.decision(answers=request.addresses(addresses, ttl), service=found)
+    answers = request.addresses(addresses, request.shared_ttl(addresses, ttls))
+    return request.decision(answers=answers, service=found)
 
 
 def cluster(request: Request, found: AnyService) -> Decision:

@@ -359,5 +359,5 @@ class NativeFeed:
 
 
 def _service_of(cache_key: str) -> str:
-    """Return ``namespace/name`` of the Service that has a ``AnyService.cache_key``."""
+    """Return ``namespace/name`` of the Service that has a ``cache_key``."""
     return cache_key.partition(" ")[0]
