@@ -73,6 +73,8 @@ def run(server: Server, load: Load, *, warmup: float, seconds: float, prober: Pr
             prober.forget()
         replies, cpu, began = replayer.replies, server.cpu_seconds(), time.perf_counter()
         replayer.go(seconds)
+        if replayer.replies == replies:  # others have the core, or the whole window was lost and is sent anew
+            replayer.go(STALLED + seconds)
         cpu, took = server.cpu_seconds() - cpu, time.perf_counter() - began
         replies = replayer.replies - replies
         replayer.drain()
