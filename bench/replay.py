@@ -101,11 +101,12 @@ class _Replayer:
         self._outstanding = [0] * len(self._sockets)
         self._sample: list[tuple[int, bytes]] = []
         self.replies = self.lost = 0
+        self._last_reply = time.perf_counter()
 
     def go(self, seconds: float) -> None:
         """Keep the window full for some seconds."""
         now = time.perf_counter()
-        end, sample_at, last_reply = now + seconds, now, now
+        end, sample_at = now + seconds, now
         share = self._load.window // len(self._sockets)
         while now < end:
             received = 0
@@ -123,10 +124,10 @@ class _Replayer:
             self.replies += received
             now = time.perf_counter()
             if received:
-                last_reply = now
-            elif now - last_reply > STALLED:
+                self._last_reply = now
+            elif now - self._last_reply > STALLED:
                 self._give_up()
-                last_reply = now
+                self._last_reply = now
             if received < LITTLE:
                 time.sleep(REST)
 
