@@ -102,18 +102,17 @@ class UpstreamAnswer(Struct, frozen=True, eq=False, gc=False):
 class Decision(Struct, frozen=True, eq=False, gc=False):
     """The answer for one client, and why it is that.
 
-    ``spares`` follow the ``answers``, and never come first; they are the records of ``spare_entries``.
-    ``aliases`` are the CNAME records on the way to ``answers``; ``outside_target`` is the name
-    outside the zones where they end, None if they end inside. ``upstream`` is what the upstream says about that name,
-    None if it was not asked. ``authority_records`` and
-    ``additional_records`` are those of the sections of that name: an SOA if there are no answers,
-    and addresses of names in the answers. ``service`` is the Service that the answers belong to, or ``federated`` is.
-    ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if no endpoints
+    ``spares`` follow the ``answers``, and never come first; they are the records of ``spare_entries``. ``aliases`` are
+    the CNAME records on the way to ``answers``; ``outside_target`` is the name outside the zones where they end, None
+    if they end inside. ``upstream`` is what the upstream says about that name, None if it was not asked.
+    ``authority_records`` and ``additional_records`` are those of the sections of that name: an SOA if there are no
+    answers, and addresses of names in the answers. ``service`` is the Service that the answers belong to, or
+    ``federated`` is. ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if no endpoints
     were chosen. ``client_keys`` are ``Constraint.client_keys`` if the answer depends on the client.
 
-    ``source_object`` is the object that the decision was computed from: the decision is true as long as the
-    current snapshot is, or contains, this very object. It is None if clients can ask for any number
-    of such names, for example names that do not exist.
+    ``source_object`` is the object that the decision was computed from: the decision is true as long as the current
+    snapshot is, or contains, this very object. It is None if clients can ask for any number of such names, for example
+    names that do not exist.
     """
 
     query_name: QueryName | None

@@ -242,7 +242,7 @@ def _srv(
 
 def _srv_records(request: Request, targets: Mapping[Target, int], ttl: int) -> list[Record]:
     """Return an SRV record for each target, with its priority; all have equal weight."""
-    name, weight = request.query_name.name, max(1, 100 // (min(len(targets), MAX_TARGETS) or 1))
+    name, weight = request.query_name.name, max(1, 100 // max(1, len(targets)))
     return [
         Record(name, wire.SRV, ttl, Srv(weight, port, target, priority))
         for (target, port), priority in islice(targets.items(), MAX_TARGETS)
