@@ -302,9 +302,8 @@ class ListWatch:
             self._limit *= LARGER
             self.restart_reason = EXPIRED
         elif self._state is _ListWatchState.CHECK and status == FORBIDDEN and self._may_not_check:
-            self._state = (
-                _ListWatchState.WATCH
-            )  # an API server that starts forbids everything for a moment, but not twice
+            # An API server that starts forbids everything for a moment, but not twice.
+            self._state = _ListWatchState.WATCH
         else:
             self._may_not_check |= self._state is _ListWatchState.CHECK and status == FORBIDDEN
             if status in DOUBTFUL or (status == TIMEOUT and self._continue):
