@@ -115,10 +115,10 @@ def test_as_a_dump(section: Section) -> None:
     for query in section.asked:
         client = parse_network(f"{query.client}/32")
         found = explain(labels_of(query.name), type_number("A"), client, snapshot, authority)
-        assert {answer["data"] for answer in found["answers"]} == query.answer, query
-        assert found["outcome"] == query.outcome, query
+        assert {answer.data for answer in found.answers} == query.answer, query
+        assert found.outcome == query.outcome, query
         if query.source is not None:
-            assert found["constraint"]["source"] == query.source, query
+            assert found.constraint.source == query.source, query
 
 
 def staged() -> list[Item]:

@@ -277,10 +277,10 @@ def known() -> tuple[Snapshot, Authority]:
 def explained(client: str, name: str, *types: str) -> frozenset[str]:
     """Return the addresses that *client*, an address or a subnet, gets, as ``explain`` says."""
     return frozenset(
-        answer["data"]
+        answer.data
         for rtype in types
-        for answer in explain(labels_of(name), type_number(rtype), parse_network(client), *known())["answers"]
-        if answer["type"] == rtype
+        for answer in explain(labels_of(name), type_number(rtype), parse_network(client), *known()).answers
+        if answer.type == rtype
     )
 
 

@@ -194,7 +194,7 @@ def explained(client: str, question: tuple[str, str]) -> Answer:
     name, qtype = question
     snapshot, authority = snapshot_of(CLUSTER), authority_of(settings_of())
     said = explain(labels_of(name), dns.rdatatype.from_text(qtype), parse_client(client), snapshot, authority)
-    return Answer(said["rcode"], frozenset((record["type"], record["data"]) for record in said["answers"]))
+    return Answer(said.rcode, frozenset((record.type, record.data) for record in said.answers))
 
 
 def answered(reply: dns.message.Message) -> Answer:

@@ -243,13 +243,13 @@ def test_it_is_explained(case: str) -> None:
         labels_of(OUT), A, parse_network(f"{IN_A}/32"), snapshot, authority, candidates=True,
         outside=lambda target: outside.get(target, FAILED),
     )  # fmt: skip
-    data = [answer["data"].rstrip(".") for answer in explained["answers"]]
-    assert (explained["rcode"], [*data[: len(aliases)], *sorted(data[len(aliases) :])]) == (
+    data = [answer.data.rstrip(".") for answer in explained.answers]
+    assert (explained.rcode, [*data[: len(aliases)], *sorted(data[len(aliases) :])]) == (
         rcode, [*aliases, *sorted(answers)],
     )  # fmt: skip
-    error = explained["extended_error"]
-    assert ([error["code"]] if error else []) == errors
-    assert explained["reason"]
+    error = explained.extended_error
+    assert ([error.code] if error else []) == errors
+    assert explained.reason
 
 
 @pytest.mark.parametrize("case", CHAINS)
@@ -260,7 +260,7 @@ def test_it_is_told(case: str) -> None:
     tap_of(responder).listen(everything)
     ask(responder, OUT, outside)
     (line,) = everything.lines
-    assert (line["rcode"], [answer["data"].rstrip(".") for answer in line["answers"]]) == (
+    assert (line.rcode, [answer.data.rstrip(".") for answer in line.answers]) == (
         rcode,
         [*aliases, *sorted(answers)],
     )

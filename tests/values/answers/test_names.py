@@ -27,6 +27,7 @@ from dnsserver.programs.from_settings import authority_of
 from dnsserver.responder import rendered as rendering
 from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.tools.explain.explain import explain
+from dnsserver.tools.explain.explanation import ServiceExplained
 from locator.ip import address_text, parse_address, parse_network, plain_address
 from locator.model import is_dns_label
 from tests.kit.api_objects import (
@@ -401,7 +402,7 @@ def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> No
         snapshot_of(CLUSTER + ALIASES + IMPORT, flags),
         authority_of(settings_of({**FLAGS, **flags})),
     )
-    assert explained["reason"] == reason
+    assert explained.reason == reason
 
 
 def test_aliases_are_followed_so_far_and_no_farther() -> None:
@@ -475,8 +476,8 @@ def test_an_alias_of_what_is_no_service_is_still_a_services() -> None:
     snapshot, authority = snapshot_of(CLUSTER + alias), authority_of(settings_of(FLAGS))
     name = labels_of("here.lab.svc.cluster.local")
     explained = explain(name, type_number("TXT"), parse_network("127.1.0.1"), snapshot, authority)
-    assert explained["service"] == {"namespace": "lab", "name": "here"}
-    assert [answer["data"] for answer in explained["answers"]] == ["dns-version.cluster.local.", '"1.1.0"']
+    assert explained.service == ServiceExplained("lab", "here")
+    assert [answer.data for answer in explained.answers] == ["dns-version.cluster.local.", '"1.1.0"']
 
 
 LONG = "mydb-instance-1.abcdefghijkl.eu-central-1.rds.amazonaws.example"

@@ -318,7 +318,7 @@ def test_one_snapshot_for_several_readers() -> None:
             reply = ask_in_memory(responder, query, "127.1.0.1")
             assert reply is not None
             data = [str(row) for rrset in reply.answer for row in rrset]
-            assert data == [record["data"] for record in explained["answers"]]
+            assert data == [record.data for record in explained.answers]
     assert responders[0].counts.computed == responders[1].counts.computed > 0
 
 

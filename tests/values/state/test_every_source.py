@@ -189,9 +189,9 @@ def test_explained_by_the_source_that_was_heard(seed: int) -> None:
     for row in rows_of(case):
         found = explain(labels_of(row.name), A, parse_network(row.client), snapshot, authority_of(authority))
         given = twin.given(row.key, twin.map.locate(row.client), row.zone)
-        source = (found["constraint"] or {}).get("source")
-        assert (row, source, found["outcome"] == "unmet") == (row, given.source, given.unmet)
-        assert {record["data"] for record in found["answers"]} == {each for each in given.addresses if ":" not in each}
+        source = found.constraint and found.constraint.source
+        assert (row, source, found.outcome == "unmet") == (row, given.source, given.unmet)
+        assert {record.data for record in found.answers} == {each for each in given.addresses if ":" not in each}
 
 
 @settings(steady, max_examples=30)

@@ -280,15 +280,15 @@ def explained(items: Sequence[Item], flags: Mapping[str, Any], name: str, rtype:
 def test_without_records(row: Row) -> None:
     """The reason is told; and as soon as it does not hold any more, and nothing else has changed, there are records."""
     told = explained(OWN, row.flags, row.name, row.type, row.client)
-    records = [answer for answer in told["answers"] if answer["type"] == row.type]
-    assert (records, row.reason in told["reason"]) == ([], True), told["reason"]
+    records = [answer for answer in told.answers if answer.type == row.type]
+    assert (records, row.reason in told.reason) == ([], True), told.reason
     fix = row.fix
     asked = {"name": row.name, "rtype": row.type, "client": row.client}
     asked |= {{"type": "rtype"}.get(key, key): fix[key] for key in ("name", "type", "client") if key in fix}
     fixed = explained([*OWN, *fix.get("items", ())], {**row.flags, **fix.get("flags", {})}, **asked)
-    assert fixed["rcode"] == "NOERROR"
-    assert any(answer["type"] == asked["rtype"] for answer in fixed["answers"]), fixed["reason"]
-    assert row.reason not in fixed["reason"]
+    assert fixed.rcode == "NOERROR"
+    assert any(answer.type == asked["rtype"] for answer in fixed.answers), fixed.reason
+    assert row.reason not in fixed.reason
 
 
 def test_an_endpoint_whose_slice_names_no_cluster_is_not_narrowed() -> None:
@@ -299,8 +299,8 @@ def test_an_endpoint_whose_slice_names_no_cluster_is_not_narrowed() -> None:
         imported_slice("lone", None, [endpoint("10.2.0.8", hostname="x-0")]),
     ]
     told = explained(items, {}, f"x-0.lone.{SET}", "A", CLIENT)
-    assert [answer["data"] for answer in told["answers"]] == ["10.2.0.8"]
-    assert [(one["source"], one["heard"]) for one in told["sources"]] == [("annotation", False)]
+    assert [answer.data for answer in told.answers] == ["10.2.0.8"]
+    assert [(one.source, one.decides) for one in told.sources] == [("annotation", False)]
 
 
 NAMES = sorted({row.name for row in ROWS} | {row.fix["name"] for row in ROWS if "name" in row.fix})
@@ -315,7 +315,7 @@ def test_no_reason_stands_for_both(flags: Mapping[str, Any]) -> None:
     for name in NAMES:
         for rtype in ("A", "AAAA", "SRV", "PTR", "TXT", "NS", "SOA", "ANY"):
             told = explain(labels_of(name), type_number(rtype), parse_network(CLIENT), snapshot, authority)
-            found = any(answer["type"] in (rtype, "HINFO") for answer in told["answers"])
-            (with_records if found else without)[told["reason"]] = f"{name} {rtype}"
+            found = any(answer.type in (rtype, "HINFO") for answer in told.answers)
+            (with_records if found else without)[told.reason] = f"{name} {rtype}"
     both = with_records.keys() & without.keys() - {"the Service is an alias"}  # of ANY, the CNAME is the answer
     assert not {reason: (with_records[reason], without[reason]) for reason in both}
