@@ -108,11 +108,13 @@ def reason(explained: ExplainedDecision) -> str:
         return f"an alias that leads to {decision.outside_target}, outside the served zones, and the look-up failed"
     if where := _alias(decision, explained.authority):
         return where
+    query_name = explained.query_name
+    assert query_name is not None  # where aliases lead outside the zones, that is told
     if decision.rcode == NXDOMAIN:
-        why = _no_such_name(explained)
+        why = _no_such_name(explained, query_name)
         return f"an alias of a name that does not exist: {why}" if decision.aliases else why
     if not decision.answers:
-        return _no_records(explained)
+        return _no_records(explained, query_name)
     if decision.qtype == ANY:
         return "a question of type ANY gets one small record (RFC 8482)"
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
@@ -137,32 +139,28 @@ def _alias(decision: Decision, authority: Authority) -> str:
 
 def unnarrowed(explained: ExplainedDecision) -> str:
     """Return why all clients get the same records."""
-    compiled, name_type = explained.compiled, None if explained.query_name is None else explained.query_name.name_type
-    if name_type == names.REVERSE:
+    compiled, declaration, query_name = explained.compiled, explained.decision.declaration, explained.query_name
+    if query_name is not None and query_name.name_type == names.REVERSE:
         return "a reverse name is never narrowed"
-    if compiled is None:
+    if query_name is None or compiled is None:
         return "the name belongs to no Service"
-    return OWN_NAME if name_type in names.ENDPOINTS_OWN else _unconstrained(explained.decision, compiled)
-
-
-def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
+    if query_name.name_type in names.ENDPOINTS_OWN:
+        return OWN_NAME
     if not compiled.service.headless:
         return NOT_HEADLESS
-    if decision.declaration is None:
+    if declaration is None:
         unmatched = [one.ignored for one in compiled.declarations if one.unmatched]
         return f"no constraint is in effect: {unmatched[0]}" if unmatched else "the Service has no constraint"
-    if not decision.declaration.valid:
+    if not declaration.valid:
         return "the constraint is invalid"
-    return decision.declaration.without_effect or f"none {ANY_WILL_DO}"
+    return declaration.without_effect or f"none {ANY_WILL_DO}"
 
 
-def _no_records(explained: ExplainedDecision) -> str:
+def _no_records(explained: ExplainedDecision, query_name: QueryName) -> str:
     """Return why a name that exists has no records of the type that was asked for."""
-    decision, query_name, selection = explained.decision, explained.query_name, explained.decision.selection
-    assert query_name is not None  # ``reason`` looks at names outside the zones first
+    compiled, found, selection = explained.compiled, explained.decision.federated, explained.decision.selection
     if selection is not None:
         return _none_chosen(explained, query_name, selection)
-    compiled, found = explained.compiled, decision.federated
     if _is_between(explained, query_name):
         return "the name has no records of its own: it exists because names exist beneath it"
     if other_types := _other_types(explained, query_name):
@@ -210,11 +208,8 @@ def _is_between(explained: ExplainedDecision, query_name: QueryName) -> bool:
         return True
     compiled = explained.compiled
     if compiled is not None or explained.decision.federated is not None:
-        return (
-            query_name.name_type == names.CLUSTER
-            and compiled is not None
-            and not _is_endpoint(explained, query_name, compiled)
-        )
+        is_cluster = query_name.name_type == names.CLUSTER and compiled is not None
+        return is_cluster and not is_own_name(explained)
     beneath = (zone.name.endswith(f".{query_name.name}") for zone in explained.authority.zones)
     return query_name.name_type != names.APEX and any(beneath)
 
@@ -222,12 +217,8 @@ def _is_between(explained: ExplainedDecision, query_name: QueryName) -> bool:
 def is_own_name(explained: ExplainedDecision) -> bool:
     """Whether the name is that of an endpoint, or has the form of one; a cluster's name under a Service is neither."""
     query_name, compiled = explained.query_name, explained.compiled
-    if query_name is None or query_name.name_type != names.CLUSTER:
+    if query_name is None or query_name.name_type != names.CLUSTER or compiled is None:
         return query_name is not None and query_name.name_type == names.ENDPOINT
-    return compiled is not None and _is_endpoint(explained, query_name, compiled)
-
-
-def _is_endpoint(explained: ExplainedDecision, query_name: QueryName, compiled: CompiledService) -> bool:
     known = endpoint_names(compiled, pod_names=explained.authority.endpoint_pod_names)
     return query_name.endpoint_labels in known.endpoints
 
@@ -236,10 +227,9 @@ def _none_chosen(explained: ExplainedDecision, query_name: QueryName, selection:
     """Return why the endpoints that a client gets, if any, have no record of the type that was asked for."""
     decision, found = explained.decision, explained.decision.federated
     if not selection.endpoints:
-        reached = found is None or found.entries(found.viewer(explained.location))
-        return (
-            _outcome(explained, selection) if reached else "nothing that the Service has can be reached by this client"
-        )
+        if found is not None and not found.entries(found.viewer(explained.location)):
+            return "nothing that the Service has can be reached by this client"
+        return _outcome(explained, selection)
     if other_types := _other_types(explained, query_name):
         return other_types
     if decision.qtype == SRV and any(
@@ -258,10 +248,9 @@ def _article(thing: str) -> str:
     return "an" if thing.startswith("IP") else "the" if thing.startswith("port ") else "a"
 
 
-def _no_such_name(explained: ExplainedDecision) -> str:
+def _no_such_name(explained: ExplainedDecision, query_name: QueryName) -> str:
     """Return why a name does not exist."""
-    query_name, compiled, snapshot = explained.query_name, explained.compiled, explained.snapshot
-    assert query_name is not None  # ``reason`` looks at names outside the zones first
+    compiled, snapshot = explained.compiled, explained.snapshot
     if explained.decision.federated is not None:
         return _no_such_federated_name(query_name)
     if compiled is not None:
@@ -293,9 +282,10 @@ def _not_exported(explained: ExplainedDecision, query_name: QueryName) -> str:
     if not query_name.service:
         hint = suggestion(query_name.namespace, explained.snapshot.federated_namespaces) if explained.suggests else ""
         return f"no cluster exports a Service in namespace {query_name.namespace} that has an address for anybody{hint}"
-    federated = explained.snapshot.federated
-    closest = nearest_key(query_name.namespace, query_name.service, federated) if explained.suggests else None
-    hint = f", did you mean {closest}?" if closest else listed(federated) if explained.suggests else ""
+    hint, federated = "", explained.snapshot.federated
+    if explained.suggests:
+        closest = nearest_key(query_name.namespace, query_name.service, federated)
+        hint = f", did you mean {closest}?" if closest else listed(federated)
     what = f"a Service {query_name.service_key} that has a ready endpoint and an address for anybody"
     return f"no cluster exports {what}{hint}"
 
@@ -378,8 +368,9 @@ def _lacking(explained: ExplainedDecision, *kinds: type[Object]) -> str:
 
 def _choice(explained: ExplainedDecision, selection: Selection) -> str:
     constraint, outcome, of_family = explained.constraint, selection.outcome, _of_family(explained, selection)
+    federated = explained.decision.federated is not None
     if outcome == ALL:
-        what = "every ready endpoint" if explained.decision.federated is None else "every entry"
+        what = "every entry" if federated else "every ready endpoint"
         return f"{what}{of_family}: {why_all(explained, selection)}"
     if isinstance(constraint, NamedDomain):
         verb = "prefers" if constraint.or_all else "demands"
@@ -388,12 +379,9 @@ def _choice(explained: ExplainedDecision, selection: Selection) -> str:
     if isinstance(constraint, Hinted):
         key, value = next((step.key, step.value) for step in selection.steps if step.key == selection.key)
         return f"the endpoints{of_family} whose hints name the client's {HINTED[key]} {value}"
-    endpoint, endpoints = (
-        ("ready endpoint", "endpoints") if explained.decision.federated is None else ("entry", "entries")
-    )
     if outcome == UNMET:
-        return f"no {endpoint} is as near as the constraint demands"
-    return f"the {endpoints}{of_family} nearest to the client"
+        return f"no {'entry' if federated else 'ready endpoint'} is as near as the constraint demands"
+    return f"the {'entries' if federated else 'endpoints'}{of_family} nearest to the client"
 
 
 def _of_family(explained: ExplainedDecision, selection: Selection) -> str:
