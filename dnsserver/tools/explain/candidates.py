@@ -7,7 +7,7 @@ It reads the Decision that the answer was made from; it never chooses itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -91,12 +91,7 @@ def _judged(explained: ExplainedDecision, service: CompiledService) -> Judged:
         yield located, False, "not ready"
     selection, query_name = explained.decision.selection, explained.query_name
     if selection is not None:
-        chosen = set(map(id, selection.endpoints))
-        for located in service.endpoints:
-            if id(located) in chosen:
-                yield located, True, _why_chosen(explained, selection, located)
-            else:
-                yield located, False, _why_not(explained, selection, located)
+        yield from _chosen_or_not(explained, selection, service.endpoints)
         return
     is_routed = service.service.virtual and service.service.cluster_ips
     why = "kube-proxy chooses behind the cluster IP" if is_routed else reason(explained)
@@ -112,10 +107,10 @@ def _judged(explained: ExplainedDecision, service: CompiledService) -> Judged:
 
 
 def _judged_entries(explained: ExplainedDecision, found: FederatedService) -> Judged:
-    decision, viewer = explained.decision, found.viewer(explained.location)
+    decision = explained.decision
     if decision.selection is not None:
         for member in found.members:
-            yield from _judged_in(explained, decision.selection, member, viewer, (viewer, member.cluster) in found.flat)
+            yield from _judged_in(explained, decision.selection, found, member)
         return
     records = (*decision.answers, *decision.additional_records)
     named = {record.data.packed for record in records if isinstance(record.data, AddressData)}
@@ -125,12 +120,11 @@ def _judged_entries(explained: ExplainedDecision, found: FederatedService) -> Ju
 
 
 def _judged_in(
-    explained: ExplainedDecision, selection: Selection, member: FederatedMember, viewer: str, flat: bool
+    explained: ExplainedDecision, selection: Selection, found: FederatedService, member: FederatedMember
 ) -> Judged:
-    """Yield what a client in the cluster *viewer* can get of a member; if nothing, its endpoints, and why.
-
-    *flat*: the client reaches the pods of that cluster.
-    """
+    """Yield what the client can get of a member; if nothing, its endpoints, and why."""
+    viewer = found.viewer(explained.location)
+    flat = (viewer, member.cluster) in found.flat
     entries = member.entries(viewer, flat=flat)
     if member.exported.compiled.empty:
         yield _without_address(member, Endpoint((), ready=False)), False, _why_empty(member)
@@ -142,8 +136,13 @@ def _judged_in(
     if entries == member.balancers:
         for name in member.unresolved:
             yield _without_address(member, Endpoint(()), name), False, f"nothing resolves {name}"
+    yield from _chosen_or_not(explained, selection, entries)
+
+
+def _chosen_or_not(explained: ExplainedDecision, selection: Selection, endpoints: Sequence[LocatedEndpoint]) -> Judged:
+    """Yield the endpoints, or the entries, that the selection was made among."""
     chosen = set(map(id, selection.endpoints))
-    for located in entries:
+    for located in endpoints:
         down, votes = (located.down, located.votes) if isinstance(located, Entry) else (False, ())
         if id(located) in chosen:
             yet = ", although most clusters vote against it: no entry is left otherwise" if down else ""
@@ -171,7 +170,10 @@ def _why_empty(member: FederatedMember) -> str:
 
 
 def _why_out_of_reach(member: FederatedMember, viewer: str, *, flat: bool) -> str:
-    """Say why a client in the cluster *viewer* gets nothing of a member that has ready endpoints."""
+    """Say why a client in the cluster *viewer* gets nothing of a member that has ready endpoints.
+
+    *flat*: it reaches the pods of that cluster.
+    """
     service = member.exported.compiled.service
     if flat or (viewer == member.cluster and service.headless):
         return "its endpoints have no records (--no-endpoints)"
