@@ -24,21 +24,18 @@ from hypothesis import strategies as st
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_WRONG
 from dnsserver.cli.reading.dumping import Dumping
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
 from dnsserver.tools.doctor.objects import PodMeta
 from dnsserver.tools.doctor.steps import DoctorStep, StepCode
 from dnsserver.tools.dump import dumped
 from dnsserver.tools.dump.dumped import Container, Template, TemplateSpec, Workload, WorkloadSpec
 from dnsserver.tools.dump.hashed_names import HashedNames
-from dnsserver.tools.explain.explain import explain
 from dnsserver.tools.explain.explanation import Explanation
 from locator.api.schema import LabelledMeta, LabelSelector
 from locator.ip import address_text, parse_network
 from tests.kit.api_objects import ZONE
 from tests.kit.commands_in_process import Run
-from tests.kit.in_memory import settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import snapshot_of
 from tests.kit.other_server import kubeconfig
 from tests.kit.this_machine import ROOT, free_port
 
@@ -91,9 +88,8 @@ def head_of(path: Path) -> Any:
 
 
 def explained(query: Mapping[str, Any], cluster: str, flags: Mapping[str, Any]) -> Explanation:
-    client, settings = parse_network(query["client"]), settings_of(flags)
-    asked = labels_of(query["name"]), type_number(query.get("type", "A"))
-    return explain(*asked, client, snapshot_of(cluster, flags), authority_of(settings), candidates=True)
+    asked = query["name"], query["client"], query.get("type", "A")
+    return explanation_of(snapshot_of(cluster, flags), *asked, flags=flags, candidates=True)
 
 
 def queries_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

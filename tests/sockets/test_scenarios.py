@@ -43,13 +43,9 @@ import dns.rdatatype
 import pytest
 import yaml
 
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
 from dnsserver.tools.explain.explanation import DECODER, Explanation
-from locator.ip import parse_network
-from tests.kit.in_memory import ask_in_memory, responder_of, settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import ask_in_memory, responder_of, snapshot_of
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server, run, serving
 
@@ -263,15 +259,8 @@ def test_asked(server_of: Callable[[Scenario], Server], scenario: Scenario, quer
 @pytest.mark.parametrize(("scenario", "query"), EXPLAINED)
 def test_explained(scenario: Scenario, query: dict[str, Any]) -> None:
     """``explain`` gives the same answer, and the reason."""
-    explained = explain(
-        labels_of(query["name"]),
-        type_number(query["type"]),
-        parse_network(query["client"]),
-        snapshot_of(scenario.cluster, scenario.flags),
-        authority_of(settings_of(scenario.flags)),
-        candidates=True,
-    )
-    check_explained(query, explained)
+    snapshot, asked = snapshot_of(scenario.cluster, scenario.flags), (query["name"], query["client"], query["type"])
+    check_explained(query, explanation_of(snapshot, *asked, flags=scenario.flags, candidates=True))
 
 
 @pytest.mark.parametrize(("scenario", "query"), BY_COMMAND)

@@ -17,13 +17,10 @@ import pytest
 
 from dnsserver import names
 from dnsserver.answers import endpoint_names
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import asker_at, explain
 from dnsserver.tools.explain.explanation import Explanation
 from dnsserver.tools.explain.explanation_text import as_text
 from locator.federation.federating import ResolvedHost
-from locator.ip import parse_address, parse_network
+from locator.ip import parse_address
 from locator.model import CLUSTER
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -38,12 +35,12 @@ from tests.kit.api_objects import (
     node,
     service,
 )
+from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import (
     NOW,
     ClustersInMemory,
     CountedResponder,
     ask_in_memory,
-    settings_of,
     with_and_without_native,
 )
 
@@ -74,8 +71,7 @@ def cluster(number: int, size: int = 2, *balancers: str, headless: bool = True, 
 
 def explained(clusters: ClustersInMemory, client: str) -> Explanation:
     """Return what ``explain --candidates`` tells about an A query."""
-    snapshot, authority = clusters.snapshot(), authority_of(settings_of(clusters.flags))
-    return explain(labels_of(NAME), 1, asker_at(parse_network(client), snapshot), snapshot, authority, candidates=True)
+    return explanation_of(clusters.snapshot(), NAME, client, flags=clusters.flags, candidates=True)
 
 
 def renamed(items: list[Item], name: str) -> list[Item]:

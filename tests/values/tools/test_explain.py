@@ -11,13 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
 from dnsserver.tools.explain.explanation import Explanation
 from dnsserver.tools.explain.explanation_text import BOLD, PLAIN, as_text
-from locator.ip import parse_client
 from tests.kit import api_objects
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -34,7 +29,8 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.clusters import world
-from tests.kit.in_memory import settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import snapshot_of
 
 NODES = [
     node("a1", {ZONE: "a", RACK: "r1", REGION: "r"}, addresses=["127.1.0.1"]),
@@ -71,11 +67,7 @@ def explained(
     flags: Mapping[str, Any] | None = None,
     candidates: bool = True,
 ) -> Explanation:
-    authority = authority_of(settings_of(flags))
-    return explain(
-        labels_of(name), type_number(rtype), parse_client(client), snapshot_of(items, flags), authority,
-        candidates=candidates,
-    )  # fmt: skip
+    return explanation_of(snapshot_of(items, flags), name, client, rtype, flags=flags, candidates=candidates)
 
 
 def policy(name: str, key: str, mode: str) -> Item:
@@ -421,11 +413,11 @@ def test_a_pod_with_two_families_is_one_candidate() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_candidates_agree_with_the_answer(seed: int) -> None:
     """In random clusters, the candidates are all endpoints, and the chosen ones have the addresses of the answer."""
-    made, flags = world(seed), settings_of()
-    snapshot, authority = snapshot_of(made.items), authority_of(flags)
+    made = world(seed)
+    snapshot = snapshot_of(made.items)
     for name in made.names:
         for client in made.addresses[::4]:
-            said = explain(labels_of(name), 1, parse_client(client), snapshot, authority, candidates=True)
+            said = explanation_of(snapshot, name, client, candidates=True)
             rows, service_of = said.candidates, said.service
             if service_of is None:
                 assert rows == ()

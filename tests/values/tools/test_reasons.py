@@ -9,12 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
 from dnsserver.tools.explain.explanation import Explanation
-from locator.ip import parse_network
 from tests.kit.api_objects import (
     ZONE,
     Item,
@@ -28,7 +23,8 @@ from tests.kit.api_objects import (
     service,
     service_import,
 )
-from tests.kit.in_memory import ClustersInMemory, settings_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import ClustersInMemory
 
 FLAGS: dict[str, Any] = {
     "cluster-name": "east",
@@ -270,10 +266,7 @@ def explained(items: Sequence[Item], flags: Mapping[str, Any], name: str, rtype:
     """Return what ``explain --candidates`` tells in the cluster east, beside the cluster west."""
     latest = {(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]): one for one in items}
     clusters = ClustersInMemory([*latest.values()], {"west": WEST}, {**FLAGS, **flags})
-    authority = authority_of(settings_of(clusters.flags))
-    return explain(
-        labels_of(name), type_number(rtype), parse_network(client), clusters.snapshot(), authority, candidates=True
-    )
+    return explanation_of(clusters.snapshot(), name, client, rtype, flags=clusters.flags, candidates=True)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{number}-{row.name[:60]}-{row.type}" for number, row in enumerate(ROWS)])
@@ -311,10 +304,10 @@ def test_no_reason_stands_for_both(flags: Mapping[str, Any]) -> None:
     """Whatever is asked: why there are records is never why there are none, and the other way round."""
     with_records, without = dict[str, str](), dict[str, str]()
     clusters = ClustersInMemory(OWN, {"west": WEST}, {**FLAGS, **flags})
-    snapshot, authority = clusters.snapshot(), authority_of(settings_of(clusters.flags))
+    snapshot = clusters.snapshot()
     for name in NAMES:
         for rtype in ("A", "AAAA", "SRV", "PTR", "TXT", "NS", "SOA", "ANY"):
-            told = explain(labels_of(name), type_number(rtype), parse_network(CLIENT), snapshot, authority)
+            told = explanation_of(snapshot, name, CLIENT, rtype, flags=clusters.flags)
             found = any(answer.type in (rtype, "HINFO") for answer in told.answers)
             (with_records if found else without)[told.reason] = f"{name} {rtype}"
     both = with_records.keys() & without.keys() - {"the Service is an alias"}  # of ANY, the CNAME is the answer

@@ -17,12 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
 from dnsserver.tools.explain.explanation import Explanation
-from locator.ip import parse_network
 from locator.state.snapshot import Snapshot
 from tests.kit import clusters
 from tests.kit.api_objects import (
@@ -41,7 +36,8 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.commands_in_process import Run
-from tests.kit.in_memory import ask_in_memory, checked, responder_of, settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import ask_in_memory, checked, responder_of, snapshot_of
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.kube_proxy import endpoints_on
 from tests.oracle.twin import Modes, Twin
@@ -56,10 +52,7 @@ NODES = [
 
 
 def explained(snapshot: Snapshot, name: str, client: str, qtype: str = "A") -> Explanation:
-    return explain(
-        labels_of(name), type_number(qtype), parse_network(client), snapshot, authority_of(settings_of()),
-        candidates=True,
-    )  # fmt: skip
+    return explanation_of(snapshot, name, client, qtype, candidates=True)
 
 
 def for_zones(row: Item, *zones: str) -> Item:
