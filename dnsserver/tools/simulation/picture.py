@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from dnsserver.tools.simulation.codes import described
-from dnsserver.tools.simulation.service import OVERLOADED, UNUSED, Simulated
+from dnsserver.tools.simulation.service import OVERLOADED, UNUSED, Simulated, described
 from dnsserver.tools.simulation.text import constraint_text, grouped, percent
 from locator.model import ZONE
 from locator.printable import cut, printable
@@ -27,9 +26,6 @@ TITLE = 78  # the height of what stands above the boxes
 MAX_DOMAINS, MAX_ENDPOINTS = 12, 8  # that are drawn; how many are left is said
 MAX_PICTURES = 20  # Services in one file
 WIDEST, THINNEST = 28.0, 1.5  # strokes, for all of the load and for hardly any
-
-SAME, CROSSING, UNCLEAR = "same", "crossing", "unclear"  # kinds of flows
-WORDS = {SAME: "in the same zone", CROSSING: "to another zone", UNCLEAR: "a zone is not known"}
 
 Zone = str | None  # of clients or endpoints; None if they have none
 Line = tuple[str, str]  # a text, and its class in the template
@@ -56,79 +52,62 @@ class Box(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """A part of the load, from the clients in one box to the endpoints in another."""
+    """A part of the load, from the clients in one box to the endpoints in another.
+
+    ``kind`` is "same" if both are in one zone, "crossing" if not, and "unclear" if one of them has none.
+    """
 
     origin: Box
     target: Box
     share: float
     kind: str
 
-    @property
-    def width(self) -> float:
-        """The width of its stroke."""
-        return max(THINNEST, WIDEST * self.share)
-
-    @property
-    def words(self) -> str:
-        """What it is, for who points at it."""
-        return f"{self.origin.heading} to {self.target.heading}: {percent(self.share)} of the load, {WORDS[self.kind]}"
-
 
 class Drawing(NamedTuple):
-    """One Service: ``top`` is its place in the file, all others begin there. ``note`` is at the ``bottom``."""
+    """One Service, drawn at ``top``, from where its own places count. ``not_drawn`` is what there is no room for."""
 
+    simulated: Simulated
     top: int
-    headings: Sequence[tuple[str, str, int]]  # each a text, its class and its place
     flows: Sequence[Flow]
     boxes: Sequence[Box]
     bottom: int
-    note: str
+    not_drawn: str
 
 
 def picture(services: Sequence[Simulated], max_overload: float) -> str:
     """Return an SVG file with some Services, one below the other."""
-    top, drawings, note = 0, list[Drawing](), ""
+    top, drawings = 0, list[Drawing]()
     for simulated in services[:MAX_PICTURES]:
-        headings = [
-            (simulated.subject.name, "text", 22),
-            (_short(constraint_text(simulated), 100), "faint", 42),
-            (f"{percent(simulated.crossing)} of the load crosses zones, {percent(simulated.crossing_before)} without "
-             "the constraint", "faint", 60),
-        ]  # fmt: skip
-        drawings.append(_drawing(simulated, max_overload, top, headings))
+        drawings.append(_drawing(simulated, max_overload, top, TITLE))
         top += drawings[-1].bottom + 2 * GAP
-    note_top = top + ROW
-    if (more := len(services) - MAX_PICTURES) > 0:
-        note = f"{grouped(more, 'more Service')}; --service NS/NAME draws one"
-        top += 2 * ROW
+    more = max(0, len(services) - MAX_PICTURES)
     title = f"Who gets what: {', '.join(simulated.subject.name for simulated in services[:3])}"
-    height = max(top, 2 * ROW)
-    return _template().render(
-        whole=True, title=title, height=height, drawings=drawings, note=note, note_top=note_top
-    )  # fmt: skip
+    height = max(top + (2 * ROW if more else 0), 2 * ROW)
+    return _template().render(whole=True, title=title, height=height, drawings=drawings, more=more) + "\n"
 
 
 def inline_picture(simulated: Simulated, max_overload: float) -> str:
     """Return the picture of one Service as an element for a page, without a background and a heading."""
-    drawing, title = _drawing(simulated, max_overload, 0, ()), f"Who gets what of {simulated.subject.name}"
-    return _template().render(whole=False, title=title, height=drawing.bottom + GAP, drawings=[drawing], note="")
+    drawing, title = _drawing(simulated, max_overload, 0, GAP), f"Who gets what of {simulated.subject.name}"
+    return _template().render(whole=False, title=title, height=drawing.bottom + GAP, drawings=[drawing], more=0)
 
 
 @cache
 def _template() -> Template:
-    templates = Environment(
-        autoescape=True, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    templates = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined)
+    templates.filters.update(
+        constraint_text=constraint_text, cut=cut, grouped=grouped, percent=percent, printable=printable, short=_short
     )
-    templates.filters.update(cut=cut, printable=printable)  # XML cannot hold all characters
     start, end = MARGIN + CLIENTS_WIDTH, WIDTH - MARGIN - ENDPOINTS_WIDTH
-    templates.globals.update(WIDTH=WIDTH, MARGIN=MARGIN, ROW=ROW, START=start, END=end, BEND=(start + end) // 2)
+    templates.globals.update(
+        WIDTH=WIDTH, MARGIN=MARGIN, ROW=ROW, THINNEST=THINNEST, WIDEST=WIDEST,
+        START=start, END=end, BEND=(start + end) // 2,
+    )  # fmt: skip
     return templates.from_string((pkgutil.get_data(__package__, "picture.svg") or b"").decode())
 
 
-def _drawing(
-    simulated: Simulated, max_overload: float, top: int, headings: Sequence[tuple[str, str, int]]
-) -> Drawing:
-    first = TITLE if headings else GAP
+def _drawing(simulated: Simulated, max_overload: float, top: int, first: int) -> Drawing:
+    """Draw a Service; its *first* boxes are so far below its *top*."""
     origins, targets = _origins(simulated, first), _targets(simulated, max_overload, first)
     boxes = [*origins.values(), *targets.values()]
     flows = [
@@ -138,17 +117,15 @@ def _drawing(
     ]
     bottom = max([box.top + box.height for box in boxes], default=first)
     zones = {"clients": len(simulated.origins), "endpoints": len(set(map(_zone, simulated.endpoints)))}
-    left_out = [f"{grouped(number - MAX_DOMAINS, 'zone')} of {side}"
-                for side, number in zones.items() if number > MAX_DOMAINS]  # fmt: skip
-    if not left_out:
-        return Drawing(top, headings, flows, boxes, bottom, "")
-    return Drawing(top, headings, flows, boxes, bottom + GAP + ROW, f"not drawn: {', '.join(left_out)}")
+    not_drawn = ", ".join(f"{grouped(number - MAX_DOMAINS, 'zone')} of {side}"
+                          for side, number in zones.items() if number > MAX_DOMAINS)  # fmt: skip
+    return Drawing(simulated, top, flows, boxes, bottom + (GAP + ROW if not_drawn else 0), not_drawn)
 
 
 def _kind(zone: Zone, other: Zone) -> str:
     if zone is None or other is None:
-        return UNCLEAR
-    return SAME if zone == other else CROSSING
+        return "unclear"
+    return "same" if zone == other else "crossing"
 
 
 def _zone(located: LocatedEndpoint) -> Zone:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from dnsserver.answers.decision import Authority
 from dnsserver.names import FEDERATION, MULTICLUSTER, SERVICES, Zone
 from dnsserver.spelling import listed, nearest_key, nearest_label, suggestion
 from dnsserver.tools.simulation.as_if import Changes, service_as_if
-from dnsserver.tools.simulation.service import Subject
+from dnsserver.tools.simulation.world import Subject
 from locator.labels import Selector
 from locator.model import ClientPod, Node, Service
 from locator.state.snapshot import CompiledService, Snapshot, lacking
@@ -70,19 +72,19 @@ def constrained_subjects(snapshot: Snapshot, authority: Authority, tried: Collec
 
 def _all_subjects(snapshot: Snapshot, authority: Authority) -> Iterator[Subject]:
     """Yield the names of all Services whose endpoints DNS hands out, in order."""
-    plain = _plain_zones(authority)
+    plain = service_zones(authority)
     for key in sorted(snapshot.services):
         service = snapshot.services[key]
         if service.service.headless:
-            defaults = plain[1:] if service.declaration is None else []
-            yield from (Subject(zone, key) for zone in (*plain[:1], *defaults))
+            zones = plain if service.declaration is None else plain[:1]
+            yield from (Subject(zone, key) for zone in zones)
     for about, known in ((FEDERATION, snapshot.federated), (MULTICLUSTER, snapshot.imported)):
         for zone in authority.zones:
             if zone.about == about:
                 yield from (Subject(zone, key) for key in sorted(known))
 
 
-def _plain_zones(authority: Authority) -> list[Zone]:
+def service_zones(authority: Authority) -> list[Zone]:
     """Return the zone whose names are simulated, and after it those that have other constraints by default."""
     zones = [zone for zone in authority.zones if zone.about == SERVICES and not zone.reverse]
     return [zone for number, zone in enumerate(zones) if not number or zone.name in authority.default_keys]
@@ -123,7 +125,7 @@ def check_annotations(snapshot: Snapshot, changes: Changes) -> None:
         compiled = snapshot.services.get(key)
         if compiled is None or not (compiled.service.headless or key in snapshot.exported):
             raise BadSelection("--with", _why_not(key, snapshot))
-        tried = service_as_if(compiled, Changes(honor_kubernetes=changes.honor_kubernetes), wanted)
+        tried = service_as_if(compiled, replace(changes, failed=()))
         for declaration in tried.declarations:
             if declaration.source == ANNOTATION and declaration.error is not None:
                 text = wanted.get(TOPOLOGY_KEYS)
