@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dnsserver.cli.cluster import ReadClusters
     from dnsserver.tools.simulation.as_if import Changes
     from dnsserver.tools.simulation.results import Price, Simulation
-    from dnsserver.tools.simulation.selecting import Asking
+    from dnsserver.tools.simulation.selecting import ClientSelector
     from dnsserver.tools.simulation.world import Subject, World
 
 MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each takes some dozens of simulations
@@ -119,7 +119,8 @@ def run(arguments: Namespace) -> int:
     from dnsserver.cli.reading.simulated import read_counted, read_world
     from dnsserver.tools.simulation.selecting import BadSelection, subjects
 
-    changes, wanted, price = _changes(arguments, settings), list(_asking(arguments.clients)), _price(arguments)
+    changes, selectors = _changes(arguments, settings), list(_client_selectors(arguments.clients))
+    price = _price(arguments)
     max_overload, fail_on = _factor(arguments.max_overload), _fail_on(arguments.fail_on)
     named = [parse_argument("--service", values.SERVICE_KEY.read, text, values.SERVICE_KEY.expected)
              for text in arguments.service]  # fmt: skip
@@ -127,7 +128,7 @@ def run(arguments: Namespace) -> int:
     if url is not None:
         url = parse_argument("--clients-from", values.SERVER_URL.read, url, values.SERVER_URL.expected)
     try:
-        world, reading = read_world(settings, changes, wanted, None if url is None else read_counted(url))
+        world, reading = read_world(settings, changes, selectors, None if url is None else read_counted(url))
         selected = subjects(world.snapshot, world.authority, named, changes.annotations)
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
@@ -147,16 +148,12 @@ def _simulated(
     """Simulate some names, and look for proposals. A terminal shows how far that is."""
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.simulated import findings_in
-    from dnsserver.tools.simulation.groups import Groupings
     from dnsserver.tools.simulation.proposals import most_overloaded, proposal
     from dnsserver.tools.simulation.results import Simulation, distinct_clients, simulate_all
 
     with shown_progress() as report:
         services = simulate_all(
-            selected,
-            world,
-            Groupings(world),
-            lambda done: report(f"simulating, {done:,} of {len(selected):,} Services"),
+            selected, world, lambda done: report(f"simulating, {done:,} of {len(selected):,} Services")
         )
         report("looking for proposals")
         proposals = {
@@ -198,9 +195,9 @@ def _domain(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _asking(texts: Sequence[str]) -> Iterator[Asking]:
+def _client_selectors(texts: Sequence[str]) -> Iterator[ClientSelector]:
     """Yield what --clients asks for. Raises WrongInput."""
-    from dnsserver.tools.simulation.selecting import Asking
+    from dnsserver.tools.simulation.selecting import ClientSelector
     from locator.labels import Selector
 
     for text in texts:
@@ -209,7 +206,7 @@ def _asking(texts: Sequence[str]) -> Iterator[Asking]:
         chosen = Selector()
         if slash:
             chosen = parse_argument("--clients", values.SELECTOR.read, selector, values.SELECTOR.expected)
-        yield Asking(text, namespace, chosen)
+        yield ClientSelector(text, namespace, chosen)
 
 
 def _price(arguments: Namespace) -> Price | None:

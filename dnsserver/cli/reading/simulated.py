@@ -20,7 +20,13 @@ from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.fields import Settings
 from dnsserver.tools.simulation.as_if import Changes, imports_as_if, snapshot_as_if
 from dnsserver.tools.simulation.codes import WITHOUT_NODES, findings_of
-from dnsserver.tools.simulation.selecting import Asking, asking, check_annotations, check_domains, running_pods
+from dnsserver.tools.simulation.selecting import (
+    ClientSelector,
+    check_annotations,
+    check_domains,
+    running_pods,
+    selected_clients,
+)
 from dnsserver.tools.simulation.service import Simulated
 from dnsserver.tools.simulation.world import AskingPods, CountedAnswers, World, world_of
 from locator.api.dump_text import COMMAND
@@ -36,10 +42,10 @@ AS_SIMULATED = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as 
 
 
 def read_world(
-    settings: Settings, changes: Changes, wanted: Sequence[Asking], counted: CountedAnswers | None
+    settings: Settings, changes: Changes, selectors: Sequence[ClientSelector], counted: CountedAnswers | None
 ) -> tuple[World, ReadClusters]:
     """Read the clusters, and return what to simulate. Raises CommandError, BadSelection."""
-    reading = read_clients(settings, [one.selector for one in wanted])
+    reading = read_clients(settings, [one.selector for one in selectors])
     if EndpointSlice.__name__ in reading.own.lacks and reading.own.services:
         raise WrongInput(f"--snapshot: {LACKING[EndpointSlice.__name__]}, expected some; {COMMAND} prints all")
     actual, own, now = reading.publication.snapshot, settings.cluster_name, int(time.time())
@@ -52,10 +58,10 @@ def read_world(
     check_domains(changes.failed, reading.nodes, actual)
     pods = {name or own: those for name, those in reading.pods.items()}
     # With counted answers, the pods only say where in a zone the load comes from: there may be none.
-    clients = asking(pods, wanted) if wanted or counted is None else running_pods(pods)
+    clients = selected_clients(pods, selectors) if selectors or counted is None else running_pods(pods)
 
     def those_in(names: Iterable[str]) -> AskingPods:
-        found = AskingPods(endpoints_too=bool(wanted))
+        found = AskingPods(endpoints_too=bool(selectors))
         for name in names:
             for pod in clients[name]:
                 found.add(name, pod, clusters[name].addresses)

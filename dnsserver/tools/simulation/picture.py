@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from dnsserver.tools.simulation.service import OVERLOADED, UNUSED, Simulated, described
+from dnsserver.tools.simulation import IDLE
+from dnsserver.tools.simulation.service import OVERLOADED, Simulated, described
 from dnsserver.tools.simulation.text import constraint_text, grouped, percent
 from locator.model import ZONE
 from locator.printable import cut, printable
@@ -161,7 +162,7 @@ def _endpoint_line(simulated: Simulated, share: float, located: LocatedEndpoint,
     rating = simulated.rating(share, max_overload)
     if rating == OVERLOADED:
         return f"\N{BLACK UP-POINTING TRIANGLE} {name}: {times:.1f}\N{MULTIPLICATION SIGN} overloaded", "bad"
-    if rating == UNUSED:
+    if rating == IDLE:
         return f"\N{WHITE CIRCLE} {name}: idle", "idle"
     return f"{name}: {percent(share)}, {times:.1f}\N{MULTIPLICATION SIGN}", "text"
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.service import Simulated, first_address, simulate
+from dnsserver.tools.simulation.service import Simulated, domain_at, first_address, simulate
 from dnsserver.tools.simulation.world import Subject, World
 from locator.model import Finding
 
@@ -88,11 +88,9 @@ def _weighted(pairs: Iterable[tuple[float, float]]) -> float:
     return total / weight if weight else 0.0
 
 
-def simulate_all(
-    subjects: Sequence[Subject], world: World, groupings: Groupings, report: Callable[[int], None]
-) -> list[Simulated]:
+def simulate_all(subjects: Sequence[Subject], world: World, report: Callable[[int], None]) -> list[Simulated]:
     """Return what becomes of some names. Calls *report* with how many are done from time to time."""
-    services: list[Simulated] = []
+    services, groupings = list[Simulated](), Groupings(world)
     for number, subject in enumerate(subjects):
         if not number % REPORTED:
             report(number)
@@ -138,7 +136,7 @@ def service_json(simulated: Simulated, proposal: Proposed | None) -> dict[str, o
                 "address": first_address(located),
                 "pod": located.endpoint.pod,
                 "node": located.location.node,
-                "domain": simulated.domain_of(located),
+                "domain": domain_at(located.location, declaration),
                 "share": share,
                 "even_share": simulated.even_share,
             }

@@ -18,16 +18,17 @@ from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import AAAA, A
 from dnsserver.metrics.server import relation
 from dnsserver.names import labels_of, query_name_of
+from dnsserver.tools.simulation import IDLE
 from dnsserver.tools.simulation.groups import Group, Grouping, Groupings, Values, reduced
 from dnsserver.tools.simulation.world import ClientPlace, PodKey, Subject, World
 from locator.ip import address_text
-from locator.model import SUCCESSORS, ZONE, Location
+from locator.model import ZONE, Location
 from locator.places.locations import has_labels
 from locator.state.snapshot import AnyService, FederatedService
 from locator.topology.constraints import Declaration, in_effect
 from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint, has_address
 
-OVERLOADED, UNUSED = "overloaded", "idle"  # how much of the load an endpoint gets
+OVERLOADED = "overloaded"  # what an endpoint is that gets too much of the load, as IDLE is one that gets nothing
 SLACK = 1e-9  # for sums of fractions
 
 Flow = tuple[str | None, str | None]  # from the clients of a zone to the endpoints of a zone
@@ -93,11 +94,6 @@ class Simulated(Struct, frozen=True, eq=False):
     domains: Callable[[], Iterator[DomainOutcome]]
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The topology keys in effect, without ``*``."""
-        return _keys(self.declaration)
-
-    @property
     def even_share(self) -> float:
         """The share of each endpoint if all got the same, 0 if there is none."""
         return 1 / len(self.endpoints) if self.endpoints else 0.0
@@ -114,26 +110,27 @@ class Simulated(Struct, frozen=True, eq=False):
 
     @property
     def starved(self) -> int:
-        """How many endpoints are UNUSED."""
+        """How many endpoints are IDLE: none if an uneven load says nothing."""
         return len(self.idle) if self.comparable and self.load else 0
 
-    def domain_of(self, located: LocatedEndpoint) -> dict[str, str]:
-        """Return the topology domain of an endpoint: its values of the ``keys``."""
-        values = {key: located.location.value(key) for key in self.keys}
-        return {key: value for key, value in values.items() if value is not None}
-
     def rating(self, share: float, max_overload: float) -> str:
-        """Return OVERLOADED or UNUSED for the share of one endpoint, "" if it is neither."""
+        """Return OVERLOADED or IDLE for the share of one endpoint, "" if it is neither."""
         if not self.comparable or not self.load:
             return ""
         if share * len(self.endpoints) > max_overload + SLACK:
             return OVERLOADED
-        return "" if share else UNUSED
+        return "" if share else IDLE
 
 
 def exceeds(simulated: Simulated, max_overload: float) -> bool:
     """Whether an endpoint gets more than *max_overload* even shares."""
     return simulated.rating(max(simulated.shares, default=0.0), max_overload) == OVERLOADED
+
+
+def domain_at(location: Location, declaration: Declaration | None) -> dict[str, str]:
+    """Return the topology domain of a location: its values of the keys in effect."""
+    keys = (key for key in in_effect(declaration).keys if key != ANY_ENDPOINT)
+    return {key: value for key in keys if (value := location.value(key)) is not None}
 
 
 def first_address(located: LocatedEndpoint) -> str:
@@ -160,7 +157,7 @@ def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
     def domains() -> Iterator[DomainOutcome]:
         loads_there: defaultdict[tuple[tuple[str, str], ...], dict[GroupAnswer, float]] = defaultdict(dict)
         for group in (*grouping.all_groups(fewer), *loads.extra):
-            there = answers.domain(group.place.location)
+            there = domain_at(group.place.location, answers.declaration)
             choices, choice = loads_there[*there.items(),], answers.choice(group)
             choices[choice] = choices.get(choice, 0.0) + loads.of(group)
         for domain, choices in loads_there.items():
@@ -198,7 +195,6 @@ class _Answers:
             constraint = in_effect(self.declaration)
             self.client_keys = constraint.client_keys
             self.distinguishing = constraint.distinguishing_values(self.endpoints)
-        self._keys = _keys(self.declaration)
 
     def choice(self, group: Group) -> GroupAnswer:
         """Return what the clients of a group get."""
@@ -237,15 +233,6 @@ class _Answers:
             self._entries[key] = _reached(entries, octets)
         return self._entries[key]
 
-    def domain(self, location: Location) -> dict[str, str]:
-        """Return the values of the constraint's keys that a location has."""
-        values = {key: location.labels.get(SUCCESSORS.get(key, key)) for key in self._keys}
-        return {key: value for key, value in values.items() if value is not None}
-
-
-def _keys(declaration: Declaration | None) -> tuple[str, ...]:
-    return tuple(key for key in in_effect(declaration).keys if key != ANY_ENDPOINT)
-
 
 def _reached(endpoints: tuple[LocatedEndpoint, ...], octets: int | None) -> tuple[LocatedEndpoint, ...]:
     """Return the endpoints with an address of some size, all for None."""
@@ -255,7 +242,10 @@ def _reached(endpoints: tuple[LocatedEndpoint, ...], octets: int | None) -> tupl
 
 
 class _Loads:
-    """How much each group of clients asks: one unit a client, or its part of the answers counted for its zone."""
+    """How much each group of clients asks: one unit a client, or its part of the answers counted for its zone.
+
+    ``extra`` are the clients that were counted in zones where no pod asks: one a zone.
+    """
 
     def __init__(self, subject: Subject, world: World, grouping: Grouping, groups: list[Group]) -> None:
         self.extra: list[Group] = []

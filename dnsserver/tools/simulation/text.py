@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dnsserver.tools.explain.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, table
 from dnsserver.tools.simulation.results import Proposed, Simulation
-from dnsserver.tools.simulation.service import DomainOutcome, Simulated, exceeds, first_address
+from dnsserver.tools.simulation.service import DomainOutcome, Simulated, domain_at, exceeds, first_address
 from locator.model import listed
 from locator.printable import printable, shell_words
 from locator.topology.selection import LocatedEndpoint
@@ -164,7 +164,7 @@ def domain_text(domain: Mapping[str, str]) -> str:
 
 
 def _endpoint_row(simulated: Simulated, share: float, located: LocatedEndpoint, max_overload: float) -> Row:
-    times, domain = share * len(simulated.endpoints), simulated.domain_of(located)
+    times, domain = share * len(simulated.endpoints), domain_at(located.location, simulated.declaration)
     return (
         first_address(located), located.endpoint.pod or "", located.location.node or "",
         domain_text(domain) if domain else "", percent(share), f"{times:.2f} x", simulated.rating(share, max_overload),
