@@ -18,19 +18,18 @@ from string import ascii_lowercase, digits
 from typing import NamedTuple
 
 from dnsserver.tools.corefile.caddyfile import Directive
-from dnsserver.tools.corefile.client_rules import Rule, rules_of
-from dnsserver.tools.corefile.corefile_codes import CorefileCode
+from dnsserver.tools.corefile.codes import CorefileCode, Problem
 from dnsserver.tools.corefile.stub_blocks import ARPA
 from dnsserver.tools.corefile.stub_zones import (
+    Corefile,
+    Rule,
     ServerBlock,
     Stub,
-    line_finding,
     share_address,
     upstreams_of,
     within,
     zones_named,
 )
-from locator.model import Finding
 from locator.printable import cut
 
 _FORMS = ("exact", "prefix", "suffix", "substring", "regex")
@@ -45,14 +44,9 @@ MAX_PATTERN = 500  # characters of a regular expression that is tried, and of it
 MAX_WAYS = 500_000  # in which Python may match one of some fifty names that are tried: it takes up to 20 ms
 
 
-def bypass_findings(stub: Stub, servers: Sequence[ServerBlock], external_names: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what other blocks answer of the zones of *stub*.
-
-    *external_names* are the ExternalName Services of the cluster, ``NAMESPACE/NAME``, with their targets.
-    """
-    others = [
-        server for server in servers if server.block is not stub.server.block and share_address(server, stub.server)
-    ]
+def bypasses(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+    """Yield what other blocks answer of the zones of *stub*."""
+    others = [server for server in corefile.servers if server is not stub.server and share_address(server, stub.server)]
     for server in others:
         other = _OtherBlock(server, [stub.server, *others], {key.port for key in stub.server.keys})
         for zone in stub.zones:
@@ -60,7 +54,7 @@ def bypass_findings(stub: Stub, servers: Sequence[ServerBlock], external_names: 
             if zone and not reverse and not _asks_topodns(server, zone, stub):
                 yield from _autopath(other, zone, stub)
                 yield from _rewrites(other, zone, stub)
-                yield from _external_names(other, zone, stub, external_names)
+                yield from _external_names(other, zone, stub, corefile.external_names)
 
 
 class _OtherBlock(NamedTuple):
@@ -85,7 +79,7 @@ class _OtherBlock(NamedTuple):
         return False
 
 
-def _autopath(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
+def _autopath(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Problem]:
     """Find names such as ``web.shop.default.svc.cluster.local``, which a pod of ``default`` asks first for web.shop.
 
     The search path in a file is not known here.
@@ -104,22 +98,25 @@ def _autopath(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
         ]
         taken = (name for name in asked if other.takes(name) and any(within(name, parent) for parent in searched))
         if (name := next(taken, None)) is not None:
-            message = f"{_becomes(name, zone)} by autopath, {_by_whom(server, zone)}"
-            yield line_finding(CorefileCode.AutopathBypassesStub, autopath.line, server, message, _expected(stub, zone))
+            yield CorefileCode.AutopathBypassesStub.at(
+                autopath.line, server, name=cut(name), zone=cut(zone), answered=_answered(server, zone),
+                wanted=_wanted(zone), stub=stub.server.block.line,
+            )  # fmt: skip
 
 
 def _knows_pods(plugin: Directive) -> bool:
     """Whether ``kubernetes`` knows of which namespace a client is; otherwise autopath has no effect."""
-    return any(line.words[1:2] == ("verified",) for line in plugin.lines("pods"))
+    return any(line.arguments[:1] == ("verified",) for line in plugin.lines("pods"))
 
 
-def _rewrites(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
-    for rule in rules_of(other.server):
+def _rewrites(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Problem]:
+    for rule in other.server.rules:
         rewrite = _rewrite(rule)
         if rewrite is not None and (name := rewrite.leads_into(zone, other)) is not None:
-            message = f"{_becomes(name, zone)}, {_by_whom(other.server, zone)}"
-            expected = f"this rule in a block of its own that forwards as the one at line {stub.server.block.line}"
-            yield line_finding(CorefileCode.RewriteBypassesStub, rule.line, other.server, message, expected)
+            yield CorefileCode.RewriteBypassesStub.at(
+                rule.rewrite.line, other.server, name=cut(name), zone=cut(zone), answered=_answered(other.server, zone),
+                stub=stub.server.block.line,
+            )  # fmt: skip
 
 
 class _Rewrite(NamedTuple):
@@ -257,7 +254,7 @@ def _absolute(name: str) -> str:
     return f"{name.rstrip('.').lower()}."
 
 
-def _external_names(other: _OtherBlock, zone: str, stub: Stub, external_names: Mapping[str, str]) -> Iterator[Finding]:
+def _external_names(other: _OtherBlock, zone: str, stub: Stub, external_names: Mapping[str, str]) -> Iterator[Problem]:
     server = other.server
     for plugin in server.directives("kubernetes"):
         for domain in server.zones_of(plugin):
@@ -265,42 +262,34 @@ def _external_names(other: _OtherBlock, zone: str, stub: Stub, external_names: M
                 namespace, _, name = service.partition("/")
                 target = target.rstrip(".").lower()
                 if within(target, zone) and within(target, domain) and other.takes(f"{name}.{namespace}.svc.{domain}"):
-                    message = f"Service {cut(service)} names {cut(target)}, {_by_whom(server, zone)}"
-                    code = CorefileCode.ExternalNameBypassesStub
-                    yield line_finding(code, plugin.line, server, message, _expected(stub, zone, namespace))
+                    yield CorefileCode.ExternalNameBypassesStub.at(
+                        plugin.line, server, service=cut(service), target=cut(target), answered=_answered(server, zone),
+                        wanted=_wanted(zone, namespace), stub=stub.server.block.line,
+                    )  # fmt: skip
 
 
-def _expected(stub: Stub, zone: str, namespace: str = "") -> str:
-    """Return what brings the names to topodns: a larger stub zone, or a further one."""
+def _wanted(zone: str, namespace: str = "") -> str:
+    """Return what brings the names to topodns if it is forwarded: a larger stub zone, or a further one."""
     parent = zone.partition(".")[2] if zone.partition(".")[2].startswith("svc.") else ""
-    also = f"{namespace}.{parent}, too," if namespace and parent else parent or "the whole domain"
-    return f"{also} forwarded at line {stub.server.block.line}"
+    return f"{namespace}.{parent}, too," if namespace and parent else parent or "the whole domain"
 
 
-def _becomes(name: str, zone: str) -> str:
-    return f"{cut(name)} becomes a name of {cut(zone)}"
-
-
-def _by_whom(server: ServerBlock, zone: str) -> str:
+def _answered(server: ServerBlock, zone: str) -> str:
     """Return who answers for *zone* in a block that does not ask topodns."""
-    if _knows(server, zone):
-        answered = "kubernetes answers in this block"
-    elif (forward := _forward(server, zone)) is not None:
-        answered = f"this block forwards to {cut(' '.join(forward.arguments[1:]))}"
-    else:
-        answered = "nothing in this block knows"
-    return f"which {answered}: topodns is not asked"
+    if server.knows(zone):
+        return "kubernetes answers in this block"
+    forward = _forward(server, zone)
+    return (
+        "nothing in this block knows"
+        if forward is None
+        else (f"this block forwards to {cut(' '.join(forward.arguments[1:]))}")
+    )
 
 
 def _asks_topodns(server: ServerBlock, zone: str, stub: Stub) -> bool:
     """Whether a block forwards names of *zone* to where *stub* forwards them."""
-    forward = None if _knows(server, zone) else _forward(server, zone)
+    forward = None if server.knows(zone) else _forward(server, zone)
     return forward is not None and not {*upstreams_of(forward)}.isdisjoint({*stub.upstreams} - {None})
-
-
-def _knows(server: ServerBlock, zone: str) -> bool:
-    """Whether the plugin ``kubernetes`` of a block answers for *zone*, before any ``forward``."""
-    return any(within(zone, known) for plugin in server.directives("kubernetes") for known in server.zones_of(plugin))
 
 
 def _forward(server: ServerBlock, zone: str) -> Directive | None:
