@@ -2,7 +2,7 @@
 
 """Makes HTML of what a page shows. Whatever stands in a name, a label or an annotation, it is text there.
 
-The only module that imports jinja2.
+The only module of the console that imports jinja2.
 """
 
 from __future__ import annotations
