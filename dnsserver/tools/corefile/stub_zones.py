@@ -54,10 +54,6 @@ class ServerBlock(NamedTuple):
         taken = zones_named(forward.arguments[0])[0]
         return [zone for key in self.keys if (zone := _common(taken, key.zone)) is not None]
 
-    def would_forward(self, forward: Directive, zone: str) -> bool:
-        """Whether a ``forward`` takes the names of *zone*, if they come to this block by a plugin before it."""
-        return bool(forward.arguments) and any(within(zone, taken) for taken in zones_named(forward.arguments[0]))
-
     def encloses(self, zones: Iterable[str]) -> bool:
         """Whether all of *zones* are within those of the block."""
         return all(any(within(zone, key.zone) for key in self.keys) for zone in zones)
