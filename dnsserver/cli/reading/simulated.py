@@ -7,12 +7,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import urllib3
-from urllib3.exceptions import HTTPError
-
 from dnsserver.cli.cluster import ReadClusters, read_clients
 from dnsserver.cli.errors import Failed, WrongInput
-from dnsserver.cli.remote import body_of, reason
+from dnsserver.cli.remote import SERVERS, NoResponse, body_of, requested
 from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
@@ -153,18 +150,10 @@ def read_counted(url: str) -> CountedAnswers:
     """Return the answers that a running server at *url* has counted by zone. Raises CommandError."""
     flag = f"--clients-from {url}"
     try:
-        response = urllib3.request(
-            "GET",
-            f"{url}/metrics",
-            timeout=SCRAPE_SECONDS,
-            retries=False,
-            headers={"Accept": "text/plain"},
-            preload_content=False,
-            decode_content=False,
-        )
-        page = body_of(response, flag)
-    except (HTTPError, OSError) as error:
-        raise Failed(f"{flag}: {reason(error)}, expected a running topodns, at an address of its --http") from None
+        with requested(f"{url}/metrics", accept="text/plain", timeout=SCRAPE_SECONDS) as response:
+            page = body_of(response, flag)
+    except NoResponse as error:
+        raise Failed(f"{flag}: {error}, expected {SERVERS}") from None
     if response.status != 200:
         raise Failed(f"{flag}: HTTP status {response.status} found at /metrics, expected metrics of topodns")
     found = answers_by_zone(page.decode(errors="replace"))
