@@ -22,7 +22,7 @@ import trio
 
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
 from locator.api.dump_text import MAX_OCTETS, NotADump
-from locator.cluster.dumps import folders, reading
+from locator.cluster.dumps import folders, reading, worker
 from locator.cluster.dumps.reading import STANDARD_INPUT, BadDump, Dump, Input, Report
 from locator.cluster.publisher import without_gc
 from locator.model import Health
@@ -167,7 +167,7 @@ async def read_in_other_process(files: DumpFiles) -> Dump:
     inputs = await trio.to_thread.run_sync(files.inputs, abandon_on_cancel=True)
     try:
         done = await trio.run_process(
-            [sys.executable, "-P", "-m", "locator.cluster.dumps"],
+            [sys.executable, "-P", "-m", "locator.cluster.dumps.worker"],
             stdin=pickle.dumps(inputs),
             capture_stdout=True,
             capture_stderr=True,
@@ -183,7 +183,7 @@ async def read_in_other_process(files: DumpFiles) -> Dump:
     if done.returncode:
         *_, reason = done.stderr.decode(errors="replace").split("\n")[:-1] or ("no reason given",)
         raise BadDump(f"{inputs[0].name}: the process that reads it failed ({reason})")
-    return await trio.to_thread.run_sync(reading.unpacked, done.stdout)
+    return await trio.to_thread.run_sync(worker.unpacked, done.stdout)
 
 
 class DumpSource:
