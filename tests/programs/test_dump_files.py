@@ -29,7 +29,9 @@ from locator.model import Node
 from tests.kit.clusters import world
 from tests.kit.commands_in_process import Run
 from tests.kit.kube import config_of
+from tests.kit.programs import environment
 from tests.kit.this_machine import ROOT
+from tests.kit.topodns_process import COMMAND
 from tests.kit.waiting import PATIENCE
 
 TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
@@ -114,6 +116,14 @@ def test_too_little_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
             match=r"^cluster\.yaml: too little memory to read this, expected a smaller dump, or a higher limit$",
         ):
             of()
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_standard_input_that_is_closed(command: str) -> None:
+    """It is never taken for what the command itself has opened meanwhile, which gets its number."""
+    arguments = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, command, "--snapshot", "-"]
+    ran = subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=PATIENCE, check=False)
+    assert (ran.returncode, ran.stderr) == (2, "topodns: standard input: Bad file descriptor, expected a snapshot\n")
 
 
 @pytest.mark.parametrize("named", ["file", "pipe", "packed", "two-files"])

@@ -28,7 +28,7 @@ from dnsserver.tools.simulation.selecting import (
 from dnsserver.tools.simulation.service import World
 from locator.api.dump_text import COMMAND
 from locator.findings import ClusterCode
-from locator.model import OWN, ZONE, ClientPod, EndpointSlice, Finding
+from locator.model import OWN, ZONE, ClientPod, EndpointSlice, Finding, Pod
 from locator.state.object_checks import nearness_findings
 from locator.state.snapshot import LACKING, Snapshot
 from locator.topology.constraints import in_effect
@@ -45,11 +45,8 @@ def read_world(
     reading = read_clients(settings, [one.selector for one in wanted])
     if EndpointSlice.__name__ in reading.own.lacks and reading.own.services:
         raise WrongInput(f"--snapshot: {LACKING[EndpointSlice.__name__]}, expected some; {COMMAND} prints all")
-    actual, now = reading.publication.snapshot, int(time.time())
-    alone = {
-        name: reading.own if name == OWN else publisher.publication(now).snapshot
-        for name, publisher in reading.publishers.items()
-    }
+    actual = reading.publication.snapshot
+    alone = reading.snapshots
     clusters = {name or settings.cluster_name: snapshot for name, snapshot in alone.items()}
     try:
         check_annotations(reading.own, changes)
@@ -112,7 +109,7 @@ def _nearness_findings(simulation: Simulation, reading: ReadClusters, world: Wor
 
 def _pods(reading: ReadClusters, own: str) -> dict[str, Sequence[ClientPod]]:
     """Return the pods by the name of their cluster."""
-    return {name if name != OWN else own: pods for name, pods in reading.pods.items()}
+    return {name if name != OWN else own: read.objects().get(Pod, ()) for name, read in reading.read.items()}
 
 
 def _clients(cluster: str, pods: Sequence[ClientPod], snapshot: Snapshot) -> list[AskingPod]:
@@ -136,7 +133,7 @@ def _changed(reading: ReadClusters, changes: Changes, alone: Mapping[str, Snapsh
     """Return the snapshot of all clusters with the changes; *alone* has that of each without them."""
     if not changes.annotations and not changes.failed:
         return reading.publication.snapshot
-    own, clusters = snapshot_as_if(alone[OWN], changes), reading.clusters
+    own, clusters = snapshot_as_if(alone[OWN], changes), reading.joined
     if clusters is None:
         return own
     clusters.update_own(own)
