@@ -19,6 +19,7 @@ from typing import Any, cast
 import pytest
 import trio
 import yaml
+from kubernetes.client import V1ConfigMap, V1Deployment, V1ObjectMeta, V1Pod, V1PodStatus, V1Service, V1ServiceSpec
 from msgspec.structs import replace
 
 from dnsserver.cli.errors import EXIT_FAILED, EXIT_WRONG, WrongInput
@@ -36,28 +37,13 @@ from dnsserver.tools.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.tools.doctor.diagnosis import diagnose
 from dnsserver.tools.doctor.facts import Comparison, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
 from dnsserver.tools.doctor.installation import needed_rights
-from dnsserver.tools.doctor.objects import (
-    DEPLOYMENTS,
-    Condition,
-    ConfigMap,
-    ContainerState,
-    ContainerStatus,
-    Deployment,
-    PlainService,
-    PodMeta,
-    PodSpec,
-    PodStatus,
-    ReplicaPod,
-    Waiting,
-)
 from dnsserver.tools.doctor.providers import PROVIDERS
 from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, as_json
 from dnsserver.tools.explain.explanation_text import RED
-from locator.api.schema import AnnotatedMeta
 from locator.cluster.api_client import ApiClient
 from locator.ip import parse_address
 from locator.model import Node
-from locator.printable import MAX_LINE
+from locator.printable import MAX_LINE, printable
 from tests.kit import api_objects, topodns_process
 from tests.kit.api_objects import ZONE, listed
 from tests.kit.commands_in_process import Run
@@ -84,17 +70,16 @@ KUBEADM = """\
 IMPORTING = KUBEADM + "import custom/*.server\n"
 
 
-def metadata(key: str, *, labels: Mapping[str, str] = {}, annotations: Mapping[str, str] = {}) -> AnnotatedMeta:
+def config_map_of(key: str, data: dict[str, str] | None = None, **of: Any) -> V1ConfigMap:
     namespace, _, name = key.partition("/")
-    return AnnotatedMeta(name, namespace, version="7", labels=dict(labels), annotations=dict(annotations))
+    return V1ConfigMap(metadata=V1ObjectMeta(name=name, namespace=namespace, resource_version="7", **of), data=data)
 
 
-def config_map(key: str, corefile: str = KUBEADM, **of: Mapping[str, str]) -> dict[str, ConfigMap]:
-    return {key: ConfigMap(metadata(key, **of), {"Corefile": corefile})}
+def config_map(key: str, corefile: str = KUBEADM, **of: Any) -> dict[str, V1ConfigMap]:
+    return {key: config_map_of(key, {"Corefile": corefile}, **of)}
 
 
-SERVICE = PlainService(metadata("topodns/topodns"))
-SERVICE.spec.cluster_ips = [TO]
+SERVICE = V1Service(metadata=V1ObjectMeta(name="topodns", namespace="topodns"), spec=V1ServiceSpec(cluster_ips=[TO]))
 INSTALLED = Installed("topodns", None, SERVICE, (), Settings(), "", True, {}, {})
 FACTS = Facts("0.1.0", "", INSTALLED, forwarders=[NameServer("kube-system/coredns-1", bytes((10, 0, 0, 2)), 53)])
 
@@ -113,14 +98,14 @@ EKS_LABELS = {"eks.amazonaws.com/component": "coredns", "k8s-app": "kube-dns"}
 K3S = {"objectset.rio.cattle.io/owner-name": "coredns"}
 GKE = {"cloud.google.com/gke-nodepool": "x"}
 COREDNS, CUSTOM, KUBE_DNS = (f"kube-system/{name}" for name in ("coredns", "coredns-custom", "kube-dns"))
-CLUSTERS: list[tuple[str, dict[str, ConfigMap], dict[str, str], list[tuple[str, str]]]] = [
+CLUSTERS: list[tuple[str, dict[str, V1ConfigMap], dict[str, str], list[tuple[str, str]]]] = [
     ("kubeadm", config_map(COREDNS), {}, [("kubeadm", "-n kube-system patch configmap coredns")]),
     ("EKS add-on", config_map(COREDNS, labels=EKS_LABELS), {"eks.amazonaws.com/nodegroup": "x"},
      [("EKS", "aws eks update-addon --cluster-name CLUSTER --addon-name coredns")]),
     ("EKS Auto Mode", {}, {"eks.amazonaws.com/compute-type": "auto"}, [("EKS Auto Mode", "topodns corefile")]),
     ("EKS, some nodes in Auto Mode", config_map(COREDNS, labels=EKS_LABELS), {"eks.amazonaws.com/compute-type": "auto"},
      [("EKS", "aws eks update-addon"), ("EKS Auto Mode", "topodns corefile")]),
-    ("GKE", {KUBE_DNS: ConfigMap(metadata(KUBE_DNS))}, GKE, [("GKE", "-n kube-system patch configmap kube-dns")]),
+    ("GKE", {KUBE_DNS: config_map_of(KUBE_DNS)}, GKE, [("GKE", "-n kube-system patch configmap kube-dns")]),
     ("GKE with Cloud DNS", {}, GKE, [("GKE with Cloud DNS", "topodns corefile")]),
     ("AKS", config_map(COREDNS, IMPORTING, labels={"addonmanager.kubernetes.io/mode": "Reconcile"}),
      {"kubernetes.azure.com/cluster": "x"}, [("AKS", '"name": "coredns-custom"')]),
@@ -138,7 +123,7 @@ CLUSTERS: list[tuple[str, dict[str, ConfigMap], dict[str, str], list[tuple[str, 
     ("config_maps", "labels", "expected"), [row[1:] for row in CLUSTERS], ids=[row[0] for row in CLUSTERS]
 )
 def test_who_owns_the_corefile(
-    config_maps: dict[str, ConfigMap], labels: dict[str, str], expected: list[tuple[str, str]]
+    config_maps: dict[str, V1ConfigMap], labels: dict[str, str], expected: list[tuple[str, str]]
 ) -> None:
     """Nothing forwards to topodns yet: the step names the owner, and its command edits the object that is ours."""
     dns = () if expected[0][0] == "GKE with Cloud DNS" else FACTS.forwarders
@@ -177,13 +162,13 @@ def test_other_stub_domains_stay() -> None:
     """The command for kube-dns writes them again, beside ours."""
     others = {"example.org": ["192.0.2.1"], "svc.cluster.local": ["192.0.2.2"]}
     facts = replace(
-        FACTS, config_maps={KUBE_DNS: ConfigMap(metadata(KUBE_DNS), {"stubDomains": json.dumps(others)})},
+        FACTS, config_maps={KUBE_DNS: config_map_of(KUBE_DNS, {"stubDomains": json.dumps(others)})},
         nodes=[Node("n", GKE)],
     )  # fmt: skip
     (step,) = steps_of(facts, StepCode.ForwarderForwards)
     patch = json.loads(shlex.split(step.commands[0])[-1])
     assert json.loads(patch["data"]["stubDomains"]) == {**others, "svc.cluster.local": [TO]}
-    unreadable = {KUBE_DNS: ConfigMap(metadata(KUBE_DNS), {"stubDomains": "[]"})}
+    unreadable = {KUBE_DNS: config_map_of(KUBE_DNS, {"stubDomains": "[]"})}
     (step,) = steps_of(replace(facts, config_maps=unreadable), StepCode.ForwarderForwards)
     assert step.commands == ("kubectl -n kube-system edit configmap kube-dns",)
 
@@ -191,15 +176,15 @@ def test_other_stub_domains_stay() -> None:
 FORWARDED = [
     ("in the Corefile", config_map(COREDNS, STUB + KUBEADM), {}),
     ("in coredns-custom",
-     {**config_map(COREDNS, IMPORTING), CUSTOM: ConfigMap(metadata(CUSTOM), {"x.server": STUB})}, {}),
+     {**config_map(COREDNS, IMPORTING), CUSTOM: config_map_of(CUSTOM, {"x.server": STUB})}, {}),
     ("in the stub domains",
-     {KUBE_DNS: ConfigMap(metadata(KUBE_DNS), {"stubDomains": '{"shop.svc.cluster.local": ["10.96.0.53"]}'})}, GKE),
+     {KUBE_DNS: config_map_of(KUBE_DNS, {"stubDomains": '{"shop.svc.cluster.local": ["10.96.0.53"]}'})}, GKE),
     ("by NodeLocal DNSCache", {**config_map(COREDNS), **config_map("kube-system/node-local-dns", CACHE)}, {}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("config_maps", "labels"), [row[1:] for row in FORWARDED], ids=[row[0] for row in FORWARDED])
-def test_forwarded(config_maps: dict[str, ConfigMap], labels: dict[str, str]) -> None:
+def test_forwarded(config_maps: dict[str, V1ConfigMap], labels: dict[str, str]) -> None:
     """One of them is enough."""
     facts = replace(FACTS, config_maps=config_maps, nodes=[Node("n", labels)])
     for code in (StepCode.ForwarderForwards, StepCode.NodeLocalForwards):
@@ -213,7 +198,7 @@ WHOLE = (
 )
 UNNAMED_CLIENT = WHOLE.replace(f"    {ECS}\n", "")
 ALONE = WHOLE.replace(" 127.0.0.1:5301 {\n        policy sequential\n        failover SERVFAIL REFUSED\n    }", "")
-FIXES: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
+FIXES: list[tuple[str, dict[str, V1ConfigMap], str, str, str]] = [
     # id, the ConfigMaps, the code in the message, which key is written, and what it then has
     ("no client is named", config_map(COREDNS, UNNAMED_CLIENT + KUBEADM), "ClientNotNamed", "Corefile",
      UNNAMED_CLIENT.replace(f"    forward . {TO}", f"    forward . {TO}").replace(
@@ -225,11 +210,11 @@ FIXES: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
     ("another address", config_map(COREDNS, WHOLE.replace(TO, "10.96.0.9") + KUBEADM), "nothing forwards",
      "Corefile", WHOLE + KUBEADM),
     ("a file of coredns-custom",
-     {**config_map(COREDNS, IMPORTING), CUSTOM: ConfigMap(metadata(CUSTOM), {
+     {**config_map(COREDNS, IMPORTING), CUSTOM: config_map_of(CUSTOM, {
          "a.server": "a.example {\n    log\n}", "shop.server": UNNAMED_CLIENT.rstrip("\n"), "x.override": "log"})},
      "ClientNotNamed", "shop.server",
      UNNAMED_CLIENT.rstrip("\n").replace("    errors  # all\n", f"    {ECS}\n    errors  # all\n")),
-    ("nothing in coredns-custom", {**config_map(COREDNS, IMPORTING), CUSTOM: ConfigMap(metadata(CUSTOM), {
+    ("nothing in coredns-custom", {**config_map(COREDNS, IMPORTING), CUSTOM: config_map_of(CUSTOM, {
         "topodns.server": "# later"})}, "nothing forwards", "topodns.server", ""),
     ("NodeLocal DNSCache", {**config_map(COREDNS), **config_map("kube-system/node-local-dns", CACHE.replace(
         f"    forward . {TO}", f"    forward . {TO} {{\n        except x.shop.svc.cluster.local  # no\n    }}"))},
@@ -241,7 +226,7 @@ FIXES: list[tuple[str, dict[str, ConfigMap], str, str, str]] = [
     ("config_maps", "message", "key", "expected"), [row[1:] for row in FIXES], ids=[row[0] for row in FIXES]
 )
 def test_a_fix_changes_only_what_is_at_fault(
-    config_maps: dict[str, ConfigMap], message: str, key: str, expected: str
+    config_maps: dict[str, V1ConfigMap], message: str, key: str, expected: str
 ) -> None:
     """The rest of the user's Corefile stays, ``--fail-open`` included; the step shows the lines. Then all passes."""
     facts = replace(FACTS, config_maps=config_maps)
@@ -255,7 +240,7 @@ def test_a_fix_changes_only_what_is_at_fault(
     assert changes and {line[1:] for line in changes if line[0] == "+"} <= set(written[1].splitlines())
     old = config_maps[name]
     fixed = replace(
-        facts, config_maps={**config_maps, name: ConfigMap(old.metadata, {**(old.data or {}), key: written[1]})}
+        facts, config_maps={**config_maps, name: config_map_of(name, {**(old.data or {}), key: written[1]})}
     )
     assert [step.message for step in corefile_steps(fixed) if step.status != "passed"] == []
     assert ("127.0.0.1:5301 {" in written[1]) == ("5301" in written[1])
@@ -294,21 +279,50 @@ def test_a_corefile_that_cannot_be_read() -> None:
 # --- What is installed ------------------------------------------------------------------------------------------------
 
 
-def deployed(**container: Any) -> Deployment:
+def deployed(*, name: str = "topodns", **container: Any) -> Any:
     """Return a Deployment of topodns with a container."""
     volumes = [{"name": "config", "configMap": {"name": "settings"}}]
-    template = {"metadata": {}, "spec": {"containers": [{"name": "topodns", **container}], "volumes": volumes}}
-    made = {"metadata": {"name": "topodns"}, "spec": {"selector": {}, "template": template}}
-    (deployment,) = DEPLOYMENTS.decode(json.dumps({"items": [made]})).items
-    return deployment
+    template = {"metadata": {}, "spec": {"containers": [{"name": name, **container}], "volumes": volumes}}
+    spec = {"selector": {"matchLabels": {"app.kubernetes.io/component": "dns"}}, "template": template}
+    return V1Deployment.from_dict({"metadata": {"name": "topodns"}, "spec": spec, "status": {}})
 
 
-def test_an_image_is_quoted() -> None:
-    """Whoever may create a Deployment somewhere in the cluster writes its name."""
-    installed = replace(INSTALLED, deployment=deployed(image="x$(reboot):1", args=["serve"]))
-    (step,) = steps_of(replace(FACTS, installed=installed), StepCode.ImageVersion)
-    assert shlex.split(step.commands[0])[-1] == "topodns=x$(reboot):0.1.0"
-    assert step.commands[0].endswith(" 'topodns=x$(reboot):0.1.0'")
+def commands_about(name: str) -> list[list[str]]:
+    """Return the words of the commands that fix an installation where everything is called *name*."""
+    deployment, controller = (deployed(name=name, image=f"{name}:1", args=["serve"]) for _ in range(2))
+    for found, words in ((deployment, "others"), (controller, "error looking up service account")):
+        found.metadata.name = found.spec.template.spec.service_account_name = name
+        found.spec.selector.match_labels = {"app": name}
+        refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": words}
+        found.status.conditions = [refused]
+    pods = [replica_pod(name, "Running", waiting="CrashLoopBackOff", node=name)]
+    service = V1Service(metadata=V1ObjectMeta(name=name), spec=V1ServiceSpec(selector={"x": "y"}))
+    installed = replace(
+        INSTALLED, namespace=name, deployment=deployment, others=[controller], service=service, pods=pods,
+        settings_error="--ttl: 'x'", rights={Right("", "pods", "list"): False},
+    )  # fmt: skip
+    asked = Comparison(f"kube-system/{name}", "UDP", QUESTION, Reply(b"", "SERVFAIL"), ANSWER, "NOERROR")
+    facts = replace(
+        FACTS, installed=installed, view=VIEW, troubles={name: "gone"}, nodes=[Node("n", {ZONE: "a"}), Node(name, {})],
+        replicas=[Replica(pods[0], {"Pod": (False, "403")}, Unread(""), Unread(""))],
+        replica_answers=[replace(asked, reply=Reply(error="timed out"))], forwarder_answers=[asked],
+    )  # fmt: skip
+    commands = [command for step in diagnose(facts) for command in step.commands]
+    return [shlex.split(command.partition(" <<")[0]) for command in commands]
+
+
+@pytest.mark.parametrize("name", ["x$(reboot)", "a b;c", "it's", "a\nb", "`x`", "*"])
+def test_names_are_quoted(name: str) -> None:
+    """Whoever may create an object somewhere in the cluster writes its name."""
+    plain = commands_about("plain")
+    assert len(plain) > 10
+    assert commands_about(name) == [[word.replace("plain", printable(name)) for word in words] for words in plain]
+
+
+def test_no_name_becomes_a_flag() -> None:
+    """Of what an EndpointSlice names nobody checks the name: to delete the pod ``--all`` would delete all."""
+    found = commands_about("--all")
+    assert len(found) == len(commands_about("plain")) and not [words for words in found if "--all" in words]
 
 
 def test_flags_in_the_command() -> None:
@@ -375,10 +389,9 @@ REFUSED = [
 def test_what_refuses_its_pods(words: str, command: str, part: str) -> None:
     """With its own words, and the command that fixes it."""
     deployment = deployed(args=["serve"])
-    deployment.spec.selector.match_labels["app.kubernetes.io/component"] = "dns"
     deployment.status.conditions = [
-        Condition("Available", "False", "MinimumReplicasUnavailable", "no"),
-        Condition("ReplicaFailure", "True", "FailedCreate", words),
+        {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable", "message": "no"},
+        {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": words},
     ]
     facts = replace(FACTS, installed=replace(INSTALLED, deployment=deployment))
     (step,) = steps_of(facts, StepCode.PodsCreated)
@@ -392,11 +405,14 @@ def test_what_refuses_its_pods(words: str, command: str, part: str) -> None:
     assert [step.status for step in steps_of(facts, StepCode.PodsCreated)] == ["passed"]
 
 
-def replica_pod(name: str, phase: str, *, waiting: str = "", ready: bool = False, node: str = "") -> ReplicaPod:
-    containers = [ContainerStatus(ContainerState(Waiting(waiting)))] if waiting else []
-    conditions = [Condition("Ready", "True" if ready else "False")]
-    status = PodStatus(phase, conditions=conditions, container_statuses=containers)
-    return ReplicaPod(PodMeta(name, "dns"), PodSpec(node), status)
+def replica_pod(name: str, phase: str, *, waiting: str = "", ready: bool = False, node: str = "") -> Any:
+    state = {"name": "topodns", "image": "", "imageID": "", "ready": ready, "restartCount": 0,
+             "state": {"waiting": {"reason": waiting}}}  # fmt: skip
+    return V1Pod.from_dict({
+        "metadata": {"name": name, "namespace": "dns"}, "spec": {"nodeName": node, "containers": []},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}],
+                   "containerStatuses": [state] if waiting else None},
+    })  # fmt: skip
 
 
 def test_the_pods_that_are_not_ready_are_looked_at() -> None:
@@ -460,7 +476,7 @@ def test_a_large_cluster_is_shown_in_part() -> None:
 
 # --- Replicas, clients and answers ------------------------------------------------------------------------------------
 
-POD = ReplicaPod(PodMeta("topodns-1", "topodns"))
+POD = replica_pod("topodns-1", "Running")
 HERE, ELSEWHERE, GONE = "10.0.0.9", "10.0.1.7", "10.0.2.7"
 SNAPSHOT = snapshot_of(
     listed([
@@ -585,7 +601,7 @@ def test_a_replica_that_sends_without_end() -> None:
         thread = threading.Thread(target=send, args=(listener,), daemon=True)
         thread.start()
         listen = ListenAddress(parse_address("127.0.0.1"), listener.getsockname()[1])
-        pod = ReplicaPod(PodMeta("topodns-1", "topodns"), status=PodStatus(phase="Running", pod_ip="127.0.0.1"))
+        pod = V1Pod(metadata=POD.metadata, status=V1PodStatus(phase="Running", pod_ip="127.0.0.1"))
         replicas = Replicas(cast(ApiClient, None), replace(INSTALLED, settings=Settings(http=listen)), "")
         (replica,) = trio.run(replicas.read, [pod])
         listener.shutdown(socket.SHUT_RDWR)
@@ -707,8 +723,8 @@ MOUNTED = {
     "volumeMounts": [{"name": "config", "mountPath": "/etc/topodns"}],
     "args": ["serve", "--config=/etc/topodns/c.yaml"],
 }
-FILE = [ConfigMap(metadata("topodns/settings"), {"c.yaml": "ttl: 7"})]
-DEPLOYED: list[tuple[str, Mapping[str, Any], Sequence[ConfigMap], int | str]] = [
+FILE = [config_map_of("topodns/settings", {"c.yaml": "ttl: 7"})]
+DEPLOYED: list[tuple[str, Mapping[str, Any], Sequence[V1ConfigMap], int | str]] = [
     ("defaults", {"args": ["serve"]}, (), 5),
     ("a flag", {"args": ["serve", "--ttl=7"]}, (), 7),
     ("a flag in two words", {"command": ["topodns", "serve"], "args": ["--ttl", "7"]}, (), 7),
@@ -721,7 +737,9 @@ DEPLOYED: list[tuple[str, Mapping[str, Any], Sequence[ConfigMap], int | str]] = 
 
 
 @pytest.mark.parametrize(("container", "maps", "ttl"), [row[1:] for row in DEPLOYED], ids=[row[0] for row in DEPLOYED])
-def test_the_settings_of_a_deployment(container: Mapping[str, Any], maps: Sequence[ConfigMap], ttl: int | str) -> None:
+def test_the_settings_of_a_deployment(
+    container: Mapping[str, Any], maps: Sequence[V1ConfigMap], ttl: int | str
+) -> None:
     """As the process would read them."""
     deployment = deployed(**container)
     if isinstance(ttl, int):
@@ -738,8 +756,7 @@ VARIANTS = ("base", "base without pods", "base with podlocators", "base with mul
 def test_the_rights_that_serve_needs(variant: str) -> None:
     """By its settings: they are those that the manifests give it."""
     made = object_of(variant, "Deployment", SERVER)
-    (deployment,) = DEPLOYMENTS.decode(json.dumps({"items": [made]})).items
-    settings = settings_in(deployment, ())
+    settings = settings_in(V1Deployment.from_dict(made), ())
     needed = needed_rights(() if settings.snapshot else store_of(settings).kinds)
     roles = [role for role in objects_of(variant, "ClusterRole") if role["metadata"]["name"] == SERVER]
     assert set(needed) == {Right(*right) for role in roles for right in rights_in(role["rules"])}

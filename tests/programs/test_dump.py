@@ -27,7 +27,6 @@ from dnsserver.cli.reading.dumping import Dumping
 from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
 from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.doctor.objects import PodMeta
 from dnsserver.tools.doctor.steps import DoctorStep, StepCode
 from dnsserver.tools.dump import dumped
 from dnsserver.tools.dump.dumped import Container, Template, TemplateSpec, Workload, WorkloadSpec
@@ -338,7 +337,7 @@ def test_hashed_flags(words: list[str], hashed: list[str]) -> None:
 def test_hashed_conditions() -> None:
     """Those of Kubernetes stay; those of a readiness gate may hold a name."""
     conditions = [dumped.Condition(kind, "True") for kind in ("Ready", "target-health.elbv2.k8s.aws/acme")]
-    raw = dumped.Pod(PodMeta(name="topodns"), status=dumped.PodStatus(conditions=conditions))
+    raw = dumped.Pod(dumped.PodMeta(name="topodns"), status=dumped.PodStatus(conditions=conditions))
     ready, gate = json.loads(dumped.installed(raw, NAMES))["status"]["conditions"]
     assert ready["type"] == "Ready" and gate["type"] == NAMES.text("target-health.elbv2.k8s.aws/acme")
 

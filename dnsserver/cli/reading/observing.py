@@ -12,23 +12,32 @@ from http import HTTPStatus
 from typing import Any
 
 import trio
+from kubernetes.client import CoreV1Api, V1Node
 from msgspec.structs import replace
 
 from dnsserver import __version__
 from dnsserver.cli.reading.asking import ask, source_towards
 from dnsserver.cli.reading.installed import read_installed
 from dnsserver.cli.reading.replicas import Replicas
-from dnsserver.cli.reading.requests import SILENCE, get, read
+from dnsserver.cli.reading.requests import SILENCE, ModelClient, items, read
 from dnsserver.programs.from_settings import DEFAULT_PORT, authority_of, store_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT
-from dnsserver.tools.doctor import objects
 from dnsserver.tools.doctor.answers import MAX_ASKED, clients_by_zone, compared, question_of, service_zones
 from dnsserver.tools.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
-from dnsserver.tools.doctor.facts import Comparison, Facts, Installed, NameServer, Question, View
-from dnsserver.tools.doctor.objects import ConfigMap, ReplicaPod, decoded
+from dnsserver.tools.doctor.facts import (
+    Comparison,
+    Facts,
+    Installed,
+    NameServer,
+    Question,
+    V1ConfigMap,
+    V1Pod,
+    View,
+    condition_of,
+)
 from dnsserver.tools.doctor.providers import OPENSHIFT, SYSTEM, marks_of, recognised
-from dnsserver.tools.doctor.steps import Unread
+from dnsserver.tools.doctor.steps import Unread, read_or
 from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
@@ -53,16 +62,18 @@ async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts
     reached = await read(partial(_reached, client))
     if isinstance(reached, Unread):
         return Facts(__version__, flags, nothing, unreachable=reached.why)
-    installed = await read_installed(client, namespace)
+    models = ModelClient(client)
+    core = CoreV1Api(models)
+    installed = await read_installed(models, namespace)
     settings = with_settings(installed.settings, snapshot=(), cluster=())
-    config_maps: Mapping[str, ConfigMap] | Unread = await read(partial(_config_maps, client))
+    config_maps = await read(partial(_config_maps, core))
     listed = await _list(client, settings)
     facts = Facts(
         __version__,
         flags,
         installed,
         nodes=_objects(listed, Node),
-        troubles=await read(partial(_troubles, client)),
+        troubles=await read(partial(_troubles, core)),
         pods=_objects(listed, Pod),
         services=_objects(listed, Service),
         view=Unread(f"its flags are wrong: {wrong}")
@@ -72,7 +83,7 @@ async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts
         forwarders=_forwarders(settings, listed),
     )
     replicas = Replicas(client, installed, flags)
-    pods = [] if isinstance(installed.pods, Unread) else [pod for pod in installed.pods if pod.runs]
+    pods = [] if isinstance(installed.pods, Unread) else list(filter(_runs, installed.pods))
     known = await replicas.read(pods)
     facts = await _compare(client, settings, replace(facts, replicas=known), pods)
     return replace(facts, replicas=await replicas.again(known))
@@ -91,35 +102,46 @@ def _reached(client: ApiClient) -> bytes:
         return b""
 
 
-def _troubles(client: ApiClient) -> dict[str, str]:
+def _runs(pod: V1Pod) -> bool:
+    """Whether a pod runs, and was not told to end."""
+    return bool(pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None)
+
+
+def _troubles(core: CoreV1Api) -> dict[str, str]:
     """Return the nodes that are not ready, and why."""
-    found, pages = dict[str, str](), True
-    query = {"limit": str(NODES_AT_ONCE)}
-    while pages:
-        page = decoded(objects.NODES, client.request("GET", "/api/v1/nodes", query=query, timeout=SILENCE))
-        found |= {node.metadata.name or "": node.trouble for node in page.items if node.trouble}
-        query["continue"] = page.metadata.next
-        pages = bool(page.metadata.next)
-    return found
+    found, page = dict[str, str](), core.list_node(limit=NODES_AT_ONCE)
+    while True:
+        found |= {node.metadata.name: trouble for node in items(page) if (trouble := _trouble(node))}
+        after = page.metadata and page.metadata._continue
+        if not after:
+            return found
+        page = core.list_node(limit=NODES_AT_ONCE, _continue=after)
 
 
-def _config_maps(client: ApiClient) -> dict[str, ConfigMap]:
+def _trouble(node: V1Node) -> str:
+    """Return why a node is not ready, in the words of Kubernetes; empty if it is."""
+    ready = condition_of(node, "Ready")
+    if ready is None or ready.status == "True":
+        return ""
+    return ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
+
+
+def _config_maps(core: CoreV1Api) -> dict[str, V1ConfigMap]:
     """Return the ConfigMaps of the namespaces where the cluster's DNS runs.
 
     Few clusters have the second namespace, so its refusal counts only where the first has no DNS server.
     """
-    found = _config_maps_in(client, SYSTEM)
+    found = _config_maps_in(core, SYSTEM)
     try:
-        found |= _config_maps_in(client, OPENSHIFT)
+        found |= _config_maps_in(core, OPENSHIFT)
     except Refused:
         if not recognised(marks_of(found, (), dns_endpoints=True)):
             raise
     return found
 
 
-def _config_maps_in(client: ApiClient, namespace: str) -> dict[str, ConfigMap]:
-    items = get(client, f"/api/v1/namespaces/{namespace}/configmaps", objects.CONFIG_MAPS).items
-    return {f"{namespace}/{found.metadata.name}": found for found in items}
+def _config_maps_in(core: CoreV1Api, namespace: str) -> dict[str, V1ConfigMap]:
+    return {f"{namespace}/{found.metadata.name}": found for found in items(core.list_namespaced_config_map(namespace))}
 
 
 async def _list(client: ApiClient, settings: Settings) -> Listed:
@@ -170,7 +192,7 @@ def _forwarders(settings: Settings, listed: Listed) -> list[NameServer]:
     if isinstance(slices, Unread):
         return []
     known = DnsServices(settings.forwarder_service)
-    for service in () if isinstance(services, Unread) else services:
+    for service in read_or(services, ()):
         known.update_service(service.key, service)
     found: dict[bytes, NameServer] = {}
     for part in slices:
@@ -185,7 +207,7 @@ def _forwarders(settings: Settings, listed: Listed) -> list[NameServer]:
 # --- Answers ----------------------------------------------------------------------------------------------------------
 
 
-async def _compare(client: ApiClient, settings: Settings, facts: Facts, pods: Sequence[ReplicaPod]) -> Facts:
+async def _compare(client: ApiClient, settings: Settings, facts: Facts, pods: Sequence[V1Pod]) -> Facts:
     """Return the facts with answers of replicas and forwarders; what differs is read and asked again."""
     if isinstance(facts.view, Unread):
         return replace(facts, replica_answers=facts.view, forwarder_answers=facts.view)
@@ -198,24 +220,24 @@ async def _compare(client: ApiClient, settings: Settings, facts: Facts, pods: Se
             break
         await trio.sleep(PAUSE)
         again = _view(settings, await _list(client, settings))
-        view = view if isinstance(again, Unread) else again
+        view = read_or(again, view)
         facts = await _asked(facts, view, pods)
     return facts
 
 
 def _answers(facts: Facts) -> Iterable[Comparison]:
     for answers in (facts.replica_answers, facts.forwarder_answers):
-        yield from () if isinstance(answers, Unread) else answers
+        yield from read_or(answers, ())
 
 
-async def _asked(facts: Facts, view: View, pods: Sequence[ReplicaPod]) -> Facts:
+async def _asked(facts: Facts, view: View, pods: Sequence[V1Pod]) -> Facts:
     """Ask each replica and each forwarder, and compare with *view*."""
     facts = replace(facts, view=view)
     listen = facts.installed.settings.listen
     port = listen[0].port if listen else DEFAULT_PORT
     zones = service_zones(view)
     to_replicas = [
-        NameServer(pod.metadata.name or "", parse_address(pod.status.pod_ip), port) for pod in pods if pod.status.pod_ip
+        NameServer(pod.metadata.name, parse_address(pod.status.pod_ip), port) for pod in pods if pod.status.pod_ip
     ]
     answers = await _ask_all(facts, view, to_replicas, zones, every_zone=True)
     forwarded = zones if isinstance(facts.config_maps, Unread) else forwarded_zones(facts)
@@ -258,8 +280,8 @@ async def _ask_all(
         return Unread(f"no Service in {', '.join(zones)} has an address to ask for")
     if not servers:
         return Unread("there is nobody to ask")
-    nodes = () if isinstance(facts.nodes, Unread) else facts.nodes
-    clients = clients_by_zone(nodes, () if isinstance(facts.pods, Unread) else facts.pods)
+    nodes = read_or(facts.nodes, ())
+    clients = clients_by_zone(nodes, read_or(facts.pods, ()))
     answers: list[Comparison] = []
 
     async def one(server: NameServer, question: Question, transport: str) -> None:

@@ -16,7 +16,7 @@ from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, St
 from dnsserver.tools.explain.explain import explain
 from locator.ip import address_text, parse_client
 from locator.model import ZONE, Node, Pod, listed
-from locator.printable import shell_words
+from locator.printable import filled
 from locator.state.snapshot import CompiledService
 
 MAX_SHOWN = 5  # addresses of an answer in a message
@@ -129,8 +129,8 @@ def _steps(facts: Facts, code: StepCode, answers: Sequence[Comparison] | Unread)
 
 def inside(flags: str, installed: Installed) -> str:
     """Return the command that runs ``doctor`` where the replicas can be reached."""
-    deployment = f"deploy/{deployment_name(installed)}"
-    return f"kubectl{flags} {shell_words('-n', installed.namespace, 'exec', deployment)} -- topodns doctor"
+    words = {"NAMESPACE": installed.namespace, "NAME": deployment_name(installed)}
+    return f"kubectl{flags} {filled('-n NAMESPACE exec deploy/NAME -- topodns doctor', words)}"
 
 
 def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Comparison]) -> DoctorStep:

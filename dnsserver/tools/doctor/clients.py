@@ -16,7 +16,7 @@ from dnsserver.metrics.counters import ADDRESS, BLOCK, OTHER
 from dnsserver.metrics.reading import Samples
 from dnsserver.tools.doctor.facts import Facts, View
 from dnsserver.tools.doctor.installation import RESTART, added_argument, restarted
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, read_or, unknown
 from locator.ip import address_text, host_network, is_within, network_end, network_text, parse_address, parse_network
 from locator.model import ZONE
 from locator.places.subnet_proposals import proposed_subnets
@@ -118,7 +118,7 @@ def _holder(view: View, address: bytes) -> str:
 def _naming_steps(facts: Facts) -> Iterator[DoctorStep]:
     code, (total, grown) = StepCode.ForwardersNameClients, _sum(facts, UNNAMED)
     names = {address_text(forwarder.address): forwarder.name for forwarder in facts.forwarders}
-    answers = () if isinstance(facts.forwarder_answers, Unread) else facts.forwarder_answers
+    answers = read_or(facts.forwarder_answers, ())
     right = {asked.server for asked in answers if asked.right}
     found = False
     for (source,) in sorted(total | grown):
@@ -140,9 +140,8 @@ def _naming_steps(facts: Facts) -> Iterator[DoctorStep]:
 
 
 def _printing(facts: Facts) -> str:
-    service = facts.installed.service
-    addresses = [] if service is None or isinstance(service, Unread) else service.spec.cluster_ips
-    return shell_words("topodns", "corefile", "--for", "coredns", "--to", ",".join(addresses) or "ADDRESS")
+    addresses = ",".join(facts.installed.cluster_ips) or "ADDRESS"
+    return shell_words("topodns", "corefile", "--for", "coredns", "--to", addresses)
 
 
 # --- Unknown clients --------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from dnsserver.settings.fields import Settings
@@ -18,9 +19,8 @@ from dnsserver.tools.corefile.corefile_codes import CorefileCode
 from dnsserver.tools.corefile.fixing import fixed
 from dnsserver.tools.corefile.stub_blocks import COREDNS, NODELOCAL, stub_block
 from dnsserver.tools.corefile.stub_zones import server_of, stubs_of
-from dnsserver.tools.doctor.facts import Facts, NameServer
+from dnsserver.tools.doctor.facts import Facts, NameServer, V1ConfigMap
 from dnsserver.tools.doctor.installation import NOT_INSTALLED
-from dnsserver.tools.doctor.objects import STUB_DOMAINS, ConfigMap, NotUnderstood, PlainService, decoded
 from dnsserver.tools.doctor.providers import (
     COREFILE,
     CUSTOM_CONFIG,
@@ -33,11 +33,12 @@ from dnsserver.tools.doctor.providers import (
     merged,
     recognised,
 )
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, read_or, unknown
 from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
 from locator.printable import shell_words
 
+_STUB_DOMAINS = Decoder(dict[str, list[str]])  # of kube-dns
 _NOT_FORWARDED = {CorefileCode.ZoneNotForwarded.name, CorefileCode.NoStubZone.name}
 # A fallback that would not step in, although somebody wanted one, or that CoreDNS asks at any time.
 _NO_FALLBACK = {
@@ -94,15 +95,15 @@ class Judged(Struct, frozen=True):
 
 def target_of(facts: Facts, *, below: bool = False) -> Target:
     """Return where queries should go; with *below*, only what is below ``svc`` of a cluster's domain."""
-    settings, service = facts.installed.settings, facts.installed.service
-    addresses = service.spec.cluster_ips if isinstance(service, PlainService) else []
-    to = tuple(ListenAddress(parse_address(text), DNS_PORT) for text in addresses if text != "None")
+    settings = facts.installed.settings
+    addresses = [text for text in facts.installed.cluster_ips if text != "None"]
+    to = tuple(ListenAddress(parse_address(text), DNS_PORT) for text in addresses)
     zones = [zone.name for zone in settings.zone if not zone.reverse]
     if settings.serve_namespace:
         zones = [f"{namespace}.svc.{zone}" for namespace in settings.serve_namespace for zone in zones]
     elif below:
         zones = [f"svc.{zone}" for zone in zones]
-    services = () if isinstance(facts.services, Unread) else facts.services
+    services = read_or(facts.services, ())
     aliases = {service.key: service.alias for service in services if service.alias}
     return Target(to, tuple(zones), _names(settings, "federation"), _names(settings, "multicluster"), aliases)
 
@@ -115,7 +116,7 @@ def providers_of(facts: Facts) -> list[Provider]:
     """Return the providers of the cluster's DNS; none if the ConfigMaps cannot be read."""
     if isinstance(facts.config_maps, Unread):
         return []
-    nodes = () if isinstance(facts.nodes, Unread) else facts.nodes
+    nodes = read_or(facts.nodes, ())
     answered = bool(facts.forwarders) or isinstance(facts.view, Unread)  # then nobody knows
     return recognised(marks_of(facts.config_maps, [node.labels for node in nodes], dns_endpoints=answered))
 
@@ -165,7 +166,7 @@ def corefile_steps(facts: Facts) -> Iterator[DoctorStep]:
         yield _forwarder_step(facts, provider, asks_itself=asks_itself)
 
 
-def _nodelocal_step(facts: Facts, cache: ConfigMap, found: Judged) -> DoctorStep:
+def _nodelocal_step(facts: Facts, cache: V1ConfigMap, found: Judged) -> DoctorStep:
     code, subject = StepCode.NodeLocalForwards, NODELOCAL_CONFIG
     if found.good:
         forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "all names go to the cluster's own DNS"
@@ -207,8 +208,8 @@ def _failed(
 
 def _data(facts: Facts, config_map: str) -> Mapping[str, str]:
     """Return what a ConfigMap has; nothing if there is none."""
-    known = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
-    return (known[config_map].data or {}) if config_map in known else {}
+    found = read_or(facts.config_maps, {}).get(config_map)
+    return {} if found is None else found.data or {}
 
 
 def _text(facts: Facts, provider: Provider) -> str:
@@ -242,14 +243,14 @@ def _judged(facts: Facts, provider: Provider) -> Judged:
         domains = _stub_domains(text)
         to = {text for address in target.to for text in (str(address), address_text(address.address))}
         zones = tuple(zone for zone, servers in domains.items() if to & set(servers))
-    except NotUnderstood:
+    except DecodeError:
         return Judged(unparsable=f"{provider.key}: no JSON object of lists found, expected one")
     return Judged((), zones)
 
 
 def _stub_domains(text: str) -> dict[str, list[str]]:
-    """Return the servers of each stub domain. Raises NotUnderstood."""
-    return decoded(STUB_DOMAINS, text.strip().encode() or b"{}")
+    """Return the servers of each stub domain. Raises DecodeError."""
+    return _STUB_DOMAINS.decode(text.strip().encode() or b"{}")
 
 
 # --- What fixes it ----------------------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None
     if provider.key != COREFILE:
         try:
             domains = _stub_domains(text) | dict.fromkeys(target.names, addresses)
-        except NotUnderstood:
+        except DecodeError:
             return None
         before = _data(facts, provider.config_map).get(provider.key, "")
         return _edit(facts, provider.config_map, provider.key, before, json.dumps(domains))
@@ -319,8 +320,8 @@ def _own_part(facts: Facts, provider: Provider, target: Target) -> Edit | None:
 
 
 def _edit(facts: Facts, config_map: str, key: str, before: str, text: str) -> Edit:
-    known: Mapping[str, ConfigMap] = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
-    version = known[config_map].metadata.version if config_map in known else None
+    known = read_or(facts.config_maps, {}).get(config_map)
+    version = None if known is None else known.metadata.resource_version
     return Edit(facts.kubectl, config_map, version, key, before, text)
 
 
@@ -337,7 +338,7 @@ def _printing(target: Target) -> str:
 
 def _edited(facts: Facts, config_map: str) -> tuple[str, ...]:
     namespace, _, name = config_map.partition("/")
-    return (f"{facts.kubectl} {shell_words('-n', namespace, 'edit', 'configmap', name)}",)
+    return (facts.command("-n NAMESPACE edit configmap NAME", NAMESPACE=namespace, NAME=name),)
 
 
 # --- What is said -----------------------------------------------------------------------------------------------------

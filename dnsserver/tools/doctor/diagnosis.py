@@ -12,15 +12,18 @@ from msgspec.structs import replace
 from dnsserver.tools.doctor.answers import answer_steps
 from dnsserver.tools.doctor.clients import client_steps
 from dnsserver.tools.doctor.corefiles import corefile_steps
-from dnsserver.tools.doctor.facts import Facts
-from dnsserver.tools.doctor.installation import installation_steps
-from dnsserver.tools.doctor.replicas import replica_steps
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
+from dnsserver.tools.doctor.facts import Facts, Replica
+from dnsserver.tools.doctor.installation import installation_steps, rolled_out
+from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, read_or, unknown
 from locator.findings import ClusterCode
 from locator.model import ERROR, ZONE, listed
-from locator.printable import cut, shell_words
+from locator.printable import cut
 
 MAX_NAMED = 10  # nodes in a message
+_REPLICA_CODES = (StepCode.ReplicaSynced, StepCode.ReplicaFresh, StepCode.ReplicaVersion)
+_BUILD, _AGE = "topodns_build_info", "topodns_cluster_view_age_seconds"
+LOST_SECONDS = 10.0  # without contact; a watch that ends by itself has contact again at once
+_KIND_ABSENT = "none:"  # how a check begins whose kind the API server does not have
 # Whether these are right depends on the flags of the Deployment.
 _BY_FLAGS = {
     StepCode.RightsGranted, StepCode.ForwardersTrusted, StepCode.ClientsLocated,
@@ -39,7 +42,7 @@ def diagnose(facts: Facts) -> list[DoctorStep]:
         *_zone_steps(facts),
         *corefile_steps(facts),
         *installation_steps(facts),
-        *replica_steps(facts),
+        *_replica_steps(facts),
         *client_steps(facts),
         *_finding_steps(facts),
         *answer_steps(facts),
@@ -65,8 +68,8 @@ def _readiness_step(facts: Facts) -> DoctorStep:
     if isinstance(troubles, Unread):
         return unknown(code, troubles)
     standing = dict[str, list[str]]()
-    for pod in () if isinstance(pods, Unread) else pods:
-        standing.setdefault(pod.spec.node_name, []).append(f"{facts.installed.namespace}/{pod.metadata.name}")
+    for pod in read_or(pods, ()):
+        standing.setdefault(pod.spec.node_name or "", []).append(f"{facts.installed.namespace}/{pod.metadata.name}")
     for forwarder in facts.forwarders:
         standing.setdefault(forwarder.node, []).append(forwarder.name)
     concerned = sorted(troubles.keys() & standing.keys())
@@ -75,7 +78,7 @@ def _readiness_step(facts: Facts) -> DoctorStep:
     others = sorted(troubles.keys() - standing.keys())
     rest = f"not ready: {listed(others, MAX_NAMED)}, without a pod of topodns or of the cluster's DNS" if others else ""
     if concerned:
-        commands = tuple(f"{facts.kubectl} {shell_words('describe', 'node', node)}" for node in concerned[:MAX_NAMED])
+        commands = tuple(facts.command("describe node NAME", NAME=node) for node in concerned[:MAX_NAMED])
         return DoctorStep(code, FAILED, "; ".join(filter(None, (*named, rest))), commands=commands)
     return DoctorStep(code, PASSED, rest or "all are")
 
@@ -89,7 +92,7 @@ def _zone_steps(facts: Facts) -> Iterator[DoctorStep]:
     without = [node.name for node in nodes if not node.labels.get(ZONE)]
     if without and len(without) < len(nodes):
         others = ", ".join(f"{zone} {number}" for zone, number in sorted(zones.items()) if zone)
-        commands = tuple(f"{facts.kubectl} label node {shell_words(name)} {ZONE}=ZONE" for name in without[:MAX_NAMED])
+        commands = tuple(facts.command(f"label node NAME {ZONE}=ZONE", NAME=name) for name in without[:MAX_NAMED])
         named = listed(without, MAX_NAMED)
         message = f"{len(without)} of {len(nodes)} nodes have none: {named} (others: {others})"
         yield DoctorStep(code, FAILED, message, commands=commands)
@@ -99,6 +102,59 @@ def _zone_steps(facts: Facts) -> Iterator[DoctorStep]:
         yield DoctorStep(
             code, PASSED, ", ".join(f"{zone}: {number}" for zone, number in sorted(zones.items())) or "no nodes"
         )
+
+
+def _replica_steps(facts: Facts) -> Iterator[DoctorStep]:
+    """Yield three steps for each replica, or one each if none can be looked at."""
+    pods = facts.installed.pods
+    if isinstance(pods, Unread) or not facts.replicas:
+        unread = pods if isinstance(pods, Unread) else Unread("there is no replica to look at")
+        yield from (unknown(code, unread) for code in _REPLICA_CODES)
+    for replica in facts.replicas:
+        yield from _health_steps(facts, replica)
+        yield _version_step(facts, replica)
+
+
+def _health_steps(facts: Facts, replica: Replica) -> Iterator[DoctorStep]:
+    checks = replica.checks
+    if isinstance(checks, Unread):
+        yield unknown(StepCode.ReplicaSynced, checks, replica.name)
+        yield unknown(StepCode.ReplicaFresh, checks, replica.name)
+        return
+    command = facts.command_here("logs NAME --tail=20", NAME=replica.name)
+    missing = [f"{name}: {text}" for name, (good, text) in checks.items() if not good]
+    age = _age(facts, replica)
+    old = [f"{name}: {text}" for name, (good, text) in checks.items() if good and not _in_contact(text)]
+    old = [f"no contact for {age:.0f} s", *old] if age > LOST_SECONDS else []
+    if missing:
+        yield DoctorStep(StepCode.ReplicaSynced, FAILED, "; ".join(missing), replica.name, (command,))
+    else:
+        yield DoctorStep(StepCode.ReplicaSynced, PASSED, f"{', '.join(checks)}", replica.name)
+    if old:
+        yield DoctorStep(StepCode.ReplicaFresh, FAILED, "; ".join(old), replica.name, (command,))
+    elif not missing:
+        yield DoctorStep(StepCode.ReplicaFresh, PASSED, "in contact", replica.name)
+
+
+def _age(facts: Facts, replica: Replica) -> float:
+    """Return for how many seconds a replica has been without contact to its own cluster."""
+    ages = read_or(replica.before, {}).get(_AGE, {})
+    return ages.get((facts.installed.settings.cluster_name,), 0.0)
+
+
+def _in_contact(text: str) -> bool:
+    return text == "ok" or text.startswith(_KIND_ABSENT)
+
+
+def _version_step(facts: Facts, replica: Replica) -> DoctorStep:
+    code, samples = StepCode.ReplicaVersion, replica.before
+    if isinstance(samples, Unread):
+        return unknown(code, samples, replica.name)
+    version = next((labels[-1] for labels in samples.get(_BUILD, ()) if labels), "")
+    if version == facts.version:
+        return DoctorStep(code, PASSED, version, replica.name)
+    message = f"{version or 'none'} found, but this is {facts.version}"
+    return DoctorStep(code, FAILED, message, replica.name, (rolled_out(facts),))
 
 
 def _finding_steps(facts: Facts) -> Iterator[DoctorStep]:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from dnsserver.tools.corefile.caddyfile import Block
 from dnsserver.tools.corefile.stub_blocks import COREDNS, NODELOCAL
-from dnsserver.tools.doctor.objects import ConfigMap
+from dnsserver.tools.doctor.facts import V1ConfigMap
 from locator.printable import shell_words
 
 SYSTEM, OPENSHIFT = "kube-system", "openshift-dns"
@@ -76,7 +76,7 @@ class Provider(Struct, frozen=True):
 
 
 def marks_of(
-    config_maps: Mapping[str, ConfigMap], node_labels: Iterable[Mapping[str, str]], *, dns_endpoints: bool
+    config_maps: Mapping[str, V1ConfigMap], node_labels: Iterable[Mapping[str, str]], *, dns_endpoints: bool
 ) -> frozenset[str]:
     """Return the lines by which providers are recognised.
 

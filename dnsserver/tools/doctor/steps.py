@@ -8,10 +8,13 @@ Codes are stable, so that scripts need not parse messages. ``make docs`` generat
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import TypeVar
 
 from msgspec import Struct
 
 from locator.findings import prose_of
+
+T = TypeVar("T")
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 
@@ -81,6 +84,11 @@ class Unread(Struct, frozen=True):
 
     why: str
     commands: tuple[str, ...] = ()
+
+
+def read_or(value: T | Unread, otherwise: T) -> T:
+    """Return what was read, or *otherwise* if it could not be read."""
+    return otherwise if isinstance(value, Unread) else value
 
 
 def unknown(code: StepCode, unread: Unread, subject: str = "") -> DoctorStep:
