@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT, ListenAddress
 from dnsserver.tools.corefile import corefile_check
 from dnsserver.tools.corefile.caddyfile import Unparsable, parse
@@ -19,7 +18,7 @@ from dnsserver.tools.corefile.corefile_codes import CorefileCode
 from dnsserver.tools.corefile.fixing import fixed
 from dnsserver.tools.corefile.stub_blocks import COREDNS, NODELOCAL, stub_block
 from dnsserver.tools.corefile.stub_zones import server_of, stubs_of
-from dnsserver.tools.doctor.facts import Facts, NameServer, V1ConfigMap
+from dnsserver.tools.doctor.facts import Facts, NameServer
 from dnsserver.tools.doctor.installation import NOT_INSTALLED
 from dnsserver.tools.doctor.providers import (
     COREFILE,
@@ -33,7 +32,7 @@ from dnsserver.tools.doctor.providers import (
     merged,
     recognised,
 )
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, read_or, unknown
+from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, read_or
 from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
 from locator.printable import shell_words
@@ -103,22 +102,18 @@ def target_of(facts: Facts, *, below: bool = False) -> Target:
         zones = [f"{namespace}.svc.{zone}" for namespace in settings.serve_namespace for zone in zones]
     elif below:
         zones = [f"svc.{zone}" for zone in zones]
-    services = read_or(facts.services, ())
-    aliases = {service.key: service.alias for service in services if service.alias}
-    return Target(to, tuple(zones), _names(settings, "federation"), _names(settings, "multicluster"), aliases)
-
-
-def _names(settings: Settings, field: str) -> tuple[str, ...]:
-    return tuple(zone.name for zone in getattr(settings, field))
+    federation, multicluster = (tuple(zone.name for zone in of) for of in (settings.federation, settings.multicluster))
+    aliases = {service.key: service.alias for service in read_or(facts.services, ()) if service.alias}
+    return Target(to, tuple(zones), federation, multicluster, aliases)
 
 
 def providers_of(facts: Facts) -> list[Provider]:
     """Return the providers of the cluster's DNS; none if the ConfigMaps cannot be read."""
     if isinstance(facts.config_maps, Unread):
         return []
-    nodes = read_or(facts.nodes, ())
+    labels = [node.labels for node in read_or(facts.nodes, ())]
     answered = bool(facts.forwarders) or isinstance(facts.view, Unread)  # then nobody knows
-    return recognised(marks_of(facts.config_maps, [node.labels for node in nodes], dns_endpoints=answered))
+    return recognised(marks_of(facts.config_maps, labels, dns_endpoints=answered))
 
 
 def forwarded_zones(facts: Facts) -> list[str]:
@@ -148,43 +143,41 @@ def corefile_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield a step for NodeLocal DNSCache, if the cluster has it, and one for each server of the cluster's DNS."""
     config_maps = facts.config_maps
     if isinstance(config_maps, Unread):
-        yield unknown(StepCode.NodeLocalForwards, config_maps)
-        yield unknown(StepCode.ForwarderForwards, config_maps)
+        yield StepCode.NodeLocalForwards.unread(config_maps)
+        yield StepCode.ForwarderForwards.unread(config_maps)
         return
     asks_itself = False
-    if (cache := config_maps.get(NODELOCAL_CONFIG)) is not None:
-        found = judged((cache.data or {}).get(COREFILE, ""), NODELOCAL, target_of(facts))
-        asks_itself = bool(found.zones)
-        yield _nodelocal_step(facts, cache, found)
+    if NODELOCAL_CONFIG in config_maps:
+        asks_itself = bool(forwarded_by_cache(facts))
+        yield _nodelocal_step(facts)
     providers = providers_of(facts)
     if not providers:
         command = f"{facts.kubectl} -n kube-system get configmaps"
-        yield DoctorStep(
-            StepCode.ForwarderForwards, UNKNOWN, "no ConfigMap of a known DNS server found", commands=(command,)
-        )
+        yield StepCode.ForwarderForwards.unknown("no ConfigMap of a known DNS server found", commands=(command,))
     for provider in providers:
         yield _forwarder_step(facts, provider, asks_itself=asks_itself)
 
 
-def _nodelocal_step(facts: Facts, cache: V1ConfigMap, found: Judged) -> DoctorStep:
-    code, subject = StepCode.NodeLocalForwards, NODELOCAL_CONFIG
+def _nodelocal_step(facts: Facts) -> DoctorStep:
+    code, subject, target = StepCode.NodeLocalForwards, NODELOCAL_CONFIG, target_of(facts)
+    text = _data(facts, NODELOCAL_CONFIG).get(COREFILE, "")
+    found = judged(text, NODELOCAL, target)
     if found.good:
         forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "all names go to the cluster's own DNS"
-        return DoctorStep(code, PASSED, f"{forwards}{_remarks(found)}", subject)
-    text = (cache.data or {}).get(COREFILE, "")
-    after = _fixed(text, NODELOCAL, target_of(facts))
+        return code.passed(f"{forwards}{_remarks(found)}", subject)
+    after = _fixed(text, NODELOCAL, target)
     edit = None if after is None else _edit(facts, NODELOCAL_CONFIG, COREFILE, text, after)
     commands = _edited(facts, NODELOCAL_CONFIG) if edit is None else merged(edit)
-    return _failed(code, _what_is_wrong(found), subject, commands, _cures(found), edit)
+    return code.failed(_what_is_wrong(found), subject, commands, _cures(found), edit.difference if edit else "")
 
 
 def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> DoctorStep:
     code, target = StepCode.ForwarderForwards, target_of(facts, below=provider.below)
     subject = f"{provider.config_map}, {provider.name}" if provider.config_map else provider.name
     if not provider.config_map:
-        return DoctorStep(code, UNKNOWN, provider.owner, subject, (_printing(target),), provider.advice)
+        return code.unknown(provider.owner, subject, (_printing(target),), provider.advice)
     if facts.installed.service is None and facts.installed.deployment is None:
-        return unknown(code, NOT_INSTALLED, subject)
+        return code.unread(NOT_INSTALLED, subject)
     found = _judged(facts, provider)
     if not found.good or not (found.zones or asks_itself):
         message = _what_is_wrong(found) or f"nothing forwards {_listed(target.names)} to topodns"
@@ -194,16 +187,10 @@ def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> D
         if not target.to:  # nobody knows yet where topodns answers
             commands = (_printing(target),)
         advice = _cures(found) or f"{provider.advice} {TRY_FIRST}"
-        return _failed(code, f"{message}; {provider.owner}", subject, commands, advice, edit)
+        difference = edit.difference if edit else ""
+        return code.failed(f"{message}; {provider.owner}", subject, commands, advice, difference)
     forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "NodeLocal DNSCache asks topodns by itself"
-    return DoctorStep(code, PASSED, f"{forwards}{_remarks(found)}", subject)
-
-
-def _failed(
-    code: StepCode, message: str, subject: str, commands: tuple[str, ...], advice: str, edit: Edit | None
-) -> DoctorStep:
-    difference = "" if edit is None else edit.difference
-    return DoctorStep(code, FAILED, message, subject, commands, advice, difference)
+    return code.passed(f"{forwards}{_remarks(found)}", subject)
 
 
 def _data(facts: Facts, config_map: str) -> Mapping[str, str]:
@@ -330,10 +317,13 @@ def _stub(target: Target) -> str:
 
 
 def _printing(target: Target) -> str:
-    """Return the command that prints the block for a forwarder of the user's own."""
-    to = ",".join(map(str, target.to)) or "ADDRESS"
-    zones = [word for zone in target.zones for word in ("--zone", zone)]
-    return shell_words("topodns", "corefile", "--for", "coredns", "--to", to, *zones)
+    return block_command(",".join(map(str, target.to)), target.zones)
+
+
+def block_command(to: str, zones: Iterable[str] = ()) -> str:
+    """Return the command that prints the block for a forwarder of the user's own, which asks the addresses *to*."""
+    flags = [word for zone in zones for word in ("--zone", zone)]
+    return shell_words("topodns", "corefile", "--for", "coredns", "--to", to or "ADDRESS", *flags)
 
 
 def _edited(facts: Facts, config_map: str) -> tuple[str, ...]:

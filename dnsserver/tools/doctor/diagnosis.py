@@ -14,7 +14,7 @@ from dnsserver.tools.doctor.clients import client_steps
 from dnsserver.tools.doctor.corefiles import corefile_steps
 from dnsserver.tools.doctor.facts import Facts, Replica
 from dnsserver.tools.doctor.installation import installation_steps, rolled_out
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, read_or, unknown
+from dnsserver.tools.doctor.steps import FAILED, UNKNOWN, DoctorStep, StepCode, Unread, read_or
 from locator.findings import ClusterCode
 from locator.model import ERROR, ZONE, listed
 from locator.printable import cut
@@ -35,9 +35,9 @@ def diagnose(facts: Facts) -> list[DoctorStep]:
     """Return all steps in the order of their codes. If the API server cannot be reached, that is the only one."""
     if facts.unreachable:
         command = f"{facts.kubectl} cluster-info"
-        return [DoctorStep(StepCode.ApiServerReachable, FAILED, facts.unreachable, commands=(command,))]
+        return [StepCode.ApiServerReachable.failed(facts.unreachable, commands=(command,))]
     steps = [
-        DoctorStep(StepCode.ApiServerReachable, PASSED, "it answers"),
+        StepCode.ApiServerReachable.passed("it answers"),
         _readiness_step(facts),
         *_zone_steps(facts),
         *corefile_steps(facts),
@@ -66,7 +66,7 @@ def _readiness_step(facts: Facts) -> DoctorStep:
     """Return which nodes are not ready. It is a fault where a pod of topodns or of the cluster's DNS stands on one."""
     code, troubles, pods = StepCode.NodesReady, facts.troubles, facts.installed.pods
     if isinstance(troubles, Unread):
-        return unknown(code, troubles)
+        return code.unread(troubles)
     standing = dict[str, list[str]]()
     for pod in read_or(pods, ()):
         standing.setdefault(pod.spec.node_name or "", []).append(f"{facts.installed.namespace}/{pod.metadata.name}")
@@ -79,14 +79,14 @@ def _readiness_step(facts: Facts) -> DoctorStep:
     rest = f"not ready: {listed(others, MAX_NAMED)}, without a pod of topodns or of the cluster's DNS" if others else ""
     if concerned:
         commands = tuple(facts.command("describe node NAME", NAME=node) for node in concerned[:MAX_NAMED])
-        return DoctorStep(code, FAILED, "; ".join(filter(None, (*named, rest))), commands=commands)
-    return DoctorStep(code, PASSED, rest or "all are")
+        return code.failed("; ".join(filter(None, (*named, rest))), commands=commands)
+    return code.passed(rest or "all are")
 
 
 def _zone_steps(facts: Facts) -> Iterator[DoctorStep]:
     code, nodes = StepCode.NodesHaveZones, facts.nodes
     if isinstance(nodes, Unread):
-        yield unknown(code, nodes)
+        yield code.unread(nodes)
         return
     zones = Counter(node.labels.get(ZONE, "") for node in nodes)
     without = [node.name for node in nodes if not node.labels.get(ZONE)]
@@ -95,13 +95,11 @@ def _zone_steps(facts: Facts) -> Iterator[DoctorStep]:
         commands = tuple(facts.command(f"label node NAME {ZONE}=ZONE", NAME=name) for name in without[:MAX_NAMED])
         named = listed(without, MAX_NAMED)
         message = f"{len(without)} of {len(nodes)} nodes have none: {named} (others: {others})"
-        yield DoctorStep(code, FAILED, message, commands=commands)
+        yield code.failed(message, commands=commands)
     elif without:
-        yield DoctorStep(code, PASSED, f"no node has one ({len(nodes)} nodes): a constraint by zone chooses nothing")
+        yield code.passed(f"no node has one ({len(nodes)} nodes): a constraint by zone chooses nothing")
     else:
-        yield DoctorStep(
-            code, PASSED, ", ".join(f"{zone}: {number}" for zone, number in sorted(zones.items())) or "no nodes"
-        )
+        yield code.passed(", ".join(f"{zone}: {number}" for zone, number in sorted(zones.items())) or "no nodes")
 
 
 def _replica_steps(facts: Facts) -> Iterator[DoctorStep]:
@@ -109,7 +107,7 @@ def _replica_steps(facts: Facts) -> Iterator[DoctorStep]:
     pods = facts.installed.pods
     if isinstance(pods, Unread) or not facts.replicas:
         unread = pods if isinstance(pods, Unread) else Unread("there is no replica to look at")
-        yield from (unknown(code, unread) for code in _REPLICA_CODES)
+        yield from (code.unread(unread) for code in _REPLICA_CODES)
     for replica in facts.replicas:
         yield from _health_steps(facts, replica)
         yield _version_step(facts, replica)
@@ -118,8 +116,8 @@ def _replica_steps(facts: Facts) -> Iterator[DoctorStep]:
 def _health_steps(facts: Facts, replica: Replica) -> Iterator[DoctorStep]:
     checks = replica.checks
     if isinstance(checks, Unread):
-        yield unknown(StepCode.ReplicaSynced, checks, replica.name)
-        yield unknown(StepCode.ReplicaFresh, checks, replica.name)
+        yield StepCode.ReplicaSynced.unread(checks, replica.name)
+        yield StepCode.ReplicaFresh.unread(checks, replica.name)
         return
     command = facts.command_here("logs NAME --tail=20", NAME=replica.name)
     missing = [f"{name}: {text}" for name, (good, text) in checks.items() if not good]
@@ -127,13 +125,13 @@ def _health_steps(facts: Facts, replica: Replica) -> Iterator[DoctorStep]:
     old = [f"{name}: {text}" for name, (good, text) in checks.items() if good and not _in_contact(text)]
     old = [f"no contact for {age:.0f} s", *old] if age > LOST_SECONDS else []
     if missing:
-        yield DoctorStep(StepCode.ReplicaSynced, FAILED, "; ".join(missing), replica.name, (command,))
+        yield StepCode.ReplicaSynced.failed("; ".join(missing), replica.name, (command,))
     else:
-        yield DoctorStep(StepCode.ReplicaSynced, PASSED, f"{', '.join(checks)}", replica.name)
+        yield StepCode.ReplicaSynced.passed(f"{', '.join(checks)}", replica.name)
     if old:
-        yield DoctorStep(StepCode.ReplicaFresh, FAILED, "; ".join(old), replica.name, (command,))
+        yield StepCode.ReplicaFresh.failed("; ".join(old), replica.name, (command,))
     elif not missing:
-        yield DoctorStep(StepCode.ReplicaFresh, PASSED, "in contact", replica.name)
+        yield StepCode.ReplicaFresh.passed("in contact", replica.name)
 
 
 def _age(facts: Facts, replica: Replica) -> float:
@@ -149,33 +147,29 @@ def _in_contact(text: str) -> bool:
 def _version_step(facts: Facts, replica: Replica) -> DoctorStep:
     code, samples = StepCode.ReplicaVersion, replica.before
     if isinstance(samples, Unread):
-        return unknown(code, samples, replica.name)
+        return code.unread(samples, replica.name)
     version = next((labels[-1] for labels in samples.get(_BUILD, ()) if labels), "")
     if version == facts.version:
-        return DoctorStep(code, PASSED, version, replica.name)
+        return code.passed(version, replica.name)
     message = f"{version or 'none'} found, but this is {facts.version}"
-    return DoctorStep(code, FAILED, message, replica.name, (rolled_out(facts),))
+    return code.failed(message, replica.name, (rolled_out(facts),))
 
 
 def _finding_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield a step for each code with an error, or one with a summary of the others."""
     code, view = StepCode.NoErrorsFound, facts.view
     if isinstance(view, Unread):
-        yield unknown(code, view)
+        yield code.unread(view)
         return
     errors = [finding for finding in view.findings if finding.severity == ERROR]
     for name, number in sorted(Counter(finding.code for finding in errors).items()):
         first = next(finding for finding in errors if finding.code == name)
         more = f"; {number - 1} more" if number > 1 else ""
         cause = ClusterCode[name]
-        yield DoctorStep(
-            code, FAILED, f"{first}{more}", name, (_on_cluster(cause.command_for(first), facts.flags),), cause.fix
-        )
+        yield code.failed(f"{first}{more}", name, (_on_cluster(cause.command_for(first), facts.flags),), cause.fix)
     if not errors:
         codes = Counter(finding.code for finding in view.findings)
-        yield DoctorStep(
-            code, PASSED, ", ".join(f"{number} {name}" for name, number in sorted(codes.items())) or "none"
-        )
+        yield code.passed(", ".join(f"{number} {name}" for name, number in sorted(codes.items())) or "none")
 
 
 def _on_cluster(command: str, flags: str) -> str:

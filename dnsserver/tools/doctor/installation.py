@@ -24,7 +24,7 @@ from dnsserver.tools.doctor.facts import (
     words_of,
 )
 from dnsserver.tools.doctor.providers import applied
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, read_or, unknown
+from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, read_or
 from locator.api.decoding import RESOURCES
 from locator.model import Object
 
@@ -56,15 +56,13 @@ def installation_steps(facts: Facts) -> Iterator[DoctorStep]:
     deployment = installed.deployment
     if isinstance(deployment, Unread):
         for code in _OF_THE_DEPLOYMENT:
-            yield unknown(code, deployment)
+            yield code.unread(deployment)
     elif deployment is None:
         message = f"no Deployment of topodns in namespace {installed.namespace}"
-        yield DoctorStep(
-            StepCode.DeploymentExists, FAILED, message, commands=(f"{facts.kubectl} apply -k {MANIFESTS}",)
-        )
+        yield StepCode.DeploymentExists.failed(message, commands=(f"{facts.kubectl} apply -k {MANIFESTS}",))
     else:
         name = f"{installed.namespace}/{deployment.metadata.name}"
-        yield DoctorStep(StepCode.DeploymentExists, PASSED, f"Deployment {name}")
+        yield StepCode.DeploymentExists.passed(f"Deployment {name}")
         yield _settings_step(facts, deployment)
         yield _image_step(facts, deployment)
         for found in (deployment, *installed.others):
@@ -74,10 +72,10 @@ def installation_steps(facts: Facts) -> Iterator[DoctorStep]:
     if installed.pods_unread is not None:
         number = len(read_or(installed.pods, ()))
         message = f"{number} found by EndpointSlices; its pods cannot be listed: {installed.pods_unread.why}"
-        yield DoctorStep(StepCode.ReplicasReady, UNKNOWN, message, "its pods")
+        yield StepCode.ReplicasReady.unknown(message, "its pods")
     if deployment is None and installed.service is None:
         for code in (StepCode.ServiceLeadsHere, StepCode.RightsGranted, StepCode.ResourcesCurrent):
-            yield unknown(code, NOT_INSTALLED)
+            yield code.unread(NOT_INSTALLED)
         return
     yield _service_step(facts)
     yield _rights_step(facts)
@@ -136,7 +134,7 @@ def _settings_step(facts: Facts, deployment: V1Deployment) -> DoctorStep:
     error, container = facts.installed.settings_error, container_of(deployment)
     if not error:
         flags = " ".join(words_of(container))
-        return DoctorStep(StepCode.SettingsValid, PASSED, flags or "no flags")
+        return StepCode.SettingsValid.passed(flags or "no flags")
     flag, words = error.partition(":")[0], words_of(container) if container.args is None else container.args
     wrong = [(number, text) for number, text in enumerate(words) if text.partition("=")[0] == flag]
     command = _edited(facts, deployment)
@@ -145,7 +143,7 @@ def _settings_step(facts: Facts, deployment: V1Deployment) -> DoctorStep:
         path = f"{_arguments_at(deployment)}/{number}"
         unchanged = {"op": "test", "path": path, "value": text}
         command = _patched(facts, deployment, unchanged, {"op": "remove", "path": path})
-    return DoctorStep(StepCode.SettingsValid, FAILED, error, commands=(command,))
+    return StepCode.SettingsValid.failed(error, commands=(command,))
 
 
 def _image_step(facts: Facts, deployment: V1Deployment) -> DoctorStep:
@@ -153,25 +151,25 @@ def _image_step(facts: Facts, deployment: V1Deployment) -> DoctorStep:
     image = container.image or ""
     repository, colon, tag = image.partition("@")[0].rpartition(":")
     if not colon or "/" in tag or tag == "latest":
-        return DoctorStep(code, UNKNOWN, f"{image}: the tag names no version; the replicas tell theirs below")
+        return code.unknown(f"{image}: the tag names no version; the replicas tell theirs below")
     if tag.removeprefix("v") == facts.version:
-        return DoctorStep(code, PASSED, image)
+        return code.passed(image)
     current = f"{container.name}={repository}:{facts.version}"
     command = facts.command_here("set image deployment/NAME IMAGE", NAME=deployment.metadata.name, IMAGE=current)
-    return DoctorStep(code, FAILED, f"{image}, but this is version {facts.version}", commands=(command,))
+    return code.failed(f"{image}, but this is version {facts.version}", commands=(command,))
 
 
 def _created_step(facts: Facts, deployment: V1Deployment, subject: str) -> DoctorStep:
     """Return what keeps a Deployment from creating pods, in the words of who refuses them, and what fixes it."""
     code, failed = StepCode.PodsCreated, condition_of(deployment, "ReplicaFailure")
     if failed is None or failed.status != "True":
-        return DoctorStep(code, PASSED, "nothing refuses them", subject)
+        return code.passed("nothing refuses them", subject)
     failure = f"{failed.reason or ''}: {failed.message or ''}"
     for pattern, words, advice in _REFUSALS:
         if (found := re.search(pattern, failure)) is not None:
             command = words(facts, deployment, found)
-            return DoctorStep(code, FAILED, failure, subject, (command,), advice)
-    return DoctorStep(code, FAILED, failure, subject, (_described(facts, deployment),))
+            return code.failed(failure, subject, (command,), advice)
+    return code.failed(failure, subject, (_described(facts, deployment),))
 
 
 def _described(facts: Facts, deployment: V1Deployment) -> str:
@@ -246,22 +244,20 @@ def _replicas_step(facts: Facts, deployment: V1Deployment, subject: str) -> Doct
     wanted = 1 if wanted is None else wanted
     if wanted == 0:
         command = facts.command_here("scale deployment NAME --replicas=2", NAME=deployment.metadata.name)
-        return DoctorStep(code, FAILED, "the Deployment wants no replica", subject, (command,))
+        return code.failed("the Deployment wants no replica", subject, (command,))
     message = f"{ready} of {wanted} are ready"
     if ready >= wanted:
-        return DoctorStep(code, PASSED, message, subject)
+        return code.passed(message, subject)
     if deployment is not facts.installed.deployment or isinstance(facts.installed.pods, Unread):
         selector = selector_of(deployment)
         commands = (facts.command_here("describe pods -l SELECTOR", SELECTOR=selector),
                     facts.command_here("logs -l SELECTOR --tail=20 --prefix", SELECTOR=selector))  # fmt: skip
-        return DoctorStep(code, FAILED, message, subject, commands)
+        return code.failed(message, subject, commands)
     unready = [pod for pod in facts.installed.pods if not is_ready(pod)]
     if not unready:
-        return DoctorStep(
-            code, FAILED, f"{message}, and there is no other pod", subject, (_described(facts, deployment),)
-        )
+        return code.failed(f"{message}, and there is no other pod", subject, (_described(facts, deployment),))
     named = [f"{pod.metadata.name}: {status_of(pod)}" for pod in unready]
-    return DoctorStep(code, FAILED, "; ".join([message, *named]), subject, tuple(_looked_at(facts, unready)))
+    return code.failed("; ".join([message, *named]), subject, tuple(_looked_at(facts, unready)))
 
 
 def _looked_at(facts: Facts, pods: Iterable[V1Pod]) -> Iterator[str]:
@@ -277,11 +273,11 @@ def _service_step(facts: Facts) -> DoctorStep:
     code, installed = StepCode.ServiceLeadsHere, facts.installed
     service, deployment = installed.service, installed.deployment
     if isinstance(service, Unread):
-        return unknown(code, service)
+        return code.unread(service)
     labels, selector = dict[str, str](), {"app.kubernetes.io/name": "topodns", "app.kubernetes.io/component": "dns"}
     if isinstance(deployment, Unread):
         if service is None:
-            return unknown(code, deployment)
+            return code.unread(deployment)
     elif deployment is not None:
         labels = deployment.spec.template.metadata.labels or {}
         selector = deployment.spec.selector.match_labels or {}
@@ -295,7 +291,7 @@ def _service_step(facts: Facts) -> DoctorStep:
             "spec": {"selector": selector, "ports": ports},
         }  # fmt: skip
         message = f"no Service of topodns in namespace {installed.namespace}"
-        return DoctorStep(code, FAILED, message, commands=(applied(facts.kubectl, made),))
+        return code.failed(message, commands=(applied(facts.kubectl, made),))
     name = f"{installed.namespace}/{service.metadata.name}"
     wanted = service.spec.selector or {}
     if labels and not wanted.items() <= labels.items():
@@ -303,8 +299,8 @@ def _service_step(facts: Facts) -> DoctorStep:
         template = "patch service NAME --type json -p PATCH"
         command = facts.command_here(template, NAME=service.metadata.name, PATCH=patch)
         message = f"Service {name} selects {_pairs(wanted)}, the replicas have {_pairs(labels)}"
-        return DoctorStep(code, FAILED, message, commands=(command,))
-    return DoctorStep(code, PASSED, f"Service {name}: {', '.join(service.spec.cluster_ips or ())}")
+        return code.failed(message, commands=(command,))
+    return code.passed(f"Service {name}: {', '.join(service.spec.cluster_ips or ())}")
 
 
 def _pairs(labels: dict[str, str]) -> str:
@@ -314,15 +310,15 @@ def _pairs(labels: dict[str, str]) -> str:
 def _rights_step(facts: Facts) -> DoctorStep:
     code, installed = StepCode.RightsGranted, facts.installed
     if isinstance(installed.rights, Unread):
-        return unknown(code, installed.rights)
+        return code.unread(installed.rights)
     account = account_of(installed.deployment)
     missing = [right for right, allowed in installed.rights.items() if not allowed]
     if not missing:
         rights = f"{len(installed.rights)} rights of ServiceAccount {installed.namespace}/{account}"
-        return DoctorStep(code, PASSED, rights if installed.rights else "it reads a dump, and needs none")
+        return code.passed(rights if installed.rights else "it reads a dump, and needs none")
     named = ", ".join(f"{right.verb} {'.'.join(filter(None, (right.resource, right.group)))}" for right in missing)
     message = f"ServiceAccount {installed.namespace}/{account} may not {named}"
-    return DoctorStep(code, FAILED, message, commands=(applied(facts.kubectl, *_roles(installed, account, missing)),))
+    return code.failed(message, commands=(applied(facts.kubectl, *_roles(installed, account, missing)),))
 
 
 def account_of(deployment: V1Deployment | Unread | None) -> str:
@@ -347,17 +343,17 @@ def _roles(installed: Installed, account: str, rights: Iterable[Right]) -> tuple
 def _crd_step(facts: Facts, name: str, crd: V1CustomResourceDefinition | Unread | None) -> DoctorStep:
     code, ours = StepCode.ResourcesCurrent, CUSTOM_RESOURCES[name]
     if isinstance(crd, Unread):
-        return unknown(code, crd, name)
+        return code.unread(crd, name)
     commands = (f"{facts.kubectl} apply --server-side --force-conflicts -f {ours.manifest}",)
     if crd is None:
-        return DoctorStep(code, FAILED, "the CRD is not installed", name, commands)
+        return code.failed("the CRD is not installed", name, commands)
     served = next((version for version in crd.spec.versions if version.name == VERSION and version.served), None)
     if served is None:
         versions = ", ".join(version.name for version in crd.spec.versions) or "none"
-        return DoctorStep(code, FAILED, f"versions {versions} found, expected {VERSION} to be served", name, commands)
+        return code.failed(f"versions {versions} found, expected {VERSION} to be served", name, commands)
     schema = None if served.schema is None else served.schema.open_apiv3_schema
     fields = frozenset[str]() if schema is None else fields_of(schema.model_dump(by_alias=True))
     if missing := sorted(ours.fields - fields):
-        return DoctorStep(code, FAILED, f"the CRD is older: it has no {', '.join(missing)}", name, commands)
+        return code.failed(f"the CRD is older: it has no {', '.join(missing)}", name, commands)
     newer = f"; newer than this program: {', '.join(sorted(fields - ours.fields))}" if fields > ours.fields else ""
-    return DoctorStep(code, PASSED, f"{VERSION} with all fields{newer}", name)
+    return code.passed(f"{VERSION} with all fields{newer}", name)

@@ -61,6 +61,24 @@ class StepCode(Enum):
         """What to do if the step fails, in Markdown."""
         return prose_of(StepCode)[self.name]["fix"]
 
+    def passed(self, message: str, subject: str = "") -> DoctorStep:
+        """Return a step that found no fault."""
+        return DoctorStep(self, PASSED, message, subject)
+
+    def failed(
+        self, message: str, subject: str = "", commands: tuple[str, ...] = (), advice: str = "", difference: str = ""
+    ) -> DoctorStep:
+        """Return a step that found a fault."""
+        return DoctorStep(self, FAILED, message, subject, commands, advice, difference)
+
+    def unknown(self, message: str, subject: str = "", commands: tuple[str, ...] = (), advice: str = "") -> DoctorStep:
+        """Return a step that could not be looked at."""
+        return DoctorStep(self, UNKNOWN, message, subject, commands, advice)
+
+    def unread(self, unread: Unread, subject: str = "") -> DoctorStep:
+        """Return a step that could not be looked at since something could not be read."""
+        return self.unknown(unread.why, subject, unread.commands)
+
 
 class DoctorStep(Struct, frozen=True):
     """What was found at one step. ``subject`` is the object that it is about, where a step has several.
@@ -89,11 +107,6 @@ class Unread(Struct, frozen=True):
 def read_or(value: T | Unread, otherwise: T) -> T:
     """Return what was read, or *otherwise* if it could not be read."""
     return otherwise if isinstance(value, Unread) else value
-
-
-def unknown(code: StepCode, unread: Unread, subject: str = "") -> DoctorStep:
-    """Return a step that could not be looked at."""
-    return DoctorStep(code, UNKNOWN, unread.why, subject, unread.commands)
 
 
 def as_json(step: DoctorStep) -> dict[str, object]:
