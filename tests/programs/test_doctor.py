@@ -138,11 +138,6 @@ def test_who_owns_the_corefile(
     assert {row[3][0][0] for row in CLUSTERS} == {provider.name for provider in PROVIDERS}
 
 
-def test_nobody_known_owns_it() -> None:
-    """A cluster with a DNS server of another kind is a dash."""
-    assert [step.status for step in steps_of(FACTS, StepCode.ForwarderForwards)] == ["unknown"]
-
-
 @pytest.mark.parametrize("name", ["kubeadm", "AKS", "k3s", "RKE2", "EKS add-on"])
 def test_the_edited_corefile_forwards(name: str) -> None:
     """What a command writes has no error by ``corefile --check``, and forwards the cluster's zone."""
@@ -262,18 +257,25 @@ def test_external_names_of_namespaces_that_are_not_forwarded() -> None:
     )
 
 
-def test_autopath_in_the_cluster() -> None:
-    """The step has the warning of ``corefile --check``."""
-    corefile = STUB + KUBEADM.replace("insecure", "verified").replace("errors", "autopath @kubernetes")
-    (step,) = steps_of(replace(FACTS, config_maps=config_map(COREDNS, corefile)), StepCode.ForwarderForwards)
-    assert (step.status, "[AutopathBypassesStub]" in step.message) == ("passed", True)
+AUTOPATH = STUB + KUBEADM.replace("insecure", "verified").replace("errors", "autopath @kubernetes")
+JUDGED: list[tuple[str, dict[str, V1ConfigMap], str, str, tuple[str, ...]]] = [
+    # id, the ConfigMaps, the status, what is in the message, and the commands
+    ("a warning", config_map(COREDNS, AUTOPATH), "passed", "[AutopathBypassesStub]", ()),
+    ("unreadable", config_map(COREDNS, "shop {\n"), "failed", "line 1: the block has no end",
+     ("kubectl -n kube-system edit configmap coredns",)),
+    ("none", {}, "unknown", "no ConfigMap of a known DNS server found", ("kubectl -n kube-system get configmaps",)),
+]  # fmt: skip
 
 
-def test_a_corefile_that_cannot_be_read() -> None:
-    """The step names the line, and the command opens an editor: nobody knows what was meant."""
-    (step,) = steps_of(replace(FACTS, config_maps=config_map(COREDNS, "shop {\n")), StepCode.ForwarderForwards)
-    assert (step.status, step.commands) == ("failed", ("kubectl -n kube-system edit configmap coredns",))
-    assert "line 1: the block has no end" in step.message
+@pytest.mark.parametrize(
+    ("config_maps", "status", "message", "commands"), [row[1:] for row in JUDGED], ids=[row[0] for row in JUDGED]
+)
+def test_what_no_command_writes(
+    config_maps: dict[str, V1ConfigMap], status: str, message: str, commands: tuple[str, ...]
+) -> None:
+    """A warning of ``corefile --check`` is said; where nobody knows what was meant, the command opens an editor."""
+    (step,) = steps_of(replace(FACTS, config_maps=config_maps), StepCode.ForwarderForwards)
+    assert (step.status, step.commands) == (status, commands) and message in step.message
 
 
 # --- What is installed ------------------------------------------------------------------------------------------------
@@ -791,6 +793,25 @@ def test_an_api_server_that_does_not_work(topodns: Run, tmp_path: Path, status: 
         found = topodns("doctor", "--kubeconfig", str(path), "-o", "json").json
     assert [(step["code"], step["status"]) for step in found["steps"]] == [("ApiServerReachable", "failed")]
     assert str(status) in found["steps"][0]["message"]
+
+
+NO_LISTS = [
+    (b"{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    (b"[]", "V1NodeList: Input should be a valid dictionary or instance of V1NodeList"),
+    (b'{"items": 7}', "'int' object is not iterable"),
+    (b'{"items": [{"metadata": {"name": {"secret": 1}}}]}', "V1ObjectMeta.name: Input should be a valid string"),
+    (b'{"items": [{"spec": {}}]}', "V1Node: no metadata found"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), NO_LISTS, ids=[row[0].decode() for row in NO_LISTS])
+def test_an_api_server_that_sends_something_else(topodns: Run, tmp_path: Path, body: bytes, message: str) -> None:
+    """What cannot be read is a dash that says why, without what was sent: it may be confidential."""
+    with other_server(lambda: Response(200, body)) as address:
+        found = topodns("doctor", "--kubeconfig", str(kubeconfig(tmp_path, f"http://{address}")), "-o", "json").json
+    steps = {step["code"]: (step["status"], step["message"]) for step in found["steps"]}
+    assert steps["ApiServerReachable"][0] == "passed" and steps["NodesReady"] == ("unknown", message)
+    assert {steps[code][0] for code in ("ForwarderForwards", "DeploymentExists", "ServiceLeadsHere")} == {"unknown"}
 
 
 def test_what_others_sent_commands_no_terminal(topodns: Run, tmp_path: Path) -> None:
