@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import kubernetes.client
-import pydantic
 import trio
 import urllib3
 from kubernetes.client.rest import RESTResponse
@@ -63,17 +62,20 @@ class ModelClient(kubernetes.client.ApiClient):
         """Return the response with its model. Raises NotUnderstood."""
         try:
             return super().response_deserialize(response_data, response_types_map)
-        except pydantic.ValidationError as error:  # its text has the value, which may be confidential
-            wrong = error.errors(include_url=False, include_context=False, include_input=False)
-            texts = (f"{'.'.join(map(str, (error.title, *one['loc'])))}: {one['msg']}" for one in wrong)
-            raise NotUnderstood("; ".join(texts)) from None
         except (
             kubernetes.client.ApiException,
             AttributeError,
             TypeError,
             ValueError,
-        ) as error:  # for wrong types, and for no JSON
-            raise NotUnderstood(one_line(error)) from None
+        ) as error:  # as the models meet it
+            raise NotUnderstood(_why(error)) from None
+
+
+def _why(error: Any) -> str:
+    """Return what the models met, without the value, which may be confidential, and which pydantic's own text has."""
+    if not hasattr(error, "errors"):
+        return one_line(error)
+    return "; ".join(f"{'.'.join(map(str, (error.title, *one['loc'])))}: {one['msg']}" for one in error.errors())
 
 
 async def read(work: Callable[[], T]) -> T | Unread:
