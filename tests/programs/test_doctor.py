@@ -81,7 +81,7 @@ def config_map(key: str, corefile: str = KUBEADM, **of: Any) -> dict[str, V1Conf
 
 SERVICE = V1Service(metadata=V1ObjectMeta(name="topodns", namespace="topodns"), spec=V1ServiceSpec(cluster_ips=[TO]))
 INSTALLED = Installed("topodns", None, SERVICE, (), Settings(), "", True, {}, {})
-FACTS = Facts("0.1.0", "", INSTALLED, forwarders=[NameServer("kube-system/coredns-1", bytes((10, 0, 0, 2)), 53)])
+FACTS = Facts("0.1.0", "kubectl", INSTALLED, forwarders=[NameServer("kube-system/coredns-1", bytes((10, 0, 0, 2)), 53)])
 
 
 def steps_of(facts: Facts, code: StepCode) -> list[DoctorStep]:
@@ -604,7 +604,7 @@ def test_a_replica_that_sends_without_end() -> None:
         thread.start()
         listen = ListenAddress(parse_address("127.0.0.1"), listener.getsockname()[1])
         pod = V1Pod(metadata=POD.metadata, status=V1PodStatus(phase="Running", pod_ip="127.0.0.1"))
-        replicas = Replicas(cast(ApiClient, None), replace(INSTALLED, settings=Settings(http=listen)), "")
+        replicas = Replicas(cast(ApiClient, None), replace(INSTALLED, settings=Settings(http=listen)), "kubectl")
         (replica,) = trio.run(replicas.read, [pod])
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()

@@ -61,7 +61,7 @@ class Dumping:
 
     # --- The installation ---------------------------------------------------------------------------------------------
 
-    async def installation(self, client: ApiClient, facts: Facts, flags: str) -> list[Member]:
+    async def installation(self, client: ApiClient, facts: Facts) -> list[Member]:
         """Return the workloads and pods of topodns, with metrics and logs, and the Corefiles that lead to it."""
         where, members = facts.installed.namespace, [*self._corefiles(facts)]
         apps, core = f"/apis/apps/v1/namespaces/{where}", f"/api/v1/namespaces/{where}"
@@ -88,7 +88,7 @@ class Dumping:
             f"{core}/events", "Event", dumped.EVENTS,
             lambda event: (event.involved_object.name or "").startswith(begins),
         )  # fmt: skip
-        replicas = Replicas(client, facts.installed, flags)
+        replicas = Replicas(client, facts.installed, facts.kubectl)
         for pod in pods:
             members += await self._of_pod(client, where, pod, replicas, workloads)
         return members

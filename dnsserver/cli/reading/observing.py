@@ -56,33 +56,34 @@ FAILURES = ("SERVFAIL", "REFUSED")  # no change of the cluster explains these
 Listed = Mapping[type[Object], DeltaBatch | Unread]
 
 
-async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts:
-    """Return everything that can be read. Takes as long as the slowest reads, each of which has a deadline."""
+async def observe(client: ApiClient, namespace: str | None, kubectl: str) -> Facts:
+    """Return everything that can be read. Takes as long as the slowest reads, each of which has a deadline.
+
+    *kubectl* is the command that reaches the same cluster.
+    """
     nothing = Installed(namespace or "", None, None, (), Settings(), "", False, {}, {})
     reached = await read(partial(_reached, client))
     if isinstance(reached, Unread):
-        return Facts(__version__, flags, nothing, unreachable=reached.why)
+        return Facts(__version__, kubectl, nothing, unreachable=reached.why)
     models = ModelClient(client)
     core = CoreV1Api(models)
     installed = await read_installed(models, namespace)
     settings = with_settings(installed.settings, snapshot=(), cluster=())
     config_maps = await read(partial(_config_maps, core))
-    listed = await _list(client, settings)
+    listed, wrong = await _list(client, settings), installed.settings_error
     facts = Facts(
         __version__,
-        flags,
+        kubectl,
         installed,
         nodes=_objects(listed, Node),
         troubles=await read(partial(_troubles, core)),
         pods=_objects(listed, Pod),
         services=_objects(listed, Service),
-        view=Unread(f"its flags are wrong: {wrong}")
-        if (wrong := installed.settings_error)
-        else _view(settings, listed),
+        view=Unread(f"its flags are wrong: {wrong}") if wrong else _view(settings, listed),
         config_maps=config_maps,
         forwarders=_forwarders(settings, listed),
     )
-    replicas = Replicas(client, installed, flags)
+    replicas = Replicas(client, installed, kubectl)
     pods = [] if isinstance(installed.pods, Unread) else list(filter(_runs, installed.pods))
     known = await replicas.read(pods)
     facts = await _compare(client, settings, replace(facts, replicas=known), pods)

@@ -29,8 +29,8 @@ _CHECK = re.compile(r"\[([+-])\](.+?) (.*)")
 class Replicas:
     """The replicas of an installation."""
 
-    def __init__(self, client: ApiClient, installed: Installed, flags: str) -> None:
-        self._client, self._installed, self._flags = client, installed, flags
+    def __init__(self, client: ApiClient, installed: Installed, kubectl: str) -> None:
+        self._client, self._installed, self._kubectl = client, installed, kubectl
         http_setting = installed.settings.http
         self._port = http_setting.port if isinstance(http_setting, ListenAddress) else HTTP_PORT
         self._off = http_setting == "off"
@@ -85,7 +85,7 @@ class Replicas:
             page = await read(partial(self._proxied, name, path))
         if isinstance(page, Unread):
             return Unread(
-                f"not reached from here; through the API server: {page.why}", (inside(self._flags, self._installed),)
+                f"not reached from here; through the API server: {page.why}", (inside(self._kubectl, self._installed),)
             )
         return page
 

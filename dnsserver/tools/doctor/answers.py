@@ -127,10 +127,10 @@ def _steps(facts: Facts, code: StepCode, answers: Sequence[Comparison] | Unread)
         yield code.unknown(f"{left} more servers of the cluster's DNS were not asked", "others")
 
 
-def inside(flags: str, installed: Installed) -> str:
+def inside(kubectl: str, installed: Installed) -> str:
     """Return the command that runs ``doctor`` where the replicas can be reached."""
     words = {"NAMESPACE": installed.namespace, "NAME": deployment_name(installed)}
-    return f"kubectl{flags} {filled('-n NAMESPACE exec deploy/NAME -- topodns doctor', words)}"
+    return f"{kubectl} {filled('-n NAMESPACE exec deploy/NAME -- topodns doctor', words)}"
 
 
 def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Comparison]) -> DoctorStep:
@@ -138,13 +138,13 @@ def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Compariso
     lost = [asked for asked in wrong if asked.reply.error]
     if lost and len(lost) == len(answers) and not _is_inside(facts, answers):
         message = f"not reached from here: {lost[0].reply.error}"
-        return code.unknown(message, server, (inside(facts.flags, facts.installed),))
+        return code.unknown(message, server, (inside(facts.kubectl, facts.installed),))
     if wrong and not any(asked.certain for asked in wrong):
         message = (
             f"this place is in no zone, and no zone's clients get this answer, so nobody knows as which client it asks:"
             f" {_difference(wrong[0])}"
         )
-        return code.unknown(message, server, (inside(facts.flags, facts.installed),))
+        return code.unknown(message, server, (inside(facts.kubectl, facts.installed),))
     if wrong:
         message = "; ".join(map(_difference, wrong[:MAX_SHOWN]))
         if code is StepCode.ForwarderAnswers:

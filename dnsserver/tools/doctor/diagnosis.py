@@ -166,12 +166,12 @@ def _finding_steps(facts: Facts) -> Iterator[DoctorStep]:
         first = next(finding for finding in errors if finding.code == name)
         more = f"; {number - 1} more" if number > 1 else ""
         cause = ClusterCode[name]
-        yield code.failed(f"{first}{more}", name, (_on_cluster(cause.command_for(first), facts.flags),), cause.fix)
+        yield code.failed(f"{first}{more}", name, (_on_cluster(cause.command_for(first), facts.kubectl),), cause.fix)
     if not errors:
         codes = Counter(finding.code for finding in view.findings)
         yield code.passed(", ".join(f"{number} {name}" for name, number in sorted(codes.items())) or "none")
 
 
-def _on_cluster(command: str, flags: str) -> str:
+def _on_cluster(command: str, kubectl: str) -> str:
     """Return a command with the flags that lead to this cluster."""
-    return command.replace("kubectl ", f"kubectl{flags} ", 1)
+    return command.replace("kubectl", kubectl, 1)

@@ -181,15 +181,15 @@ class Comparison(Struct, frozen=True):
 class Facts(Struct, frozen=True):
     """Everything that was read.
 
-    ``version`` is that of this program, ``flags`` those of kubectl and topodns that lead to this cluster. If the API
-    server cannot be reached, ``unreachable`` says why, and the rest is empty. ``troubles`` are the nodes that are not
-    ready, with the reason. ``services`` are those of all namespaces, also of those that topodns does not serve.
-    ``config_maps`` are those of the namespaces of DNS, by ``namespace/name``. ``forwarders`` are the addresses of the
-    cluster's own DNS. ``own_addresses`` are those from which ``doctor`` asked.
+    ``version`` is that of this program, ``kubectl`` the command that reaches this cluster. If the API server cannot be
+    reached, ``unreachable`` says why, and the rest is empty. ``troubles`` are the nodes that are not ready, with the
+    reason. ``services`` are those of all namespaces, also of those that topodns does not serve. ``config_maps`` are
+    those of the namespaces of DNS, by ``namespace/name``. ``forwarders`` are the addresses of the cluster's own DNS.
+    ``own_addresses`` are those from which ``doctor`` asked.
     """
 
     version: str
-    flags: str
+    kubectl: str
     installed: Installed
     unreachable: str = ""
     nodes: Sequence[Node] | Unread = ()
@@ -203,11 +203,6 @@ class Facts(Struct, frozen=True):
     replica_answers: Sequence[Comparison] | Unread = ()
     forwarder_answers: Sequence[Comparison] | Unread = ()
     own_addresses: frozenset[bytes] = frozenset()
-
-    @property
-    def kubectl(self) -> str:
-        """The command that reaches this cluster."""
-        return f"kubectl{self.flags}"
 
     def command(self, template: str, **words: str) -> str:
         """Return a command of kubectl: *words* stand, quoted for a shell, for their names in *template*.
