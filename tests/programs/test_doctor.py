@@ -88,8 +88,9 @@ def steps_of(facts: Facts, code: StepCode) -> list[DoctorStep]:
     return [step for step in diagnose(facts) if step.code is code]
 
 
-def node(**labels: str) -> Node:
-    return Node("n", {key.replace("__", "/").replace("_", "-"): text for key, text in labels.items()})
+def each_row(names: str, table: Sequence[tuple[Any, ...]]) -> pytest.MarkDecorator:
+    """Run a test for each row of a table, which begins with the id."""
+    return pytest.mark.parametrize(names, [row[1:] for row in table], ids=[row[0] for row in table])
 
 
 # --- Providers --------------------------------------------------------------------------------------------------------
@@ -119,9 +120,7 @@ CLUSTERS: list[tuple[str, dict[str, V1ConfigMap], dict[str, str], list[tuple[str
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("config_maps", "labels", "expected"), [row[1:] for row in CLUSTERS], ids=[row[0] for row in CLUSTERS]
-)
+@each_row("config_maps, labels, expected", CLUSTERS)
 def test_who_owns_the_corefile(
     config_maps: dict[str, V1ConfigMap], labels: dict[str, str], expected: list[tuple[str, str]]
 ) -> None:
@@ -178,7 +177,7 @@ FORWARDED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("config_maps", "labels"), [row[1:] for row in FORWARDED], ids=[row[0] for row in FORWARDED])
+@each_row("config_maps, labels", FORWARDED)
 def test_forwarded(config_maps: dict[str, V1ConfigMap], labels: dict[str, str]) -> None:
     """One of them is enough."""
     facts = replace(FACTS, config_maps=config_maps, nodes=[Node("n", labels)])
@@ -217,9 +216,7 @@ FIXES: list[tuple[str, dict[str, V1ConfigMap], str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("config_maps", "message", "key", "expected"), [row[1:] for row in FIXES], ids=[row[0] for row in FIXES]
-)
+@each_row("config_maps, message, key, expected", FIXES)
 def test_a_fix_changes_only_what_is_at_fault(
     config_maps: dict[str, V1ConfigMap], message: str, key: str, expected: str
 ) -> None:
@@ -267,9 +264,7 @@ JUDGED: list[tuple[str, dict[str, V1ConfigMap], str, str, tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("config_maps", "status", "message", "commands"), [row[1:] for row in JUDGED], ids=[row[0] for row in JUDGED]
-)
+@each_row("config_maps, status, message, commands", JUDGED)
 def test_what_no_command_writes(
     config_maps: dict[str, V1ConfigMap], status: str, message: str, commands: tuple[str, ...]
 ) -> None:
@@ -327,39 +322,33 @@ def test_no_name_becomes_a_flag() -> None:
     assert len(found) == len(commands_about("plain")) and not [words for words in found if "--all" in words]
 
 
-def test_flags_in_the_command() -> None:
-    """A Deployment may have them there, in place of its arguments."""
-    right = replace(INSTALLED, deployment=deployed(command=["topodns", "serve", "--ttl=7"]))
-    wrong = replace(right, settings_error="--ttl: '7'")
-    passed, failed = (steps_of(replace(FACTS, installed=one), StepCode.SettingsValid)[0] for one in (right, wrong))
-    assert passed.message == "topodns serve --ttl=7"
-    assert json.loads(shlex.split(failed.commands[0])[-1])[-1]["path"] == "/spec/template/spec/containers/0/command/2"
-
-
 EDIT = "kubectl -n topodns edit deployment topodns"
-WRONG_FLAGS = [
-    # id, arguments, the message about them, which argument the command takes away
-    ("one", ["serve", "--ttl=x", "--pods=insecure"], "--ttl: 'x'", 1),
-    ("one of several", ["serve", "--subnet=10.0.0.0/8=a=b", "--subnet=x"], "--subnet: 'x'", None),
-    ("in two words", ["serve", "--ttl", "x"], "--ttl: 'x'", None),
-    ("a variable", ["serve"], "TOPODNS_TTL: 'x'", None),
+WRONG_FLAGS: list[tuple[str, dict[str, list[str]], str, str | None]] = [
+    # id, what the container has, the message about it, and which flag the command takes away
+    ("one", {"args": ["serve", "--ttl=x", "--pods=insecure"]}, "--ttl: 'x'", "args/1"),
+    ("one of several", {"args": ["serve", "--subnet=10.0.0.0/8=a=b", "--subnet=x"]}, "--subnet: 'x'", None),
+    ("in two words", {"args": ["serve", "--ttl", "x"]}, "--ttl: 'x'", None),
+    ("a variable", {"args": ["serve"]}, "TOPODNS_TTL: 'x'", None),
+    ("in the command", {"command": ["topodns", "serve", "--ttl=x"]}, "--ttl: 'x'", "command/2"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("args", "error", "wrong"), [row[1:] for row in WRONG_FLAGS], ids=[row[0] for row in WRONG_FLAGS]
-)
-def test_only_the_wrong_flag_goes(args: list[str], error: str, wrong: int | None) -> None:
+@each_row("container, error, wrong", WRONG_FLAGS)
+def test_only_the_wrong_flag_goes(container: dict[str, list[str]], error: str, wrong: str | None) -> None:
     """And only if it still stands where it stood. Where nobody knows which one it is, the command opens an editor."""
-    installed = replace(INSTALLED, deployment=deployed(args=args), settings_error=error)
+    installed = replace(INSTALLED, deployment=deployed(**container))
     (step,) = steps_of(replace(FACTS, installed=installed), StepCode.SettingsValid)
+    ((field, words),) = container.items()
+    assert (step.status, step.message) == ("passed", " ".join(words))
+    (step,) = steps_of(replace(FACTS, installed=replace(installed, settings_error=error)), StepCode.SettingsValid)
     if wrong is None:
         assert step.commands == (EDIT,)
         return
-    path = f"/spec/template/spec/containers/0/args/{wrong}"
+    path = f"/spec/template/spec/containers/0/{wrong}"
     assert json.loads(shlex.split(step.commands[0])[-1]) == [
-        {"op": "test", "path": path, "value": args[wrong]}, {"op": "remove", "path": path},
-    ]  # fmt: skip
+        {"op": "test", "path": path, "value": words[int(wrong.removeprefix(f"{field}/"))]},
+        {"op": "remove", "path": path},
+    ]
 
 
 PRIORITIES = (
@@ -387,7 +376,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "command", "part"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+@each_row("words, command, part", REFUSED)
 def test_what_refuses_its_pods(words: str, command: str, part: str) -> None:
     """With its own words, and the command that fixes it."""
     deployment = deployed(args=["serve"])
@@ -510,9 +499,7 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("checks", "age", "synced", "fresh"), [row[1:] for row in CHECKS], ids=[row[0] for row in CHECKS]
-)
+@each_row("checks, age, synced, fresh", CHECKS)
 def test_checks_of_a_replica(checks: Any, age: int, synced: str, fresh: str | None) -> None:
     """Its own words decide; what is not listed is not stale, too."""
     facts = with_replica(samples(topodns_cluster_view_age_seconds={("local",): age, ("west",): 99}), checks=checks)
@@ -536,27 +523,15 @@ COUNTED = [
     ("none", StepCode.ClientsLocated, {}, {}, "passed"),
     ("a source that is no address", StepCode.ForwardersTrusted, {SUSPECTS: {("x",): 1}}, {}, "passed"),
     ("a row of another version", StepCode.ForwardersTrusted, {SUSPECTS: {(ELSEWHERE, "udp"): 1}}, {}, "passed"),
-    (
-        "numbers that are none",
-        StepCode.ForwardersNameClients,
-        {UNNAMED: {("x",): 1, (ELSEWHERE,): math.inf}},
-        {},
-        "passed",
-    ),
-    (
-        "a range that is none",
-        StepCode.ClientsLocated,
-        {UNLOCATED: {("x", "address"): math.nan, OUTSIDE: math.nan}},
-        {},
-        "passed",
-    ),
+    ("numbers that are none", StepCode.ForwardersNameClients, {UNNAMED: {("x",): 1, (ELSEWHERE,): math.inf}}, {},
+     "passed"),
+    ("a range that is none", StepCode.ClientsLocated, {UNLOCATED: {("x", "address"): math.nan, OUTSIDE: math.nan}}, {},
+     "passed"),
     ("a build without labels", StepCode.ReplicaVersion, {"topodns_build_info": {(): 1}}, {}, "failed"),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("code", "old", "new", "status"), [row[1:] for row in COUNTED], ids=[row[0] for row in COUNTED]
-)
+@each_row("code, old, new, status", COUNTED)
 def test_what_replicas_counted(code: StepCode, old: Mapping[str, Any], new: Mapping[str, Any], status: str) -> None:
     """What grows while doctor looks is so now; old numbers count where the cluster still shows the reason."""
     facts = with_replica(samples(**old), samples(**{**old, **new}))
@@ -631,7 +606,7 @@ REPLIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reply", "certain", "status"), [row[1:] for row in REPLIES], ids=[row[0] for row in REPLIES])
+@each_row("reply, certain, status", REPLIES)
 def test_answers(reply: Reply, certain: bool, status: str) -> None:
     """What differs is a cross; what cannot be reached from outside is a dash, with the command for inside."""
     asked = [
@@ -670,9 +645,7 @@ COMPARED: list[tuple[str, str | None, Reply, bool, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("source", "reply", "right", "zone", "status"), [row[1:] for row in COMPARED], ids=[row[0] for row in COMPARED]
-)
+@each_row("source, reply, right, zone, status", COMPARED)
 def test_answers_are_compared(source: str | None, reply: Reply, right: bool, zone: str, status: str) -> None:
     """With what this place should get; from a place in no zone, with what the clients of some zone get, too."""
     reply = replace(reply, source=None if source is None else parse_address(source))
@@ -738,7 +711,7 @@ DEPLOYED: list[tuple[str, Mapping[str, Any], Sequence[V1ConfigMap], int | str]] 
 ]
 
 
-@pytest.mark.parametrize(("container", "maps", "ttl"), [row[1:] for row in DEPLOYED], ids=[row[0] for row in DEPLOYED])
+@each_row("container, maps, ttl", DEPLOYED)
 def test_the_settings_of_a_deployment(
     container: Mapping[str, Any], maps: Sequence[V1ConfigMap], ttl: int | str
 ) -> None:
@@ -844,7 +817,7 @@ WRONGS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), [row[1:] for row in WRONGS], ids=[row[0] for row in WRONGS])
+@each_row("arguments, message", WRONGS)
 def test_wrong_input(topodns: Run, arguments: Sequence[str], message: str) -> None:
     """It is said in one line, and nothing is read."""
     ran = topodns("doctor", *arguments)
