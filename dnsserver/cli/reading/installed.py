@@ -12,29 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes.client import (
-    ApiextensionsV1Api,
-    AppsV1Api,
-    AuthenticationV1Api,
-    AuthorizationV1Api,
-    CoreV1Api,
-    DiscoveryV1Api,
+    V1ConfigMapList,
     V1CustomResourceDefinition,
+    V1DeploymentList,
+    V1EndpointSliceList,
     V1ObjectMeta,
     V1Pod,
     V1PodCondition,
+    V1PodList,
     V1PodSpec,
     V1PodStatus,
-    V1ResourceAttributes,
     V1SelfSubjectAccessReview,
-    V1SelfSubjectAccessReviewSpec,
     V1SelfSubjectReview,
+    V1ServiceList,
     V1SubjectAccessReview,
-    V1SubjectAccessReviewSpec,
 )
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.parser import CommandParser
-from dnsserver.cli.reading.requests import ModelClient, NotUnderstood, read, read_items
+from dnsserver.cli.reading.requests import NotUnderstood, create, get, read, read_items
 from dnsserver.cli.settings_flags import add_settings, file_content, given_settings
 from dnsserver.net.sockets import in_pod
 from dnsserver.programs.from_settings import store_of
@@ -44,6 +40,7 @@ from dnsserver.tools.doctor.custom_resources import CUSTOM_RESOURCES
 from dnsserver.tools.doctor.facts import Installed, Right, V1ConfigMap, V1Deployment, V1Service, container_of, words_of
 from dnsserver.tools.doctor.installation import account_of, needed_rights, selector_of
 from dnsserver.tools.doctor.steps import Unread, read_or
+from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
 from locator.model import Object
 
@@ -53,30 +50,31 @@ NAME_LABEL = "app.kubernetes.io/name"
 LABEL = f"{NAME_LABEL}={DEFAULT_NAMESPACE}"
 
 
-async def read_installed(models: ModelClient, namespace: str | None) -> Installed:
+async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
     """Read what is in *namespace*, or in that of the Deployment with the usual label, or in the usual one."""
-    core, deployments = CoreV1Api(models), await _deployments(AppsV1Api(models), namespace)
+    deployments = await _deployments(client, namespace)
     deployment = deployments if isinstance(deployments, Unread) else _serving(deployments)
     serving = read_or(deployment, None)
     namespace = namespace or (serving and serving.metadata.namespace) or DEFAULT_NAMESPACE
-    services = await read_items(core.list_namespaced_service, namespace)
+    core = f"/api/v1/namespaces/{namespace}"
+    services = await read_items(client, f"{core}/services", V1ServiceList)
     pods: Sequence[V1Pod] | Unread = ()
     own = own_settings()
     settings, error = Settings(), ""
     if serving is not None:
-        pods = await read_items(core.list_namespaced_pod, namespace, labels=selector_of(serving))
-        config_maps = await read_items(core.list_namespaced_config_map, namespace)
+        pods = await read_items(client, f"{core}/pods", V1PodList, selector_of(serving))
+        config_maps = await read_items(client, f"{core}/configmaps", V1ConfigMapList)
         try:
             settings = settings_in(serving, read_or(config_maps, ()))
         except WrongInput as wrong:
             error = str(wrong)
     elif isinstance(deployment, Unread):
         settings = own or settings
-        pods = await read_items(core.list_namespaced_pod, namespace, labels=f"{LABEL},app.kubernetes.io/component=dns")
+        pods = await read_items(client, f"{core}/pods", V1PodList, f"{LABEL},app.kubernetes.io/component=dns")
     service = services if isinstance(services, Unread) else _service(services, deployment)
     pods_unread = pods if isinstance(pods, Unread) else None
     if pods_unread is not None and (leading := read_or(service, None)) is not None:
-        pods = await _endpoints(DiscoveryV1Api(models), namespace, leading.metadata.name)
+        pods = await _endpoints(client, namespace, leading.metadata.name)
         pods_unread = None if isinstance(pods, Unread) else pods_unread
     kinds = () if settings.snapshot else tuple(store_of(settings).kinds)
     account = account_of(deployment)
@@ -89,20 +87,21 @@ async def read_installed(models: ModelClient, namespace: str | None) -> Installe
         settings=settings,
         settings_error=error,
         settings_known=serving is not None or own is not None,
-        rights=await read(partial(_rights, models, f"system:serviceaccount:{namespace}:{account}", kinds)),
-        crds={name: await read(partial(_crd, models, name)) for name in needed},
+        rights=await read(partial(_rights, client, f"system:serviceaccount:{namespace}:{account}", kinds)),
+        crds={name: await read(partial(_crd, client, name)) for name in needed},
         others=() if isinstance(deployments, Unread) else _others(deployments, namespace),
         pods_unread=pods_unread,
     )
 
 
-async def _deployments(apps: AppsV1Api, namespace: str | None) -> Sequence[V1Deployment] | Unread:
+async def _deployments(client: ApiClient, namespace: str | None) -> Sequence[V1Deployment] | Unread:
     """Return the Deployments in *namespace*, or those with the usual label; some may read those of one namespace."""
+    path = f"/apis/apps/v1/namespaces/{namespace or DEFAULT_NAMESPACE}/deployments"
     if namespace is not None:
-        return await read_items(apps.list_namespaced_deployment, namespace)
-    found = await read_items(apps.list_deployment_for_all_namespaces, labels=LABEL)
+        return await read_items(client, path, V1DeploymentList)
+    found = await read_items(client, "/apis/apps/v1/deployments", V1DeploymentList, LABEL)
     if isinstance(found, Unread):
-        usual = await read_items(apps.list_namespaced_deployment, DEFAULT_NAMESPACE)
+        usual = await read_items(client, path, V1DeploymentList)
         return found if isinstance(usual, Unread) or _serving(usual) is None else usual
     return found
 
@@ -125,10 +124,10 @@ def _others(deployments: Sequence[V1Deployment], namespace: str) -> list[V1Deplo
     ]
 
 
-async def _endpoints(discovery: DiscoveryV1Api, namespace: str, service: str) -> Sequence[V1Pod] | Unread:
+async def _endpoints(client: ApiClient, namespace: str, service: str) -> Sequence[V1Pod] | Unread:
     """Return the pods behind a Service, as its EndpointSlices have them, for whoever may not list pods."""
-    label = f"kubernetes.io/service-name={service}"
-    slices = await read_items(discovery.list_namespaced_endpoint_slice, namespace, labels=label)
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    slices = await read_items(client, path, V1EndpointSliceList, f"kubernetes.io/service-name={service}")
     if isinstance(slices, Unread):
         return slices
     found = dict[str, V1Pod]()
@@ -207,36 +206,43 @@ def _serve_settings(words: list[str], environment: Mapping[str, str], read: Call
     return given_settings(given, environment, read)[0]
 
 
-def _rights(models: ModelClient, user: str, kinds: Sequence[type[Object]]) -> dict[Right, bool]:
+def _rights(client: ApiClient, user: str, kinds: Sequence[type[Object]]) -> dict[Right, bool]:
     """Return which rights *user* has, as the API server says. Raises Refused, Unreachable, NotUnderstood.
 
     Whoever may not ask about others may ask about itself.
     """
-    api, found = AuthorizationV1Api(models), dict[Right, bool]()
+    found = dict[Right, bool]()
     for right in needed_rights(kinds):
-        attributes = V1ResourceAttributes(group=right.group, resource=right.resource, verb=right.verb)
-        spec = V1SubjectAccessReviewSpec(user=user, resource_attributes=attributes)
+        spec = {"resourceAttributes": right._asdict()}
         try:
-            review: Any = api.create_subject_access_review(V1SubjectAccessReview(spec=spec))
+            found[right] = _review(client, V1SubjectAccessReview, {"user": user, **spec})
         except Refused:
-            if _own_name(models) != user:
+            if _own_name(client) != user:
                 raise
-            own = V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
-            review = api.create_self_subject_access_review(V1SelfSubjectAccessReview(spec=own))
-        if review.status is None:
-            raise NotUnderstood(f"{type(review).__name__}: no status found")
-        found[right] = review.status.allowed
+            found[right] = _review(client, V1SelfSubjectAccessReview, spec)
     return found
 
 
-def _own_name(models: ModelClient) -> str | None:
-    status = AuthenticationV1Api(models).create_self_subject_review(V1SelfSubjectReview()).status
-    return None if status is None or status.user_info is None else status.user_info.username
+def _review(client: ApiClient, kind: type[Any], spec: Mapping[str, object]) -> bool:
+    name = kind.__name__.removeprefix("V1")
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": name, "spec": spec}
+    status = create(client, f"/apis/authorization.k8s.io/v1/{name.lower()}s", body, kind).status
+    if status is None:
+        raise NotUnderstood(f"{kind.__name__}: no status found")
+    return bool(status.allowed)
 
 
-def _crd(models: ModelClient, name: str) -> V1CustomResourceDefinition | None:
+def _own_name(client: ApiClient) -> str | None:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    status = create(client, path, body, V1SelfSubjectReview).status
+    return status.user_info.username if status and status.user_info else None
+
+
+def _crd(client: ApiClient, name: str) -> Any:
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
     try:
-        return ApiextensionsV1Api(models).read_custom_resource_definition(name)
+        return get(client, path, V1CustomResourceDefinition)
     except Refused as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return None

@@ -12,14 +12,14 @@ from http import HTTPStatus
 from typing import Any
 
 import trio
-from kubernetes.client import CoreV1Api, V1Node
+from kubernetes.client import V1ConfigMapList, V1Node, V1NodeList
 from msgspec.structs import replace
 
 from dnsserver import __version__
 from dnsserver.cli.reading.asking import ask, source_towards
 from dnsserver.cli.reading.installed import read_installed
 from dnsserver.cli.reading.replicas import Replicas
-from dnsserver.cli.reading.requests import SILENCE, ModelClient, items, read
+from dnsserver.cli.reading.requests import SILENCE, get, get_items, read, whole
 from dnsserver.programs.from_settings import DEFAULT_PORT, authority_of, store_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT
@@ -65,18 +65,16 @@ async def observe(client: ApiClient, namespace: str | None, kubectl: str) -> Fac
     reached = await read(partial(_reached, client))
     if isinstance(reached, Unread):
         return Facts(__version__, kubectl, nothing, unreachable=reached.why)
-    models = ModelClient(client)
-    core = CoreV1Api(models)
-    installed = await read_installed(models, namespace)
+    installed = await read_installed(client, namespace)
     settings = with_settings(installed.settings, snapshot=(), cluster=())
-    config_maps = await read(partial(_config_maps, core))
+    config_maps = await read(partial(_config_maps, client))
     listed, wrong = await _list(client, settings), installed.settings_error
     facts = Facts(
         __version__,
         kubectl,
         installed,
         nodes=_objects(listed, Node),
-        troubles=await read(partial(_troubles, core)),
+        troubles=await read(partial(_troubles, client)),
         pods=_objects(listed, Pod),
         services=_objects(listed, Service),
         view=Unread(f"its flags are wrong: {wrong}") if wrong else _view(settings, listed),
@@ -108,15 +106,15 @@ def _runs(pod: V1Pod) -> bool:
     return bool(pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None)
 
 
-def _troubles(core: CoreV1Api) -> dict[str, str]:
+def _troubles(client: ApiClient) -> dict[str, str]:
     """Return the nodes that are not ready, and why."""
-    found, page = dict[str, str](), core.list_node(limit=NODES_AT_ONCE)
+    found, query = dict[str, str](), {"limit": str(NODES_AT_ONCE)}
     while True:
-        found |= {node.metadata.name: trouble for node in items(page) if (trouble := _trouble(node))}
-        after = page.metadata and page.metadata._continue
-        if not after:
+        page = get(client, "/api/v1/nodes", V1NodeList, query)
+        found |= {node.metadata.name: trouble for node in map(whole, page.items) if (trouble := _trouble(node))}
+        if page.metadata is None or not page.metadata._continue:
             return found
-        page = core.list_node(limit=NODES_AT_ONCE, _continue=after)
+        query["continue"] = page.metadata._continue
 
 
 def _trouble(node: V1Node) -> str:
@@ -127,22 +125,23 @@ def _trouble(node: V1Node) -> str:
     return ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
 
 
-def _config_maps(core: CoreV1Api) -> dict[str, V1ConfigMap]:
+def _config_maps(client: ApiClient) -> dict[str, V1ConfigMap]:
     """Return the ConfigMaps of the namespaces where the cluster's DNS runs.
 
     Few clusters have the second namespace, so its refusal counts only where the first has no DNS server.
     """
-    found = _config_maps_in(core, SYSTEM)
+    found = _config_maps_in(client, SYSTEM)
     try:
-        found |= _config_maps_in(core, OPENSHIFT)
+        found |= _config_maps_in(client, OPENSHIFT)
     except Refused:
         if not recognised(marks_of(found, (), dns_endpoints=True)):
             raise
     return found
 
 
-def _config_maps_in(core: CoreV1Api, namespace: str) -> dict[str, V1ConfigMap]:
-    return {f"{namespace}/{found.metadata.name}": found for found in items(core.list_namespaced_config_map(namespace))}
+def _config_maps_in(client: ApiClient, namespace: str) -> dict[str, V1ConfigMap]:
+    items = get_items(client, f"/api/v1/namespaces/{namespace}/configmaps", V1ConfigMapList)
+    return {f"{namespace}/{found.metadata.name}": found for found in items}
 
 
 async def _list(client: ApiClient, settings: Settings) -> Listed:

@@ -2,20 +2,18 @@
 
 """Requests of ``topodns doctor``: each has a deadline, and a failure is a value that says why.
 
-Objects are the models of the official client. To import those takes seconds, so only ``run`` of a command does.
+Objects are the models of the official client. To import those takes long, so only ``run`` of a command does.
 """
 
 from __future__ import annotations
 
-import urllib.parse
-from collections.abc import Callable
-from http import HTTPStatus
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import kubernetes.client
+import msgspec
 import trio
-import urllib3
-from kubernetes.client.rest import RESTResponse
 
 from dnsserver.tools.doctor.steps import Unread
 from locator.cluster.api_client import ApiClient
@@ -25,57 +23,11 @@ T = TypeVar("T")
 
 READ_SECONDS = 30.0  # for one read as a whole: a list of 150,000 pods takes several
 SILENCE = 10.0  # seconds without a byte after which a read is given up
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 class NotUnderstood(Exception):
     """The API server, or a replica, sent something else than expected; the text says what."""
-
-
-class ModelClient(kubernetes.client.ApiClient):
-    """What API classes of the official client, such as ``CoreV1Api``, send their requests with.
-
-    The requests go the way of all others of topodns, with the same credentials, deadlines and errors: methods of the
-    API classes raise Refused, Unreachable, and NotUnderstood if the response is no object of the API.
-    """
-
-    def __init__(self, client: ApiClient) -> None:
-        super().__init__(kubernetes.client.Configuration(host=client.host))
-        self._client = client
-
-    def call_api(
-        self,
-        method: str,
-        url: str,
-        header_params: Any = None,
-        body: Any = None,
-        post_params: Any = None,
-        _request_timeout: Any = None,
-    ) -> RESTResponse:
-        """Send a request; its headers and its deadline are those of ``ApiClient``."""
-        del header_params, post_params, _request_timeout
-        path, _, query = url.removeprefix(self._client.host).partition("?")
-        parameters = dict(urllib.parse.parse_qsl(query))
-        content = self._client.request(method, path, query=parameters, body=body, timeout=SILENCE)
-        return RESTResponse(urllib3.HTTPResponse(content, {"Content-Type": "application/json"}, HTTPStatus.OK))
-
-    def response_deserialize(self, response_data: RESTResponse, response_types_map: Any = None) -> Any:
-        """Return the response with its model. Raises NotUnderstood."""
-        try:
-            return super().response_deserialize(response_data, response_types_map)
-        except (
-            kubernetes.client.ApiException,
-            AttributeError,
-            TypeError,
-            ValueError,
-        ) as error:  # as the models meet it
-            raise NotUnderstood(_why(error)) from None
-
-
-def _why(error: Any) -> str:
-    """Return what the models met, without the value, which may be confidential, and which pydantic's own text has."""
-    if not hasattr(error, "errors"):
-        return one_line(error)
-    return "; ".join(f"{'.'.join(map(str, (error.title, *one['loc'])))}: {one['msg']}" for one in error.errors())
 
 
 async def read(work: Callable[[], T]) -> T | Unread:
@@ -88,15 +40,41 @@ async def read(work: Callable[[], T]) -> T | Unread:
     return Unread(f"not read within {READ_SECONDS:g} s")
 
 
-async def read_items(method: Callable[..., Any], *arguments: str, labels: str = "") -> list[Any] | Unread:
-    """Return the objects that a method of an API class lists, those with *labels*; each is ``whole``."""
-    selected = {"label_selector": labels} if labels else {}
-    return await read(lambda: items(method(*arguments, **selected)))
+def get(client: ApiClient, path: str, kind: Any, query: Mapping[str, str] | None = None) -> Any:
+    """Return the model *kind* of what is at a path of the API server. Raises NotUnderstood, Refused, Unreachable."""
+    return _model(kind, client.request("GET", path, query=query, timeout=SILENCE))
 
 
-def items(found: Any) -> list[Any]:
-    """Return the objects of a list; each is ``whole``. Raises NotUnderstood."""
-    return list(map(whole, found.items))
+def create(client: ApiClient, path: str, body: Mapping[str, object], kind: Any) -> Any:
+    """Return the model *kind* of the response to a POST. Raises NotUnderstood, Refused, Unreachable."""
+    return _model(kind, client.request("POST", path, body=body, timeout=SILENCE))
+
+
+def get_items(client: ApiClient, path: str, kind: Any, labels: str = "") -> list[Any]:
+    """Return the objects in the list *kind*, each ``whole``; with *labels*, those that a label selector selects.
+
+    Raises NotUnderstood, Refused, Unreachable.
+    """
+    return list(map(whole, get(client, path, kind, {"labelSelector": labels} if labels else None).items))
+
+
+async def read_items(client: ApiClient, path: str, kind: Any, labels: str = "") -> list[Any] | Unread:
+    """Return what ``get_items`` returns, or why it could not be read."""
+    return await read(partial(get_items, client, path, kind, labels))
+
+
+def _model(kind: Any, content: bytes) -> Any:
+    try:
+        return kind.from_dict(_OBJECT.decode(content))
+    except (msgspec.DecodeError, AttributeError, TypeError, ValueError) as error:  # as the models meet what is wrong
+        raise NotUnderstood(_why(error)) from None
+
+
+def _why(error: Any) -> str:
+    """Return what the models met, without the value, which may be confidential, and which pydantic's own text has."""
+    if not hasattr(error, "errors"):
+        return one_line(error)
+    return "; ".join(f"{'.'.join(map(str, (error.title, *one['loc'])))}: {one['msg']}" for one in error.errors())
 
 
 def whole(model: Any) -> Any:
