@@ -55,7 +55,7 @@ def is_ready(pod: V1Pod) -> bool:
 
 
 def status_of(pod: V1Pod) -> str:
-    """Return why a container of a pod waits, such as ``CrashLoopBackOff``, else the phase of the pod."""
+    """Return why a container of a pod waits, such as "CrashLoopBackOff", else the phase of the pod."""
     states = [status.state.waiting for status in pod.status.container_statuses or () if status.state is not None]
     waiting = next((state.reason for state in states if state is not None), None)
     return waiting or pod.status.phase or ""
