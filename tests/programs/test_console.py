@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import dns.edns
@@ -31,20 +31,14 @@ from starlette.requests import Request
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.upstream import Upstream
-from dnsserver.programs.from_settings import authority_of, store_of
+from dnsserver.programs.from_settings import authority_of
 from dnsserver.tools.api.api import Api
 from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import MAX_OUTSIDE, MAX_WAITING, Inspected, Turns
 from dnsserver.tools.console import console, rendering
 from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
 from dnsserver.tools.console.console import HEADERS, MAX_STREAMS, Console
-from dnsserver.tools.console.views import Around
-from dnsserver.tools.pages import completion, services, sites
-from dnsserver.tools.pages.located import ClusterContents, located_in
-from dnsserver.tools.pages.node import node_page
-from dnsserver.tools.pages.steps import STEP, Steps
-from dnsserver.tools.pages.window import MAX_SLOTS, Key, Window
-from locator import model
+from dnsserver.tools.console.recent import MAX_SLOTS, Key, Window
 from tests.kit.api_client import Answered, Events, request
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -67,7 +61,7 @@ from tests.kit.api_objects import (
 from tests.kit.clusters import OUT, WEB, WEB_AND_MANY, WITH_ALIASES
 from tests.kit.commands_in_process import Run
 from tests.kit.files import replace_file
-from tests.kit.in_memory import NOW, dump_of, settings_of, snapshot_of, take_in
+from tests.kit.in_memory import settings_of, snapshot_of
 from tests.kit.live_server import serving_live
 from tests.kit.other_server import kubeconfig
 from tests.kit.skewed import skewed
@@ -75,8 +69,6 @@ from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import COMMAND, Process, Server, run, serving
 from tests.kit.unshrunk import unshrunk
 from tests.kit.waiting import PATIENCE, until
-
-T = TypeVar("T")
 
 SCRIPT = "<script>alert(1)</script>"
 LINK = "javascript:alert(1)"
@@ -750,10 +742,10 @@ def test_requests_that_wait_are_bounded() -> None:
             await trio.sleep_forever()
             raise AssertionError
 
-    inspected = Inspected(changes.current, {"local": SlowPublisher()}, authority_of(settings_of()), "default")  # type: ignore[dict-item]
+    inspected = Inspected(lambda: changes.snapshot, {"local": SlowPublisher()}, authority_of(settings_of()), "default")  # type: ignore[dict-item]
 
     async def main() -> None:
-        console = Console(inspected, Turns(), Around(dict, dict), changes, None)
+        console = Console(inspected, Turns(), changes, None, health=dict, ages=dict)
         (endpoint,) = (route.endpoint for route in console.routes(loopback=False) if route.path == "/map")
         scope = {"type": "http", "method": "GET", "headers": [(b"host", b"x")], "query_string": b"", "path": "/map"}
         async with trio.open_nursery() as nursery:
@@ -799,7 +791,7 @@ def test_who_waits_for_the_upstream_holds_up_nobody(path: str) -> None:
     async def main() -> None:
         upstream, turns = SilentUpstream(MAX_OUTSIDE), Turns()
         inspected = Inspected(lambda: snapshot, {}, authority, "default", find_all=upstream.find_all)
-        console = Console(inspected, turns, Around(dict, dict), PageChanges(), None)
+        console = Console(inspected, turns, PageChanges(), None, health=dict, ages=dict)
         routes = [*Api(inspected, turns, None).routes(loopback=False), *console.routes(loopback=False)]
         (endpoint,) = (route.endpoint for route in routes if route.path == path)
         with trio.fail_after(PATIENCE):
@@ -812,44 +804,6 @@ def test_who_waits_for_the_upstream_holds_up_nobody(path: str) -> None:
                 nursery.cancel_scope.cancel()
 
     trio.run(main)
-
-
-def steps_of(steps: Steps[T]) -> tuple[int, T]:
-    """Return the number of steps, and the result."""
-    number = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return number, result
-        number += 1
-
-
-def test_a_large_cluster_is_gone_through_in_steps() -> None:
-    """Between them a server answers: no step looks at more than some objects of each kind."""
-    size = 2500
-    store = store_of(settings_of())
-    take_in(store, dump_of(listed([
-        namespace("shop"),
-        *(node(f"n{n}", {ZONE: str(n % 3)}) for n in range(size)),
-        *(pod(f"pod-{n}", [f"10.1.{n // 250}.{n % 250}"], f"n{n}") for n in range(size)),
-        *(service(f"s{n}", keys=ZONE) for n in range(size)),
-    ])).objects)  # fmt: skip
-    contents = ClusterContents("local", store.publish(NOW), list(store.objects(model.Node).values()))
-    least = size // STEP
-    number, found = steps_of(sites.sites_of([contents], steps_of(located_in([contents]))[1], (ZONE,)))
-    assert number > least and [len(found), sum(site.clients for site in found)] == [size, size]
-    number, shown_map = steps_of(sites.map_of(found, (ZONE,), ((ZONE, "1"),)))
-    assert number > least and shown_map.whole.nodes == 833
-    number, shown_node = steps_of(node_page(contents, "n7"))
-    assert number > 2 * least and shown_node is not None and shown_node.clients.total == 1
-    number, keys = steps_of(services.keys_of(contents.snapshot))
-    assert number > least and len(keys.constrained) == size
-    number, shown_services = steps_of(services.service_list(contents.snapshot, keys, {}, text="s24"))
-    assert number > least and shown_services.rows.total == 111
-    number, proposals = steps_of(completion.clients_with("no such pod", "", list(keys.constrained), [], []))
-    assert number > least and not proposals
 
 
 # Files
