@@ -24,6 +24,7 @@ from dnsserver.tools.api.api import Api
 from dnsserver.tools.api.inspected import Inspected, Turns
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import Console
+from dnsserver.tools.console.page import PageContext
 
 
 def show(settings: Settings, opened: Callable[[str], None]) -> None:
@@ -58,8 +59,8 @@ class _ConsoleProgram:
             lambda: changes.snapshot, clusters.by_name, authority, clusters.namespace, honors, find_all
         )
         self._api = Api(inspected, turns, None)
-        health, ages = self._clusters.health, self._clusters.ages
-        self._console = Console(inspected, turns, self._changes, None, health=health, ages=ages)
+        health, ages = clusters.health, clusters.ages
+        self._console = Console(PageContext(inspected, turns, changes, None, health=health, ages=ages))
 
     async def run(self) -> None:
         """Read the clusters, and show them."""

@@ -168,6 +168,7 @@ class _ServerProgram:
         from dnsserver.tools.api.inspected import Inspected, Turns
         from dnsserver.tools.console.changes import PageChanges
         from dnsserver.tools.console.console import Console
+        from dnsserver.tools.console.page import PageContext
 
         clusters, turns, changes = self._clusters, Turns(), PageChanges()
         clusters.subscribe(changes.published)
@@ -177,7 +178,7 @@ class _ServerProgram:
             lambda: self._responder.snapshot, clusters.by_name, self._authority, clusters.namespace, honors, find_all
         )
         health, ages = clusters.health, clusters.ages
-        self._console = Console(inspected, turns, changes, self._counts, health=health, ages=ages)
+        self._console = Console(PageContext(inspected, turns, changes, self._counts, health=health, ages=ages))
         return [
             *Api(inspected, turns, self._tap).routes(loopback=loopback),
             *self._console.routes(loopback=loopback),

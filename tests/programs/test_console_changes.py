@@ -30,6 +30,7 @@ from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import MAX_OUTSIDE, MAX_WAITING, Inspected, Turns
 from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
 from dnsserver.tools.console.console import MAX_STREAMS, Console
+from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.console.recent import MAX_SLOTS, Key, Window
 from tests.kit.api_client import Events, request
 from tests.kit.api_objects import listed
@@ -199,7 +200,7 @@ def test_requests_that_wait_are_bounded() -> None:
     inspected = Inspected(lambda: changes.snapshot, {"local": SlowPublisher()}, authority_of(settings_of()), "default")  # type: ignore[dict-item]
 
     async def main() -> None:
-        console = Console(inspected, Turns(), changes, None, health=dict, ages=dict)
+        console = Console(PageContext(inspected, Turns(), changes, None, health=dict, ages=dict))
         (endpoint,) = (route.endpoint for route in console.routes(loopback=False) if route.path == "/map")
         scope = {"type": "http", "method": "GET", "headers": [(b"host", b"x")], "query_string": b"", "path": "/map"}
         async with trio.open_nursery() as nursery:
@@ -245,7 +246,7 @@ def test_who_waits_for_the_upstream_holds_up_nobody(path: str) -> None:
     async def main() -> None:
         upstream, turns = SilentUpstream(MAX_OUTSIDE), Turns()
         inspected = Inspected(lambda: snapshot, {}, authority, "default", find_all=upstream.find_all)
-        console = Console(inspected, turns, PageChanges(), None, health=dict, ages=dict)
+        console = Console(PageContext(inspected, turns, PageChanges(), None, health=dict, ages=dict))
         routes = [*Api(inspected, turns, None).routes(loopback=False), *console.routes(loopback=False)]
         (endpoint,) = (route.endpoint for route in routes if route.path == path)
         with trio.fail_after(PATIENCE):

@@ -12,7 +12,7 @@ from dnsserver.settings import values
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.operations import Parameter
 from dnsserver.tools.console.map import console_keys
-from dnsserver.tools.console.page import NAMESPACE, TEXT, Sources, read
+from dnsserver.tools.console.page import NAMESPACE, TEXT, PageContext, read
 from dnsserver.tools.console.services import service_keys
 from dnsserver.tools.explain.naming import CLIENT, NAME
 from locator.model import Node, Pod
@@ -26,17 +26,17 @@ FOR = Parameter("for", "Which field.", values.choice("FIELD", *FIELDS).read, " o
 Completion = dict[str, str]  # ``value`` for a field, and the ``namespace`` that it is in, if the value does not say it
 
 
-async def completions(sources: Sources, request: Request) -> list[Completion]:
+async def completions(context: PageContext, request: Request) -> list[Completion]:
     """Return what completes a field."""
     given = read(request, FOR, TEXT, NAMESPACE)
-    inspected, text = sources.inspected, given["text"]
+    inspected, text = context.inspected, given["text"]
     snapshot = inspected.current()
     if given["for"] == NAME:
-        asking, others = await service_keys(sources, snapshot)
+        asking, others = await service_keys(context, snapshot)
         return await names_with(text, [*asking, *others])
     _, pods = await inspected.own.look_up(Pod, "")
     nodes = await inspected.own.objects(Node)
-    domains = await domains_on(list(nodes.values()), await console_keys(sources, snapshot))
+    domains = await domains_on(list(nodes.values()), await console_keys(context, snapshot))
     return await clients_with(text, given["namespace"] or "", pods, list(nodes), domains)
 
 

@@ -9,36 +9,35 @@ made in the thread that also makes explanations.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import trio
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dnsserver.http.guard import guarded
 from dnsserver.http.problems import problem
-from dnsserver.metrics.counters import Counts
 from dnsserver.tools.api.events import EventStream
-from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, Inspected, Turns, problem_of
+from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, problem_of
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
-from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
+from dnsserver.tools.console.changes import CHANGE_SECONDS
 from dnsserver.tools.console.completion import completions
 from dnsserver.tools.console.explain import EXPLAIN, explain_page, tail_page
 from dnsserver.tools.console.findings import findings_page
 from dnsserver.tools.console.map import map_page
 from dnsserver.tools.console.node import node_page
 from dnsserver.tools.console.overview import overview_page
-from dnsserver.tools.console.page import Page, Sources, error_page
-from dnsserver.tools.console.recent import RecentCounts
+from dnsserver.tools.console.page import Page, PageContext, error_page
 from dnsserver.tools.console.rendering import environment, rendered
 from dnsserver.tools.console.service import service_page
 from dnsserver.tools.console.services import services_page
-from locator.model import Health
 from locator.printable import json_text
 
+LOOK_SECONDS = 5.0  # between two looks at the counters; one takes less than a millisecond
 MAX_STREAMS = 16  # pages that follow changes: people leave tabs open
 OTHER_PATHS = (
     ("/", "The console, for browsers; this list for others"),
@@ -79,7 +78,7 @@ class PageRoute(NamedTuple):
     """A page: its path, what makes it, its name in the navigation, or else the path of the page that it is within."""
 
     path: str
-    make: Callable[[Sources, Request], Awaitable[Page]]
+    make: Callable[[PageContext, Request], Awaitable[Page]]
     name: str = ""
     within: str = ""
 
@@ -98,26 +97,22 @@ PAGES = (
 
 
 class Console:
-    """The pages about what is *inspected*. *changes* must hear of all publications.
+    """The pages that are made from a *context*. ``run`` is a task, as long as there are pages."""
 
-    *counts* is None where no DNS is answered: then nobody asks anything. ``run`` is a task, as long as there are pages.
-    """
+    def __init__(self, context: PageContext) -> None:
+        self._context, self._files, self._templates = context, StaticFiles(), environment()
+        self._pages = [page for page in PAGES if page.path != TAIL or context.recent is not None]
 
-    def __init__(
-        self,
-        inspected: Inspected,
-        turns: Turns,
-        changes: PageChanges,
-        counts: Counts | None,
-        *,
-        health: Callable[[], Mapping[str, Health]],
-        ages: Callable[[], Mapping[str, float]],
-    ) -> None:
-        recent = RecentCounts(counts, changes, health)
-        self._sources = Sources(inspected, turns, changes, recent, health=health, ages=ages)
-        self._files, self._templates = StaticFiles(), environment()
-        self._pages = [page for page in PAGES if page.path != TAIL or counts is not None]
-        self.run = recent.run
+    async def run(self) -> None:
+        """Look at what was counted every few seconds, and tell pages of it, and of the health of clusters."""
+        seen: object = None
+        while True:
+            counted = None if self._context.recent is None else await self._context.recent.look()
+            state = counted, self._context.health()
+            if state != seen:
+                self._context.changes.counted()
+            seen = state
+            await trio.sleep(LOOK_SECONDS)
 
     def routes(self, *, loopback: bool) -> list[Route]:
         """Return the routes; *loopback* is whether only programs of this machine may ask."""
@@ -128,7 +123,7 @@ class Console:
             "/complete": self._complete,
             **self._files.endpoints(),
         }
-        zones = self._sources.inspected.authority.zones
+        zones = self._context.inspected.authority.zones
         return [
             Route(path, _headed(guarded(endpoint, loopback=loopback, zones=zones)), methods=["GET"])
             for path, endpoint in paths.items()
@@ -145,7 +140,7 @@ class Console:
 
     async def _page(self, route: PageRoute, request: Request) -> Response:
         """Return a page as HTML, when its turn has come. ``explain`` takes turns itself: it waits for the upstream."""
-        turns, made = self._sources.turns, partial(self._made, route, request)
+        turns, made = self._context.turns, partial(self._made, route, request)
         early = await made() if route.path == EXPLAIN else None
 
         async def rendered() -> tuple[Page, bytes]:
@@ -156,17 +151,17 @@ class Console:
             page, html = await turns.take(route.path, rendered)
         except Busy as error:
             page = error_page(error, {})
-            html = self._rendered(page, route, self._sources.changes.version)
+            html = self._rendered(page, route, self._context.changes.version)
         return Response(html, page.status, page.headers, media_type=HTML)
 
     async def _made(self, route: PageRoute, request: Request) -> tuple[Page, str]:
         """Return a page, and the version that it follows."""
         # The version is from before the page is computed: it may be older than the page is, never newer.
-        version = self._sources.changes.version
+        version = self._context.changes.version
         try:
-            return await route.make(self._sources, request), version
+            return await route.make(self._context, request), version
         except Exception as error:
-            return error_page(error, self._sources.health()), version
+            return error_page(error, self._context.health()), version
 
     def _rendered(self, page: Page, route: PageRoute, version: str) -> bytes:
         parts = {
@@ -183,14 +178,14 @@ class Console:
     async def _complete(self, request: Request) -> Response:
         """Return what completes a field, as JSON."""
         try:
-            proposals = await self._sources.turns.take("/complete", partial(completions, self._sources, request))
+            proposals = await self._context.turns.take("/complete", partial(completions, self._context, request))
         except RESPONSE_ERRORS as error:
             return problem_of(error)
         return Response(json_text({"proposals": proposals}), media_type=JSON)
 
     async def _live(self, request: Request) -> Response:
         """Return a stream of what changes."""
-        changes = self._sources.changes
+        changes = self._context.changes
         if changes.readers >= MAX_STREAMS:
             detail = f"{MAX_STREAMS} pages that follow changes found, expected fewer: close one of them"
             return problem(503, detail, headers={"Retry-After": "10"})

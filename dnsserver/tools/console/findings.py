@@ -12,7 +12,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from dnsserver.tools.api.operations import Parameter
-from dnsserver.tools.console.page import PAGE, Page, Part, Sources, part_of, read
+from dnsserver.tools.console.page import PAGE, Page, PageContext, Part, part_of, read
 from locator.findings import ClusterCode
 from locator.model import SEVERITIES, Finding
 
@@ -30,12 +30,12 @@ class Cause(NamedTuple):
     findings: Part[Finding]
 
 
-async def findings_page(sources: Sources, request: Request) -> Page:
+async def findings_page(context: PageContext, request: Request) -> Page:
     """Return all findings with one code, a part at a time; some of each code without one."""
     given = read(request, CODE, PAGE)
-    sources.inspected.current()
-    work = partial(causes_of, sources.changes.findings, code=given["code"], number=given["page"])
-    causes = await sources.turns.in_thread(work)
+    context.inspected.current()
+    work = partial(causes_of, context.changes.findings, code=given["code"], number=given["page"])
+    causes = await context.turns.in_thread(work)
     return Page("findings.html", given["code"] or "Findings", {"causes": causes})
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from dnsserver.tools.api.contents import BATCH, ClusterContents, Located, batches, keys_in_use, located_in
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter
-from dnsserver.tools.console.page import PAGE, WITHIN, Page, Sources, part_of, read
+from dnsserver.tools.console.page import PAGE, WITHIN, Page, PageContext, part_of, read
 from locator.model import CLUSTER, HOSTNAME, SUCCESSORS
 from locator.state.snapshot import Snapshot
 
@@ -56,13 +56,13 @@ class Totals:
         self.clients += site.clients
 
 
-async def map_page(sources: Sources, request: Request) -> Page:
+async def map_page(context: PageContext, request: Request) -> Page:
     """Return what is in some domains, divided by all other keys in use, or by the only one that is asked for.
 
     The part that is asked for is that of the domains of this key, else that of the nodes.
     """
     given, texts = read(request, KEY, PAGE), request.query_params.getlist(WITHIN)
-    sites, keys = await _all_sites(sources)
+    sites, keys = await _all_sites(context)
     within = read_within([text[:MAX_PARAMETER] for text in texts[:MAX_WITHIN]], keys)
     key, number = given["key"], given["page"]
     if key is not None and key not in keys:
@@ -73,6 +73,7 @@ async def map_page(sources: Sources, request: Request) -> Page:
     shown = {
         "keys": keys,
         "within": within,
+        "pairs": [(WITHIN, f"{name}={value}") for name, value in within],
         "key": key,
         "whole": Totals(inside),
         "domains": [(one, part_of(await domains_in(inside, one), number if key else 1, size)) for one in shown_keys],
@@ -81,16 +82,16 @@ async def map_page(sources: Sources, request: Request) -> Page:
     return Page("map.html", "Map", shown)
 
 
-async def console_keys(sources: Sources, snapshot: Snapshot) -> tuple[str, ...]:
+async def console_keys(context: PageContext, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the topology keys in use."""
-    return await sources.once("keys", (snapshot.services,), lambda: keys_in_use(snapshot.services))
+    return await context.once("keys", (snapshot.services,), lambda: keys_in_use(snapshot.services))
 
 
-async def _all_sites(sources: Sources) -> tuple[Sequence[Site], tuple[str, ...]]:
+async def _all_sites(context: PageContext) -> tuple[Sequence[Site], tuple[str, ...]]:
     """Return all sites, and the keys by which they are divided."""
-    inspected = sources.inspected
+    inspected = context.inspected
     current = inspected.current()
-    keys = await console_keys(sources, current)
+    keys = await console_keys(context, current)
     if len(inspected.clusters) > 1 and CLUSTER not in keys:
         keys = (CLUSTER, *keys)
     clusters = await inspected.contents()
@@ -98,10 +99,10 @@ async def _all_sites(sources: Sources) -> tuple[Sequence[Site], tuple[str, ...]]
 
     async def compute() -> Sequence[Site]:
         made_of = [part for one in snapshots for part in (one.services, one.exported, one.addresses)]
-        located = await sources.once("located", made_of, lambda: located_in(clusters))
+        located = await context.once("located", made_of, lambda: located_in(clusters))
         return await sites_of(clusters, located, keys)
 
-    return await sources.once("sites", (current.services, *snapshots), compute), keys
+    return await context.once("sites", (current.services, *snapshots), compute), keys
 
 
 async def sites_of(clusters: Sequence[ClusterContents], located: Located, keys: Sequence[str]) -> Sequence[Site]:

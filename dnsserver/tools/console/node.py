@@ -7,7 +7,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from dnsserver.tools.api.contents import SERVICES, ClusterContents, batches
-from dnsserver.tools.console.page import PAGE, Page, PageMissing, Sources, part_of, read
+from dnsserver.tools.console.page import PAGE, Page, PageContext, PageMissing, part_of, read
 from locator.ip import host_network
 from locator.model import CLUSTER, Node
 from locator.places.book import Place
@@ -18,9 +18,9 @@ ROWS = 50  # endpoints, and as many clients
 Position = tuple[str, bool, int]  # the key of a Service, whether it is among its ready endpoints, and which of them
 
 
-async def node_page(sources: Sources, request: Request) -> Page:
+async def node_page(context: PageContext, request: Request) -> Page:
     """Return a node of a cluster with a part of what is on it."""
-    inspected, cluster, name = sources.inspected, request.path_params["cluster"], request.path_params["name"]
+    inspected, cluster, name = context.inspected, request.path_params["cluster"], request.path_params["name"]
     given = read(request, PAGE)
     inspected.current()
     publisher = inspected.clusters.get(cluster)

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from dnsserver.names import SERVICES
 from dnsserver.tools.console.findings import causes_of
-from dnsserver.tools.console.page import FOLLOWS_ALL, Page, Sources, read
+from dnsserver.tools.console.page import FOLLOWS_ALL, Page, PageContext, read
 from dnsserver.tools.console.recent import by_zone
 from dnsserver.tools.console.simulations import NOT_WATCHED, asking_pods, world_of
 from dnsserver.tools.simulation import MAX_OVERLOAD
@@ -48,20 +48,21 @@ class Expected(Struct, frozen=True):
     note: tuple[str, str] | None
 
 
-async def overview_page(sources: Sources, request: Request) -> Page:
+async def overview_page(context: PageContext, request: Request) -> Page:
     """Return the first page, even if nothing has been read."""
     read(request)
-    findings, ages, health = sources.changes.findings, sources.ages(), sources.health()
+    findings, ages, health = context.changes.findings, context.ages(), context.health()
     objects = {
         name: publisher.snapshot.object_counts
-        for name, publisher in sources.inspected.clusters.items()
+        for name, publisher in context.inspected.clusters.items()
         if publisher.snapshot is not None
     }
-    asked, expected, snapshot = sources.recent.asked(), None, sources.inspected.snapshot()
+    asked = None if context.recent is None else context.recent.asked()
+    expected, snapshot = None, context.inspected.snapshot()
     if asked is None and snapshot is not None:
         made_of = snapshot.services, snapshot.addresses
-        expected = await sources.once("expected", made_of, lambda: _expected(sources, snapshot))
-    severities, causes = await sources.turns.in_thread(
+        expected = await context.once("expected", made_of, lambda: _expected(context, snapshot))
+    severities, causes = await context.turns.in_thread(
         lambda: (Counter(finding.severity for finding in findings), causes_of(findings))
     )
     return Page(
@@ -84,14 +85,14 @@ async def overview_page(sources: Sources, request: Request) -> Page:
     )
 
 
-async def _expected(sources: Sources, snapshot: Snapshot) -> Expected:
+async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
     """Simulate the constrained Services of the own cluster."""
-    authority = sources.inspected.authority
+    authority = context.inspected.authority
     subjects = [one for one in constrained_subjects(snapshot, authority) if one.zone.about == SERVICES]
-    pods, watched = await asking_pods(sources, snapshot)
+    pods, watched = await asking_pods(context, snapshot)
     if missing := lacking(snapshot, EndpointSlice):
         return Expected(len(subjects), len(subjects), {}, (), ("no endpoints", f"Not known: {missing}"))
-    world = world_of(sources.inspected, snapshot, pods)
+    world = world_of(context.inspected, snapshot, pods)
     groupings, simulated, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()
     for subject in subjects[:MAX_SIMULATED]:
         await trio.lowlevel.checkpoint()

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from starlette.requests import Request
 
+from dnsserver.metrics.counters import Counts
 from dnsserver.settings import values
 from dnsserver.tools.api.inspected import NOT_READ_YET, TRY_AGAIN, Busy, Inspected, NotReady, Turns
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter, read_parameters
@@ -48,9 +49,10 @@ class PageMissing(Exception):
     """What a page is about does not exist. The text says so."""
 
 
-class Sources:
+class PageContext:
     """What pages are made from: what a server has read, what changed, and what it counted in the last minutes.
 
+    *changes* must hear of all publications. *counts* is None where no DNS is answered: then nobody asks anything.
     ``health`` and ``ages`` (in seconds) are those of the clusters, by name.
     """
 
@@ -59,13 +61,13 @@ class Sources:
         inspected: Inspected,
         turns: Turns,
         changes: PageChanges,
-        recent: RecentCounts,
+        counts: Counts | None,
         *,
         health: Callable[[], Mapping[str, Health]],
         ages: Callable[[], Mapping[str, float]],
     ) -> None:
-        self.inspected, self.turns, self.changes, self.recent = inspected, turns, changes, recent
-        self.health, self.ages = health, ages
+        self.inspected, self.turns, self.changes, self.health, self.ages = inspected, turns, changes, health, ages
+        self.recent = None if counts is None else RecentCounts(counts)
         self._kept: dict[str, tuple[Sequence[object], Any]] = {}
 
     async def once(self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]]) -> T:
@@ -73,12 +75,11 @@ class Sources:
 
         These are the very same objects, not equal ones.
         """
-        made_of, result = self._kept.get(name, ((), None))
-        if len(made_of) != len(of) or not all(map(is_, made_of, of)):
-            result = await compute()
-            self._kept[name] = of, result
-        found: T = result
-        return found
+        kept = self._kept.get(name)
+        if kept is None or len(kept[0]) != len(of) or not all(map(is_, kept[0], of)):
+            kept = self._kept[name] = of, await compute()
+        result: T = kept[1]
+        return result
 
 
 class Part(Struct, Generic[T], frozen=True):

@@ -9,7 +9,7 @@ look to the next, and forgets what is too long ago.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 from msgspec import Struct
@@ -17,12 +17,9 @@ from msgspec import Struct
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.server import relation
 from dnsserver.tools.api.contents import batches
-from dnsserver.tools.console.changes import PageChanges
-from locator.model import Health
 from locator.topology.selection import UNMET
 
 WINDOW_SECONDS = 300.0  # long enough for a matrix of more than chance, short enough that a change shows
-PAUSE_SECONDS = 5.0  # between two looks; one takes less than a millisecond
 MAX_SLOTS = 120  # whatever the pause between two looks is
 # What a key counts, its first part. The others are: the client's zone and the relation of the answer's zones to it; the
 # outcome; the reason and the range; the forwarder; the source.
@@ -84,18 +81,15 @@ class RecentAnswers(Struct, frozen=True):
 
 
 class RecentCounts:
-    """Looks at *counts*, which are None where no DNS is answered: then nobody asks anything.
+    """What *counts* were in the last minutes, as far as somebody has looked."""
 
-    *changes* hears when these have changed, or the *health* of the clusters.
-    """
-
-    def __init__(self, counts: Counts | None, changes: PageChanges, health: Callable[[], Mapping[str, Health]]) -> None:
-        self._counts, self._changes, self._health = counts, changes, health
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
         self._window: Window | None = None
 
     def asked(self) -> RecentAnswers | None:
-        """Return what was asked in the last minutes, None where nobody can ask."""
-        if self._counts is None or self._window is None:
+        """Return what was asked in the last minutes, None before the first look."""
+        if self._window is None:
             return None
         now = trio.current_time()
         counted, suspects = self._window.counted(now), self._counts.ignored_clients.suspects()
@@ -113,20 +107,13 @@ class RecentCounts:
             ),
         )
 
-    async def run(self) -> None:
-        """Look at the counters every few seconds, until cancelled."""
-        seen: object = None
-        while True:
-            if self._counts is not None:
-                for add_counted in self._counts.before_reading:
-                    add_counted()
-                sums, now = await sums_of(self._counts), trio.current_time()
-                self._window = (self._window or Window(WINDOW_SECONDS, now, sums)).after(sums, now)
-            state = (self._window and self._window.counted(trio.current_time()), self._health())
-            if state != seen:
-                self._changes.counted()
-            seen = state
-            await trio.sleep(PAUSE_SECONDS)
+    async def look(self) -> Mapping[Key, int]:
+        """Look at the counters, and return what was counted in the last minutes."""
+        for add_counted in self._counts.before_reading:
+            add_counted()
+        sums, now = await sums_of(self._counts), trio.current_time()
+        self._window = (self._window or Window(WINDOW_SECONDS, now, sums)).after(sums, now)
+        return self._window.counted(now)
 
 
 async def sums_of(counts: Counts) -> Sums:

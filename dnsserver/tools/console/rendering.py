@@ -7,7 +7,7 @@ The only module that imports jinja2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from dnsserver import __version__
 from dnsserver.metrics.server import RELATIONS
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.overview import percent_of, trusting_flag
-from dnsserver.tools.console.page import WITHIN
 from dnsserver.tools.console.services import sort_of
 from dnsserver.tools.console.simulations import fields_of
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
@@ -85,11 +84,6 @@ def _shown(value: object) -> object:
     return shown
 
 
-def _grouped(number: int) -> str:
-    """Return ``12,345``."""
-    return f"{number:,}"
-
-
 def _duration(seconds: int) -> str:
     """Return ``45 seconds`` or ``5 minutes``."""
     if seconds < 120:
@@ -97,11 +91,6 @@ def _duration(seconds: int) -> str:
     if seconds < 7200:
         return f"{seconds // 60} minutes"
     return f"{seconds // 3600} hours"
-
-
-def _parted(key: str) -> tuple[str, str, str]:
-    """Return the prefix of a label key, the slash, and its name; the first two are empty where it has none."""
-    return key.rpartition("/")
 
 
 def _short(key: str) -> str:
@@ -114,18 +103,8 @@ def _segment(text: str) -> Markup:
     return Markup(quote(text, safe=""))  # a link that is cut leads nowhere
 
 
-def _within_pairs(within: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the parameters of a URL that say within what."""
-    return [(WITHIN, f"{key}={value}") for key, value in within]
-
-
-def _addresses(addresses: Sequence[bytes]) -> list[str]:
-    return list(map(address_text, addresses))
-
-
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "address": address_text,
-    "addresses": _addresses,
     "cluster_code": cluster_code,
     "constraint_text": constraint_text,
     "described": described,
@@ -136,14 +115,13 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "first_address": first_address,
     "fixing_command": fixing_command,
     "greatest_shares": greatest_shares,
-    "grouped": _grouped,
+    "grouped": "{:,}".format,
     "has_unmatched": has_unmatched,
     "largest_domains": largest_domains,
     "named": named,
     "network": network_text,
     "outcome_of": outcome_of,
     "overloaded": partial(exceeds, max_overload=MAX_OVERLOAD),
-    "parted": _parted,
     "percent": percent,
     "percent_of": percent_of,
     "picture": partial(inline_picture, max_overload=MAX_OVERLOAD),
@@ -153,7 +131,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "sort_of": sort_of,
     "trusting_flag": trusting_flag,
     "trying_command": commands,
-    "within_pairs": _within_pairs,
 }
 GLOBALS = {
     "cluster_key": CLUSTER,

@@ -8,43 +8,40 @@ constraint. All of them are explanations, as ``explain`` gives them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 
+from dnsserver.answers.decision import Authority
 from dnsserver.message.wire import A
 from dnsserver.settings import values
 from dnsserver.spelling import nearest_key
-from dnsserver.tools.api.inspected import Inspected
-from dnsserver.tools.api.operations import BadParameter, Parameter
+from dnsserver.tools.api.operations import BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.page import (
     NAMESPACE,
     PAGE,
     Page,
+    PageContext,
     PageMissing,
     Part,
-    Sources,
     field_errors,
     form_of,
     part_of,
     read,
 )
 from dnsserver.tools.console.simulations import (
-    NOT_WATCHED,
     annotations_of,
     as_tried,
     asking_pods,
     check_tried,
     title_of,
     tries,
-    world_of,
 )
 from dnsserver.tools.explain import naming
 from dnsserver.tools.explain.explain import Asker, explain
 from dnsserver.tools.explain.explanation import CandidateExplained, ConstraintExplained, Explanation
-from dnsserver.tools.simulation.as_if import Annotations
 from dnsserver.tools.simulation.selecting import BadSelection
 from locator.api.events import REASON, message_of
 from locator.ip import address_text
@@ -57,7 +54,6 @@ from locator.topology.service_checks import is_invalid_constraint
 
 ROWS, MAX_COLUMNS = 50, 4
 TABLE_ROWS = 20  # of the tables beside a picture
-NOTHING_GIVEN = {"client": None, "namespace": None, "keys": "", "least": "", "propose": False, "page": 1}
 PARAMETERS = (
     Parameter("client", "Who asks.", naming.parse_asker, naming.EXPECTED_CLIENT),
     NAMESPACE,
@@ -70,43 +66,45 @@ PARAMETERS = (
 EndpointRow = tuple[LocatedEndpoint, Sequence[CandidateExplained | None]]
 
 
-async def service_page(sources: Sources, request: Request) -> Page:
+async def service_page(context: PageContext, request: Request) -> Page:
     """Return a Service, with the answer to a client if one is given, and with another constraint if one is tried."""
     namespace, name = request.path_params["namespace"], request.path_params["name"]
     form, errors = form_of(request, "client", "namespace", "keys", "least"), dict[str, str]()
     try:
         given = read(request, *PARAMETERS)
-        shown = await _shown(sources, namespace, name, given)
+        shown = await _shown(context, namespace, name, given)
     except (BadParameter, naming.UnknownName) as error:
         errors = field_errors(error, form)
     except BadSelection as error:
         errors = {"least" if error.argument == MIN_ENDPOINTS else "keys": str(error)}
     if errors:
-        given = NOTHING_GIVEN
-        shown = await _shown(sources, namespace, name, given)
+        given = read_parameters(PARAMETERS, ())
+        shown = await _shown(context, namespace, name, given)
     shown |= {"form": form, "errors": errors, "proposes": given["propose"], "most": TABLE_ROWS}
     return Page("service.html", f"{namespace}/{name}", shown, status=400 if errors else 200)
 
 
-async def _shown(sources: Sources, namespace: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _shown(context: PageContext, namespace: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a page shows of a Service. Raises PageMissing, UnknownName, BadSelection."""
-    key, inspected = object_key(namespace, name), sources.inspected
+    key, inspected = object_key(namespace, name), context.inspected
     if key not in inspected.current().services:
-        raise PageMissing(await _no_service(sources, namespace, name))
-    client, findings = given["client"], sources.changes.findings
+        raise PageMissing(await _no_service(context, namespace, name))
+    client, findings = given["client"], context.changes.findings
     known = await inspected.known(client, given["namespace"] or namespace)
     compiled = known.snapshot.services.get(key)
     if compiled is None:  # it went meanwhile
-        raise PageMissing(await _no_service(sources, namespace, name))
-    pods, watched = await asking_pods(sources, known.snapshot)
-    tried, honors = annotations_of(given["keys"], given["least"]), inspected.honor_kubernetes
+        raise PageMissing(await _no_service(context, namespace, name))
+    pods, tried = await asking_pods(context, known.snapshot), annotations_of(given["keys"], given["least"])
     if tried is not None:
-        check_tried(key, known.snapshot, tried, honor_kubernetes=honors)
+        check_tried(key, known.snapshot, tried, honor_kubernetes=inspected.honor_kubernetes)
 
     def compute() -> dict[str, Any]:
-        nobody, *answers = _answers(compiled, known, client, tried, inspected)
+        snapshots = {"now": known.snapshot}
+        if tried is not None:
+            honors = inspected.honor_kubernetes
+            snapshots[title_of(tried)] = as_tried(key, known.snapshot, tried, honor_kubernetes=honors)
+        nobody, *answers = _answers(compiled.service, known, client, inspected.authority, snapshots.values())
         about = findings_about(compiled.service, findings, nobody.get("findings", ()))
-        world, notes = world_of(inspected, known.snapshot, pods), () if watched else (("no Pods", NOT_WATCHED),)
         return {
             "service": compiled.service,
             "explanation": nobody,
@@ -115,34 +113,24 @@ async def _shown(sources: Sources, namespace: str, name: str, given: Mapping[str
             "keys": keys_of(nobody["constraint"]),
             "ready": len(compiled.endpoints),
             "endpoints": endpoints_part(compiled, known.snapshot, answers, given["page"]),
-            "answers": answers,
-            "titles": ["now", *([] if tried is None else [title_of(tried)])],
-            "tries": list(tries(key, world, tried, notes, proposes=given["propose"], honor_kubernetes=honors)),
+            "answers": list(zip(snapshots, answers, strict=False)),
+            "tries": list(tries(inspected, key, snapshots, pods, proposes=given["propose"])),
             "missing": lacking(known.snapshot, EndpointSlice),
         }
 
-    return await sources.turns.in_thread(compute)
+    return await context.turns.in_thread(compute)
 
 
 def _answers(
-    compiled: CompiledService,
-    known: naming.NameContext,
-    client: Any,
-    tried: Annotations | None,
-    inspected: Inspected,
-) -> list[Explanation]:
-    """Return what anybody gets, what *client* gets if there is one, and what it would get with *tried* annotations."""
-    service, authority, snapshot = compiled.service, inspected.authority, known.snapshot
+    service: Service, known: naming.NameContext, client: Any, authority: Authority, snapshots: Iterable[Snapshot]
+) -> Iterator[Explanation]:
+    """Yield what anybody gets, and if there is a *client*, what that gets by each of some *snapshots*."""
     own = known._replace(namespace=service.namespace)
     name = naming.question_name(naming.ObjectReference(Service, service.name), own, authority)
-    answers = [explain(name, A, Asker("", UNKNOWN_PLACE), snapshot, authority)]
+    yield explain(name, A, Asker("", UNKNOWN_PLACE), known.snapshot, authority)
     if client is not None:
-        asker, snapshots = naming.asker_named(client, known), [snapshot]
-        if tried is not None:
-            honors = inspected.honor_kubernetes
-            snapshots.append(as_tried(service.key, snapshot, tried, honor_kubernetes=honors))
-        answers += [explain(name, A, asker, one, authority, candidates=True) for one in snapshots]
-    return answers
+        asker = naming.asker_named(client, known)
+        yield from (explain(name, A, asker, snapshot, authority, candidates=True) for snapshot in snapshots)
 
 
 def findings_about(service: Service, findings: Sequence[Finding], more: Sequence[Finding]) -> list[Finding]:
@@ -177,7 +165,7 @@ def endpoints_part(
     return part_of([row for *_, row in rows], number, ROWS)
 
 
-async def _no_service(sources: Sources, namespace: str, name: str) -> str:
-    keys = sources.inspected.current().services
-    closest = await sources.turns.in_thread(partial(nearest_key, namespace, name, keys))
+async def _no_service(context: PageContext, namespace: str, name: str) -> str:
+    keys = context.inspected.current().services
+    closest = await context.turns.in_thread(partial(nearest_key, namespace, name, keys))
     return f"topodns serves no Service {namespace}/{name}{f', did you mean {closest}?' if closest else ''}"

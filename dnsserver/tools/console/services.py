@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from starlette.requests import Request
 
 from dnsserver.tools.api.contents import batches
-from dnsserver.tools.console.page import PAGE, TEXT, Page, Sources, part_of, read
+from dnsserver.tools.console.page import PAGE, TEXT, Page, PageContext, part_of, read
 from locator.model import EndpointSlice, Finding, Service
 from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.constraints import has_unmatched
@@ -20,29 +20,29 @@ ROWS = 50
 Keys = tuple[Sequence[str], Sequence[str]]  # ``namespace/name`` in order: of those that ask for something, of others
 
 
-async def services_page(sources: Sources, request: Request) -> Page:
+async def services_page(context: PageContext, request: Request) -> Page:
     """Return a part of the Services whose keys contain a text."""
     given = read(request, TEXT, PAGE)
-    text, snapshot, findings = given["text"], sources.inspected.current(), sources.changes.findings
-    asking, others = [await containing(keys, text) for keys in await service_keys(sources, snapshot)]
+    text, snapshot, findings = given["text"], context.inspected.current(), context.changes.findings
+    asking, others = [await containing(keys, text) for keys in await service_keys(context, snapshot)]
 
     async def by_service() -> Mapping[str, int]:
-        return await sources.turns.in_thread(lambda: findings_by_service(findings))
+        return await context.turns.in_thread(lambda: findings_by_service(findings))
 
     part = part_of([*asking, *others], given["page"], ROWS)
     shown = {
         "text": text,
         "constrained": len(asking),
         "services": part.of([snapshot.services[key] for key in part.rows]),
-        "findings": await sources.once("findings of services", (findings,), by_service),
+        "findings": await context.once("findings of services", (findings,), by_service),
         "missing": lacking(snapshot, EndpointSlice),
     }
     return Page("services.html", "Services", shown)
 
 
-async def service_keys(sources: Sources, snapshot: Snapshot) -> Keys:
+async def service_keys(context: PageContext, snapshot: Snapshot) -> Keys:
     """Return the keys of all Services."""
-    return await sources.once("services", (snapshot.services,), lambda: keys_of(snapshot.services))
+    return await context.once("services", (snapshot.services,), lambda: keys_of(snapshot.services))
 
 
 async def keys_of(services: Mapping[str, CompiledService]) -> Keys:

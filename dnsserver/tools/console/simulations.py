@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dnsserver.names import SERVICES
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.inspected import Inspected
-from dnsserver.tools.console.page import Sources
+from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.explain.explanation_text import counted
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if
@@ -45,11 +45,14 @@ class Try(NamedTuple):
     proposed: Proposed | None
 
 
-async def asking_pods(sources: Sources, snapshot: Snapshot) -> tuple[AskingPods, bool]:
-    """Return the pods of the own cluster that have an address and have not finished, and whether any pod is known."""
-    inspected = sources.inspected
+Pods = tuple[AskingPods, bool]  # those that may ask, and whether topodns knows any pod
 
-    async def compute() -> tuple[AskingPods, bool]:
+
+async def asking_pods(context: PageContext, snapshot: Snapshot) -> Pods:
+    """Return the pods of the own cluster that have an address and have not finished."""
+    inspected = context.inspected
+
+    async def compute() -> Pods:
         clients, pods = AskingPods(), await inspected.own.listed(Pod)
         async for batch in batches(pods):
             for pod in batch:
@@ -58,7 +61,7 @@ async def asking_pods(sources: Sources, snapshot: Snapshot) -> tuple[AskingPods,
                     clients.add(AskingPod(inspected.cluster, pod.key, pod.addresses, location))
         return clients, bool(pods)
 
-    return await sources.once("pods", (snapshot.addresses,), compute)
+    return await context.once("pods", (snapshot.addresses,), compute)
 
 
 def world_of(inspected: Inspected, snapshot: Snapshot, pods: AskingPods) -> World:
@@ -68,31 +71,24 @@ def world_of(inspected: Inspected, snapshot: Snapshot, pods: AskingPods) -> Worl
 
 
 def tries(
-    key: str,
-    world: World,
-    tried: Annotations | None,
-    notes: Sequence[tuple[str, str]],
-    *,
-    proposes: bool,
-    honor_kubernetes: bool,
+    inspected: Inspected, key: str, snapshots: Mapping[str, Snapshot], pods: Pods, *, proposes: bool
 ) -> Iterator[Try]:
-    """Yield where the load of a headless Service (``namespace/name``) flows; with *tried* annotations once more.
+    """Yield where the load of a headless Service (``namespace/name``) flows by *snapshots*, which have titles.
 
-    With *proposes*, each has a proposal if an endpoint is overloaded. The annotations must be valid (``check_tried``).
+    The first one is as things are. With *proposes*, each has a proposal if an endpoint is overloaded.
     """
-    snapshot = world.snapshot
-    zone = next((zone for zone in world.authority.zones if zone.about == SERVICES and not zone.reverse), None)
-    if zone is None or not snapshot.services[key].service.headless or lacking(snapshot, EndpointSlice):
+    now = next(iter(snapshots.values()))
+    zone = next((zone for zone in inspected.authority.zones if zone.about == SERVICES and not zone.reverse), None)
+    if zone is None or not now.services[key].service.headless or lacking(now, EndpointSlice):
         return
-    worlds, groupings = [("now", world)], Groupings(world)
-    if tried is not None:
-        other = as_tried(key, snapshot, tried, honor_kubernetes=honor_kubernetes)
-        worlds.append((title_of(tried), replace(world, snapshot=other)))
-    for title, there in worlds:
-        simulated, proposed = simulate(Subject(zone, key), there, groupings), None
-        if proposes:
-            proposed = proposal(simulated, there, MAX_OVERLOAD, honor_kubernetes=honor_kubernetes)
-        yield Try(title, simulated, (*notes, *_key_notes(there, key)), proposed)
+    asking, watched = pods
+    as_is, notes = world_of(inspected, now, asking), () if watched else (("no Pods", NOT_WATCHED),)
+    groupings, honors = Groupings(as_is), inspected.honor_kubernetes
+    for title, snapshot in snapshots.items():
+        world = replace(as_is, snapshot=snapshot)
+        simulated = simulate(Subject(zone, key), world, groupings)
+        proposed = proposal(simulated, world, MAX_OVERLOAD, honor_kubernetes=honors) if proposes else None
+        yield Try(title, simulated, (*notes, *_key_notes(world, key)), proposed)
 
 
 def _key_notes(world: World, key: str) -> Iterator[tuple[str, str]]:
