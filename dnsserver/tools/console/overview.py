@@ -18,11 +18,13 @@ from dnsserver.names import SERVICES
 from dnsserver.tools.console.findings import causes_of
 from dnsserver.tools.console.page import FOLLOWS_ALL, Page, PageContext, read
 from dnsserver.tools.console.recent import by_zone
-from dnsserver.tools.console.simulations import NOT_WATCHED, asking_pods, world_of
+from dnsserver.tools.console.simulations import NOT_WATCHED, asking_pods
 from dnsserver.tools.simulation import MAX_OVERLOAD
+from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.selecting import constrained_subjects
-from dnsserver.tools.simulation.service import Groupings, Simulated, exceeds, simulate
+from dnsserver.tools.simulation.service import Simulated, exceeds, simulate
 from dnsserver.tools.simulation.text import worst_first
+from dnsserver.tools.simulation.world import world_of
 from locator.model import SEVERITIES, EndpointSlice
 from locator.state.snapshot import Snapshot, lacking
 
@@ -92,7 +94,7 @@ async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
     pods, watched = await asking_pods(context, snapshot)
     if missing := lacking(snapshot, EndpointSlice):
         return Expected(len(subjects), len(subjects), {}, (), ("no endpoints", f"Not known: {missing}"))
-    world = world_of(context.inspected, snapshot, pods)
+    world = world_of(snapshot, pods, authority, context.inspected.cluster)
     groupings, simulated, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()
     for subject in subjects[:MAX_SIMULATED]:
         await trio.lowlevel.checkpoint()

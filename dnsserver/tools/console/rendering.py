@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Makes HTML of what a page shows. Whatever stands in a name, a label or an annotation, it is text there.
-
-The only module that imports jinja2.
-"""
+"""Makes HTML of what a page shows. Whatever stands in a name, a label or an annotation, it is text there."""
 
 from __future__ import annotations
 
@@ -25,10 +22,8 @@ from dnsserver.tools.console.services import sort_of
 from dnsserver.tools.console.simulations import fields_of
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.simulation import MAX_OVERLOAD
-from dnsserver.tools.simulation.codes import described
 from dnsserver.tools.simulation.picture import inline_picture
-from dnsserver.tools.simulation.results import first_address
-from dnsserver.tools.simulation.service import Simulated, exceeds
+from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
 from dnsserver.tools.simulation.text import (
     commands,
     constraint_text,

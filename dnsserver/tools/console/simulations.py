@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from dnsserver.names import SERVICES
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.inspected import Inspected
 from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.explain.explanation_text import counted
 from dnsserver.tools.simulation import MAX_OVERLOAD
-from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if
-from dnsserver.tools.simulation.clients import AskingPod, AskingPods
+from dnsserver.tools.simulation.as_if import Annotations, Changes, snapshot_as_if
+from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.proposals import proposal
 from dnsserver.tools.simulation.results import Proposed
-from dnsserver.tools.simulation.selecting import BadSelection, check_annotations
-from dnsserver.tools.simulation.service import Groupings, Simulated, Subject, World, simulate
+from dnsserver.tools.simulation.selecting import BadSelection, check_annotations, service_zones
+from dnsserver.tools.simulation.service import Simulated, simulate
+from dnsserver.tools.simulation.world import AskingPods, Subject, World, world_of
 from locator.model import EndpointSlice, Pod
 from locator.state.snapshot import Snapshot, lacking
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
@@ -57,17 +57,10 @@ async def asking_pods(context: PageContext, snapshot: Snapshot) -> Pods:
         async for batch in batches(pods):
             for pod in batch:
                 if pod.addresses and not pod.finished:
-                    location = snapshot.addresses.locate(pod.addresses[0]).location
-                    clients.add(AskingPod(inspected.cluster, pod.key, pod.addresses, location))
+                    clients.add(inspected.cluster, pod, snapshot.addresses)
         return clients, bool(pods)
 
     return await context.once("pods", (snapshot.addresses,), compute)
-
-
-def world_of(inspected: Inspected, snapshot: Snapshot, pods: AskingPods) -> World:
-    """Return what to simulate: the own cluster, alone and as it is."""
-    cluster = inspected.cluster
-    return World(snapshot, snapshot, {cluster: snapshot}, inspected.authority, cluster, pods, pods)
 
 
 def tries(
@@ -78,15 +71,18 @@ def tries(
     The first one is as things are. With *proposes*, each has a proposal if an endpoint is overloaded.
     """
     now = next(iter(snapshots.values()))
-    zone = next((zone for zone in inspected.authority.zones if zone.about == SERVICES and not zone.reverse), None)
-    if zone is None or not now.services[key].service.headless or lacking(now, EndpointSlice):
+    zones = service_zones(inspected.authority)
+    if not zones or not now.services[key].service.headless or lacking(now, EndpointSlice):
         return
     asking, watched = pods
-    as_is, notes = world_of(inspected, now, asking), () if watched else (("no Pods", NOT_WATCHED),)
+    as_is, notes = (
+        world_of(now, asking, inspected.authority, inspected.cluster),
+        () if watched else (("no Pods", NOT_WATCHED),),
+    )
     groupings, honors = Groupings(as_is), inspected.honor_kubernetes
     for title, snapshot in snapshots.items():
         world = replace(as_is, snapshot=snapshot)
-        simulated = simulate(Subject(zone, key), world, groupings)
+        simulated = simulate(Subject(zones[0], key), world, groupings)
         proposed = proposal(simulated, world, MAX_OVERLOAD, honor_kubernetes=honors) if proposes else None
         yield Try(title, simulated, (*notes, *_key_notes(world, key)), proposed)
 
@@ -128,8 +124,7 @@ def check_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kuber
 
 def as_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kubernetes: bool) -> Snapshot:
     """Return a snapshot in which a Service has other annotations."""
-    changes = Changes(honor_kubernetes=honor_kubernetes)
-    return replace(snapshot, services={**snapshot.services, key: service_as_if(snapshot.services[key], changes, tried)})
+    return snapshot_as_if(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes))
 
 
 def title_of(tried: Annotations) -> str:
