@@ -123,8 +123,8 @@ def run(arguments: Namespace) -> int:
         raise WrongInput(f"{ARGUMENTS[error.argument]}: {error}") from None
     _print(explanation, arguments.output)
     if isinstance(client, naming.LabelledClient) and Node.__name__ not in reading.own.lacks:
-        constraint = explanation["constraint"]
-        for hint in naming.topology_hints(client, constraint["keys"] if constraint else (), reading.nodes):
+        constraint = explanation.constraint
+        for hint in naming.topology_hints(client, constraint.keys if constraint else (), reading.nodes):
             say(f"--client: {hint}")
     return EXIT_DONE
 

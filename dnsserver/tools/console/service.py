@@ -104,13 +104,13 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
             honors = inspected.honor_kubernetes
             snapshots[title_of(tried)] = as_tried(key, known.snapshot, tried, honor_kubernetes=honors)
         nobody, *answers = _answers(compiled.service, known, client, inspected.authority, snapshots.values())
-        about = findings_about(compiled.service, findings, nobody.get("findings", ()))
+        about = findings_about(compiled.service, findings, nobody.findings or ())
         return {
             "service": compiled.service,
             "explanation": nobody,
             "findings": about,
             "events": [f"{REASON}: {message_of(finding)}" for finding in about if is_invalid_constraint(finding)],
-            "keys": keys_of(nobody["constraint"]),
+            "keys": keys_of(nobody.constraint),
             "ready": len(compiled.endpoints),
             "endpoints": endpoints_part(compiled, known.snapshot, answers, given["page"]),
             "answers": list(zip(snapshots, answers, strict=False)),
@@ -143,7 +143,7 @@ def findings_about(service: Service, findings: Sequence[Finding], more: Sequence
 
 def keys_of(constraint: ConstraintExplained | None) -> list[str]:
     """Return the keys whose values are shown: those of the constraint, else where things usually are."""
-    asked = [] if constraint is None else [key for key in constraint["keys"] if key not in (ANY_ENDPOINT, HOSTNAME)]
+    asked = [] if constraint is None else [key for key in constraint.keys if key not in (ANY_ENDPOINT, HOSTNAME)]
     return list(dict.fromkeys((*asked[:MAX_COLUMNS], REGION, ZONE)))
 
 
@@ -154,12 +154,12 @@ def endpoints_part(
 
     Each stands with what every answer says of it, None if the answer has no such endpoint.
     """
-    verdicts = [{tuple(one["addresses"]): one for one in answer["candidates"]} for answer in answers]
+    verdicts = [{one.addresses: one for one in answer.candidates} for answer in answers]
     rows: list[tuple[bool, bool, str, tuple[str, ...], EndpointRow]] = []
     for located in (*compiled.endpoints, *snapshot.unready.get(compiled.cache_key, ())):
         endpoint, addresses = located.endpoint, tuple(map(address_text, located.endpoint.addresses))
         found = [by_addresses.get(addresses) for by_addresses in verdicts]
-        chosen = any(one is not None and one["chosen"] for one in found)
+        chosen = any(one is not None and one.chosen for one in found)
         rows.append((not chosen, not endpoint.ready, endpoint.pod or "", addresses, (located, found)))
     rows.sort(key=lambda row: row[:4])
     return part_of([row for *_, row in rows], number, ROWS)
