@@ -113,7 +113,9 @@ def run(arguments: Namespace) -> int:
         if finding.code == ClusterCode.ClusterUnreachable.name:  # the answer lacks what that cluster has
             say(str(finding))
     served = settings.serve_namespace
-    usual = served[0] if len(served) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
+    cluster = reading.clusters.client
+    usual = "default" if cluster is None else cluster.namespace
+    usual = served[0] if len(served) == 1 else usual  # a name elsewhere is NXDOMAIN
     objects = {kind: naming.by_key(found) for kind, found in reading.objects.items()}
     known = naming.NameContext(reading.publication.snapshot, objects, arguments.in_namespace or usual)
     explained = partial(naming.explain_named, name, qtype, client, known, authority, candidates=settings.candidates)
