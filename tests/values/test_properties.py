@@ -28,7 +28,6 @@ from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
 from locator.ip import Network, address_text, parse_address
 from locator.model import CLUSTER, KINDS, Endpoint, Location, Node
-from locator.places.address_map import keys_at
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store, StoreOptions
@@ -37,11 +36,12 @@ from tests.kit import api_objects, clusters, dns_queries, random_queries
 from tests.kit.api_objects import HOSTNAME, Item
 from tests.kit.clusters import SUBNETS, UNKNOWN_CLIENT, World
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, opt, query
-from tests.kit.in_memory import NOW, CountedResponder, addresses_in, settings_of, take_in, with_and_without_native
+from tests.kit.in_memory import NOW, CountedResponder, settings_of, take_in, with_and_without_native
 from tests.kit.outside import alias, said
 from tests.kit.proxy_headers import LOCAL, proxied, proxy_header
 from tests.kit.random_queries import Asked, asked, replied, without_header
 from tests.kit.replies import addresses_of_targets, assert_same, assert_sound, parsed, parts_of, size_allowed
+from tests.kit.store_histories import content_of
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin import Modes, Twin
 from tests.oracle.twin_map import of_kind
@@ -375,37 +375,7 @@ def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: 
         take_items(store, items)
         now = NOW + 60 * number
         store.publish(now)  # a forwarder that is gone is trusted for some seconds more
-        assert said_by(store.publish(now + GRACE_SECONDS)) == said_by(store_with(items).publish(now))
-
-
-def said_by(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the content of a snapshot, without its serial, as values that can be compared."""
-
-    def at(location: Location) -> tuple[object, ...]:
-        return location.known, location.node, sorted(location.labels.items())
-
-    book = snapshot.addresses
-    return {
-        "services": {
-            key: (
-                service.service,
-                service.declaration,
-                [(row.endpoint, at(row.location)) for row in service.endpoints],
-            )
-            for key, service in snapshot.services.items()
-        },
-        "places": {key: (at(place.location), place.located_by, place.forwarder) for key, place in book.places.items()},
-        "namespaces": snapshot.namespaces,
-        "holders": {
-            key: keys_at(snapshot.service_addresses, key)
-            for service in snapshot.services.values()
-            for key in service.addresses
-        },
-        "held": sorted(addresses_in(snapshot.service_addresses)),
-        "pods": dict(snapshot.pod_namespaces.items()),
-        "findings": sorted(map(str, snapshot.findings)),
-        "objects": snapshot.object_counts,
-    }
+        assert content_of(store.publish(now + GRACE_SECONDS)) == content_of(store_with(items).publish(now))
 
 
 def visible(items: Sequence[Item]) -> list[str]:

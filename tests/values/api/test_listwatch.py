@@ -102,15 +102,6 @@ def test_a_list_is_streamed_where_the_server_can() -> None:
     assert checked(machine, raw("d", 10)).query["resourceVersion"] == "10"
 
 
-def test_what_changes_while_a_list_is_streamed_is_in_it() -> None:
-    """The list has each object as it is at the end of the list."""
-    machine = listwatch()
-    machine.next_request()
-    events = [("ADDED", raw("a", 1)), ("ADDED", raw("b", 2)), ("MODIFIED", raw("a", 3, "2")), ("DELETED", raw("b", 4))]
-    news = machine.lines([*(line(*event) for event in events), bookmark(9, INITIAL_END)])
-    assert changes(news) == replaced(kind("a", "2"))
-
-
 @pytest.mark.parametrize("status", [400, 405, 422])
 def test_a_server_that_refuses_to_stream_is_asked_for_pages(status: int) -> None:
     """At once, and without a resourceVersion: with 0, the server ignores ``limit``."""

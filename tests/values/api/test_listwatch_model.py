@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
@@ -333,20 +332,3 @@ class Model(RuleBasedStateMachine):
 def test_the_view_becomes_the_cluster() -> None:
     """After any sequence of changes and faults, once the faults have ended."""
     run_state_machine_as_test(Model, settings=settings(max_examples=300, stateful_step_count=40))
-
-
-def test_a_server_that_does_nothing_is_followed() -> None:
-    """The model itself works: lists come in pages, and the last page ends a list."""
-    server = Server(REFUSES)
-    for name in "abcdefg":
-        server.put(name, "1")
-    machine, answers = ListWatch(Namespace, RESOURCES[Namespace], chance=lambda: 0.0, streaming=False), 0
-    news: Sequence[object] = ()
-    while not machine.listed:
-        answer = server.page(machine.next_request())
-        assert isinstance(answer, bytes)
-        news, answers = machine.page(answer).deltas, answers + 1
-    assert answers == 4
-    whole = server.page(ListWatchRequest("", {}, watch=False))
-    assert isinstance(whole, bytes) and json.loads(whole)["metadata"]["continue"] == ""
-    assert news == [Replace(Namespace, [Namespace(name, {"v": "1"}) for name in "abcdefg"])]

@@ -381,20 +381,6 @@ def test_a_cluster_that_was_never_read_deletes_nothing() -> None:
     assert verbs(world.write()) == [DELETE]
 
 
-def test_nothing_is_written_before_all_is_known() -> None:
-    """The own Services and ServiceHealths always, the other clusters unless that takes too long."""
-    rules = HealthRules("east", others=(WEST,), timestamp=lambda: "t")
-    one = Reconciler(rules)
-    rules.objects.stop_waiting()
-    for delta in (Replace(Service, [balanced_record("web", [ONE])]), Replace(ServiceHealth, [])):
-        assert not one.has_synced and one.next_write(0) is None
-        one.apply(delta)
-    assert one.has_synced and one.next_write(0) is None, "it does not probe yet"
-    for name in rules.start_probing():
-        one.queue.add(name)
-    assert one.next_write(0) is not None
-
-
 # -- any history
 
 NAMES, ADDRESSES, CLUSTERS = ("web", "api"), (ONE, TWO), st.sampled_from((OWN, WEST))

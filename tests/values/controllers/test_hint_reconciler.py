@@ -187,16 +187,6 @@ def test_heartbeats_are_no_work() -> None:
     assert not reconciler.queue.ready
 
 
-def test_nothing_is_due_before_everything_is_listed() -> None:
-    reconciler = Reconciler(HintRules())
-    records = records_of([*WORLD[:3], hinted_slice(0, "a1")])
-    for kind in (HintedSlice, Node, Service):
-        reconciler.apply(Replace(kind, records[kind]))
-        assert reconciler.next_write(0.0) is None
-    reconciler.apply(Replace(ServicePolicy, []))
-    assert [key for key, _ in drained(reconciler)] == ["shop/web-0"]
-
-
 def test_who_does_not_write_remembers_nothing_of_what_is_gone() -> None:
     """A follower, which takes nothing out of the queue, keeps no key of a deleted slice."""
     reconciler = reconciler_of(WORLD)

@@ -199,55 +199,12 @@ def test_an_endpoint_without_zone_is_one_that_no_zone_gets(
     assert zones_of(admitted(other, rules)) == [None if where == "slice-without-label" else NOWHERE]
 
 
-def test_a_zone_that_gets_every_endpoint_gets_one_without_zone_too() -> None:
-    """Zone c has no endpoint, so DNS gives it all. No hint names it then, and kube-proxy there takes all."""
-    homeless = endpoint("10.0.0.9", nodeName="bare")
-    one = endpoint_slice("web", 0, [*WEB, homeless], labels=HINTED)
-    rules = rules_of([*LATE, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},*"), one])
-    after = admitted(one, rules)
-    assert zones_of(after) == [["a"], ["a"], ["b"], NOWHERE]
-    assert endpoints_on(NODES[-1], [after]) == {"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9"}
-    assert endpoints_on(NODES[0], [after]) == {"10.0.0.1", "10.0.0.2"}
-
-
-def test_an_endpoint_without_zone_is_near_by_other_labels() -> None:
-    """Its node has a region, by which DNS gives it to zones of that region; so do hints."""
-    homeless = endpoint("10.0.0.9", nodeName="regional")
-    nodes = [*NODES, node("regional", {REGION: "west"})]
-    assert hints_of([*WEB, on("c1", 4), homeless], nodes=nodes, keys=f"{REGION},*") == [
-        *[["a", "b"]] * 3,
-        ["c"],
-        ["a", "b"],
-    ]
-
-
 @pytest.mark.parametrize("keys", [None, f"{ZONE},*", f"{REGION},*"], ids=["no-constraint", "zone", "region"])
 def test_no_hints_where_nothing_ready_has_a_zone(keys: str | None) -> None:
     """There is nothing to say: kube-proxy takes all."""
     before = {"forZones": [{"name": "a"}], "forNodes": [{"name": "a1"}]}
     endpoints = [endpoint("10.0.0.1", nodeName="bare", hints=before), on("a1", 2, ready=False, hints=before)]
     assert hints_of(endpoints, nodes=LATE, keys=keys) == [None] * 2
-
-
-@pytest.mark.parametrize("keys", [None, f"{ZONE},*"], ids=["no-constraint", "constraint"])
-@pytest.mark.parametrize("place", [{}, {"nodeName": "bare"}, {"nodeName": "c1", "zone": "c"}], ids=str)
-def test_an_endpoint_that_is_not_ready_decides_nothing(keys: str | None, place: Mapping[str, Any]) -> None:
-    """Kube-proxy does not look at its hints, and DNS does not answer it."""
-    starting = endpoint("10.0.0.9", ready=False, **place, hints={"forZones": [{"name": "a"}]})
-    assert hints_of([*WEB, starting], nodes=LATE, keys=keys) == [*hints_of(WEB, nodes=LATE, keys=keys), None]
-
-
-def test_each_family_has_its_own_hints() -> None:
-    """Kube-proxy judges the families apart. So does DNS where a soft constraint would leave a client no address."""
-    west, east = [on("a1", 1)], [endpoint(f"fd00::{name}", nodeName=name, zone=name[0]) for name in ("b1", "c1")]
-    six = endpoint_slice("web", 1, east, family="IPv6", labels=HINTED)
-    four = endpoint_slice("web", 0, west, labels=HINTED)
-    rules = rules_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION},*"), four, six])
-    assert zones_of(admitted(four, rules)) == [["a", "b", "c"]], "no zone but a has an IPv4 address"
-    assert zones_of(admitted(six, rules)) == [["a", "b"], ["c"]], "zone a has no IPv6 address, but its region has"
-    hard = rules_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION}"), four, six])
-    assert zones_of(admitted(four, hard)) == [["a"]]
-    assert zones_of(admitted(six, hard)) == [["b"], ["c"]]
 
 
 def test_reported_slices() -> None:
@@ -316,34 +273,10 @@ def test_the_slice_says_which_zone_is_its_own_and_the_node_where_it_is() -> None
     assert hints_of(unknown, keys=ZONE) == [["b"]], "no such node: the slice's word"
 
 
-def test_a_pod_in_both_families_counts_once() -> None:
-    """As in DNS, where A and AAAA agree: two endpoints of one pod are not two endpoints."""
-    target = {"kind": "Pod", "name": "web-0"}
-    both = [endpoint_slice("web", number, [endpoint(address, nodeName="a1", zone="a", targetRef=target)],
-                           family=family, labels=HINTED)
-            for number, (family, address) in enumerate((("IPv4", "10.0.0.1"), ("IPv6", "fd00::1")))]  # fmt: skip
-    far = endpoint_slice("web", 2, [on("b1", 3)], labels=HINTED)
-    cluster = [*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION}", least="2"), *both, far]
-    rules = rules_of(cluster)
-    assert [zones_of(admitted(one, rules)) for one in (*both, far)] == [[["a", "b"]]] * 3
-
-
 def test_a_slice_without_service_is_left_alone() -> None:
     """Its Service may be gone, or not have been seen yet: nobody knows what it asks for."""
     one = endpoint_slice("web", 0, [on("a1", 1, hints={"forZones": [{"name": "b"}]})], labels=HINTED)
     assert admitted(one, rules_of([*NODES, one])) == one
-
-
-def test_large() -> None:
-    """A thousand endpoints in ten slices, whose order makes no difference."""
-    endpoints = [on(("a1", "a2", "b1")[number % 3], number % 250 + 1) for number in range(1000)]
-    slices = [
-        endpoint_slice("web", start, endpoints[start : start + 100], labels=HINTED) for start in range(0, 1000, 100)
-    ]
-    cluster = [*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},*"), *slices]
-    found = [zones_of(admitted(one, rules_of(cluster))) for one in slices]
-    assert found == [zones_of(admitted(one, rules_of(cluster[::-1]))) for one in slices]
-    assert {tuple(zones or ()) for row in found for zones in row} == {("a", "c"), ("b", "c")}
 
 
 # kube-proxy and DNS

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from dnsserver.tools.explain.explanation_text import as_text
-from locator.api.deltas import Put, Replace
+from locator.api.deltas import Replace
 from locator.api.dump import entries
 from locator.labels import IN, Requirement, Selector
 from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
@@ -22,10 +21,9 @@ from locator.state.store import Store
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
 from locator.topology.constraints import MAX_KEYS, POLICY, Declaration, deciding, declarations_of
 from locator.topology.selection import LocatedEndpoint, Narrowing, select
-from locator.topology.service_checks import policy_findings, service_findings
 from tests.kit.api_objects import item
 from tests.kit.explanations import explanation_of
-from tests.kit.in_memory import dump_of, snapshot_of
+from tests.kit.in_memory import snapshot_of
 from tests.kit.kube import ApiError, ControlPlane
 from tests.kit.this_machine import ROOT
 
@@ -224,43 +222,6 @@ def test_constraint(
     assert declaration.effective == (error is None and asked.headless)
 
 
-@pytest.mark.parametrize(
-    ("asked", "policies", "code", "words"),
-    [
-        (service(), [REQUIRES], None, ""),
-        (service(), [policy("a b", "Required", name="bad")], "InvalidServicePolicy",
-         "invalid constraint: ServicePolicy bad"),
-        (service(headless=False), [REQUIRES], None, ""),
-        (service(headless=False), [policy("a b", "Required", name="bad")], None, ""),
-        (service(publishes_unready=True), [REQUIRES], "ConstraintWithoutEffect",
-         "constraint without effect: the Service publishes"),
-        (service(publishes_unready=True, annotations={TOPOLOGY_KEYS: ZONE}), [PREFERS], None, ""),
-    ],
-    ids=["nothing", "invalid", "not-headless", "invalid-and-not-headless", "peers", "peers-by-their-own-word"],
-)  # fmt: skip
-def test_findings(asked: Service, policies: list[ServicePolicy], code: str | None, words: str) -> None:
-    """If policies are invalid, the finding is on the Services that they spoil, too."""
-    found = list(service_findings(asked, declarations_of(asked, policies)))
-    assert [finding.code for finding in found] == ([code] if code else [])
-    assert not found or (found[0].message.startswith(words) and found[0].field == "metadata.labels")
-
-
-@pytest.mark.parametrize(
-    ("selected", "code"),
-    [
-        ([], "PolicySelectsNothing"),
-        ([service(headless=False)], "ConstraintWithoutEffect"),
-        ([service(headless=False), service()], None),
-    ],
-    ids=["none", "none-that-is-headless", "headless-ones-too"],
-)
-def test_policies_that_choose_nothing(selected: list[Service], code: str | None) -> None:
-    """A policy that selects no Service, or none that is headless, is a finding."""
-    found = list(policy_findings(REQUIRES, selected))
-    assert [finding.code for finding in found] == ([code] if code else [])
-    assert not found or (found[0].kind, found[0].field) == ("ServicePolicy", "spec.serviceSelector")
-
-
 KEYS = st.sampled_from(("a", "b", "c"))
 LABELS = st.dictionaries(KEYS, st.sampled_from("xy"))
 POLICIES = st.lists(
@@ -369,19 +330,6 @@ def test_a_store_hears_policies_come_and_go(
     assert sorted(found) == sorted(in_vain)
 
 
-def test_a_service_that_is_relabelled() -> None:
-    """A label that a policy selects by makes a difference, another one does not."""
-    store = Store()
-    store.apply(Put(REQUIRES))
-    store.apply(Put(service()))
-    first = store.publish(1).services["shop/web"]
-    assert first.declaration == declaration_of(service(), [REQUIRES])
-    store.apply(Put(replace(service(), labels={**WEB, "version": "2"})))
-    assert store.publish(2).services["shop/web"] is first
-    assert store.apply(Put(replace(service(), labels={"app": "db"})))
-    assert store.publish(3).services["shop/web"].declaration is None
-
-
 def explained_as_text(name: str, client: str) -> str:
     cluster = (FOLDER / "service-policies.yaml").read_text()
     return as_text(explanation_of(snapshot_of(cluster), f"{name}.shop.svc.cluster.local", client))
@@ -402,16 +350,3 @@ def test_explained_as_text(name: str, client: str, facts: list[str]) -> None:
     """The text shows which policies apply, what they require and prefer, and how many endpoints each key left."""
     text = explained_as_text(name, client)
     assert [fact for fact in facts if fact not in text] == [], text
-
-
-def test_invalid_policies_are_reported_with_the_services_that_they_spoil() -> None:
-    """``check`` names the invalid policy, and each Service that has no constraint because of it."""
-    cluster = (FOLDER / "service-policies-invalid.yaml").read_text()
-    in_objects = {finding.name for finding in dump_of(cluster).findings}
-    assert in_objects == {*("bad-key", "any", "no-key", "mode", "half", "before", "harmless"),
-                          *("empty-1", "empty-2", "none", "operator")}  # fmt: skip
-    on_services = {
-        finding.name: finding.message for finding in snapshot_of(cluster).findings if finding.kind == "Service"
-    }
-    assert set(on_services) == {"bad-key", "any", "no-key", "mode", "half", "before", "local", "many"}
-    assert "ServicePolicy half: 'a b' is no valid label key" in on_services["half"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from locator.api.decoding import decode_untrusted
-from locator.api.deltas import Delta, Drop, Put, Replace
+from locator.api.deltas import Drop, Put, Replace
 from locator.control.reconciler import Reconciler
 from locator.control.writes import Write
 from locator.findings import ClusterCode
@@ -287,15 +287,6 @@ def test_no_node_is_known() -> None:
     cluster = Cluster([policy(key=REGION), web()])
     cluster.written()
     assert cluster.conditions()["Effective"][:2] == ("True", CONSTRAINS)
-
-
-def test_an_older_version_changes_nothing() -> None:
-    """The response to a write may come after a later event of the watch."""
-    cluster = Cluster([policy(resourceVersion="5"), web(), *NODES])
-    cluster.written()
-    older: Delta = Put(record(policy(mode="Ignored", resourceVersion="4")))
-    cluster.reconciler.apply(older)
-    assert cluster.written() == []
 
 
 def test_a_follower_forgets_what_is_gone() -> None:
