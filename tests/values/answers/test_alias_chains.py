@@ -263,9 +263,6 @@ def test_it_is_told(case: str) -> None:
     )
 
 
-# For each client
-
-
 def test_each_client_gets_what_is_nearest_to_it() -> None:
     """What the upstream says is the same for all; what lies in the zones is not."""
     responder, back = responding(), {"out.example.net": leads_to(WEB)}
@@ -323,9 +320,6 @@ def test_ttls_are_each_records_own() -> None:
     assert [rrset.ttl for rrset in reply.message.answer] == [7, 33, 7]
 
 
-# Every type
-
-
 TYPES = sorted(UPSTREAM_TYPES - {A})
 
 
@@ -364,8 +358,6 @@ def test_without_an_upstream_the_cname_stands_alone() -> None:
     reply = ask(responding(upstream="off"), OUT, {})
     assert reply[:-1] == ("NOERROR", ["out.example.net"], set(), None, [])
 
-
-# What it costs
 
 hosts = st.sampled_from([*(f"n{n}.example.net" for n in range(6)), "again.example.net", "out.example.net"])
 served = st.sampled_from([WEB, HARD, VIRTUAL, FED, OUT, f"again.{SHOP}", f"in.{SHOP}", f"deep3.{SHOP}", f"none.{SHOP}"])

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
-from unittest import mock
 
 import dns.edns
 import dns.flags
@@ -17,32 +15,16 @@ import dns.rdatatype
 import dns.reversename
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dnsserver.message.records import Host, Opaque, Record
-from dnsserver.message.rendering import RenderedAnswer
-from dnsserver.names import dashed_label, labels_of, parse_zone, pod_address, query_name_of
+from dnsserver.names import labels_of, parse_zone, query_name_of
 from dnsserver.programs.from_settings import authority_of
-from dnsserver.responder import rendered as rendering
-from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.tools.explain.explanation import ServiceExplained
-from locator.ip import address_text, parse_address, plain_address
-from locator.model import is_dns_label
 from tests.kit.api_objects import (
     ZONE,
-    endpoint,
-    endpoint_slice,
-    listed,
-    namespace,
-    node,
-    pod,
-    service,
     service_import,
 )
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, CountedResponder, ask_in_memory, responder_of, settings_of, snapshot_of
-from tests.kit.outside import said
 
 CLUSTER = """
 apiVersion: v1
@@ -297,55 +279,9 @@ def test_any_labels_mean_something(zone: str) -> None:
         assert query_name is not None and query_name.zone is zones[0]
 
 
-WEB = "web.shop.svc.cluster.local"
-TWO_PODS = """\
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop, annotations: {topodns.io/topology-keys: "topology.kubernetes.io/zone,*"}}
-spec: {clusterIP: None}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-addressType: IPv4
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-ports: [{name: a, port: 80}]
-endpoints: [{addresses: [10.0.0.1], hostname: web-0, targetRef: {kind: Pod, name: web-0}}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-addressType: IPv4
-metadata: {name: web-2, namespace: shop, labels: {kubernetes.io/service-name: web}}
-ports: [{name: b, port: 81}]
-endpoints: [{addresses: [10.0.0.1], hostname: web-1, targetRef: {kind: Pod, name: web-1}}]
-"""
-
-
-def test_pods_that_share_an_address_keep_their_names() -> None:
-    """Two host-network pods of one node have two names and one address, which an answer holds once."""
-    responder = responder_of(TWO_PODS)
-    assert data(ask(responder, WEB, "A").answer) == ["A 10.0.0.1"]
-    for number in (0, 1):
-        assert data(ask(responder, f"web-{number}.{WEB}", "A").answer) == ["A 10.0.0.1"]
-        expected = [f"SRV 0 100 {80 + number} web-{number}.{WEB}."]
-        assert data(ask(responder, f"_{'ab'[number]}._tcp.{WEB}", "SRV").answer) == expected
-
-
-@pytest.mark.parametrize(("keys", "scope"), [("topology.kubernetes.io/zone,*", 0), ("topology.kubernetes.io/zone", 32)])
-def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: int) -> None:
-    """A soft Service without IPv6 has no AAAA for any client; for a hard one it may depend on the client."""
-    responder = responder_of(TWO_PODS.replace("topology.kubernetes.io/zone,*", keys))
-    subnet = dns.edns.ECSOption("192.0.2.1", 32)
-    (echo,) = (
-        option for option in ask(responder, WEB, "AAAA", options=[subnet]).options if option.otype == subnet.otype
-    )
-    assert echo.scopelen == scope
-
-
 MULTICLUSTER = {"multicluster": "clusterset.local"}
 REASONS = [
     # name, type, flags, reason
-    ("example.org", "A", {}, "the name is outside the served zones: cluster.local"),
-    ("cluster.local", "AXFR", {}, "zone transfers are not served"),
     ("out.lab.svc.cluster.local", "A", {}, "an alias of a name outside the served zones"),
     ("out.lab.svc.cluster.local", "A", {"upstream": "192.0.2.1"},
      "an alias of a name outside the served zones, which an upstream resolves"),
@@ -355,22 +291,13 @@ REASONS = [
     ("missing.lab.svc.cluster.local", "A", {},
      "an alias of a name that does not exist: "
      "topodns serves no Service lab/none; there are missing, number, out, self"),
-    ("number.lab.svc.cluster.local", "A", {}, "the Service's externalName is not a domain name"),
-    ("out.lab.svc.cluster.local", "CNAME", {}, "the Service is an alias"),
     ("1.0.0.10.in-addr.arpa", "PTR", {}, "a reverse name is never narrowed"),
-    ("9.9.9.9.in-addr.arpa", "PTR", {}, "no Service and no endpoint has this address"),
-    ("dbs.shop.svc.cluster.local", "A", {}, "topodns serves no Service shop/dbs, did you mean db?"),
-    ("db.shopp.svc.cluster.local", "A", {}, "topodns serves no namespace shopp, did you mean shop?"),
     ("imported.shop.svc.clusterset.local", "A", MULTICLUSTER,
      "topodns serves no ServiceImport shop/imported, did you mean imported-db?"),
     ("imported-db.shop.svc.clusterset.local", "A", MULTICLUSTER, "the Service has no ready endpoint"),
     ("imported-db.shop.svc.cluster.local", "A", MULTICLUSTER,
      "topodns serves no Service shop/imported-db; there are api, asleep, db, hard, new"),
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
-    ("asleep.shop.svc.cluster.local", "A", {}, "the Service has no ready endpoint"),
-    ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True},
-     "the Service has no ready endpoint (--ignore-empty-service)"),
-    (f"none.{DB}", "A", {}, "no ready endpoint of the Service has this name"),
     (f"db-0.{DB}", "A", {}, "an endpoint's own name is never narrowed"),
     ("api.shop.svc.cluster.local", "A", {}, "the Service is not headless"),
     (DB, "A", {}, "the Service has no constraint"),
@@ -397,19 +324,6 @@ def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> No
     """``explain`` gives the reason for the answer in a few words; ``test_reasons.py`` has all for no records."""
     snapshot = snapshot_of(CLUSTER + ALIASES + IMPORT, flags)
     assert explanation_of(snapshot, name, "127.1.0.1", rtype, flags={**FLAGS, **flags}).reason == reason
-
-
-def test_aliases_are_followed_so_far_and_no_farther() -> None:
-    """Up to eight aliases are followed; of a longer chain, the answer has those."""
-    items = [f"- {{metadata: {{name: a{number}, namespace: lab}}, spec: {{type: ExternalName, "
-             f"externalName: a{number + 1}.lab.svc.cluster.local}}}}" for number in range(9)]  # fmt: skip
-    end = "- {metadata: {name: a9, namespace: lab}, spec: {clusterIP: 10.96.0.9}}"
-    responder = responder_of("\n".join(["apiVersion: v1", "kind: ServiceList", "items:", *items, end]))
-    whole = ask(responder, "a1.lab.svc.cluster.local", "A")
-    assert data(whole.answer) == sorted(["A 10.96.0.9", *(f"CNAME a{n}.lab.svc.cluster.local." for n in range(2, 10))])
-    cut = ask(responder, "a0.lab.svc.cluster.local", "A")
-    assert data(cut.answer) == sorted(f"CNAME a{n}.lab.svc.cluster.local." for n in range(1, 10))
-    assert (cut.rcode(), cut.authority) == (dns.rcode.NOERROR, [])
 
 
 BETWEEN_ZONES = [
@@ -471,131 +385,3 @@ def test_an_alias_of_what_is_no_service_is_still_a_services() -> None:
     explained = explanation_of(snapshot, "here.lab.svc.cluster.local", "127.1.0.1", "TXT", flags=FLAGS)
     assert explained.service == ServiceExplained("lab", "here")
     assert [answer.data for answer in explained.answers] == ["dns-version.cluster.local.", '"1.1.0"']
-
-
-LONG = "mydb-instance-1.abcdefghijkl.eu-central-1.rds.amazonaws.example"
-OUT = f"apiVersion: v1\nkind: Service\nmetadata: {{name: out, namespace: lab}}\nspec: {{type: ExternalName, externalName: {LONG}}}\n"  # noqa: E501
-
-
-def waiting_for(responder: CountedResponder, rtype: str) -> bytes | AnsweredQuery | None:
-    query = dns.message.make_query("out.lab.svc.cluster.local", rtype)
-    return responder.reply(query.to_wire(), bytes(4), responder.channel(bytes(4), "udp"))
-
-
-@pytest.mark.parametrize("first", ["HTTPS", "TYPE97"])
-def test_an_alias_waits_for_https_whatever_was_asked_before(first: str) -> None:
-    """Types 65 and 97 differ like the case of a letter, which the answer cache folds: neither hides the other."""
-    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
-    for rtype in (first, "HTTPS", "TYPE97", "HTTPS"):
-        waiting = waiting_for(responder, rtype)
-        assert isinstance(waiting, AnsweredQuery) and waiting.query.qtype == dns.rdatatype.from_text(rtype)
-
-
-def test_names_behind_an_alias_are_compressed() -> None:
-    """Records of the alias' target point to it: eight addresses fit 512 octets (RFC 1035, 4.1.4)."""
-    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
-    waiting = waiting_for(responder, "A")
-    assert isinstance(waiting, AnsweredQuery)
-    assert (waiting.target, waiting.query.qtype) == (LONG, 1)
-    far = f"far.{LONG.partition('.')[2]}"
-    found = [Record(LONG, 5, 60, Host(far)), *(Record(far, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(8))]
-    octets = responder.finished(waiting, said(found))
-    assert isinstance(octets, bytes)
-    reply = dns.message.from_wire(octets)
-    assert not reply.flags & dns.flags.TC and len(octets) < 300
-    assert data(reply.answer) == sorted([f"CNAME {LONG}.", f"CNAME {far}.", *(f"A 192.0.2.{n}" for n in range(8))])
-
-
-def test_what_was_found_elsewhere_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same upstream records give the same answer, except for the rotation."""
-    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
-    found = said([Record(LONG, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(3)])
-    firsts, rendered = set(), mock.Mock(wraps=RenderedAnswer)
-    monkeypatch.setattr(rendering, "RenderedAnswer", rendered)
-    for _ in range(200):  # each begins with any of them, at random
-        waiting = waiting_for(responder, "A")
-        assert isinstance(waiting, AnsweredQuery)
-        octets = responder.finished(waiting, found)
-        assert isinstance(octets, bytes)
-        firsts.add(str(dns.message.from_wire(octets).answer[1][0]))
-    assert len(firsts) == 3
-    assert rendered.call_count == 2  # the CNAME, and what it leads to
-
-
-@pytest.mark.parametrize(("rtype", "waits"), [("A", True), ("AAAA", True), ("MX", True), ("HTTPS", True),
-                                              ("TYPE65280", False), ("DNSKEY", False), ("CNAME", False)])  # fmt: skip
-def test_only_common_types_are_looked_up_elsewhere(rtype: str, waits: bool) -> None:
-    """Only common types cause upstream queries; other types get the CNAME."""
-    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
-    assert isinstance(waiting_for(responder, rtype), AnsweredQuery) == waits
-    found = data(ask(responder, "out.lab.svc.cluster.local", rtype).answer)
-    assert found == ([] if waits else [f"CNAME {LONG}."])
-
-
-def test_more_records_than_any_message_holds() -> None:
-    """The reply has as many as fit, with TC, over TCP, too."""
-    ports = ", ".join(f"{{name: p{number}, port: {number + 1}}}" for number in range(100))
-    rows = ", ".join(f"{{addresses: [10.{n // 250}.{n % 250}.1]}}" for n in range(660))
-    text = f"""\
-apiVersion: v1
-kind: Service
-metadata: {{name: huge, namespace: shop}}
-spec: {{clusterIP: None}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-addressType: IPv4
-metadata: {{name: huge-1, namespace: shop, labels: {{kubernetes.io/service-name: huge}}}}
-ports: [{ports}]
-endpoints: [{rows}]
-"""
-    responder = responder_of(text)
-    query = dns.message.make_query("huge.shop.svc.cluster.local", "SRV")
-    for proto, most in (("tcp", 65535), ("udp", 512)):
-        reply = ask_in_memory(responder, query, "127.1.0.1", proto=proto)
-        assert reply is not None and reply.flags & dns.flags.TC
-        assert most - 100 < len(reply.to_wire(max_size=65535)) + 100 and len(reply.answer[0]) > 5
-
-
-# Names made of addresses
-
-groups = st.sampled_from([0, 0, 0, 1, 0xAB, 0xFFFF, 0x2001])
-six = st.lists(groups, min_size=8, max_size=8).map(lambda numbers: struct.pack("!8H", *numbers))
-packed = st.one_of(six, st.binary(min_size=16, max_size=16), st.binary(min_size=4, max_size=4)).filter(
-    lambda octets: plain_address(octets) == octets
-)
-
-
-@given(st.lists(packed, min_size=2, max_size=2, unique=True))
-def test_an_address_and_its_label_mean_each_other(addresses: list[bytes]) -> None:
-    """The label is one of a host name (RFC 1123, 2.1), leads back to the address, and is that of no other."""
-    labels = [dashed_label(address) for address in addresses]
-    assert len(set(labels)) == len(labels)
-    for address, label in zip(addresses, labels, strict=True):
-        assert is_dns_label(label)
-        assert pod_address(label) == address
-
-
-@given(st.lists(six.filter(lambda octets: plain_address(octets) == octets), min_size=1, max_size=4, unique=True))
-def test_the_names_of_endpoints_lead_back(addresses: list[bytes]) -> None:
-    """From SRV to the address, and from the address to the same name: of a Service, federated, and of pods."""
-    texts = [address_text(address) for address in addresses]
-    items = [
-        namespace("shop"),
-        node("a1", addresses=["127.1.0.1"]),
-        service("web", annotations={"topodns.io/federated": "true"}),
-        endpoint_slice("web", 1, [endpoint(text, nodeName="a1") for text in texts], family="IPv6"),
-        *(pod(f"web-{number}", [text], "a1") for number, text in enumerate(texts)),
-    ]
-    responder = responder_of(listed(items), {"federation": ["fed.example"], "pods": "verified"})
-    for name in ("web.shop.svc.cluster.local", "web.shop.fed.example"):
-        targets = {row.split()[-1].rstrip(".") for row in data(ask(responder, name, "SRV").answer)}
-        found = {target: data(ask(responder, target, "AAAA").answer) for target in targets}
-        assert sorted(parse_address(row.split()[-1]) for (row,) in found.values()) == sorted(addresses)
-        for target, rows in found.items():
-            assert is_dns_label(target.partition(".")[0])
-            if name.endswith("cluster.local"):
-                reverse = dns.reversename.from_address(rows[0].split()[-1])
-                assert data(ask(responder, reverse, "PTR").answer) == [f"PTR {target}."]
-            of_pod = f"{target.partition('.')[0]}.shop.pod.cluster.local"
-            assert data(ask(responder, of_pod, "AAAA").answer) == rows

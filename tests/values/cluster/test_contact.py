@@ -38,16 +38,16 @@ class Answers:
         self.on_history_lost: list[Callable[[float], None]] = []
         self.takes = 0.0
         """The seconds that a check takes."""
-        self.waited = list[float]()
-        """How long the reflector would have waited for each check."""
+        self.asked = list[tuple[Any, float]]()
+        """The query of each request, and how long the reflector would have waited for it."""
 
     async def ask(self) -> Readiness:
         await trio.lowlevel.checkpoint()
         return self.readiness.pop(0) if len(self.readiness) > 1 else self.readiness[0]
 
     def open(self, path: str, query: Any, *, silence: float) -> Answer:
+        self.asked.append((query, silence))
         if "fieldSelector" in query:
-            self.waited.append(silence)
             if silence < self.takes:
                 raise Unreachable("silent", SILENT)
             return Answer(page=page(raw("a", 1), version=1_000))
@@ -57,7 +57,7 @@ class Answers:
         return answer
 
 
-class Restored:
+class Restored(Answers):
     """A cluster of Namespaces and Services whose watches end one after the other, and which then is an older one.
 
     Only the Namespaces show it: their object is older than before. The Services' one is the same, and another one is
@@ -65,15 +65,10 @@ class Restored:
     """
 
     def __init__(self) -> None:
-        self.server_readiness = ApiServerReadiness(self.ask)
-        self.on_history_lost: list[Callable[[float], None]] = []
+        super().__init__()
         self.restored = False
         self.lists: list[str] = []
         self.watches: dict[str, Answer] = {}
-
-    async def ask(self) -> Readiness:
-        await trio.lowlevel.checkpoint()
-        return Readiness.READY
 
     def open(self, path: str, query: Any, *, silence: float) -> Answer:
         resource = path.rpartition("/")[2]
@@ -201,10 +196,9 @@ def test_contact_that_lasted_is_contact_though_nothing_came(monkeypatch: pytest.
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until_in_trio(lambda: one.restarts[CUT] >= 1 and one.lost_since is not None)
-        lost = one.lost_since
-        assert lost is not None
-        await until_in_trio(lambda: one.lost_since is not None and one.lost_since > lost)
+        await until_in_trio(lambda: one.lost_since)
+        lost = one.lost_since or 0.0
+        await until_in_trio(lambda: one.lost_since and one.lost_since > lost)
 
     run(Answers(Answer(LISTED, then=cut()), Answer(then=cut())), check)
 
@@ -232,17 +226,14 @@ def test_contact_that_only_says_what_is_gone_is_none() -> None:
 def test_a_list_that_comes_in_pages_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
     """An API server that cannot stream lists is asked for pages; that is no problem to report."""
     refused = Refused(422, "Invalid", "sendInitialEvents is forbidden")
-    pages = [
-        Answer(page=b'{"metadata":{"resourceVersion":"7","continue":"%d"},"items":[]}' % number) for number in (1, 2, 3)
-    ]
-    last = Answer(page=b'{"metadata":{"resourceVersion":"7"},"items":[]}')
+    pages = [Answer(page=page(version=7, more=more)) for more in ("1", "2", "3", "")]
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         assert (await receive.receive()).deltas == [Replace(Namespace, [])]
         await until_in_trio(lambda: one.listed)
 
     with caplog.at_level(logging.WARNING):
-        run(Answers(refused, *pages, last, Answer(waits=True)), check)
+        run(Answers(refused, *pages, Answer(waits=True)), check)
     assert not caplog.records
 
 
@@ -267,10 +258,8 @@ def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize(
     ("readiness", "waited"),
-    [
-        pytest.param(Readiness.READY, [3.0, 6.0, 12.0, 3.0], id="ready"),
-        pytest.param(Readiness.AWAY, [3.0, 3.0, 3.0, 3.0], id="away"),
-    ],
+    [(Readiness.READY, [3.0, 6.0, 12.0, 3.0]), (Readiness.AWAY, [3.0, 3.0, 3.0, 3.0])],
+    ids=["ready", "away"],
 )
 def test_a_check_waits_longer_for_an_api_server_that_is_ready_but_slow(
     readiness: Readiness, waited: list[float]
@@ -279,12 +268,15 @@ def test_a_check_waits_longer_for_an_api_server_that_is_ready_but_slow(
     answers = Answers(Answer(LISTED, then=cut()), Answer(then=cut()))
     answers.takes, answers.readiness = 10.0, [readiness]
 
+    def checks() -> list[float]:
+        return [silence for query, silence in answers.asked if "fieldSelector" in query]
+
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until_in_trio(lambda: len(answers.waited) >= len(waited))
+        await until_in_trio(lambda: len(checks()) >= len(waited))
 
     run(answers, check)
-    assert answers.waited[: len(waited)] == waited
+    assert checks()[: len(waited)] == waited
 
 
 def test_a_check_is_no_contact(caplog: pytest.LogCaptureFixture) -> None:
@@ -303,12 +295,8 @@ def test_a_check_is_no_contact(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        pytest.param(Unreachable("Connection refused"), id="unreachable"),
-        pytest.param(Refused(503, "Service Unavailable", ""), id="503"),
-        pytest.param(Refused(429, "Too Many Requests", "", retry_after=60.0), id="429"),
-        pytest.param(Refused(403, "Forbidden", "services is forbidden"), id="403"),
-    ],
+    [Unreachable("Connection refused"), *(Refused(status, "", "", retry_after=60.0) for status in (503, 429, 403))],
+    ids=["unreachable", "503", "429", "403"],
 )
 def test_no_pause_outlasts_the_outage(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the pause between two tries, a reflector tries again as soon as the API server is back."""
@@ -364,36 +352,26 @@ def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_a_server_that_sends_no_response_is_asked_for_a_stream_again() -> None:
     """A server that hangs before it responds may well support streaming lists."""
-    queries: list[Any] = []
+    answers = Answers(Unreachable("silent for 150 s", SILENT), Answer(LISTED, waits=True))
 
-    class Recorded(Answers):
-        def open(self, path: str, query: Any, *, silence: float) -> Answer:
-            queries.append(query)
-            return super().open(path, query, silence=silence)
-
-    async def check(reflecting: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        assert reflecting.restarts == {SILENT: 1}
+        assert one.restarts == {SILENT: 1}
 
-    run(Recorded(Unreachable("silent for 150 s", SILENT), Answer(LISTED, waits=True)), check)
-    assert [query.get("sendInitialEvents") for query in queries] == ["true", "true"]
+    run(answers, check)
+    assert [query.get("sendInitialEvents") for query, _ in answers.asked] == ["true", "true"]
 
 
 def test_a_request_that_hangs_does_not_outlast_an_outage() -> None:
     """The first request after a failure is small; a watch may be silent for long."""
-    silences: list[float] = []
-
-    class Recorded(Answers):
-        def open(self, path: str, query: Any, *, silence: float) -> Answer:
-            silences.append(silence)
-            return super().open(path, query, silence=silence)
+    answers = Answers(Answer(LISTED, then=cut()), Answer(waits=True))
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until_in_trio(lambda: len(silences) == 3)
+        await until_in_trio(lambda: len(answers.asked) == 3)
 
-    run(Recorded(Answer(LISTED, then=cut()), Answer(waits=True)), check)
-    assert silences == [reflector.SILENCE, reflector.CHECK_SILENCE, reflector.SILENCE]
+    run(answers, check)
+    assert [silence for _, silence in answers.asked] == [reflector.SILENCE, reflector.CHECK_SILENCE, reflector.SILENCE]
 
 
 def test_a_slow_receiver_slows_the_reading() -> None:

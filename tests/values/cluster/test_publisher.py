@@ -8,12 +8,13 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from locator.api.deltas import Delta, DeltaBatch, Drop, FileLine, Put, Replace, replacements
 from locator.cluster.publisher import AT_ONCE, LOG_SECONDS, FindingLog, Publisher, on_new_findings
@@ -91,47 +92,36 @@ def test_nothing_is_published_before_every_kind_was_listed() -> None:
     under_way(test)
 
 
-TIMES = [
-    # id, when visible news comes, when invisible news comes, when is published (ms)
-    ("one", [0], [], [5]),
-    ("two-that-belong-together", [0, 3], [], [8]),
-    ("two-apart", [0, 50], [], [5, 55]),
-    ("churn", list(range(0, 250, 4)), [], [100, 200, 253]),
-    ("heartbeats-hold-nothing-up", [0], list(range(0, 300, 2)), [5]),
-    ("nothing-visible", [], list(range(0, 300, 2)), []),
-]  # fmt: skip
+TIMES: dict[str, tuple[list[int], list[int], list[int]]] = {
+    # when visible news comes, when invisible news comes, when is published (ms)
+    "one": ([0], [], [5]),
+    "two-that-belong-together": ([0, 3], [], [8]),
+    "two-apart": ([0, 50], [], [5, 55]),
+    "churn": (list(range(0, 250, 4)), [], [100, 200, 253]),
+    "heartbeats-hold-nothing-up": ([0], list(range(0, 300, 2)), [5]),
+    "nothing-visible": ([], list(range(0, 300, 2)), []),
+}
 
 
-@pytest.mark.parametrize(
-    ("visible", "invisible", "expected"), [row[1:] for row in TIMES], ids=[row[0] for row in TIMES]
-)
+@pytest.mark.parametrize(("visible", "invisible", "expected"), TIMES.values(), ids=TIMES)
 def test_what_is_visible_is_published_in_a_quiet_moment(
     visible: list[int], invisible: list[int], expected: list[int]
 ) -> None:
     """After 5 ms without a change, after 100 ms at the latest; invisible changes do not count."""
-    relabelled = cycle_of(A)
 
     async def test(running: RunningPublisher) -> None:
         running.list_all(A, B)
         await trio.sleep(1)
         running.published.clear()
         begun = trio.current_time()
-        for at, seen in sorted([(at, True) for at in visible] + [(at, False) for at in invisible]):
+        for number, (at, seen) in enumerate(sorted([(at, True) for at in visible] + [(at, False) for at in invisible])):
             await trio.sleep_until(begun + at / 1000)
-            running.tell(Put(next(relabelled) if seen else B))
+            running.tell(Put(replace(A, labels={api_objects.ZONE: f"z{number}"}) if seen else B))
         await trio.sleep(1)
         times = [round((at - begun) * 1000) for at, _ in running.published]
         assert times == pytest.approx(expected, abs=4)
 
     under_way(test)
-
-
-def cycle_of(node: Object) -> Iterator[Object]:
-    """Yield a node with another label each time."""
-    number = 0
-    while True:
-        number += 1
-        yield dump_of([api_objects.node(node.key, {api_objects.ZONE: f"z{number}"})]).objects[0]
 
 
 def test_a_saved_view_is_published_at_once() -> None:
@@ -308,15 +298,16 @@ def test_the_time_from_a_change_to_its_answer_is_told() -> None:
     under_way(test)
 
 
-LARGE: list[tuple[str, list[Object]]] = [
-    # more than AT_ONCE objects or endpoints
-    ("many-objects", [Namespace(f"n{number}") for number in range(AT_ONCE + 1)]),
-    ("a-large-slice", dump_of([api_objects.endpoint_slice(
-        "web", 1, [api_objects.endpoint(f"10.0.0.{number}") for number in range(AT_ONCE)])]).objects),
-]  # fmt: skip
+def large_slice(which: int) -> Object:
+    rows = [api_objects.endpoint(f"10.0.{which}.{number}") for number in range(AT_ONCE)]
+    return dump_of([api_objects.endpoint_slice("web", 1, rows)]).objects[0]
 
 
-@pytest.mark.parametrize("many", [row[1] for row in LARGE], ids=[row[0] for row in LARGE])
+@pytest.mark.parametrize(
+    "many",
+    [[Namespace(f"n{number}") for number in range(AT_ONCE + 1)], [large_slice(0)]],
+    ids=["many-objects", "a-large-slice"],
+)
 def test_what_is_known_is_asked_for_between_two_changes(many: list[Object], monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread applies a large list; the state file's writer gets the state before or after it, never in between."""
     go_on = threading.Event()
@@ -360,75 +351,51 @@ class Ring:
 def test_garbage_is_collected_at_each_publication_but_not_all_objects_are_visited() -> None:
     """Between publications the collector may not run for long: Python counts new objects less those freed."""
 
-    async def main() -> None:
-        running = RunningPublisher()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(running.publisher.run)
-            running.list_all(A)
+    async def test(running: RunningPublisher) -> None:
+        running.list_all(A)
+        await trio.sleep(1)
+        full = gc.get_stats()[2]["collections"]
+        gc.disable()  # only this publication collects
+        try:
+            gone = weakref.ref(Ring())
+            running.tell(Put(B))
             await trio.sleep(1)
-            full = gc.get_stats()[2]["collections"]
-            gc.disable()  # only this publication collects
-            try:
-                gone = weakref.ref(Ring())
-                running.tell(Put(B))
-                await trio.sleep(1)
-                assert (len(running.published), gone()) == (2, None)
-                assert not gc.isenabled()
-            finally:
-                gc.enable()
-            assert gc.get_stats()[2]["collections"] == full
-            nursery.cancel_scope.cancel()
+            assert (len(running.published), gone()) == (2, None)
+            assert not gc.isenabled()
+        finally:
+            gc.enable()
+        assert gc.get_stats()[2]["collections"] == full
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    under_way(test)
 
 
 def test_a_large_batch_is_never_visited_by_collections() -> None:
     """What lists bring lives long, so it is frozen as soon as it is applied; the collector runs on."""
+    many = [Namespace(f"n{number}", {"number": str(number)}) for number in range(1000)]
 
-    async def main() -> None:
-        running = RunningPublisher()
-        many = [Namespace(f"n{number}", {"number": str(number)}) for number in range(1000)]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(running.publisher.run)
-            running.tell(Replace(Namespace, many))  # one kind of several: nothing is published yet
-            await trio.sleep(1)
-            assert not running.published
-            assert {id(visited) for visited in gc.get_objects()}.isdisjoint(map(id, many))
-            assert gc.isenabled()
-            nursery.cancel_scope.cancel()
+    async def test(running: RunningPublisher) -> None:
+        running.tell(Replace(Namespace, many))  # one kind of several: nothing is published yet
+        await trio.sleep(1)
+        assert not running.published
+        assert {id(visited) for visited in gc.get_objects()}.isdisjoint(map(id, many))
+        assert gc.isenabled()
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    under_way(test)
 
 
 def test_a_large_slice_that_changes_freezes_nothing() -> None:
     """It changes often, and what was frozen each time would stay for ever once it is garbage."""
-    slices = [
-        dump_of(
-            [
-                api_objects.endpoint_slice(
-                    "web", 1, [api_objects.endpoint(f"10.0.{which}.{number}") for number in range(AT_ONCE)]
-                )
-            ]
-        ).objects[0]
-        for which in (1, 2)
-    ]
+    rings = [Ring()]
 
-    async def main() -> None:
-        running = RunningPublisher()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(running.publisher.run)
-            running.list_all()
+    async def test(running: RunningPublisher) -> None:
+        running.list_all()
+        await trio.sleep(1)
+        for which in (1, 2):
+            running.tell(Put(large_slice(which)))
             await trio.sleep(1)
-            ring = Ring()
-            for changed in slices:
-                running.tell(Put(changed))
-                await trio.sleep(1)
-            assert len(running.published) == 3
-            gone = weakref.ref(ring)
-            del ring
-            gc.collect()
-            assert gone() is None
-            assert gc.isenabled()
-            nursery.cancel_scope.cancel()
+        assert len(running.published) == 3
+        gone = weakref.ref(rings.pop())
+        gc.collect()
+        assert gone() is None and gc.isenabled()
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    under_way(test)

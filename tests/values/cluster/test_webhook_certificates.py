@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The webhook's certificate: from files that change, or its own in a Secret that replicas share."""
+"""The webhook's own certificate, in a Secret that replicas share."""
 
 from __future__ import annotations
 
 import base64
 import json
-import ssl
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from locator.cluster.certificates.issuing import BadCertificate, Pair, certificates_in, facts_of, issue, new_authority
+from locator.cluster.certificates.issuing import Pair, certificates_in, facts_of, issue, new_authority
 from locator.cluster.certificates.secret import (
     CA_INSTALLED_SECONDS,
     CA_LIFETIME_SECONDS,
@@ -25,157 +22,17 @@ from locator.cluster.certificates.secret import (
     CONFIGURATIONS,
     CertificateSecret,
 )
-from locator.cluster.certificates.serving import CertificateFiles, ServingCertificate
+from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.responses import Refused
-from tests.kit.certificates import issued
+from tests.kit.certificates import NAME, shakes_hands, with_an_extension_twice
 from tests.kit.waiting import until_in_trio
 
 Item = dict[str, Any]
-NAME = "topodns-webhook.topodns.svc"
 DAY = 86400.0
 LIFE = 90 * DAY
+TWICE = base64.b64encode(with_an_extension_twice().certificate).decode()
+SERVICE = {"service": {"namespace": "topodns", "name": "topodns-webhook"}}
 SECRET = "/api/v1/namespaces/topodns/secrets/cert"
-
-
-def shakes_hands(serving: ServingCertificate, authorities: bytes, name: str = NAME) -> bool:
-    """Whether a client that trusts *authorities* accepts the certificate for a name."""
-    trusting = ssl.create_default_context(cadata=authorities.decode())
-    wires = [ssl.MemoryBIO() for _ in range(2)]
-    server = serving.context.wrap_bio(wires[0], wires[1], server_side=True)
-    client = trusting.wrap_bio(wires[1], wires[0], server_hostname=name)
-    done: set[ssl.SSLObject] = set()
-    for _ in range(10):
-        for side in (client, server):
-            try:
-                side.do_handshake()
-                done.add(side)
-            except ssl.SSLWantReadError:
-                pass
-            except ssl.SSLError:
-                return False
-    return len(done) == 2
-
-
-# Issuing and serving
-
-
-@pytest.mark.parametrize("names", [[NAME], [NAME, "127.0.0.1", "fd00::1"], [f"{'n' * 63}.{'s' * 63}.svc"]])
-def test_an_issued_certificate_is_accepted(names: Sequence[str]) -> None:
-    """For its names, by those who trust its CA, and by nobody else."""
-    authority, pair = issued(names, time.time(), LIFE)
-    other, _ = issued(names, time.time(), LIFE)
-    serving = ServingCertificate()
-    serving.use(pair)
-    assert all(shakes_hands(serving, authority, name) for name in names)
-    assert not shakes_hands(serving, authority, "another.topodns.svc")
-    assert not shakes_hands(serving, other, names[0])
-    assert shakes_hands(serving, other + authority, names[0]), "a bundle may hold both"
-    assert facts_of(pair.certificate).names == set(names)
-    assert serving.ends == pytest.approx(time.time() + LIFE, abs=60)
-
-
-GOOD = issued([NAME], time.time(), LIFE)[1]
-OTHER = issued([NAME], time.time(), LIFE)[1]
-
-
-# The object identifier of the names of a certificate, in place of that of its key's usage: it then has names twice.
-TWICE = ssl.DER_cert_to_PEM_cert(
-    ssl.PEM_cert_to_DER_cert(GOOD.certificate.decode()).replace(b"\x06\x03\x55\x1d\x0f", b"\x06\x03\x55\x1d\x11")
-).encode()
-
-
-@pytest.mark.parametrize(
-    ("pair", "message"),
-    [
-        pytest.param(Pair(b"", b""), "no certificate found", id="nothing"),
-        pytest.param(Pair(b"-----BEGIN CERTIFICATE-----\nx\n", GOOD.key), "no certificate found", id="cut"),
-        pytest.param(Pair(TWICE, GOOD.key), "Duplicate 2.5.29.17 extension", id="an-extension-twice"),
-        pytest.param(Pair(GOOD.certificate, b""), "no private key found, or one with a password", id="no-key"),
-        pytest.param(Pair(GOOD.certificate, OTHER.key), "the key is not that of the certificate", id="another-key"),
-    ],
-)
-def test_what_cannot_be_used_changes_nothing(pair: Pair, message: str) -> None:
-    authority, right = issued([NAME], time.time(), LIFE)
-    serving = ServingCertificate()
-    serving.use(right)
-    with pytest.raises(BadCertificate, match=message):
-        serving.use(pair)
-    assert serving.pair == right and shakes_hands(serving, authority)
-
-
-def test_where_no_temporary_file_can_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The TLS library reads files alone: a root that is read-only needs a writable /tmp."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(BadCertificate, match="no place for a temporary file: No such file or directory"):
-        ServingCertificate().use(GOOD)
-
-
-def test_without_a_certificate_no_handshake_succeeds() -> None:
-    assert not shakes_hands(ServingCertificate(), issued([NAME], time.time(), LIFE)[0])
-
-
-# From files
-
-
-def test_files_are_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A new pair is served as soon as it is whole; a broken one is logged, and the old one stays."""
-    monkeypatch.setattr("locator.cluster.certificates.serving.LOOK_SECONDS", 0.05)
-    caplog.set_level("INFO")
-    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    (first, pair), (second, later) = issued([NAME], time.time(), LIFE), issued([NAME], time.time(), LIFE)
-    certificate.write_bytes(pair.certificate)
-    key.write_bytes(pair.key)
-    serving = ServingCertificate()
-    files = CertificateFiles(str(certificate), str(key), serving)
-    files.load()
-    assert shakes_hands(serving, first)
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(files.run)
-            certificate.write_bytes(later.certificate)
-            await until_in_trio(lambda: "keeping the previous certificate" in caplog.text)
-            assert "the key is not that of the certificate" in caplog.text
-            assert shakes_hands(serving, first)
-            key.write_bytes(later.key)
-            await until_in_trio(lambda: shakes_hands(serving, second))
-            key.unlink()
-            await until_in_trio(lambda: "No such file" in caplog.text)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
-    assert shakes_hands(serving, second)
-
-
-@pytest.mark.parametrize(
-    ("age", "said"),
-    [(0.0, "ok"), (2 * LIFE, "the certificate ended at 20"), (-LIFE, "the certificate begins at 20")],
-    ids=["valid", "over", "not-yet"],
-)
-def test_files_with_a_certificate_that_clients_refuse_now(tmp_path: Path, age: float, said: str) -> None:
-    """They are served, since only the clients' clocks count, but the webhook is not ready, and says why."""
-    pair, serving = issued([NAME], time.time() - age, LIFE)[1], ServingCertificate()
-    (tmp_path / "tls.crt").write_bytes(pair.certificate)
-    (tmp_path / "tls.key").write_bytes(pair.key)
-    files = CertificateFiles(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"), serving)
-    files.load()
-    assert serving.pair == pair
-    assert files.health().ok == (said == "ok") and files.health().text.startswith(said)
-
-
-@pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
-def test_files_that_are_not_there(tmp_path: Path, missing: str) -> None:
-    for name, content in (("tls.crt", GOOD.certificate), ("tls.key", GOOD.key)):
-        if name != missing:
-            (tmp_path / name).write_bytes(content)
-    files = CertificateFiles(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"), ServingCertificate())
-    with pytest.raises(BadCertificate, match=rf"{missing}: No such file or directory, expected a file in PEM"):
-        files.load()
-
-
-# Its own
 
 
 class FakeApi:
@@ -183,9 +40,8 @@ class FakeApi:
 
     def __init__(self, *clients: Item, secret: Item | None = None) -> None:
         self.version = 1
-        service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}}
         self.objects: dict[str, Item] = {
-            f"{CONFIGURATIONS}/hooks": self._stored({"webhooks": [{"clientConfig": c} for c in clients or (service,)]})
+            f"{CONFIGURATIONS}/hooks": self._stored({"webhooks": [{"clientConfig": c} for c in clients or (SERVICE,)]})
         }
         if secret is not None:
             self.objects[SECRET] = self._stored({"data": secret})
@@ -250,6 +106,11 @@ def kept(
     return authority.certificate, {key: base64.b64encode(value).decode() for key, value in data.items()}
 
 
+def installed(data: Item) -> FakeApi:
+    """Return an API server with a Secret, whose CAs the configuration has."""
+    return FakeApi({**SERVICE, "caBundle": data["ca.crt"]}, secret=data)
+
+
 def keeping(
     api: FakeApi, serving: ServingCertificate, *, settle: float = 0.0, lifetime: float = LIFE
 ) -> CertificateSecret:
@@ -280,7 +141,10 @@ def run_until(holds: Callable[[], object], *secrets: CertificateSecret) -> None:
         pytest.param({**kept()[1], "tls.key": kept()[1]["tls.key"]}, id="another-key"),
         pytest.param({**kept()[1], "ca.crt": ""}, id="no-CA"),
         pytest.param({**kept()[1], "ca.crt": kept()[1]["ca.crt"]}, id="another-CA"),
-        pytest.param({**kept()[1], "tls.crt": base64.b64encode(TWICE).decode()}, id="an-extension-twice"),
+        pytest.param(
+            {**kept()[1], "tls.crt": base64.b64encode(with_an_extension_twice().certificate).decode()},
+            id="an-extension-twice",
+        ),
         pytest.param(kept(age=-LIFE)[1], id="by-a-clock-that-was-ahead"),
         pytest.param(kept(age=LIFE * 0.7)[1], id="past-two-thirds"),
         pytest.param(kept(age=LIFE * 2)[1], id="over"),
@@ -300,8 +164,7 @@ def test_a_certificate_that_is_missing_or_due_is_issued(secret: Item | None) -> 
 def test_a_certificate_that_fits_is_taken_over() -> None:
     """Without a write, if the configuration has its CA."""
     authority, data = kept(age=LIFE * 0.6)
-    service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
-    api, serving = FakeApi(service, secret=data), ServingCertificate()
+    api, serving = installed(data), ServingCertificate()
     run_until(lambda: serving.pair is not None, keeping(api, serving))
     assert api.writes == [] and shakes_hands(serving, authority)
 
@@ -340,8 +203,10 @@ def test_renewal_by_the_same_ca_needs_no_right(allowed: bool) -> None:
     authority, data = kept(age=LIFE * 0.7)
     bundle = authority + kept()[0]
     data["ca.crt"] = base64.b64encode(bundle).decode()
-    service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
-    api, servings = FakeApi(service, secret=data), [ServingCertificate(), ServingCertificate()]
+    api, servings = (
+        installed(data),
+        [ServingCertificate(), ServingCertificate()],
+    )
     api.meddle = (lambda path: None) if allowed else forbid
     secrets = [keeping(api, serving, settle=3600.0) for serving in servings]
     run_until(lambda: all(serving.pair for serving in servings), *secrets)
@@ -387,8 +252,7 @@ def test_without_the_right_the_webhook_says_who_lets_it_be_trusted(caplog: pytes
 def test_without_the_right_no_certificate_is_served_that_nobody_trusts() -> None:
     """When the CA ended too soon, the replica goes on with what it serves until somebody installs the next one."""
     _, data = kept(age=LIFE * 0.6, life=2 * LIFE)
-    service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
-    api, serving = FakeApi(service, secret=data), ServingCertificate()
+    api, serving = installed(data), ServingCertificate()
     api.meddle = forbid
     run_until(lambda: serving.pair is not None, keeping(api, serving))
     before, later = serving.pair, keeping(api, serving, lifetime=4 * LIFE)
@@ -404,8 +268,7 @@ def test_without_the_right_no_certificate_is_served_that_nobody_trusts() -> None
 def test_the_end_of_the_ca_is_told_a_year_before() -> None:
     """The webhook does not renew what it may not install; the certificate goes on."""
     _, data = kept(life=CA_WARNED_SECONDS - DAY)
-    service = {"service": {"namespace": "topodns", "name": "topodns-webhook"}, "caBundle": data["ca.crt"]}
-    api, serving = FakeApi(service, secret=data), ServingCertificate()
+    api, serving = installed(data), ServingCertificate()
     one = keeping(api, serving)
     run_until(lambda: "the CA ends at 20" in one.health().text, one)
     assert one.health().ok and "topodns webhook --install-ca" in one.health().text and api.writes == []
