@@ -19,9 +19,8 @@ with warnings.catch_warnings():  # the client's own business: it imports what is
 from locator.api.dump import ListOf, OtherKind, entries
 from locator.api.dump_text import NotADump
 from locator.endpoints import compact
-from locator.ip import (
-    Network,
-)
+from locator.ip import Network
+from locator.ip import parse_address as ip
 from locator.model import (
     Endpoint,
     EndpointSlice,
@@ -46,12 +45,6 @@ def written(thing: Any) -> bytes:
 def decoded(thing: Any) -> list[Any]:
     document = thing if isinstance(thing, bytes) else written(thing)
     return [item for _, item in entries(document) if not isinstance(item, OtherKind | ListOf)]
-
-
-def ip(text: str) -> bytes:
-    import ipaddress
-
-    return ipaddress.ip_address(text).packed
 
 
 META = k8s.V1ObjectMeta(

@@ -214,6 +214,11 @@ OVERLOOKED = [
     ("pod", [W, pod("p", ["10.9.9.9"], "b1"), kept("b1", targetRef=POD)], "its pod shop/p does not have the address"),
     ("kept", [W, kept("b1")], ""),
     ("of-a-pod", [pod("p", [A], "b1"), OWN, kept("c1", owner="own")], ""),
+    (
+        "endpoints",
+        [OWN, endpoints("own", {"addresses": [{"ip": A, "nodeName": "b1"}]})],
+        f"{ENDPOINTS} shop/own has",
+    ),
 ]
 
 
@@ -238,10 +243,3 @@ def test_a_client_and_an_endpoint_at_one_address_are_at_one_place(seed: int, sou
         for address in located.endpoint.addresses:
             client = snapshot.addresses.locate(address).location
             assert (address_text(address), client.labels) == (address_text(address), located.location.labels)
-
-
-def test_endpoints_are_of_their_kind() -> None:
-    """An Endpoints object is named as such."""
-    row = {"addresses": [{"ip": A, "nodeName": "b1"}]}
-    text = snapshot_of([*NODES, OWN, endpoints("own", row)]).addresses.overlooked(host_network(parse_address(A)))
-    assert text.startswith(f"{ENDPOINTS} shop/own has it")

@@ -10,7 +10,7 @@ import pytest
 
 from locator.endpoints import Port
 from locator.model import Endpoint, Hints, Service
-from locator.topology.annotations import FEDERATED, HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, TOPOLOGY_MODE
+from locator.topology.annotations import HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, TOPOLOGY_MODE
 from locator.topology.constraints import (
     ANNOTATION,
     FIELD,
@@ -189,28 +189,6 @@ def test_what_is_not_probed_is_said(text: str, of_service: dict[str, Any], expec
     assert [(finding.code, finding.message, finding.expected) for finding in found] == [
         ("InvalidHealth", *row) for row in expected
     ]
-
-
-@pytest.mark.parametrize(
-    ("asked", "code", "field"),
-    [
-        (service("*,a"), "InvalidTopologyKeys", f"metadata.annotations[{TOPOLOGY_KEYS}]"),
-        (service(field=("a", "a")), "InvalidTopologyKeys", "spec.topologyKeys"),
-        (service(ZONE, headless=False), "ConstraintWithoutEffect", f"metadata.annotations[{TOPOLOGY_KEYS}]"),
-        (service(annotations={"topodns.io/toplogy-keys": ZONE}), "UnknownAnnotation",
-         "metadata.annotations[topodns.io/toplogy-keys]"),
-        (service(ZONE), None, None),
-        (service(ZONE, annotations={MIN_ENDPOINTS: "2", HEALTH: "tcp", FEDERATED: "true"},
-                 ports=(WEB,)), None, None),
-    ],
-    ids=["invalid-annotation", "invalid-field", "without-effect", "unknown-annotation", "nothing", "all-annotations"],
-)  # fmt: skip
-def test_findings(asked: Service, code: str | None, field: str | None) -> None:
-    """A finding names the field; for an unknown annotation, it names the nearest known one."""
-    found = list(service_findings(asked, declarations_of(asked)))
-    assert [(finding.code, finding.field) for finding in found] == ([(code, field)] if code else [])
-    if field and "toplogy" in field:
-        assert found[0].expected == TOPOLOGY_KEYS
 
 
 ENDLESS = {"long": "a" * 255_000 + "!", "many": ",".join(map(str, range(45_000))), "both": ("a" * 500 + ",") * 500}
