@@ -34,7 +34,8 @@ They are those of the last second: two requests within a second get the same.
 
 What to look at first:
 
-- **What does topodns save, and what could it save?** `topodns_answer_zones_total`: [What it saves](cost.md) has the queries.
+- **What does topodns save, and what could it save?** `topodns_answer_zones_total`: [What it saves](cost.md)
+  has the queries.
 - **Is somebody without an answer?** `topodns_answers_total{outcome="unmet"}` counts queries that got no endpoint,
   because a Service insists on nearness. `topodns_clients_total{located_by="unknown"}` counts clients that topodns
   cannot locate.
