@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from dnsserver.cli.errors import BrokenPipe, Failed
+from dnsserver.text import COLOUR_CODES, PLAIN
 from locator.printable import MAX_LINE, as_line, ascii_json, printable
 
 
@@ -59,11 +60,6 @@ def standard_output() -> Iterator[TextIO]:
 def _shown(line: str) -> str:
     if not coloured():
         return as_line(line)
-    from dnsserver.tools.explain.explanation_text import (  # loaded late: most commands load it themselves
-        COLOUR_CODES,
-        PLAIN,
-    )
-
     parts = COLOUR_CODES.split(line)
     shown, plain = "".join(part if n % 2 else printable(part) for n, part in enumerate(parts)), "".join(parts[::2])
     return shown if len(plain.encode()) <= MAX_LINE else f"{PLAIN}{as_line(plain)}"

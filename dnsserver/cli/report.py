@@ -12,7 +12,7 @@ import msgspec
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED
 from dnsserver.cli.output import coloured, write, write_json
-from dnsserver.tools.explain.explanation_text import PLAIN, RED, YELLOW, counted
+from dnsserver.text import PLAIN, RED, YELLOW, counted, painter
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
 from locator.printable import printable
 
@@ -47,10 +47,8 @@ def as_lines(findings: Sequence[Finding], *, colour: bool) -> list[str]:
 
     The last line leaves out infos if there are none.
     """
-    lines = []
-    for finding in findings:
-        severity = f"{finding.severity:<8}"
-        lines.append(f"{_COLOURS[finding.severity]}{severity}{PLAIN} {finding}" if colour else f"{severity} {finding}")
+    paint = painter(colour=colour)
+    lines = [f"{paint(f'{finding.severity:<8}', _COLOURS[finding.severity])} {finding}" for finding in findings]
     numbers = {severity: sum(finding.severity == severity for finding in findings) for severity in SEVERITIES}
     counts = [counted(number, severity) for severity, number in numbers.items() if number or severity != INFO]
     return [*lines, ", ".join(counts)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from dnsserver.tools.explain.explanation_text import counted
+from dnsserver.text import counted
 from locator.ip import Network
 from locator.model import ZONE, Finding, Node, Object, Pod, PodLocator
 from locator.places.prefix_table import PrefixTable

@@ -29,6 +29,7 @@ from dnsserver.metrics.reading import Samples
 from dnsserver.programs.from_settings import authority_of, store_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
+from dnsserver.text import RED
 from dnsserver.tools.corefile import corefile_check
 from dnsserver.tools.doctor.answers import compared
 from dnsserver.tools.doctor.corefiles import corefile_steps
@@ -52,7 +53,6 @@ from dnsserver.tools.doctor.objects import (
 )
 from dnsserver.tools.doctor.providers import PROVIDERS
 from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, as_json
-from dnsserver.tools.explain.explanation_text import RED
 from locator.api.schema import AnnotatedMeta
 from locator.cluster.api_client import ApiClient
 from locator.ip import parse_address

@@ -17,7 +17,7 @@ import dns.edns
 import dns.message
 import pytest
 
-from dnsserver.tools.explain.explanation_text import PLAIN
+from dnsserver.text import PLAIN
 from tests.kit.api_objects import MIN_ENDPOINTS, REGION, TOPOLOGY_KEYS, ZONE, external, listed, pod
 from tests.kit.commands_in_process import Ran, Run
 from tests.kit.other_server import Response, other_server

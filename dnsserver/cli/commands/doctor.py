@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES
 from dnsserver.cli.output import coloured, write_as_it_is, write_json
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
-from dnsserver.tools.explain.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
+from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, Paint, painter
 from locator.printable import as_line, cut, printable
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def text_of(steps: Sequence[DoctorStep], encoding: str, *, colour: bool) -> str:
     except (LookupError, UnicodeEncodeError):
         column = 1
 
-    def paint(text: str, code: str) -> str:
-        return f"{code}{text}{PLAIN}" if colour else text
+    paint = painter(colour=colour)
 
     def lines() -> Iterator[str]:
         for step in steps:
@@ -125,7 +124,7 @@ def text_of(steps: Sequence[DoctorStep], encoding: str, *, colour: bool) -> str:
     return "".join(f"{line.encode(encoding, 'replace').decode(encoding)}\n" for line in lines())
 
 
-def _fixing(step: DoctorStep, paint: Callable[[str, str], str]) -> Iterator[str]:
+def _fixing(step: DoctorStep, paint: Paint) -> Iterator[str]:
     if step.status == "passed":
         return
     if step.status == "failed":

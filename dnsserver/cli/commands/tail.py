@@ -11,7 +11,7 @@ from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write, write_json
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of
 from dnsserver.cli.settings_flags import add_settings, settings_of
-from dnsserver.tools.explain.explanation_text import counted
+from dnsserver.text import counted
 from locator.topology.selection import OUTCOMES
 
 DEFAULT_SERVER = "http://127.0.0.1:9153"  # where ``serve`` listens on the same machine

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dnsserver import __version__
+from dnsserver.text import counted
 from locator.printable import MAX_TEXT, cut
 
 MAX_WORDS = 28_000  # characters of texts on a page, before the others are cut to BRIEF
@@ -69,7 +70,7 @@ def _grouped(number: int) -> str:
 def _duration(seconds: int) -> str:
     """Return ``45 seconds`` or ``5 minutes``."""
     if seconds < 120:
-        return f"{seconds} second{'' if seconds == 1 else 's'}"
+        return counted(seconds, "second")
     if seconds < 7200:
         return f"{seconds // 60} minutes"
     return f"{seconds // 3600} hours"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dnsserver.answers.decision import Authority
 from dnsserver.names import SERVICES
-from dnsserver.tools.explain.explanation_text import counted
+from dnsserver.text import counted
 from dnsserver.tools.pages.steps import STEP, Steps
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if

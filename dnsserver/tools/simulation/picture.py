@@ -14,9 +14,10 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from dnsserver.text import grouped
 from dnsserver.tools.simulation.codes import described
 from dnsserver.tools.simulation.service import OVERLOADED, UNUSED, Simulated
-from dnsserver.tools.simulation.text import constraint_text, grouped, percent
+from dnsserver.tools.simulation.text import constraint_text, percent
 from locator.model import ZONE
 from locator.printable import cut, printable
 from locator.topology.selection import LocatedEndpoint

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dnsserver.tools.explain.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, table
+from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, Paint, grouped, painter, table
 from dnsserver.tools.simulation.results import Proposed, Simulation, first_address
 from dnsserver.tools.simulation.service import DomainOutcome, Simulated, exceeds
 from locator.model import Finding, listed
@@ -29,7 +29,7 @@ def proposal_key(simulated: Simulated) -> str:
 
 def as_text(simulation: Simulation, proposals: Proposals, *, max_overload: float, colour: bool = False) -> str:
     """Return the text: each Service in detail if they are few, else a table of them; then the totals."""
-    paint = _Paint(colour)
+    paint = painter(colour=colour)
     lines: list[str] = []
     if len(simulation.services) <= MAX_DETAILED:
         for simulated in simulation.services:
@@ -80,11 +80,6 @@ def commands(simulated: Simulated, proposed: Proposed) -> str:
     return f"kubectl -n {shell_words(namespace)} annotate service {shell_words(name)} --overwrite {' '.join(pairs)}"
 
 
-def grouped(number: int, noun: str) -> str:
-    """Return for example ``1 endpoint`` or ``1,200 endpoints``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def outcome_of(proposed: Proposed) -> str:
     """Return what becomes of a Service with a proposal, in one phrase."""
     idle = f", {proposed['idle']} idle" if proposed["idle"] else ""
@@ -105,15 +100,7 @@ def constraint_text(simulated: Simulated) -> str:
     return f"{declaration.source}: {','.join(declaration.constraint.keys)}{reason}"
 
 
-class _Paint:
-    def __init__(self, colour: bool) -> None:
-        self._colour = colour
-
-    def __call__(self, text: str, code: str) -> str:
-        return f"{code}{text}{PLAIN}" if self._colour and text and code else text
-
-
-def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: float, paint: _Paint) -> Iterator[str]:
+def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: float, paint: Paint) -> Iterator[str]:
     yield f"{paint(simulated.subject.name, BOLD)}  {printable(constraint_text(simulated))}"
     clients, endpoints = grouped(simulated.clients, "client"), grouped(len(simulated.endpoints), "ready endpoint")
     yield (
@@ -133,7 +120,7 @@ def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: flo
         yield f"  no proposal: none that was tried keeps every endpoint at {max_overload:g} times an even share"
 
 
-def _part(rows: Sequence[Row], paint: _Paint) -> Iterator[str]:
+def _part(rows: Sequence[Row], paint: Paint) -> Iterator[str]:
     """Yield a table with a header, indented, unless it is empty."""
     if len(rows) == 1:
         return
@@ -192,7 +179,7 @@ def _summary(services: Iterable[Simulated]) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _proposed(services: Iterable[Simulated], proposals: Proposals, paint: _Paint) -> Iterator[str]:
+def _proposed(services: Iterable[Simulated], proposals: Proposals, paint: Paint) -> Iterator[str]:
     for simulated in services:
         if (proposed := proposals.get(proposal_key(simulated))) is not None:
             yield f"{paint('proposal', GREEN)}  {simulated.subject.name}: {outcome_of(proposed)}:"

@@ -13,8 +13,9 @@ import pytest
 from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
 from dnsserver.programs.from_settings import authority_of
+from dnsserver.text import BOLD, PLAIN
 from dnsserver.tools.explain.explain import explain
-from dnsserver.tools.explain.explanation_text import BOLD, PLAIN, as_text
+from dnsserver.tools.explain.explanation_text import as_text
 from locator.ip import parse_client
 from tests.kit import api_objects
 from tests.kit.api_objects import (
