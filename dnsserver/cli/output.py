@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,22 @@ def write(text: str) -> None:
 def write_json(text: str) -> None:
     """Write JSON to standard output, in ASCII, and flush it. Raises Failed or BrokenPipe."""
     write_as_it_is(ascii_json(text))
+
+
+def write_result(result: object, output: str) -> None:
+    """Write a result for programs as "json" or "yaml". Raises Failed or BrokenPipe."""
+    if output == "json":
+        write_json(f"{json.dumps(result, indent=2)}\n")
+    else:
+        write_as_it_is(as_yaml(result))
+
+
+def as_yaml(result: object) -> str:
+    """Return a result as YAML, its fields in their order."""
+    import yaml  # loaded late: most commands do not need it
+
+    text: str = yaml.safe_dump(result, sort_keys=False)
+    return text
 
 
 def write_as_it_is(text: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import CommandParser, Example
-from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, give, settings_of
+from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
 
 EXAMPLES = (
     Example("Look at a dump of a cluster in a browser:", "topodns console cluster.yaml"),
@@ -27,21 +27,12 @@ STATUSES = {
 
 
 def add_arguments(parser: CommandParser) -> None:
-    """Add the files and the settings."""
-    parser.usage = f"{parser.prog} [PATH...] [flags]"
-    parser.positionals.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="*",
-        help="A file or folder to read the cluster from, as --snapshot; without one and without --snapshot, the live "
-        "cluster is read",
-    )
+    """Add the paths of dumps and the settings."""
     add_settings(parser, "console", common=("http",), also=ONE_NAMESPACE)
 
 
 def run(arguments: Namespace) -> int:
     """Show the console until SIGTERM or SIGINT arrives."""
-    give(arguments, "snapshot", arguments.paths)
     settings = settings_of(arguments)
     from dnsserver.cli.cluster import cluster_errors, dump_errors
     from dnsserver.http.guard import is_loopback

@@ -13,6 +13,7 @@ from operator import is_
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from dnsserver.message.wire import A
+from dnsserver.settings.values import ServiceName
 from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.inspected import Inspected, Turns, run
 from dnsserver.tools.console import parameters
@@ -33,7 +34,7 @@ from dnsserver.tools.pages.overview import ClusterReport, Overview, overview
 from dnsserver.tools.pages.service import NOW, ServicePage, TitledExplanation, service_page
 from dnsserver.tools.pages.services import Keys, ServiceList
 from dnsserver.tools.pages.sites import Map, Site
-from locator.model import CLUSTER, Health, Node, Pod, Service, object_key
+from locator.model import CLUSTER, Health, Node, Pod, object_key
 from locator.places.book import UNKNOWN_PLACE
 from locator.state.snapshot import Snapshot
 
@@ -151,7 +152,7 @@ class Views:
 
         def page() -> ServicePage:
             own = known._replace(namespace=namespace)
-            labels = naming.question_name(naming.ObjectReference(Service, name), own, authority)
+            labels = naming.question_name(ServiceName(None, name), own, authority)
             nobody = explain(labels, A, Asker("", UNKNOWN_PLACE), snapshot, authority)
             answers = []
             if client is not None:
