@@ -16,14 +16,7 @@ from dnsserver.cli.log_format import set_up_logging
 from dnsserver.cli.parser import CommandParser, read_file
 from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
 from dnsserver.settings.flags import SERVING, Flag, flags_in
-from dnsserver.settings.reading import (
-    CONFIG_VARIABLE,
-    InvalidSetting,
-    log_format_of,
-    option,
-    read_flags,
-    read_settings,
-)
+from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_flags, read_settings
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -40,11 +33,7 @@ _PATHS = "paths"
 
 
 def add_settings(
-    parser: CommandParser,
-    command: str,
-    *,
-    common: Sequence[str] = (),
-    also: Mapping[str, Sequence[str]] | None = None,
+    parser: CommandParser, command: str, *, common: Sequence[str] = (), also: Mapping[str, Sequence[str]] | None = None
 ) -> None:
     """Add the flags of *command*'s settings, grouped by theme, those of the fields *common* before all groups.
 

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 
 from dnsserver.names import DISABLED, INSECURE, VERIFIED, Zone, parse_zone
 from dnsserver.settings import values
-from dnsserver.settings.flags import (
-    PROBING,
-    SERVING,
-    repeatable,
-    several,
-    single,
-    switch,
-)
+from dnsserver.settings.flags import PROBING, SERVING, repeatable, several, single, switch
 from dnsserver.settings.values import (
     HONOR,
     IGNORE,
@@ -60,19 +53,12 @@ class Answers:
     """The address records that come with each zone's NS record."""
 
     serve_namespace: tuple[str, ...] = repeatable(
-        (),
-        values.NAMESPACE,
-        help="Serve only the Services in this namespace",
-        shown="all",
-        old_name="namespace",
+        (), values.NAMESPACE, help="Serve only the Services in this namespace", shown="all", old_name="namespace"
     )
     """Limits which Services are served, not which clients can be located."""
 
     namespace_selector: Selector | None = single(
-        None,
-        values.SELECTOR,
-        help="Serve only Services whose namespace matches this selector",
-        shown="all",
+        None, values.SELECTOR, help="Serve only Services whose namespace matches this selector", shown="all"
     )
     """If topodns knows no Namespace objects, no namespace matches."""
 
@@ -238,10 +224,7 @@ class ClientsAndForwarders:
     """The longest prefix counts. An address that the cluster knows is located by the cluster first."""
 
     trusted_forwarder: tuple[Network, ...] = repeatable(
-        (),
-        values.NETWORK,
-        help="Trust the client address that a forwarder in this network sends",
-        shown="none",
+        (), values.NETWORK, help="Trust the client address that a forwarder in this network sends", shown="none"
     )
     """Adds to the endpoints of --forwarder-service."""
 

@@ -14,24 +14,15 @@ from typing import NamedTuple
 from dnsserver.settings import values
 from dnsserver.settings.answering import Answers, ClientsAndForwarders, Clusters
 from dnsserver.settings.flags import (
-    ANSWERS,
     ASKING,
     CHECKING,
-    CLIENTS_AND_FORWARDERS,
-    CLUSTER_TO_READ,
-    CLUSTERS,
-    CONTROLLER,
     CONTROLLING,
     DUMPING,
     EVERY_COMMAND,
     EXPLAINING,
     HINTING,
-    LOGGING,
-    OUTPUT,
     READING,
-    SERVER,
     SERVING,
-    WEBHOOK,
     Flag,
     flags_in,
     repeatable,
@@ -39,10 +30,7 @@ from dnsserver.settings.flags import (
     switch,
 )
 from dnsserver.settings.running import Controller, Logging, Server, Webhook
-from dnsserver.settings.values import (
-    any_text,
-    choice,
-)
+from dnsserver.settings.values import any_text, choice
 from locator.model import ERROR, WARNING
 
 
@@ -50,9 +38,7 @@ from locator.model import ERROR, WARNING
 class Output:
     """What a command prints, and when it fails."""
 
-    candidates: bool = switch(
-        help="List every endpoint, and why it was chosen or not",
-    )
+    candidates: bool = switch(help="List every endpoint, and why it was chosen or not")
     """Off, because a Service can have thousands of endpoints."""
 
     fail_on: str = single(
@@ -122,15 +108,15 @@ class Theme(NamedTuple):
 
 
 THEMES = (  # in the order of --help
-    Theme(OUTPUT, Output, EXPLAINING),
-    Theme(CLUSTER_TO_READ, ClusterToRead, EVERY_COMMAND),
-    Theme(ANSWERS, Answers, READING),
-    Theme(CLUSTERS, Clusters, READING),
-    Theme(CLIENTS_AND_FORWARDERS, ClientsAndForwarders, READING),
-    Theme(CONTROLLER, Controller, CONTROLLING),
-    Theme(WEBHOOK, Webhook, HINTING),
-    Theme(SERVER, Server, SERVING),
-    Theme(LOGGING, Logging, EVERY_COMMAND),
+    Theme("Output", Output, EXPLAINING),
+    Theme("Cluster to read", ClusterToRead, EVERY_COMMAND),
+    Theme("Names and answers", Answers, READING),
+    Theme("Several clusters", Clusters, READING),
+    Theme("Clients and forwarders", ClientsAndForwarders, READING),
+    Theme("Controller", Controller, CONTROLLING),
+    Theme("Webhook", Webhook, HINTING),
+    Theme("Server", Server, SERVING),
+    Theme("Logging", Logging, EVERY_COMMAND),
 )
 FLAGS: Mapping[str, Flag] = {
     name: flag._replace(theme=theme.title, commands=flag.commands or theme.commands)

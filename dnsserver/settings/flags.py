@@ -17,17 +17,6 @@ from dnsserver.settings.values import SWITCH, Syntax
 T = TypeVar("T")
 D = TypeVar("D")
 
-# The headings of --help.
-OUTPUT = "Output"
-CLUSTER_TO_READ = "Cluster to read"
-ANSWERS = "Names and answers"
-CLUSTERS = "Several clusters"
-CLIENTS_AND_FORWARDERS = "Clients and forwarders"
-CONTROLLER = "Controller"
-WEBHOOK = "Webhook"
-SERVER = "Server"
-LOGGING = "Logging"
-
 # The commands that have a flag.
 SERVING = ("serve",)
 EXPLAINING = ("explain",)
@@ -77,26 +66,14 @@ class Flag(NamedTuple):
 
 
 def single(
-    default: D,
-    syntax: Syntax[T],
-    *,
-    help: str,
-    commands: tuple[str, ...] = (),
-    shown: str = "",
-    short: str = "",
+    default: D, syntax: Syntax[T], *, help: str, commands: tuple[str, ...] = (), shown: str = "", short: str = ""
 ) -> D | T:
     """Return a field whose flag may be given once. Without *commands*, those of its theme have it."""
     return field(default=default, metadata={Flag: Flag(syntax, help, shown, commands=commands, short=short)})
 
 
 def repeatable(
-    default: D,
-    syntax: Syntax[T | None],
-    *,
-    help: str,
-    shown: str,
-    commands: tuple[str, ...] = (),
-    old_name: str = "",
+    default: D, syntax: Syntax[T | None], *, help: str, shown: str, commands: tuple[str, ...] = (), old_name: str = ""
 ) -> D | tuple[T, ...]:
     """Return a field whose flag may be given several times. The field holds all values in order."""
     flag = Flag(syntax, help, shown, repeatable=True, commands=commands, old_name=old_name)

@@ -8,24 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dnsserver.settings import values
-from dnsserver.settings.flags import (
-    ANSWERING,
-    RUNNING,
-    SERVING,
-    WRITING,
-    repeatable,
-    single,
-    switch,
-)
-from dnsserver.settings.values import (
-    OFF,
-    ListenAddress,
-    any_text,
-    choice,
-    or_off,
-    seconds,
-    whole_number,
-)
+from dnsserver.settings.flags import ANSWERING, RUNNING, SERVING, WRITING, repeatable, single, switch
+from dnsserver.settings.values import OFF, ListenAddress, any_text, choice, or_off, seconds, whole_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +62,7 @@ class Server:
     )
     """There is no limit per forwarder: CoreDNS opens one connection for each query in flight."""
 
-    tcp_idle_timeout: int = single(
-        30,
-        seconds(1, 3600),
-        help="Close a TCP connection that is idle for this long",
-    )
+    tcp_idle_timeout: int = single(30, seconds(1, 3600), help="Close a TCP connection that is idle for this long")
     """RFC 9210 asks for at least a few seconds. Forwarders keep their connections for 10 to 20 s."""
 
     max_queries_in_flight: int = single(
@@ -110,9 +90,7 @@ class Server:
     """Off shows whether a fault is the native code's. The answers are the same, at several times the CPU time."""
 
     stale_after: int = single(
-        60,
-        seconds(1, 86400),
-        help="Mark answers as stale once the API server has been unreachable for this long",
+        60, seconds(1, 86400), help="Mark answers as stale once the API server has been unreachable for this long"
     )
     """A restarting API server is usually back within a minute."""
 
@@ -125,11 +103,7 @@ class Server:
     )
     """Lets a server that starts while the API server is down answer queries."""
 
-    state_max_age: int = single(
-        3600,
-        seconds(1, 31_536_000),
-        help="Ignore a state file that is older than this",
-    )
+    state_max_age: int = single(3600, seconds(1, 31_536_000), help="Ignore a state file that is older than this")
     """Kubernetes gives the address of a finished pod to another pod."""
 
     nsid: bytes | None = single(
@@ -141,7 +115,7 @@ class Server:
     """In a pod, the host name is the pod's name."""
 
     metrics_per_service: bool = switch(
-        help="Count the zones of answers (topodns_answer_zones_total) by Service, too, for the first 1000 Services",
+        help="Count the zones of answers (topodns_answer_zones_total) by Service, too, for the first 1000 Services"
     )
     """Off, because each Service adds a series for each zone and kind of answer."""
 
@@ -161,7 +135,7 @@ class Controller:
 
     health: bool = switch(
         help="Probe the load balancers of Services that have the annotation topodns.io/health, in all clusters, and "
-        "write the results as ServiceHealth objects, which 'serve' reads",
+        "write the results as ServiceHealth objects, which 'serve' reads"
     )
     """Off, because the probes come from wherever the controller runs, and must get through firewalls."""
 
@@ -195,10 +169,7 @@ class Webhook:
     """For certificates by cert-manager or another authority, which also puts its CA into the webhook configuration."""
 
     tls_key: str | None = single(
-        None,
-        any_text("PATH", "a file in PEM"),
-        help="The private key of --tls-cert",
-        shown="none",
+        None, any_text("PATH", "a file in PEM"), help="The private key of --tls-cert", shown="none"
     )
     """It is read again when it changes."""
 
@@ -224,11 +195,7 @@ class Webhook:
 class Logging:
     """What is logged."""
 
-    log_format: str = single(
-        "text",
-        choice("FORMAT", "text", "json"),
-        help="Format of log lines: text or json",
-    )
+    log_format: str = single("text", choice("FORMAT", "text", "json"), help="Format of log lines: text or json")
     """JSON suits programs that collect logs."""
 
     log_level: str = single(

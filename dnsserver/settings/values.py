@@ -318,10 +318,7 @@ LISTEN_ADDRESS = Syntax(
 )
 UPSTREAM_ADDRESS = Syntax("ADDR[:PORT]", "ADDRESS or ADDRESS:PORT", parse_upstream)
 CLIENT_SOURCES = Syntax(
-    "SOURCES",
-    "some of pods, podlocators and nodes, separated by commas",
-    _client_sources,
-    (PODS, POD_LOCATORS, NODES),
+    "SOURCES", "some of pods, podlocators and nodes, separated by commas", _client_sources, (PODS, POD_LOCATORS, NODES)
 )
 SUBNET = Syntax("CIDR=KEY=VALUE[,KEY=VALUE]", "CIDR=KEY=VALUE[,KEY=VALUE]", _subnet)
 ZONE_KEYS = Syntax("ZONE=KEY[,KEY]", "ZONE=KEY[,KEY] with a domain name, label keys, and * only at the end", _zone_keys)

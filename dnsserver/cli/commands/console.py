@@ -19,11 +19,7 @@ EXAMPLES = (
     Example("Several files, which are read again when they change, at a port of your choice:",
             "topodns console nodes.yaml services.yaml --http 127.0.0.1:8080"),
 )  # fmt: skip
-STATUSES = {
-    **STATUSES,
-    EXIT_DONE: "ended by SIGTERM or SIGINT",
-    EXIT_FAILED: "the port cannot be bound",
-}
+STATUSES = {**STATUSES, EXIT_DONE: "ended by SIGTERM or SIGINT", EXIT_FAILED: "the port cannot be bound"}
 
 
 def add_arguments(parser: CommandParser) -> None:

@@ -90,10 +90,7 @@ class CorefileFlags:
     """Those of the server's own --zone."""
 
     federation: tuple[Zone, ...] = several(
-        (),
-        OTHER_ZONE,
-        help="Zone of federated names to forward to topodns, as its own --federation",
-        shown="none",
+        (), OTHER_ZONE, help="Zone of federated names to forward to topodns, as its own --federation", shown="none"
     )
     """CoreDNS must not answer these by itself while topodns does not: nobody else knows them."""
 

@@ -29,15 +29,10 @@ EXAMPLES = (
     Example("Examine the installation in the cluster of the current kubeconfig:", "topodns doctor"),
     Example("Examine another one:", "topodns doctor --context staging -n dns"),
     Example(
-        "Examine it from inside, where pods can be reached:",
-        "kubectl -n topodns exec deploy/topodns -- topodns doctor",
+        "Examine it from inside, where pods can be reached:", "kubectl -n topodns exec deploy/topodns -- topodns doctor"
     ),
 )
-STATUSES = {
-    **STATUSES,
-    EXIT_DONE: "no step failed",
-    EXIT_FAILED: "a step failed, or the API server cannot be reached",
-}
+STATUSES = {**STATUSES, EXIT_DONE: "no step failed", EXIT_FAILED: "a step failed, or the API server cannot be reached"}
 
 
 @dataclass(frozen=True, kw_only=True)

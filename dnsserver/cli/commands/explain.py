@@ -15,8 +15,9 @@ from dnsserver.cli.output import coloured, write, write_result
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, parse_argument, program
 from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, given_flags, settings_of
 from dnsserver.settings import values
-from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.flags import ANSWERS, CLIENTS_AND_FORWARDERS, CLUSTER_TO_READ, CLUSTERS, single
+from dnsserver.settings.answering import Answers, ClientsAndForwarders, Clusters
+from dnsserver.settings.fields import ClusterToRead, Settings
+from dnsserver.settings.flags import flags_in, single
 from dnsserver.settings.reading import option
 from locator.findings import ClusterCode
 from locator.model import Node, Object
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 # What messages call the arguments: ``naming.NAME`` and ``naming.CLIENT``, and those of the HTTP API.
 ARGUMENTS = {"name": "NAME", "type": "TYPE", "client": "--client", "namespace": "-n"}
-# Of the settings that a running server has of its own.
-CLUSTER_THEMES = (CLUSTER_TO_READ, ANSWERS, CLUSTERS, CLIENTS_AND_FORWARDERS)
+# The themes whose settings a running server has of its own.
+OF_A_SERVER = (ClusterToRead, Answers, Clusters, ClientsAndForwarders)
 
 TYPES = ("A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT")  # that answers have
 
@@ -167,8 +168,9 @@ def _looked_up(explained: Callable[..., Explanation], qtype: int, settings: Sett
 
 def _ask(url: str, arguments: Namespace, flags: ExplainFlags, settings: Settings) -> int:
     """Print what the running server at *url* would answer. Raises CommandError."""
+    own = {name for theme in OF_A_SERVER for name in flags_in(theme)} - {"server"}
     for name in given_flags(arguments):
-        if FLAGS[name].theme in CLUSTER_THEMES and name != "server":
+        if name in own:
             raise WrongInput(f"{option(name)}: given together with --server, expected only one of them")
     import msgspec
 

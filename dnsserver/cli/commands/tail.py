@@ -43,9 +43,7 @@ class TailFlags:
     """As the client was named, whoever sent the query."""
 
     outcome: str | None = single(
-        None,
-        values.choice("WORD", *OUTCOMES),
-        help=f"Only decisions with this outcome: {one_of(OUTCOMES)}",
+        None, values.choice("WORD", *OUTCOMES), help=f"Only decisions with this outcome: {one_of(OUTCOMES)}"
     )
     """How the endpoints were chosen."""
 

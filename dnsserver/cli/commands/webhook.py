@@ -22,8 +22,7 @@ EXAMPLES = (
         "topodns webhook --install-ca --tls-secret kube-system/topodns-webhook",
     ),
     Example(
-        "Answer with a certificate of cert-manager:",
-        "topodns webhook --tls-cert /tls/tls.crt --tls-key /tls/tls.key",
+        "Answer with a certificate of cert-manager:", "topodns webhook --tls-cert /tls/tls.crt --tls-key /tls/tls.key"
     ),
 )
 STATUSES = {
