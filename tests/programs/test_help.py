@@ -61,6 +61,11 @@ def test_help_has_common_flags_first(topodns: Run, name: str) -> None:
     """What people need often stands before what they need seldom: first the cluster, last the log."""
     headings = re.findall(r"^(\w[\w ]*):$", topodns(name, "--help").out, re.MULTILINE)
     themes = headings[headings.index("Flags") + 1 : -2]
+    if name in ("serve", "explain", "check", "simulate", "console"):
+        text = in_one_line(topodns(name, "--help").out)
+        assert {"Names and answers", "Clients and forwarders"} <= set(themes)
+        assert "--ttl SECONDS TTL of the records in an answer (default: 5)" in text
+        assert "(default: cluster.local, in-addr.arpa, ip6.arpa; repeatable)" in text
     assert themes[0] == "Cluster to read" and themes[-1] == "Logging"
     assert {"--context", "--config", "--log-format"} <= set(parser_of(name).known_flags())
 

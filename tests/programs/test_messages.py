@@ -171,6 +171,9 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
         ["explain", "memcached.shop", "--client", "pod/foo", "--snapshot", EXAMPLE], None,
         "--client: no Pod default/foo; -n names another namespace"),
     "no-shell": (["completion"], None, "SHELL: missing, expected bash, zsh or fish"),
+    "no-such-configuration": (
+        ["check", "--config", "{folder}/none"], None,
+        "{folder}/none: No such file or directory, expected a configuration file"),
     "configuration-that-is-a-word": (
         ["check", "--config", "{file}"], "foo", "{file}: a text found, expected settings as KEY: VALUE"),
     "unknown-key": (["check", "--config", "{file}"], "foo: 1", "{file}: foo: unknown key"),
