@@ -25,10 +25,11 @@ from locator.labels import Selector
 from locator.model import SUCCESSORS
 
 if TYPE_CHECKING:
+    from dnsserver.cli.cluster import ReadClusters
     from dnsserver.tools.simulation.as_if import Changes
     from dnsserver.tools.simulation.results import Price, Simulation
-    from dnsserver.tools.simulation.selecting import Asking
-    from dnsserver.tools.simulation.text import Proposals
+    from dnsserver.tools.simulation.selecting import ClientSelector
+    from dnsserver.tools.simulation.world import Subject, World
 
 MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each takes some dozens of simulations
 MAX_FINDINGS = 50  # in text: people read no more
@@ -75,11 +76,11 @@ def _read_tried(text: str) -> tuple[ServiceName, str | None]:
     return values.parse_service(name), keys.strip() or None
 
 
-def _read_asking(text: str) -> Asking:
-    from dnsserver.tools.simulation.selecting import Asking
+def _read_clients(text: str) -> ClientSelector:
+    from dnsserver.tools.simulation.selecting import ClientSelector
 
     name, slash, selector = text.partition("/")
-    return Asking(text, values.NAMESPACE.read(name), values.SELECTOR.read(selector) if slash else Selector())
+    return ClientSelector(text, values.NAMESPACE.read(name), values.SELECTOR.read(selector) if slash else Selector())
 
 
 def _read_amount(text: str) -> float:
@@ -130,9 +131,9 @@ class SimulateFlags:
     )
     """The clients there go on asking."""
 
-    clients: tuple[Asking, ...] = repeatable(
+    clients: tuple[ClientSelector, ...] = repeatable(
         (),
-        Syntax("NS[/SELECTOR]", "NAMESPACE, or NAMESPACE/SELECTOR with a label selector", _read_asking),
+        Syntax("NS[/SELECTOR]", "NAMESPACE, or NAMESPACE/SELECTOR with a label selector", _read_clients),
         help="Who asks: the running pods of a namespace with these labels",
         shown="every running pod that is no endpoint of the Service",
     )
@@ -193,48 +194,48 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print the simulation; the exit status is 1 if something of --fail-on was found."""
     settings, flags = settings_of(arguments), flags_of(arguments, SimulateFlags)
-    import msgspec
-
-    from dnsserver.cli.progress import shown_progress
-    from dnsserver.cli.reading.simulated import constraint_findings, read_counted, read_world
-    from dnsserver.tools.simulation.codes import WITHOUT_NODES
-    from dnsserver.tools.simulation.proposals import most_overloaded, proposal
-    from dnsserver.tools.simulation.running import simulate_all
+    from dnsserver.cli.reading.simulated import read_counted, read_world
     from dnsserver.tools.simulation.selecting import BadSelection, subjects
-    from dnsserver.tools.simulation.service import Groupings
-    from dnsserver.tools.simulation.text import proposal_key
-    from locator.findings import ClusterCode
-    from locator.model import SEVERITIES, Node
 
     price, namespace = _price(flags), partial(_namespace, settings)
     named, changes = [service.key(namespace) for service in flags.service], _changes(flags, settings, namespace)
     counted = None if flags.clients_from is None else read_counted(flags.clients_from)
-    world, reading = read_world(settings, changes, flags.clients, counted)
     try:
+        world, reading = read_world(settings, changes, flags.clients, counted)
         selected = subjects(world.snapshot, world.authority, named, changes.annotations)
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
-    groupings = Groupings(world)
+    simulation = _simulated(selected, world, reading, changes, flags.max_overload, price)
+    _print(simulation, flags, arguments.output)
+    return EXIT_FAILED if _found(simulation, flags.fail_on) else EXIT_DONE
+
+
+def _simulated(
+    selected: Sequence[Subject],
+    world: World,
+    reading: ReadClusters,
+    changes: Changes,
+    max_overload: float,
+    price: Price | None,
+) -> Simulation:
+    """Simulate some names, and look for proposals. A terminal shows how far that is."""
+    from dnsserver.cli.progress import shown_progress
+    from dnsserver.cli.reading.simulated import findings_in
+    from dnsserver.tools.simulation.proposals import most_overloaded, proposal
+    from dnsserver.tools.simulation.results import Simulation, distinct_clients, simulate_all
+
     with shown_progress() as report:
-        simulation = simulate_all(
-            selected, world, groupings, max_overload=flags.max_overload, price=price,
-            report=lambda done: report(f"simulating, {done:,} of {len(selected):,} Services"),
-        )  # fmt: skip
-        findings = [*constraint_findings(simulation, reading, world, changes)]
-        missing = {finding.kind for finding in findings if finding.code == ClusterCode.KindMissing.name}
-        following = WITHOUT_NODES if Node.__name__ in missing else ()
-        findings += [finding for finding in simulation.findings if finding.code not in following]
-        findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-        simulation = msgspec.structs.replace(simulation, findings=findings)
+        services = simulate_all(
+            selected, world, lambda done: report(f"simulating, {done:,} of {len(selected):,} Services")
+        )
         report("looking for proposals")
         proposals = {
-            proposal_key(simulated): proposed
-            for simulated in most_overloaded(simulation.services, flags.max_overload)[:MAX_PROPOSALS]
-            if (proposed := proposal(simulated, world, flags.max_overload, honor_kubernetes=changes.honor_kubernetes))
-            is not None
+            simulated.subject.name: proposed
+            for simulated in most_overloaded(services, max_overload)[:MAX_PROPOSALS]
+            if (proposed := proposal(simulated, world, max_overload, honor_kubernetes=changes.honor_kubernetes))
         }
-    _print(simulation, proposals, flags, arguments.output)
-    return EXIT_FAILED if _found(simulation, flags.fail_on) else EXIT_DONE
+        findings = findings_in(services, reading, world, changes, max_overload)
+    return Simulation(services, distinct_clients(services, world), max_overload, findings, proposals, price)
 
 
 def _namespace(settings: Settings) -> str:
@@ -274,68 +275,48 @@ def _price(flags: SimulateFlags) -> Price | None:
 
 
 def _found(simulation: Simulation, fail_on: Sequence[str]) -> bool:
-    from dnsserver.tools.simulation.codes import BY_CODE
+    from dnsserver.tools.simulation.codes import FAILS_ON
 
-    return any(BY_CODE.get(finding.code) in fail_on for finding in simulation.findings)
+    return any(FAILS_ON.get(finding.code) in fail_on for finding in simulation.findings)
 
 
-def _print(simulation: Simulation, proposals: Proposals, flags: SimulateFlags, output: str) -> None:
+def _print(simulation: Simulation, flags: SimulateFlags, output: str) -> None:
     """Write the simulation to standard output, and the picture to its file. Raises CommandError."""
-    from dnsserver.cli.report import as_lines
-    from dnsserver.tools.simulation.picture import picture
+    from dnsserver.cli.report import as_json, as_lines
+    from dnsserver.tools.simulation.results import json_parts
     from dnsserver.tools.simulation.text import as_markdown, as_text
 
     if flags.picture is not None:
+        from dnsserver.tools.simulation.picture import picture
+
         try:
-            Path(flags.picture).write_text(picture(simulation.services, flags.max_overload), encoding="utf-8")
+            Path(flags.picture).write_text(picture(simulation.services, simulation.max_overload), encoding="utf-8")
         except OSError as error:
             raise WrongInput(f"--picture {flags.picture}: {error.strerror}, expected a file to write") from None
+    findings = [*map(as_json, simulation.findings)]
     if output == "json":
-        for part in _json_parts(simulation, proposals):
+        for part in json_parts(simulation, findings):
             write_json(part)
     elif output == "yaml":
-        for part in _yaml_parts(simulation, proposals):
+        for part in _yaml_parts(simulation, findings):
             write_as_it_is(part)
     elif output == "markdown":
-        write(as_markdown(simulation, proposals, max_overload=flags.max_overload))
+        write(as_markdown(simulation))
     else:
-        write(as_text(simulation, proposals, max_overload=flags.max_overload, colour=coloured()))
+        write(as_text(simulation, colour=coloured()))
         *lines, numbers = as_lines(simulation.findings, colour=coloured())
         if (more := len(lines) - MAX_FINDINGS) > 0:
             lines[MAX_FINDINGS:] = [f"{more:,} more findings; -o json has all"]
         write("".join(f"{line}\n" for line in (*lines, numbers)))
 
 
-def _json_parts(simulation: Simulation, proposals: Proposals) -> Iterator[str]:
-    """Yield the JSON, a Service a line: all of a large cluster at once would take gigabytes."""
+def _yaml_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[str]:
+    """Yield what ``json_parts`` yields as YAML, a Service at a time, too."""
     import msgspec
 
-    from dnsserver.cli.report import as_json
-    from dnsserver.tools.simulation.results import service_simulated
-    from dnsserver.tools.simulation.text import proposal_key
-
-    def encoded(value: object) -> str:
-        return msgspec.json.encode(value).decode()
-
-    separator = '{"services": [\n'
-    for simulated in simulation.services:
-        yield separator + encoded(service_simulated(simulated, proposals.get(proposal_key(simulated))))
-        separator = ",\n"
-    yield f'\n], "totals": {encoded(simulation.totals())},\n'
-    yield f'"findings": {encoded(list(map(as_json, simulation.findings)))}}}\n'
-
-
-def _yaml_parts(simulation: Simulation, proposals: Proposals) -> Iterator[str]:
-    """Yield the same as YAML."""
-    import msgspec
-
-    from dnsserver.cli.report import as_json
-    from dnsserver.tools.simulation.results import service_simulated
-    from dnsserver.tools.simulation.text import proposal_key
+    from dnsserver.tools.simulation.results import service_json
 
     yield "services:\n" if simulation.services else "services: []\n"
     for simulated in simulation.services:
-        found = service_simulated(simulated, proposals.get(proposal_key(simulated)))
-        yield as_yaml([msgspec.to_builtins(found)])
-    totals, findings = msgspec.to_builtins(simulation.totals()), [*map(as_json, simulation.findings)]
-    yield as_yaml({"totals": totals, "findings": findings})
+        yield as_yaml([msgspec.to_builtins(service_json(simulated, simulation.proposal(simulated)))])
+    yield as_yaml({"totals": msgspec.to_builtins(simulation.totals()), "findings": findings})
