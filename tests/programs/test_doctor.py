@@ -30,7 +30,8 @@ from dnsserver.programs.from_settings import authority_of, store_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
 from dnsserver.text import RED
-from dnsserver.tools.corefile import corefile_check
+from dnsserver.tools.corefile.checks import check
+from dnsserver.tools.corefile.stub_zones import read
 from dnsserver.tools.doctor.answers import compared
 from dnsserver.tools.doctor.corefiles import corefile_steps
 from dnsserver.tools.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
@@ -170,7 +171,7 @@ def test_the_edited_corefile_forwards(name: str) -> None:
         return
     stub = re.search(r"cluster\.local:53 \{.*?\n\}", written, re.DOTALL)
     assert stub is not None
-    assert not corefile_check.check(stub[0], forwarder="coredns", zones=("cluster.local",))
+    assert not check(read(stub[0], forwarder="coredns", zones=("cluster.local",)))
 
 
 def test_other_stub_domains_stay() -> None:

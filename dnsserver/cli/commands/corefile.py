@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.log_format import say
@@ -35,6 +36,9 @@ from dnsserver.tools.corefile.stub_blocks import (
     version_text,
 )
 from locator.model import ERROR
+
+if TYPE_CHECKING:
+    from dnsserver.tools.corefile.stub_zones import Corefile
 
 A_COREFILE = "a file, or - for standard input"
 
@@ -200,62 +204,46 @@ def _names(zones: Sequence[Zone]) -> list[str]:
     return [zone.name for zone in zones]
 
 
-def _forwarded(flags: CorefileFlags) -> list[str]:
-    """Return the zones that a checked Corefile forwards, as far as they are given."""
-    return _names((*flags.zone, *flags.federation, *flags.multicluster))
-
-
 def _check(flags: CorefileFlags, file: str, output: str) -> int:
     from dnsserver.cli.report import report
-    from dnsserver.tools.corefile import corefile_check
-    from dnsserver.tools.corefile.caddyfile import Unparsable
-    from dnsserver.tools.corefile.fixing import fixed
+    from dnsserver.tools.corefile.checks import check, fixed
 
-    forwarder, to, zones = _checked_as(flags, "--check"), flags.to, _forwarded(flags)
-    text = _read(file).decode(errors="replace")
-    try:
-        findings = corefile_check.check(text, forwarder=forwarder, file=file, to=to, zones=zones)
-        for_people = is_seen() and fixed(text, forwarder=forwarder, to=to, zones=zones) != text
-    except Unparsable as error:
-        raise WrongInput(f"{file}: {error}") from None
-    status = report(findings, output)
-    if for_people:
+    corefile = _corefile(flags, "--check", file, errors="replace")
+    status = report(check(corefile, file=file), output)
+    if is_seen() and fixed(corefile).text != corefile.text:
         say("--check: --fix in its place prints the Corefile with the lines at fault changed", logging.INFO)
     return status
 
 
 def _fix(flags: CorefileFlags, file: str, output: str) -> int:
-    from dnsserver.tools.corefile import corefile_check
-    from dnsserver.tools.corefile.caddyfile import Unparsable
-    from dnsserver.tools.corefile.fixing import fixed
+    from dnsserver.tools.corefile.checks import check, fixed
 
-    forwarder, to, zones = _checked_as(flags, "--fix"), flags.to, _forwarded(flags)
     if output != "text":
         raise WrongInput(f"-o: {output!r} with --fix, expected it only with --check FILE")
-    text = _read(file).decode(errors="surrogateescape")
-    try:
-        after = fixed(text, forwarder=forwarder, to=to, zones=zones)
-        left = corefile_check.check(after, forwarder=forwarder, file=file, to=to, zones=zones)
-    except Unparsable as error:
-        raise WrongInput(f"{file}: {error}") from None
-    write_octets(after.encode(errors="surrogateescape"))
+    after = fixed(_corefile(flags, "--fix", file, errors="surrogateescape"))
+    left = check(after, file=file)
+    write_octets(after.text.encode(errors="surrogateescape"))
     for finding in left:
         say(f"left as it is: {finding}")
     return EXIT_FAILED if any(finding.severity == ERROR for finding in left) else EXIT_DONE
 
 
-def _checked_as(flags: CorefileFlags, flag: str) -> str:
-    """Return the forwarder that uses the Corefile. Raises WrongInput for what goes only with a printed block."""
+def _corefile(flags: CorefileFlags, flag: str, file: str, *, errors: str) -> Corefile:
+    """Return the Corefile that *flag* names. Raises WrongInput, also for what goes only with a printed block."""
+    from dnsserver.tools.corefile.caddyfile import Unparsable
+    from dnsserver.tools.corefile.stub_zones import read
+
     forwarder = flags.for_ or COREDNS
     if forwarder not in CHECKED:
         raise WrongInput(f"--for: {forwarder!r}, expected {one_of(CHECKED)} with {flag}")
     for other, given in (("--fail-open", flags.fail_open), ("--coredns-version", flags.coredns_version)):
         if given:
             raise WrongInput(f"{other}: given together with {flag}, expected only one of them")
-    return forwarder
-
-
-def _read(path: str) -> bytes:
-    if path == "-" and sys.stdin is None:
+    if file == "-" and sys.stdin is None:
         raise WrongInput("-: standard input is closed, expected a Corefile")
-    return read_file(path, "a Corefile", sys.stdin.buffer if path == "-" else None)
+    octets = read_file(file, "a Corefile", sys.stdin.buffer if file == "-" else None)
+    zones = _names((*flags.zone, *flags.federation, *flags.multicluster))
+    try:
+        return read(octets.decode(errors=errors), forwarder=forwarder, to=flags.to, zones=zones)
+    except Unparsable as error:
+        raise WrongInput(f"{file}: {error}") from None

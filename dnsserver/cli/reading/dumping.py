@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.json import Decoder
 
-from dnsserver.cli.cluster import dump_errors
+from dnsserver.cli.cluster import cluster_errors
 from dnsserver.cli.progress import Report
 from dnsserver.cli.reading.installed import DEFAULT_NAMESPACE, NAME_LABEL
 from dnsserver.cli.reading.replicas import Replicas
@@ -172,7 +172,7 @@ class Dumping:
             return resource._replace(build=build)
 
         resources, members = by_group_kind(READ), list[Member]()
-        with dump_errors():
+        with cluster_errors():
             inputs = dump_files.DumpFiles(paths).inputs(self._report)
             read = dump_files.read_here(inputs, self._report, {key: keeping(one) for key, one in resources.items()})
         for resource in resources.values():

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 from functools import partial
 
 import trio
 
 from dnsserver.cli.reading.requests import SILENCE, read
+from dnsserver.cli.remote import NoResponse, requested
 from dnsserver.metrics.families import METRICS_SECONDS
 from dnsserver.metrics.reading import Samples, read_samples
 from dnsserver.programs.from_settings import HTTP_PORT
@@ -23,7 +23,7 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 
 MAX_PAGE = 16 << 20  # bytes: with metrics by Service, it may be a third of that
-NEAR_SECONDS = 2.0  # for a connection to a replica itself
+NEAR_SECONDS = 2.0  # for a connection to a replica itself, and between any two octets from there
 _CHECK = re.compile(r"\[([+-])\](.+?) (.*)")
 
 
@@ -92,15 +92,12 @@ class Replicas:
 
     def _direct(self, address: str, path: str) -> str:
         """Return a page of a replica. Raises Unreachable."""
-        connection = http.client.HTTPConnection(address, self._port, timeout=NEAR_SECONDS)
+        host = f"[{address}]" if ":" in address else address
         try:
-            connection.request("GET", path)
-            page = connection.getresponse().read(MAX_PAGE)
-            return page.decode(errors="replace")
-        except (OSError, http.client.HTTPException) as error:
+            with requested(f"http://{host}:{self._port}{path}", accept="text/plain", timeout=NEAR_SECONDS) as response:
+                return response.read(MAX_PAGE).decode(errors="replace")
+        except NoResponse as error:
             raise Unreachable(f"{address}: {error}") from None
-        finally:
-            connection.close()
 
     def _proxied(self, name: str, path: str) -> str:
         """Return a page of a replica through the API server. Raises Refused, Unreachable."""

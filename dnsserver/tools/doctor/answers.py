@@ -77,8 +77,8 @@ def expected(question: Question, client: str, view: View) -> tuple[frozenset[str
     explained = explain(
         labels_of(question.name), type_number(question.qtype), parse_client(client), view.snapshot, view.authority
     )
-    addresses = (answer["data"] for answer in explained["answers"] if answer["type"] == question.qtype)
-    return frozenset(addresses), explained["rcode"]
+    addresses = (answer.data for answer in explained.answers if answer.type == question.qtype)
+    return frozenset(addresses), explained.rcode
 
 
 def compared(

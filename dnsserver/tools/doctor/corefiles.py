@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whether what pods ask forwards to topodns: judged by ``corefile_check``, and fixed where the owner allows it."""
+"""Whether what pods ask forwards to topodns: judged by ``corefile.checks``, and fixed where the owner allows it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT, ListenAddress
-from dnsserver.tools.corefile import corefile_check
 from dnsserver.tools.corefile.caddyfile import Unparsable, parse
-from dnsserver.tools.corefile.corefile_codes import CorefileCode
-from dnsserver.tools.corefile.fixing import fixed
+from dnsserver.tools.corefile.checks import check, fixed
+from dnsserver.tools.corefile.codes import NO_FALLBACK, NOT_FORWARDED, CorefileCode
 from dnsserver.tools.corefile.stub_blocks import COREDNS, NODELOCAL, stub_block
-from dnsserver.tools.corefile.stub_zones import server_of, stubs_of
+from dnsserver.tools.corefile.stub_zones import Corefile, read, server_of
 from dnsserver.tools.doctor.facts import Facts, NameServer
 from dnsserver.tools.doctor.installation import NOT_INSTALLED
 from dnsserver.tools.doctor.objects import STUB_DOMAINS, ConfigMap, NotUnderstood, PlainService, decoded
@@ -37,18 +36,6 @@ from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, St
 from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
 from locator.printable import shell_words
-
-_NOT_FORWARDED = {CorefileCode.ZoneNotForwarded.name, CorefileCode.NoStubZone.name}
-# A fallback that would not step in, although somebody wanted one, or that CoreDNS asks at any time.
-_NO_FALLBACK = {
-    code.name
-    for code in (
-        CorefileCode.FallbackUnused,
-        CorefileCode.FallbackMissing,
-        CorefileCode.FallbackUnanswered,
-        CorefileCode.FallbackNotSequential,
-    )
-}
 
 TRY_FIRST = (
     "The command forwards all names that topodns serves. To try one namespace first, forward"
@@ -75,7 +62,7 @@ class Target(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True):
-    """What ``corefile_check`` says of a Corefile: its findings, and the zones that it forwards to topodns."""
+    """What ``corefile.checks`` says of a Corefile: its findings, and the zones that it forwards to topodns."""
 
     findings: tuple[Finding, ...] = ()
     zones: tuple[str, ...] = ()
@@ -84,7 +71,7 @@ class Judged(Struct, frozen=True):
     @property
     def faults(self) -> list[Finding]:
         """The findings that make answers wrong, or lose them while topodns does not answer."""
-        return [finding for finding in self.findings if finding.severity == ERROR or finding.code in _NO_FALLBACK]
+        return [finding for finding in self.findings if finding.severity == ERROR or finding.code in NO_FALLBACK]
 
     @property
     def good(self) -> bool:
@@ -219,18 +206,20 @@ def _text(facts: Facts, provider: Provider) -> str:
 
 def judged(text: str, forwarder: str, target: Target) -> Judged:
     """Judge a Corefile as *forwarder*, one of ``stub_blocks.CHECKED``."""
-    zones = () if target.to else target.names
     try:
-        findings = corefile_check.check(
-            text, forwarder=forwarder, to=target.to, zones=zones, external_names=target.external_names
-        )
-        servers = [server_of(block) for block in parse(text) if block.keys]
-        stubs = stubs_of(servers, to=target.to, zones=zones)
-        forwarded = dict.fromkeys(zone for stub in stubs for zone in stub.zones)
+        return _judge(_corefile(text, forwarder, target))
     except Unparsable as error:
         return Judged(unparsable=f"the Corefile cannot be read: {error}")
-    kept = tuple(finding for finding in findings if finding.code not in _NOT_FORWARDED)
-    return Judged(kept, tuple(forwarded))
+
+
+def _corefile(text: str, forwarder: str, target: Target) -> Corefile:
+    zones = () if target.to else target.names
+    return read(text, forwarder=forwarder, to=target.to, zones=zones, external_names=target.external_names)
+
+
+def _judge(corefile: Corefile) -> Judged:
+    kept = tuple(finding for finding in check(corefile) if finding.code not in NOT_FORWARDED)
+    return Judged(kept, tuple(corefile.forwarded))
 
 
 def _judged(facts: Facts, provider: Provider) -> Judged:
@@ -256,7 +245,7 @@ def _stub_domains(text: str) -> dict[str, list[str]]:
 
 
 def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None:
-    """Return what is to be changed so that ``corefile_check`` finds no fault; None if that is not known."""
+    """Return what is to be changed so that ``check`` finds no fault; None if that is not known."""
     text, addresses = _text(facts, provider), [address_text(address.address) for address in target.to]
     if provider.key != COREFILE:
         try:
@@ -279,22 +268,17 @@ def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None
 
 def _fixed(text: str, forwarder: str, target: Target, stub: str = "") -> str | None:
     """Return a Corefile without faults, with *stub* if nothing forwards to topodns; None if one would be left."""
-    found = judged(text, forwarder, target)
-    if found.unparsable:
+    try:
+        corefile = _corefile(text, forwarder, target)
+    except Unparsable:
         return None
-    codes = {finding.code for finding in found.faults} | _NOT_FORWARDED
+    found = _judge(corefile)
+    codes = {finding.code for finding in found.faults} | NOT_FORWARDED
     if CorefileCode.FallbackUnused.name in codes:  # whoever has that block wanted all that belongs to it
         codes |= {CorefileCode.FallbackNotSequential.name, CorefileCode.FailoverMissing.name}
-    after = fixed(
-        text,
-        forwarder=forwarder,
-        to=target.to,
-        stub="" if found.zones else stub,
-        external_names=target.external_names,
-        wanted=lambda finding: finding.code in codes,
-    )
-    found = judged(after, forwarder, target)
-    return after if found.good and found.zones else None
+    after = fixed(corefile, stub="" if found.zones else stub, wanted=lambda finding: finding.code in codes)
+    found = _judge(after)
+    return after.text if found.good and found.zones else None
 
 
 def _own_part(facts: Facts, provider: Provider, target: Target) -> Edit | None:

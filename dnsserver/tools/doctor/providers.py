@@ -161,7 +161,9 @@ def _helm_server(block: Block) -> dict[str, object]:
         if directive.arguments:
             plugin["parameters"] = " ".join(map(_written, directive.arguments))
         if directive.body:
-            plugin["configBlock"] = "\n".join(" ".join(map(_written, line.words)) for line in directive.body)
+            plugin["configBlock"] = "\n".join(
+                " ".join(map(_written, (line.name, *line.arguments))) for line in directive.body
+            )
         plugins.append(plugin)
     return {"zones": [{"zone": zone or port} for zone, _, port in keys], "port": port, "plugins": plugins}
 

@@ -17,7 +17,6 @@ from dnsserver.tools.explain.explanation import (
     ConstraintExplained,
     Explanation,
     SourceExplained,
-    StepExplained,
 )
 from dnsserver.tools.pages.findings import FindingRow, rows_of
 from dnsserver.tools.pages.flows import Flows
@@ -27,7 +26,7 @@ from locator.api.events import REASON, message_of
 from locator.ip import address_text
 from locator.model import CLUSTER, HOSTNAME, REGION, ZONE, EndpointSlice, Finding, Service
 from locator.state.snapshot import CompiledService, Snapshot, lacking
-from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint
+from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint, Step
 from locator.topology.service_checks import is_invalid_constraint
 
 ROWS, MAX_COLUMNS = 50, 4
@@ -55,7 +54,7 @@ class Column(Struct, frozen=True, gc=False):
     """The answer to one client, above the verdicts on each endpoint."""
 
     title: str
-    steps: tuple[StepExplained, ...]
+    steps: tuple[Step, ...]
     outcome: str
     reason: str
     chosen: int
@@ -121,9 +120,9 @@ def service_page(
     service = compiled.service
     about = _about(service, findings)
     known = {(finding.code, finding.field) for finding in about}
-    about += [finding for finding in sources.get("findings", ()) if (finding.code, finding.field) not in known]
-    keys = _keys(sources["constraint"])
-    verdicts = [_verdicts(answer.explanation["candidates"]) for answer in answers]
+    about += [finding for finding in sources.findings or () if (finding.code, finding.field) not in known]
+    keys = _keys(sources.constraint)
+    verdicts = [_verdicts(answer.explanation.candidates) for answer in answers]
     located = [*compiled.endpoints, *snapshot.unready.get(compiled.cache_key, ())]
     rows = [_row(endpoint, keys, verdicts) for endpoint in located]
     rows.sort(
@@ -133,15 +132,15 @@ def service_page(
         namespace=service.namespace,
         name=service.name,
         sort=sort_of(service),
-        constraint=sources["constraint"],
-        sources=tuple(sources["sources"]),
+        constraint=sources.constraint,
+        sources=sources.sources,
         findings=rows_of(about),
         events=tuple(f"{REASON}: {message_of(finding)}" for finding in about if is_invalid_constraint(finding)),
         keys=keys,
         ready=len(compiled.endpoints),
         endpoints=part_of(rows, number, ROWS),
         columns=tuple(map(_column, answers)),
-        client=answers[0].explanation["client"]["address"] if answers else "",
+        client=answers[0].explanation.client.address if answers else "",
         flows=flows,
         missing=lacking(snapshot, EndpointSlice),
     )
@@ -154,12 +153,12 @@ def _about(service: Service, findings: Sequence[Finding]) -> list[Finding]:
 
 def _keys(constraint: ConstraintExplained | None) -> tuple[str, ...]:
     """Return the keys whose values are shown: those of the constraint, else where things usually are."""
-    asked = [] if constraint is None else [key for key in constraint["keys"] if key not in (ANY_ENDPOINT, HOSTNAME)]
+    asked = [] if constraint is None else [key for key in constraint.keys if key not in (ANY_ENDPOINT, HOSTNAME)]
     return tuple(dict.fromkeys((*asked[:MAX_COLUMNS], REGION, ZONE)))
 
 
 def _verdicts(candidates: Sequence[CandidateExplained]) -> dict[tuple[str, ...], Verdict]:
-    return {tuple(row["addresses"]): Verdict(row["chosen"], row["why"]) for row in candidates}
+    return {row.addresses: Verdict(row.chosen, row.why) for row in candidates}
 
 
 def _row(
@@ -181,8 +180,8 @@ def _column(answer: TitledExplanation) -> Column:
     explained = answer.explanation
     return Column(
         title=answer.title,
-        steps=tuple(explained["steps"]),
-        outcome=explained["outcome"],
-        reason=explained["reason"],
-        chosen=sum(candidate["chosen"] for candidate in explained["candidates"]),
+        steps=explained.steps,
+        outcome=explained.outcome,
+        reason=explained.reason,
+        chosen=sum(candidate.chosen for candidate in explained.candidates),
     )

@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Keeps the process that reads dumps within the memory that its container has left.
+"""``python -m locator.cluster.dumps.worker``: the process in which ``dump_files.read_in_other_process`` reads dumps.
 
-A container's limit ends all processes in it, so also the server that waits for this one.
+It takes the files from standard input, and writes the dump to standard output, both pickled. It keeps within the memory
+that its container has left: the container's limit ends all processes in it, so also the server that waits for this one.
 """
 
 from __future__ import annotations
 
+import gc
+import pickle
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from locator.api import packing
+from locator.cluster.dumps.reading import NO_MEMORY, BadDump, Dump, Input, read_inputs
 
 CGROUPS = Path("/sys/fs/cgroup")  # of the container
 # The files with its limit and its use of memory, and what of that the kernel can take back: all that it keeps of files,
@@ -41,3 +48,31 @@ def _rooms() -> Iterator[int]:
             room = int((CGROUPS / limit).read_text()) - int((CGROUPS / used).read_text())
             rows = dict(line.split() for line in (CGROUPS / statistics).read_text().splitlines())
             yield max(0, room + sum(int(rows.get(row, 0)) for row in reclaimable))
+
+
+def read_packed(inputs: bytes) -> bytes:
+    """Read pickled *inputs*; return the dump or the BadDump for ``unpacked``."""
+    sources: list[Input] = pickle.loads(inputs)
+    try:
+        result = read_inputs(sources)
+        objects = list(packing.batches(result.objects))
+        return pickle.dumps((objects, result.findings, result.origins, result.lacks, result.counts))
+    except BadDump as error:
+        return pickle.dumps(error)
+    except MemoryError:
+        return pickle.dumps(BadDump(f"{sources[0].name}: {NO_MEMORY}"))
+
+
+def unpacked(packed: bytes) -> Dump:
+    """Return the dump that ``read_packed`` read. Raises BadDump."""
+    result = pickle.loads(packed)
+    if isinstance(result, BadDump):
+        raise result
+    batches, *others = result
+    return Dump(list(packing.unbatched(batches)), *others)
+
+
+if __name__ == "__main__":
+    stay_within()
+    gc.disable()  # the process is short, and repeated collections would take longer than reading
+    sys.stdout.buffer.write(read_packed(sys.stdin.buffer.read()))
