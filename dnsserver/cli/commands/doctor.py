@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
         client = cluster_of(settings)
     with shown_progress() as report:
         report(f"{client.host}: looking at the installation")
-        facts = trio.run(partial(observe, client, namespace, kubectl_of(settings).removeprefix("kubectl")))
+        facts = trio.run(partial(observe, client, namespace, kubectl_of(settings)))
     steps = diagnose(facts)
     if arguments.output == "text":
         encoding = (sys.stdout.encoding if sys.stdout is not None else None) or "ascii"

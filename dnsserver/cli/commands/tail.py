@@ -69,7 +69,7 @@ def run(arguments: Namespace) -> int:
     given |= {"client": flags.client, "outcome": flags.outcome}
     parameters = {name: text for name, text in given.items() if text is not None}
     try:
-        read_parameters(TAIL, parameters.items())
+        read_parameters(TAIL.parameters, parameters.items())
     except BadParameter as error:
         raise WrongInput(f"{ARGUMENTS[error.parameter]}: {error}") from None
     for name, data in RemoteServer(url, ARGUMENTS).events(TAIL, parameters):
