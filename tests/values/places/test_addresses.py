@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.ip import (
-    Network,
-    address_text,
-    network_text,
-    parse_address,
-    parse_network,
-)
+from locator.ip import Network, address_text, network_text, parse_address, parse_network
 from locator.model import UNKNOWN_LOCATION, Location
 from locator.places.address_map import AddressMap
 from locator.places.book import UNKNOWN_PLACE, AddressBook, AgreementCache, Place
@@ -111,8 +105,7 @@ def test_a_whole_family_is_nowhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "expected"),
-    [("pods,nodes", ("pod", "a")), ("pods", ("pod", None)), ("nodes", ("podcidr", "b"))],
+    ("sources", "expected"), [("pods,nodes", ("pod", "a")), ("pods", ("pod", None)), ("nodes", ("podcidr", "b"))]
 )
 def test_client_source(sources: str, expected: tuple[str, str | None]) -> None:
     """A kind that topodns does not watch tells it nothing: neither pods' places nor nodes' labels."""
@@ -126,10 +119,7 @@ LABELLED = {"k8s-app": "kube-dns"}
 def kube_dns(
     namespace: str = "kube-system", name: str = "kube-dns", labels: dict[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    rows = (
-        endpoint("10.0.0.53", nodeName="a1"),
-        endpoint("10.0.0.54", ready=False),
-    )
+    rows = (endpoint("10.0.0.53", nodeName="a1"), endpoint("10.0.0.54", ready=False))
     dns = service(name, cluster_ips=("10.96.0.10",), where=namespace, selects=True)
     dns["metadata"]["labels"] = labels or {}
     return [node("a1", cidrs=["10.0.0.0/24"]), dns, endpoints(f"{namespace}/{name}", *rows)]
