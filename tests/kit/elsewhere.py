@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import dns.message
@@ -126,14 +125,23 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
         trio.run(bounded, clock=trio.testing.MockClock(autojump_threshold=0.02))
 
 
-@asynccontextmanager
-async def asking(*behaviours: Behaviour) -> AsyncIterator[tuple[Upstream, list[Elsewhere], Counts]]:
-    """Run an upstream for each behaviour."""
-    servers, counts = [Elsewhere(behaviour) for behaviour in behaviours], Counts()
-    async with trio.open_nursery() as nursery:
-        addresses = [await nursery.start(server.serve) for server in servers]
-        yield Upstream(addresses, counts), servers, counts
-        nursery.cancel_scope.cancel()
+Test = Callable[[Upstream, Elsewhere, Counts], Awaitable[None]]
+
+
+def asking(*behaviours: Behaviour) -> Callable[[Test], None]:
+    """Run a test with an upstream that has a server for each behaviour; it gets the first of them, too."""
+
+    def decorate(test: Test) -> None:
+        async def main() -> None:
+            servers, counts = [Elsewhere(behaviour) for behaviour in behaviours], Counts()
+            async with trio.open_nursery() as nursery:
+                addresses = [await nursery.start(server.serve) for server in servers]
+                await test(Upstream(addresses, counts), servers[0], counts)
+                nursery.cancel_scope.cancel()
+
+        run(main)
+
+    return decorate
 
 
 async def slow_ones_never(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:

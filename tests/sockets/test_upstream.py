@@ -104,13 +104,12 @@ def found_from(*behaviours: Behaviour, qtype: int = A) -> tuple[tuple[Record, ..
     """Look up example.org; return what was found, after how many seconds, and the counts."""
     result: list[Any] = []
 
-    async def main() -> None:
-        async with asking(*behaviours) as (elsewhere, _, counts):
-            began = trio.current_time()
-            found = await find(elsewhere, TARGET, qtype)
-            result.extend((found, trio.current_time() - began, counts))
+    @asking(*behaviours)
+    async def _(elsewhere: Upstream, _: Elsewhere, counts: Counts) -> None:
+        began = trio.current_time()
+        found = await find(elsewhere, TARGET, qtype)
+        result.extend((found, trio.current_time() - began, counts))
 
-    run(main)
     return result[0], result[1], result[2]
 
 
@@ -216,18 +215,16 @@ def test_what_cannot_be_used_is_a_failure(case: str) -> None:
     behaviour, code = FAILURES[case]
     qtype = TXT if case in ("257 records", "more than 16 KiB") else A
 
-    async def main() -> None:
-        async with asking(behaviour) as (elsewhere, _, counts):
-            began = trio.current_time()
-            for _ in range(2):
-                answer = await elsewhere.find(TARGET, qtype, SHOP)
-                assert records_of(answer) is None
-                assert answer.extended_error is not None and answer.extended_error[0] == code
-                assert TARGET in answer.extended_error[1]
-            assert trio.current_time() - began < 2
-            assert counts.upstream == {"failed": 1, "remembered": 1} and not counts.failures
-
-    run(main)
+    @asking(behaviour)
+    async def _(elsewhere: Upstream, _: Elsewhere, counts: Counts) -> None:
+        began = trio.current_time()
+        for _ in range(2):
+            answer = await elsewhere.find(TARGET, qtype, SHOP)
+            assert records_of(answer) is None
+            assert answer.extended_error is not None and answer.extended_error[0] == code
+            assert TARGET in answer.extended_error[1]
+        assert trio.current_time() - began < 2
+        assert counts.upstream == {"failed": 1, "remembered": 1} and not counts.failures
 
 
 @pytest.mark.parametrize("first", ["silence", "SERVFAIL", "REFUSED", "CNAMEs in a circle", "garbage by TCP"])
@@ -265,31 +262,27 @@ def test_closed_ports_are_failures(number: int) -> None:
 def test_what_cannot_be_asked_is_a_failure() -> None:
     """For a name that is too long, or a type for queries only, nothing is raised."""
 
-    async def main() -> None:
-        async with asking(says(HERE)) as (elsewhere, _, counts):
-            for target in (TARGET, "a" * 64 + ".org", "é.org", "", "a..b", ".".join(["a" * 63] * 4)):
-                for qtype in (0, 41, 249, ANY):
-                    assert await find(elsewhere, target, qtype) in (None, ())
-            assert not counts.failures
-
-    run(main)
+    @asking(says(HERE))
+    async def _(elsewhere: Upstream, _: Elsewhere, counts: Counts) -> None:
+        for target in (TARGET, "a" * 64 + ".org", "é.org", "", "a..b", ".".join(["a" * 63] * 4)):
+            for qtype in (0, 41, 249, ANY):
+                assert await find(elsewhere, target, qtype) in (None, ())
+        assert not counts.failures
 
 
 def test_an_answer_from_another_address_is_none() -> None:
     """RFC 5452, 9.1: only a reply from the asked address counts."""
 
-    async def main() -> None:
-        async with asking(silent) as (elsewhere, (server,), _):
-            with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
+    @asking(silent)
+    async def _(elsewhere: Upstream, server: Elsewhere, _: Counts) -> None:
+        with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
 
-                async def forge(asked: Message, client: Any) -> None:
-                    await forger.sendto(changed(asked), client)
+            async def forge(asked: Message, client: Any) -> None:
+                await forger.sendto(changed(asked), client)
 
-                server.by_udp = forge  # type: ignore[method-assign]
-                assert await find(elsewhere, TARGET, A) is None
+            server.by_udp = forge  # type: ignore[method-assign]
+            assert await find(elsewhere, TARGET, A) is None
         assert server.asked == []
-
-    run(main)
 
 
 def test_a_fault_of_our_own_is_stopped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

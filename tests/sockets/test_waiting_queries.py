@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
@@ -44,7 +44,6 @@ from tests.kit.elsewhere import (
     Message,
     after,
     asking,
-    run,
     says,
     sharing_a_port,
     silent,
@@ -61,33 +60,44 @@ A, SOA, MX, TXT, AAAA = 1, 6, 15, 16, 28
 TARGET, SHOP = "example.org", "shop"
 
 
+Client = trio.socket.SocketType
+
+
 class Listening(NamedTuple):
     """A UDP server in this process, and its parts."""
 
     port: int
+    upstream: Elsewhere
     counts: Counts
     responder: Responder
     scope: trio.CancelScope
 
-
-@asynccontextmanager
-async def listening(elsewhere: Upstream, counts: Counts, at: str = "127.0.0.1") -> AsyncIterator[Listening]:
-    responder = responder_of(WITH_ALIASES, {"upstream": "127.0.0.1"}, counts=counts)
-    with socket.socket(socket.AF_INET6 if ":" in at else socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        udp.prepare(sock, wildcard=at in ("0.0.0.0", "::"))
-        sock.bind((at, 0))
-        async with trio.open_nursery() as nursery:
-            await nursery.start(udp.serve, sock, responder, counts, elsewhere)
-            yield Listening(sock.getsockname()[1], counts, responder, nursery.cancel_scope)
-            nursery.cancel_scope.cancel()
+    @asynccontextmanager
+    async def client(self, to: str = "127.0.0.1") -> AsyncIterator[Client]:
+        """Return a connected socket, which accepts replies from the asked address alone."""
+        with trio.socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            await sock.connect((to, self.port))
+            yield sock
 
 
-@asynccontextmanager
-async def client_of(server: Listening, to: str = "127.0.0.1") -> AsyncIterator[trio.socket.SocketType]:
-    """Return a connected socket, which accepts replies from the asked address alone."""
-    with trio.socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        await sock.connect((to, server.port))
-        yield sock
+def waiting(behaviour: Behaviour, *, at: str = "127.0.0.1") -> Callable[[Callable[..., Awaitable[None]]], None]:
+    """Run a test with a UDP server whose upstream behaves so, and a client of it, in virtual time."""
+
+    def decorate(test: Callable[..., Awaitable[None]]) -> None:
+        @asking(behaviour)
+        async def _(elsewhere: Upstream, its_server: Elsewhere, counts: Counts) -> None:
+            responder = responder_of(WITH_ALIASES, {"upstream": "127.0.0.1"}, counts=counts)
+            with socket.socket(socket.AF_INET6 if ":" in at else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                udp.prepare(sock, wildcard=at in ("0.0.0.0", "::"))
+                sock.bind((at, 0))
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(udp.serve, sock, responder, counts, elsewhere)
+                    server = Listening(sock.getsockname()[1], its_server, counts, responder, nursery.cancel_scope)
+                    async with server.client("::1" if ":" in at else "127.0.0.1") as client:
+                        await test(server, client)
+                    nursery.cancel_scope.cancel()
+
+    return decorate
 
 
 def rows(reply: bytes) -> list[str]:
@@ -100,29 +110,21 @@ CNAME_ROW, ADDRESS_ROW = f"{OUT}. 5 IN CNAME example.org.", "example.org. 60 IN 
 def test_others_are_answered_while_one_waits() -> None:
     """Over UDP, a query that waits does not delay others, before or after it in a batch."""
 
-    async def main() -> None:
-        async with (
-            asking(after(0.5, says(HERE))) as (elsewhere, _, counts),
-            listening(elsewhere, counts) as server,
-            client_of(server) as client,
-        ):
-            began = trio.current_time()
-            for number, name in enumerate((WEB, OUT, WEB, OUT, WEB)):
-                await client.send(query(name, number=number))
-            first = {(await client.recv(2048))[1] for _ in range(3)}
-            assert first == {0, 2, 4} and trio.current_time() == began
-            late = [await client.recv(2048) for _ in range(2)]
-            assert {reply[1] for reply in late} == {1, 3} and trio.current_time() - began == pytest.approx(
-                0.5, abs=0.05
-            )
-            assert [rows(reply) for reply in late] == [[CNAME_ROW, ADDRESS_ROW]] * 2
-            await trio.testing.wait_all_tasks_blocked()
-            assert sum(counts.durations.numbers) == 5
-            await client.send(query(OUT, number=5))
-            assert rows(await client.recv(2048)) == [CNAME_ROW, ADDRESS_ROW]
-            assert counts.upstream == {"answered": 2, "remembered": 1} and sum(counts.durations.numbers) == 6
-
-    run(main)
+    @waiting(after(0.5, says(HERE)))
+    async def _(server: Listening, client: Client) -> None:
+        began = trio.current_time()
+        for number, name in enumerate((WEB, OUT, WEB, OUT, WEB)):
+            await client.send(query(name, number=number))
+        first = {(await client.recv(2048))[1] for _ in range(3)}
+        assert first == {0, 2, 4} and trio.current_time() == began
+        late = [await client.recv(2048) for _ in range(2)]
+        assert {reply[1] for reply in late} == {1, 3} and trio.current_time() - began == pytest.approx(0.5, abs=0.05)
+        assert [rows(reply) for reply in late] == [[CNAME_ROW, ADDRESS_ROW]] * 2
+        await trio.testing.wait_all_tasks_blocked()
+        assert sum(server.counts.durations.numbers) == 5
+        await client.send(query(OUT, number=5))
+        assert rows(await client.recv(2048)) == [CNAME_ROW, ADDRESS_ROW]
+        assert server.counts.upstream == {"answered": 2, "remembered": 1} and sum(server.counts.durations.numbers) == 6
 
 
 CHAIN_OUT_AGAIN = {  # from OUT
@@ -140,25 +142,19 @@ async def slow_chain(server: Elsewhere, asked: Message, proto: str) -> list[byte
 def test_all_look_ups_of_a_query_take_less_than_two_seconds() -> None:
     """A chain that leads out again: the last look-up has the rest of the time, and no failure is remembered of it."""
 
-    async def main() -> None:
-        async with (
-            asking(slow_chain) as (elsewhere, _, counts),
-            listening(elsewhere, counts) as server,
-            client_of(server) as client,
-        ):
-            taken = []
-            for number in range(2):
-                began = trio.current_time()
-                await client.send(query(OUT, number=number))
-                reply = dns.message.from_wire(await client.recv(2048))
-                taken.append((reply.rcode(), trio.current_time() - began))
-            assert taken == [(SERVFAIL, pytest.approx(1.8, abs=0.05)), (0, pytest.approx(0.8, abs=0.05))]
-            assert [rrset[0].to_text() for rrset in reply.answer] == [
-                "example.org.", "a.example.org.", f"{OUT_2}.", "example.net.", "192.0.2.1",
-            ]  # fmt: skip
-            assert counts.upstream == {"answered": 3, "failed": 1, "remembered": 2}
-
-    run(main)
+    @waiting(slow_chain)
+    async def _(server: Listening, client: Client) -> None:
+        taken = []
+        for number in range(2):
+            began = trio.current_time()
+            await client.send(query(OUT, number=number))
+            reply = dns.message.from_wire(await client.recv(2048))
+            taken.append((reply.rcode(), trio.current_time() - began))
+        assert taken == [(SERVFAIL, pytest.approx(1.8, abs=0.05)), (0, pytest.approx(0.8, abs=0.05))]
+        assert [rrset[0].to_text() for rrset in reply.answer] == [
+            "example.org.", "a.example.org.", f"{OUT_2}.", "example.net.", "192.0.2.1",
+        ]  # fmt: skip
+        assert server.counts.upstream == {"answered": 3, "failed": 1, "remembered": 2}
 
 
 def test_those_of_an_explanation_take_as_long() -> None:
@@ -166,23 +162,20 @@ def test_those_of_an_explanation_take_as_long() -> None:
     snapshot, authority = snapshot_of(WITH_ALIASES), from_settings.authority_of(settings_of({"upstream": "127.0.0.1"}))
     turn = 2.0  # seconds
 
-    async def main() -> None:
-        async with asking(slow_chain) as (elsewhere, _, counts):
+    @asking(slow_chain)
+    async def _(elsewhere: Upstream, _: Elsewhere, counts: Counts) -> None:
+        async def compute(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
+            await trio.sleep(turn)
+            return explain(labels_of(OUT), A, parse_network("127.1.0.1/32"), snapshot, authority, outside=outside)
 
-            async def compute(outside: Callable[[str], UpstreamAnswer | None]) -> Explanation:
-                await trio.sleep(turn)
-                return explain(labels_of(OUT), A, parse_network("127.1.0.1/32"), snapshot, authority, outside=outside)
-
-            taken = []
-            for _ in range(2):
-                began = trio.current_time()
-                explained = await elsewhere.find_all(compute, A)
-                taken.append((explained["rcode"], trio.current_time() - began - 4 * turn))
-            assert taken == [("SERVFAIL", pytest.approx(1.8, abs=0.05)), ("NOERROR", pytest.approx(0.8, abs=0.05))]
-            assert explained["answers"][-1]["data"] == "192.0.2.1"
-            assert counts.upstream == {"answered": 3, "failed": 1, "remembered": 2}
-
-    run(main)
+        taken = []
+        for _ in range(2):
+            began = trio.current_time()
+            explained = await elsewhere.find_all(compute, A)
+            taken.append((explained["rcode"], trio.current_time() - began - 4 * turn))
+        assert taken == [("SERVFAIL", pytest.approx(1.8, abs=0.05)), ("NOERROR", pytest.approx(0.8, abs=0.05))]
+        assert explained["answers"][-1]["data"] == "192.0.2.1"
+        assert counts.upstream == {"answered": 3, "failed": 1, "remembered": 2}
 
 
 ASKED_AT = [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.5"), ("::", "::1"),
@@ -195,13 +188,9 @@ def test_a_late_reply_leaves_from_the_address_that_was_asked(at: str, to: str) -
     if ":" in at and not has_ipv6():
         lacking("there is no IPv6 here")
 
-    async def main() -> None:
-        async with (
-            asking(after(0.5, says(HERE))) as (elsewhere, _, counts),
-            listening(elsewhere, counts, at) as server,
-            client_of(server, to) as client,
-            client_of(server, "::1" if at.startswith("::") else "127.0.0.1") as other,
-        ):
+    @waiting(after(0.5, says(HERE)), at=at)
+    async def _(server: Listening, other: Client) -> None:
+        async with server.client(to) as client:
             await client.send(query(OUT, number=1))
             await trio.testing.wait_all_tasks_blocked(0.02)
             for number in (2, 3):
@@ -210,26 +199,19 @@ def test_a_late_reply_leaves_from_the_address_that_was_asked(at: str, to: str) -
             reply = await client.recv(2048)
             assert reply[1] == 1 and rows(reply) == [CNAME_ROW, ADDRESS_ROW]
 
-    run(main)
-
 
 def test_each_late_reply_goes_to_whoever_asked() -> None:
     """Two hundred clients wait, in batches with others that do not."""
 
-    async def main() -> None:
-        async with (
-            asking(after(0.5, says(HERE))) as (elsewhere, (upstream_server,), counts),
-            listening(elsewhere, counts, "0.0.0.0") as server,
-            AsyncExitStack() as stack,
-        ):
-            clients = [await stack.enter_async_context(client_of(server, f"127.0.0.{n + 1}")) for n in range(200)]
+    @waiting(after(0.5, says(HERE)), at="0.0.0.0")
+    async def _(server: Listening, _: Client) -> None:
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(server.client(f"127.0.0.{n + 1}")) for n in range(200)]
             for number, client in enumerate(clients):
                 await client.send(query(OUT if number % 3 else WEB, number=number))
             for number, client in enumerate(clients):
                 assert int.from_bytes((await client.recv(2048))[:2]) == number
-            assert len(upstream_server.asked) == 1
-
-    run(main)
+            assert len(server.upstream.asked) == 1
 
 
 @pytest.mark.parametrize("meanwhile", ["another query", "another alias"])
@@ -239,54 +221,42 @@ def test_when_the_server_ends_those_that_wait_are_told(meanwhile: str) -> None:
     So do those whose alias has changed: what is looked up in the end is not what the query waited for.
     """
 
-    async def main() -> None:
-        async with (
-            asking(silent) as (elsewhere, _, counts),
-            listening(elsewhere, counts) as server,
-            client_of(server) as client,
-        ):
-            waiting = [1]
-            await client.send(query(OUT, number=1))
-            await trio.testing.wait_all_tasks_blocked(0.02)
-            if meanwhile == "another query":
-                waiting.append(2)
-                await client.send(query(OUT_2, number=2))
-            else:
-                server.responder.publish(snapshot_of(WITH_ALIASES.replace("example.org", "example.edu")))
-            server.scope.cancel()
-            with trio.fail_after(10_000, shield=True):
-                replies = [dns.message.from_wire(await client.recv(2048)) for _ in waiting]
-        assert sorted((reply.id, reply.rcode(), reply.answer) for reply in replies) == [
-            (number, SERVFAIL, []) for number in waiting
-        ]
+    waits = [1, 2] if meanwhile == "another query" else [1]
 
-    run(main)
+    @waiting(silent)
+    async def _(server: Listening, client: Client) -> None:
+        await client.send(query(OUT, number=1))
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        if meanwhile == "another query":
+            await client.send(query(OUT_2, number=2))
+        else:
+            server.responder.publish(snapshot_of(WITH_ALIASES.replace("example.org", "example.edu")))
+        server.scope.cancel()
+        with trio.fail_after(10_000, shield=True):
+            replies = [dns.message.from_wire(await client.recv(2048)) for _ in waits]
+        found = sorted((reply.id, reply.rcode(), reply.answer) for reply in replies)
+        assert found == [(number, SERVFAIL, []) for number in waits]
 
 
 def test_a_fault_in_a_late_reply_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
     """A bug in a late reply is counted and logged, and costs that reply alone."""
 
-    async def main() -> None:
-        async with (
-            asking(after(0.5, says(HERE))) as (elsewhere, _, counts),
-            listening(elsewhere, counts) as server,
-            client_of(server) as client,
-        ):
+    @waiting(after(0.5, says(HERE)))
+    async def _(server: Listening, client: Client) -> None:
 
-            def broken(*_: object) -> bytes:
-                raise RuntimeError("a fault")
+        def broken(*_: object) -> bytes:
+            raise RuntimeError("a fault")
 
-            kept, server.responder.finish = server.responder.finish, broken  # type: ignore[method-assign]
-            await client.send(query(OUT, number=1))
-            await trio.sleep(2)
-            await client.send(query(OUT, number=2))  # remembered by now
-            await trio.testing.wait_all_tasks_blocked(0.02)
-            assert counts.failures == {"packet": 2}
-            server.responder.finish = kept  # type: ignore[method-assign]
-            await client.send(query(OUT, number=3))
-            assert (await client.recv(2048))[1] == 3
+        kept, server.responder.finish = server.responder.finish, broken  # type: ignore[method-assign]
+        await client.send(query(OUT, number=1))
+        await trio.sleep(2)
+        await client.send(query(OUT, number=2))  # remembered by now
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert server.counts.failures == {"packet": 2}
+        server.responder.finish = kept  # type: ignore[method-assign]
+        await client.send(query(OUT, number=3))
+        assert (await client.recv(2048))[1] == 3
 
-    run(main)
     assert "a fault" in caplog.text
 
 
@@ -325,20 +295,18 @@ def test_what_is_refused_or_fails_is_servfail_and_others_are_answered(proto: str
     async def attacker(port: int) -> None:
         attacked.extend(await asked_by(proto, port, attack))
 
-    async def main() -> None:
-        async with asking(slow_ones_never) as (elsewhere, _, counts):
-            responder = responder_of(ALIASES, {"upstream": "127.0.0.1"}, counts=counts)
-            async with serving_in_memory(responder, counts, elsewhere) as port, trio.open_nursery() as nursery:
-                nursery.start_soon(attacker, port)
-                await trio.testing.wait_all_tasks_blocked(0.02)
-                began = trio.current_time()
-                replies = await asked_by(proto, port, [query(f"x{n}.good.svc.cluster.local") for n in range(12)])
-                assert not attacked and trio.current_time() - began < 1
-                assert [len(reply.answer) for reply in replies] == [2] * 12
+    @asking(slow_ones_never)
+    async def _(elsewhere: Upstream, _: Elsewhere, counts: Counts) -> None:
+        responder = responder_of(ALIASES, {"upstream": "127.0.0.1"}, counts=counts)
+        async with serving_in_memory(responder, counts, elsewhere) as port, trio.open_nursery() as nursery:
+            nursery.start_soon(attacker, port)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            began = trio.current_time()
+            replies = await asked_by(proto, port, [query(f"x{n}.good.svc.cluster.local") for n in range(12)])
+            assert not attacked and trio.current_time() - began < 1
+            assert [len(reply.answer) for reply in replies] == [2] * 12
         assert {(reply.rcode(), len(reply.answer), len(reply.authority)) for reply in attacked} == {(SERVFAIL, 0, 0)}
         assert len(attacked) == len(attack) and counts.upstream["refused"] > 100
-
-    run(main)
 
 
 @asynccontextmanager
