@@ -345,18 +345,18 @@ def pauses(times: Sequence[float]) -> set[float]:
     return {round(second - first, 6) for first, second in pairwise(times)}
 
 
-MANY = [f"10.0.{number // 250}.{number % 250}" for number in range(5000)]
+MANY = [f"10.0.{number // 250}.{number % 250}" for number in range(2000)]
 
 
 def test_addresses_are_spread_over_the_interval(found: Found) -> None:
-    """Five thousand are not probed in the same instant, and each keeps its moment."""
+    """Two thousand are not probed in the same instant, and each keeps its moment."""
     found.over(30, MANY)
-    assert len(found.times) == 5000
+    assert len(found.times) == 2000
     for times in found.times.values():
         assert len(times) == 6
         assert pauses(times) == {5.0}
     by_tenth = Counter(int(times[0] * 10) for times in found.times.values())
-    assert len(by_tenth) == 50 and max(by_tenth.values()) < 200
+    assert len(by_tenth) == 50 and max(by_tenth.values()) < 90
 
 
 def test_one_that_hangs_delays_no_other(found: Found) -> None:
@@ -376,7 +376,7 @@ def test_what_is_in_flight_is_bounded(found: Found, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_namespace_delays_another(found: Found) -> None:
-    """Though five thousand of its addresses hang, those of others are probed every 5 s."""
+    """Though two thousand of its addresses hang, those of others are probed every 5 s."""
     found.hanging = found.of_evil = set(MANY[20:])
     found.over(60, MANY)
     assert {len(found.times[address]) for address in MANY[:20]} == {12}
