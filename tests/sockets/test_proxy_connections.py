@@ -18,7 +18,7 @@ from tests.kit.dns_queries import ecs, framed, opt, option, query
 from tests.kit.in_memory import CountedResponder, responder_of, snapshot_of
 from tests.kit.proxy_headers import LOCAL, PROXY_SIGNATURE, UNIX_STREAM, UNSPEC, both_ends, proxied, proxy_header, tlv
 from tests.kit.tcp_server import Here, Peer, here
-from tests.kit.wire_rows import CLUSTER, FLAGS, FORWARDER, FREE, IN_A, IN_B, MANY, NOWHERE, SERVED, WEB
+from tests.kit.wire_cluster import CLUSTER, FLAGS, FORWARDER, FREE, IN_A, IN_B, MANY, NOWHERE, SERVED, WEB
 
 IN_A_6 = "fd00:1::1"
 ZONE_A, ZONE_B = {"10.244.1.1"}, {"10.244.2.1", "10.244.2.2"}

@@ -20,7 +20,7 @@ from tests.kit.random_queries import Asked, replied
 from tests.kit.this_machine import has_ipv6, lacking
 from tests.kit.topodns_process import Server, serving
 from tests.kit.waiting import PATIENCE
-from tests.kit.wire_rows import CLUSTER, FLAGS, FORWARDER, FREE, IN_A, IN_B, NOWHERE, WEB
+from tests.kit.wire_cluster import CLUSTER, FLAGS, FORWARDER, FREE, IN_A, IN_B, NOWHERE, WEB
 
 IN_A_6 = "fd00:1::1"
 ZONE_A, ZONE_B = {"10.244.1.1"}, {"10.244.2.1", "10.244.2.2"}

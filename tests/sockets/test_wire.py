@@ -22,21 +22,8 @@ from tests.kit.random_queries import Asked, replied
 from tests.kit.replies import after_name, assert_same, assert_sound, parts_of
 from tests.kit.topodns_process import Server, serving
 from tests.kit.waiting import PATIENCE
-from tests.kit.wire_rows import (
-    AA,
-    CLUSTER,
-    EXTENDED_ERROR,
-    FLAGS,
-    FREE,
-    IN_A,
-    NXDOMAIN,
-    ROWS,
-    UNSYNCED,
-    WEB,
-    Row,
-    Section,
-    Z,
-)
+from tests.kit.wire_cluster import AA, CLUSTER, EXTENDED_ERROR, FLAGS, FREE, IN_A, NXDOMAIN, WEB, Row, Section, Z
+from tests.kit.wire_rows import ROWS, UNSYNCED
 
 PADDING = 12  # RFC 7830
 

@@ -23,19 +23,8 @@ from tests.kit.dns_queries import ecs, encoded, opt, option, query
 from tests.kit.in_memory import NOW, CountedResponder, dump_of, settings_of, take_in
 from tests.kit.random_queries import Asked
 from tests.kit.replies import assert_sound, parts_of
-from tests.kit.wire_rows import (
-    CLUSTER,
-    ECHOED,
-    FLAGS,
-    FORWARDER,
-    FREE,
-    IN_A,
-    IN_B,
-    MANY,
-    NOWHERE,
-    SERVED,
-    WEB,
-)
+from tests.kit.wire_cluster import CLUSTER, FLAGS, FORWARDER, FREE, IN_A, IN_B, MANY, NOWHERE, SERVED, WEB
+from tests.kit.wire_edns_rows import ECHOED
 
 PADDING = 12  # RFC 7830
 
