@@ -28,7 +28,6 @@ from dnsserver.responder.rendered import DecisionRenderer
 from dnsserver.tools.explain.explain import explain
 from locator.ip import Network, address_text, parse_client
 from locator.places.book import AddressBook, Place
-from tests.kit import dns_queries
 from tests.kit.api_objects import (
     HOSTNAME,
     ZONE,
@@ -43,6 +42,7 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.dns_queries import ecs, opt
+from tests.kit.dns_queries import query as asking
 from tests.kit.in_memory import NOW, CountedResponder, ask_in_memory, dump_of, settings_of, take_in
 from tests.kit.random_queries import Asked, replied
 from tests.kit.replies import parts_of
@@ -73,7 +73,7 @@ class Changing:
 
     def addresses(self, name: str, client: str) -> list[str]:
         """Return the IPv4 addresses in the answer, quickly."""
-        reply = replied(self.responder, Asked(dns_queries.query(name), client, "udp"))
+        reply = replied(self.responder, Asked(asking(name), client, "udp"))
         return [address_text(record[-4:]) for record in parts_of(reply).answers]
 
     def ask(self, name: str, rtype: str, client: str = "127.1.0.1") -> list[str]:
@@ -126,16 +126,10 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "rtype", "before", "first", "after", "second"),
-    [row[1:] for row in CHANGES],
-    ids=[row[0] for row in CHANGES],
-)
-def test_a_change_is_seen(
-    name: str, rtype: str, before: list[Item], first: list[str], after: list[Item], second: list[str]
-) -> None:
+@pytest.mark.parametrize("change", CHANGES, ids=[row[0] for row in CHANGES])
+def test_a_change_is_seen(change: tuple[str, str, str, list[Item], list[str], list[Item], list[str]]) -> None:
     """After each change, and after its reversal, answers are those of the current cluster."""
-    cluster = Changing(pods="verified")
+    cluster, (_, name, rtype, before, first, after, second) = Changing(pods="verified"), change
     for items, expected in ((before, first), (after, second), (before, first)):
         cluster.become(items)
         for _ in range(2):
@@ -235,7 +229,7 @@ def test_made_up_names_push_out_nothing_hot() -> None:
     computed = cluster.counts.computed
     for number in range(200):
         for name in MADE_UP:
-            wire = dns_queries.query(name.format(number), ("A", "AAAA", "SRV", "PTR")[number % 4])
+            wire = asking(name.format(number), ("A", "AAAA", "SRV", "PTR")[number % 4])
             replied(cluster.responder, Asked(wire, "127.1.0.1", "udp"))
     assert cluster.counts.computed == computed + 200 * len(MADE_UP)
     cluster.ask(WEB, "A")
@@ -249,7 +243,7 @@ def test_names_that_prefer_a_zone_without_endpoints_share_an_answer() -> None:
     answers, before = [], cluster.counts.computed
     for zone in ("nowhere", "elsewhere", "x" * 63, "b"):
         name = f"{zone}.prefer._zone.{WEB}"
-        asked = Asked(dns_queries.query(name), "127.1.0.1", "udp")
+        asked = Asked(asking(name), "127.1.0.1", "udp")
         answers.append(cluster.ask(name, "A"))
         assert replied(cluster.responder, asked, compute=True) == replied(cluster.responder, asked)
         before += 1  # that of the line before
@@ -289,7 +283,7 @@ def test_names_that_do_not_exist_get_their_own_bytes(group: list[str]) -> None:
     for items in ([], headless("web", "10.0.0.1")):
         cluster.become(items)
         for name, rtype in product(group, ("A", "AAAA", "SRV", "TXT")):
-            asked = Asked(dns_queries.query(name, rtype), "127.1.0.1", "udp")
+            asked = Asked(asking(name, rtype), "127.1.0.1", "udp")
             assert cluster.ask(name, rtype) == ["NXDOMAIN"]
             assert replied(cluster.responder, asked) == replied(cluster.responder, asked, compute=True)
 
@@ -396,7 +390,7 @@ def test_a_flood_of_subnets_leaves_a_hot_one() -> None:
     clients.follow(AddressBook(forwarders=[Network(forwarder, 32)], subnets={Network(bytes((10, 0, 0, 0)), 7): {}}))
 
     def place_of(*address: int) -> Place:
-        query = read_query(dns_queries.query(WEB, edns=opt(ecs(f"{'.'.join(map(str, address))}.0/24"))))
+        query = read_query(asking(WEB, edns=opt(ecs(f"{'.'.join(map(str, address))}.0/24"))))
         assert query is not None
         return clients.client_of(query, forwarder).place
 
