@@ -23,7 +23,7 @@ from tests.kit.this_machine import ROOT
      ("cryptography", {"locator.cluster.certificates.issuing"}),
      ("h11", {"dnsserver.http.conversation", "locator.cluster.leading.probe"}),
      ("shlex", {"locator.printable"}),
-     ("jinja2", {"dnsserver.tools.console.rendering"})],
+     ("jinja2", {"dnsserver.tools.console.rendering", "dnsserver.tools.simulation.picture"})],
 )  # fmt: skip
 def test_a_library_has_one_door(library: str, only: set[str]) -> None:
     """Foreign things stay in the module that is their door."""

@@ -380,15 +380,18 @@ topodns_answer_zones_total{client_zone="unknown",answer="unknown"} 20
     assert "20 of 50 clients carry no label" in [finding["message"] for finding in ran.json["findings"]]
 
 
-def test_many_services_are_a_table(simulate: Simulate) -> None:
-    """The worst come first; each proposal stands below."""
-    items = skewed()
+def test_many_services_are_a_table(simulate: Simulate, tmp_path: Path) -> None:
+    """The worst come first; each proposal stands below. A picture has the first twenty, and says how many more."""
+    items, path = skewed(), tmp_path / "many.svg"
     web = [item for item in items if item["kind"] in ("Service", "EndpointSlice") and "web" in json.dumps(item)]
-    for number in range(11):
+    for number in range(20):
         items += json.loads(json.dumps(web[:2]).replace('"web"', f'"web{number}"').replace('"web-1"', f'"s{number}"'))
-    out = simulate(items=items).out
-    assert out.startswith("service ") and "12 Services, " in out
-    assert out.count("kubectl -n shop annotate") == 12
+    out = simulate("--picture", str(path), items=items).out
+    assert out.startswith("service ") and "21 Services, " in out
+    assert out.count("kubectl -n shop annotate") == 20, "the worst: each takes some dozens of simulations"
+    texts = [element.text for element in ElementTree.fromstring(path.read_text()).iter()]
+    assert "1 more Service; --service NS/NAME draws one" in texts
+    assert sum(text is not None and text.endswith("without the constraint") for text in texts) == 20
 
 
 def test_the_most_severe_findings_come_first(simulate: Simulate) -> None:

@@ -19,10 +19,11 @@ from dnsserver.settings.fields import Settings
 from dnsserver.tools.simulation import IDLE, MAX_OVERLOAD, OVERLOAD, UNMET
 
 if TYPE_CHECKING:
+    from dnsserver.cli.cluster import ReadClusters
     from dnsserver.tools.simulation.as_if import Changes
     from dnsserver.tools.simulation.results import Price, Simulation
-    from dnsserver.tools.simulation.selecting import Asking
-    from dnsserver.tools.simulation.text import Proposals
+    from dnsserver.tools.simulation.selecting import ClientSelector
+    from dnsserver.tools.simulation.world import Subject, World
 
 MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each takes some dozens of simulations
 MAX_FINDINGS = 50  # in text: people read no more
@@ -115,52 +116,53 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print the simulation; the exit status is 1 if something of --fail-on was found."""
     settings = settings_of(arguments)
-    from msgspec.structs import replace
-
-    from dnsserver.cli.progress import shown_progress
-    from dnsserver.cli.reading.simulated import constraint_findings, read_counted, read_world
-    from dnsserver.tools.simulation.codes import WITHOUT_NODES
-    from dnsserver.tools.simulation.proposals import most_overloaded, proposal
-    from dnsserver.tools.simulation.running import simulate_all
+    from dnsserver.cli.reading.simulated import read_counted, read_world
     from dnsserver.tools.simulation.selecting import BadSelection, subjects
-    from dnsserver.tools.simulation.service import Groupings
-    from dnsserver.tools.simulation.text import proposal_key
-    from locator.findings import ClusterCode
-    from locator.model import SEVERITIES, Node
 
-    changes, wanted, price = _changes(arguments, settings), list(_asking(arguments.clients)), _price(arguments)
+    changes, selectors = _changes(arguments, settings), list(_client_selectors(arguments.clients))
+    price = _price(arguments)
     max_overload, fail_on = _factor(arguments.max_overload), _fail_on(arguments.fail_on)
     named = [parse_argument("--service", values.SERVICE_KEY.read, text, values.SERVICE_KEY.expected)
              for text in arguments.service]  # fmt: skip
     url = arguments.clients_from
     if url is not None:
         url = parse_argument("--clients-from", values.SERVER_URL.read, url, values.SERVER_URL.expected)
-    world, reading = read_world(settings, changes, wanted, None if url is None else read_counted(url))
     try:
+        world, reading = read_world(settings, changes, selectors, None if url is None else read_counted(url))
         selected = subjects(world.snapshot, world.authority, named, changes.annotations)
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
-    groupings = Groupings(world)
+    simulation = _simulated(selected, world, reading, changes, max_overload, price)
+    _print(simulation, arguments)
+    return EXIT_FAILED if _found(simulation, fail_on) else EXIT_DONE
+
+
+def _simulated(
+    selected: Sequence[Subject],
+    world: World,
+    reading: ReadClusters,
+    changes: Changes,
+    max_overload: float,
+    price: Price | None,
+) -> Simulation:
+    """Simulate some names, and look for proposals. A terminal shows how far that is."""
+    from dnsserver.cli.progress import shown_progress
+    from dnsserver.cli.reading.simulated import findings_in
+    from dnsserver.tools.simulation.proposals import most_overloaded, proposal
+    from dnsserver.tools.simulation.results import Simulation, distinct_clients, simulate_all
+
     with shown_progress() as report:
-        simulation = simulate_all(
-            selected, world, groupings, max_overload=max_overload, price=price,
-            report=lambda done: report(f"simulating, {done:,} of {len(selected):,} Services"),
-        )  # fmt: skip
-        findings = [*constraint_findings(simulation, reading, world, changes)]
-        missing = {finding.kind for finding in findings if finding.code == ClusterCode.KindMissing.name}
-        following = WITHOUT_NODES if Node.__name__ in missing else ()
-        findings += [finding for finding in simulation.findings if finding.code not in following]
-        findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-        simulation = replace(simulation, findings=findings)
+        services = simulate_all(
+            selected, world, lambda done: report(f"simulating, {done:,} of {len(selected):,} Services")
+        )
         report("looking for proposals")
         proposals = {
-            proposal_key(simulated): proposed
-            for simulated in most_overloaded(simulation.services, max_overload)[:MAX_PROPOSALS]
+            simulated.subject.name: proposed
+            for simulated in most_overloaded(services, max_overload)[:MAX_PROPOSALS]
             if (proposed := proposal(simulated, world, max_overload, honor_kubernetes=changes.honor_kubernetes))
-            is not None
         }
-    _print(simulation, proposals, arguments, max_overload)
-    return EXIT_FAILED if _found(simulation, fail_on) else EXIT_DONE
+        findings = findings_in(services, reading, world, changes, max_overload)
+    return Simulation(services, distinct_clients(services, world), max_overload, findings, proposals, price)
 
 
 def _changes(arguments: Namespace, settings: Settings) -> Changes:
@@ -193,9 +195,9 @@ def _domain(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _asking(texts: Sequence[str]) -> Iterator[Asking]:
+def _client_selectors(texts: Sequence[str]) -> Iterator[ClientSelector]:
     """Yield what --clients asks for. Raises WrongInput."""
-    from dnsserver.tools.simulation.selecting import Asking
+    from dnsserver.tools.simulation.selecting import ClientSelector
     from locator.labels import Selector
 
     for text in texts:
@@ -204,7 +206,7 @@ def _asking(texts: Sequence[str]) -> Iterator[Asking]:
         chosen = Selector()
         if slash:
             chosen = parse_argument("--clients", values.SELECTOR.read, selector, values.SELECTOR.expected)
-        yield Asking(text, namespace, chosen)
+        yield ClientSelector(text, namespace, chosen)
 
 
 def _price(arguments: Namespace) -> Price | None:
@@ -254,49 +256,34 @@ def _fail_on(texts: Sequence[str]) -> set[str]:
 
 
 def _found(simulation: Simulation, fail_on: set[str]) -> bool:
-    from dnsserver.tools.simulation.codes import BY_CODE
+    from dnsserver.tools.simulation.codes import FAILS_ON
 
-    return any(BY_CODE.get(finding.code) in fail_on for finding in simulation.findings)
+    return any(FAILS_ON.get(finding.code) in fail_on for finding in simulation.findings)
 
 
-def _print(simulation: Simulation, proposals: Proposals, arguments: Namespace, max_overload: float) -> None:
+def _print(simulation: Simulation, arguments: Namespace) -> None:
     """Write the simulation to standard output, and the picture to its file. Raises CommandError."""
-    from dnsserver.cli.report import as_lines
-    from dnsserver.tools.simulation.picture import picture
+    from dnsserver.cli.report import as_json, as_lines
+    from dnsserver.tools.simulation.results import json_parts
     from dnsserver.tools.simulation.text import as_markdown, as_text
 
     if arguments.picture is not None:
+        from dnsserver.tools.simulation.picture import picture
+
         try:
-            Path(arguments.picture).write_text(picture(simulation.services, max_overload), encoding="utf-8")
+            Path(arguments.picture).write_text(
+                picture(simulation.services, simulation.max_overload), encoding="utf-8"
+            )  # fmt: skip
         except OSError as error:
             raise WrongInput(f"--picture {arguments.picture}: {error.strerror}, expected a file to write") from None
     if arguments.output == "json":
-        for part in _json_parts(simulation, proposals):
+        for part in json_parts(simulation, list(map(as_json, simulation.findings))):
             write_json(part)
     elif arguments.output == "markdown":
-        write(as_markdown(simulation, proposals, max_overload=max_overload))
+        write(as_markdown(simulation))
     else:
-        write(as_text(simulation, proposals, max_overload=max_overload, colour=coloured()))
+        write(as_text(simulation, colour=coloured()))
         *lines, numbers = as_lines(simulation.findings, colour=coloured())
         if (more := len(lines) - MAX_FINDINGS) > 0:
             lines[MAX_FINDINGS:] = [f"{more:,} more findings; -o json has all"]
         write("".join(f"{line}\n" for line in (*lines, numbers)))
-
-
-def _json_parts(simulation: Simulation, proposals: Proposals) -> Iterator[str]:
-    """Yield the JSON, a Service a line: all of a large cluster at once would take gigabytes."""
-    import msgspec
-
-    from dnsserver.cli.report import as_json
-    from dnsserver.tools.simulation.results import service_simulated
-    from dnsserver.tools.simulation.text import proposal_key
-
-    def encoded(value: object) -> str:
-        return msgspec.json.encode(value).decode()
-
-    separator = '{"services": [\n'
-    for simulated in simulation.services:
-        yield separator + encoded(service_simulated(simulated, proposals.get(proposal_key(simulated))))
-        separator = ",\n"
-    yield f'\n], "totals": {encoded(simulation.totals())},\n'
-    yield f'"findings": {encoded(list(map(as_json, simulation.findings)))}}}\n'

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import urllib3
+from msgspec.structs import replace
 from urllib3.exceptions import HTTPError
 
 from dnsserver.cli.cluster import ReadClusters, read_clients
@@ -18,20 +19,19 @@ from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.fields import Settings
 from dnsserver.tools.simulation.as_if import Changes, imports_as_if, snapshot_as_if
-from dnsserver.tools.simulation.clients import AskingPod, AskingPods, CountedAnswers
-from dnsserver.tools.simulation.results import Simulation
+from dnsserver.tools.simulation.codes import WITHOUT_NODES, findings_of
 from dnsserver.tools.simulation.selecting import (
-    Asking,
-    BadSelection,
-    asking,
+    ClientSelector,
     check_annotations,
     check_domains,
     running_pods,
+    selected_clients,
 )
-from dnsserver.tools.simulation.service import World
+from dnsserver.tools.simulation.service import Simulated
+from dnsserver.tools.simulation.world import AskingPods, CountedAnswers, World, world_of
 from locator.api.dump_text import COMMAND
 from locator.findings import ClusterCode
-from locator.model import OWN, ZONE, ClientPod, EndpointSlice, Finding
+from locator.model import OWN, SEVERITIES, ZONE, EndpointSlice, Finding, Node
 from locator.state.object_checks import nearness_findings
 from locator.state.snapshot import LACKING, Snapshot
 from locator.topology.constraints import in_effect
@@ -42,56 +42,63 @@ AS_SIMULATED = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as 
 
 
 def read_world(
-    settings: Settings, changes: Changes, wanted: Sequence[Asking], counted: CountedAnswers | None
+    settings: Settings, changes: Changes, selectors: Sequence[ClientSelector], counted: CountedAnswers | None
 ) -> tuple[World, ReadClusters]:
-    """Read the clusters, and return what to simulate. Raises CommandError."""
-    reading = read_clients(settings, [one.selector for one in wanted])
+    """Read the clusters, and return what to simulate. Raises CommandError, BadSelection."""
+    reading = read_clients(settings, [one.selector for one in selectors])
     if EndpointSlice.__name__ in reading.own.lacks and reading.own.services:
         raise WrongInput(f"--snapshot: {LACKING[EndpointSlice.__name__]}, expected some; {COMMAND} prints all")
-    actual, now = reading.publication.snapshot, int(time.time())
+    actual, own, now = reading.publication.snapshot, settings.cluster_name, int(time.time())
     alone = {
         name: reading.own if name == OWN else publisher.publication(now).snapshot
         for name, publisher in reading.publishers.items()
     }
-    clusters = {name or settings.cluster_name: snapshot for name, snapshot in alone.items()}
-    try:
-        check_annotations(reading.own, changes)
-        check_domains(changes.failed, reading.nodes, actual)
-        pods, needed = _pods(reading, settings.cluster_name), wanted or counted is None
-        # With counted answers, the pods only say where in a zone the load comes from: there may be none.
-        clients = {
-            name: _clients(name, those, clusters[name])
-            for name, those in (asking(pods, wanted) if needed else running_pods(pods)).items()
-        }
-    except BadSelection as error:
-        raise WrongInput(f"{error.argument}: {error}") from None
-    own = everywhere = _all_of([clients.get(settings.cluster_name, ())], endpoints_too=bool(wanted))
-    if len(clients) > 1:
-        everywhere = _all_of(clients.values(), endpoints_too=bool(wanted))
-    world = World(
-        snapshot=_changed(reading, changes, alone),
-        actual=actual,
-        clusters=clusters,
-        authority=authority_of(settings),
-        cluster=settings.cluster_name,
-        own=own,
-        everywhere=everywhere,
-        counted=counted,
-    )
+    clusters = {name or own: snapshot for name, snapshot in alone.items()}
+    check_annotations(reading.own, changes)
+    check_domains(changes.failed, reading.nodes, actual)
+    pods = {name or own: those for name, those in reading.pods.items()}
+    # With counted answers, the pods only say where in a zone the load comes from: there may be none.
+    clients = selected_clients(pods, selectors) if selectors or counted is None else running_pods(pods)
+
+    def those_in(names: Iterable[str]) -> AskingPods:
+        found = AskingPods(endpoints_too=bool(selectors))
+        for name in names:
+            for pod in clients[name]:
+                found.add(name, pod, clusters[name].addresses)
+        return found
+
+    in_own = those_in([own])
+    everywhere = in_own if len(clients) == 1 else those_in(clients)
+    world = replace(
+        world_of(actual, in_own, authority_of(settings), own),
+        snapshot=_changed(reading, changes, alone), clusters=clusters, everywhere=everywhere, counted=counted,
+    )  # fmt: skip
     return world, reading
 
 
-def constraint_findings(
-    simulation: Simulation, reading: ReadClusters, world: World, changes: Changes
+def findings_in(
+    services: Sequence[Simulated], reading: ReadClusters, world: World, changes: Changes, max_overload: float
+) -> list[Finding]:
+    """Return what is wrong in the constraints that were simulated, and what came of them: the most severe first."""
+    findings = [*_constraint_findings(services, reading, world, changes)]
+    missing = {finding.kind for finding in findings if finding.code == ClusterCode.KindMissing.name}
+    following = WITHOUT_NODES if Node.__name__ in missing else ()
+    for simulated in services:
+        findings += [found for found in findings_of(simulated, max_overload) if found.code not in following]
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def _constraint_findings(
+    services: Sequence[Simulated], reading: ReadClusters, world: World, changes: Changes
 ) -> Iterator[Finding]:
     """Yield what is wrong in the constraints of the Services that were simulated, as they are or as they were tried."""
-    as_they_are = {simulated.subject.key for simulated in simulation.services} - changes.annotations.keys()
+    as_they_are = {simulated.subject.key for simulated in services} - changes.annotations.keys()
     for finding in reading.publication.findings:
         key = f"{finding.namespace}/{finding.name}"
         is_simulated = finding.kind == "Service" and not finding.cluster and key in as_they_are
         if (is_simulated and finding.code not in AS_SIMULATED) or finding.code == ClusterCode.KindMissing.name:
             yield finding
-    yield from _nearness_findings(simulation, reading, world)
+    yield from _nearness_findings(services, reading, world)
     carried = CarriedKeys(frozenset(key for node in reading.nodes for key in node.labels))
     for key in changes.annotations:
         compiled = world.snapshot.services[key]
@@ -101,38 +108,16 @@ def constraint_findings(
                 yield from overridden_findings(compiled.service, compiled.declarations)
 
 
-def _nearness_findings(simulation: Simulation, reading: ReadClusters, world: World) -> Iterator[Finding]:
+def _nearness_findings(services: Sequence[Simulated], reading: ReadClusters, world: World) -> Iterator[Finding]:
     """Yield what is worth knowing about what the Services that were simulated ask for."""
-    own, services = reading.publishers[OWN], world.snapshot.services
-    plain = {one.subject.key: one for one in simulation.services if one.subject.zone.about == SERVICES}
+    own, known = reading.publishers[OWN], world.snapshot.services
+    plain = {one.subject.key: one for one in services if one.subject.zone.about == SERVICES}
     for key, simulated in plain.items():
-        yield from map(own.with_file, nearness_findings(services[key], services, simulated.declaration))
-    if any(ZONE in in_effect(simulated.declaration).client_keys for simulated in simulation.services):
+        yield from map(own.with_file, nearness_findings(known[key], known, simulated.declaration))
+    if any(ZONE in in_effect(simulated.declaration).client_keys for simulated in services):
         for finding in reading.publication.findings:
             if finding.code == ClusterCode.ZoneInTwoRegions.name and not finding.cluster:
                 yield finding
-
-
-def _pods(reading: ReadClusters, own: str) -> dict[str, Sequence[ClientPod]]:
-    """Return the pods by the name of their cluster."""
-    return {name if name != OWN else own: pods for name, pods in reading.pods.items()}
-
-
-def _clients(cluster: str, pods: Sequence[ClientPod], snapshot: Snapshot) -> list[AskingPod]:
-    """Return pods as clients: each is where a server of its own cluster would locate its first address.
-
-    Pods of two clusters may have one address.
-    """
-    locate = snapshot.addresses.locate
-    return [AskingPod(cluster, pod.key, pod.addresses, locate(pod.addresses[0]).location) for pod in pods]
-
-
-def _all_of(parts: Iterable[Iterable[AskingPod]], *, endpoints_too: bool) -> AskingPods:
-    clients = AskingPods(endpoints_too=endpoints_too)
-    for part in parts:
-        for client in part:
-            clients.add(client)
-    return clients
 
 
 def _changed(reading: ReadClusters, changes: Changes, alone: Mapping[str, Snapshot]) -> Snapshot:
@@ -143,9 +128,10 @@ def _changed(reading: ReadClusters, changes: Changes, alone: Mapping[str, Snapsh
     if clusters is None:
         return own
     clusters.update_own(own)
+    elsewhere = replace(changes, annotations={})
     for name, snapshot in alone.items():
         if name != OWN:
-            clusters.update(name, snapshot_as_if(snapshot, changes, own=False))
+            clusters.update(name, snapshot_as_if(snapshot, elsewhere))
     return imports_as_if(clusters.publish(int(time.time())), changes)
 
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Makes HTML of what a page shows. Whatever stands in a name, a label or an annotation, it is text there.
-
-The only module that imports jinja2.
-"""
+"""Makes HTML of what a page shows. Whatever stands in a name, a label or an annotation, it is text there."""
 
 from __future__ import annotations
 

@@ -11,18 +11,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dnsserver.answers.decision import Authority
-from dnsserver.names import SERVICES
 from dnsserver.tools.explain.explanation_text import counted
 from dnsserver.tools.pages.steps import STEP, Steps
 from dnsserver.tools.simulation import MAX_OVERLOAD
-from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if
-from dnsserver.tools.simulation.clients import AskingPod, AskingPods
-from dnsserver.tools.simulation.codes import described
+from dnsserver.tools.simulation.as_if import Annotations, Changes, snapshot_as_if
+from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.proposals import proposal
-from dnsserver.tools.simulation.results import Proposed, first_address
-from dnsserver.tools.simulation.selecting import BadSelection, check_annotations
-from dnsserver.tools.simulation.service import Groupings, Simulated, Subject, World, exceeds, simulate
+from dnsserver.tools.simulation.results import Proposed
+from dnsserver.tools.simulation.selecting import BadSelection, check_annotations, service_zones
+from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address, simulate
 from dnsserver.tools.simulation.text import (
     commands,
     constraint_text,
@@ -32,6 +30,7 @@ from dnsserver.tools.simulation.text import (
     named,
     outcome_of,
 )
+from dnsserver.tools.simulation.world import AskingPods, Subject, World, world_of
 from locator.model import EndpointSlice, Pod
 from locator.places.book import Book
 from locator.state.snapshot import Snapshot, lacking
@@ -115,13 +114,8 @@ def pods_in(pods: Sequence[Pod], addresses: Book, cluster: str) -> Steps[Pods]:
         if not number % STEP:
             yield
         if pod.addresses and not pod.finished:
-            clients.add(AskingPod(cluster, pod.key, pod.addresses, addresses.locate(pod.addresses[0]).location))
+            clients.add(cluster, pod, addresses)
     return Pods(clients, watched=bool(pods))
-
-
-def world_of(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: str) -> World:
-    """Return what to simulate: the own *cluster*, alone and as it is."""
-    return World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, pods.clients, pods.clients)
 
 
 def flows_of(
@@ -140,12 +134,11 @@ def flows_of(
     *cluster* is the name of the own one. With *proposes*, each has a proposal if an endpoint is overloaded.
     The annotations must be valid (``check_tried``).
     """
-    zone = next((zone for zone in authority.zones if zone.about == SERVICES and not zone.reverse), None)
-    compiled = snapshot.services.get(key)
-    if zone is None or compiled is None or not compiled.service.headless or lacking(snapshot, EndpointSlice):
+    zones, compiled = service_zones(authority), snapshot.services.get(key)
+    if not zones or compiled is None or not compiled.service.headless or lacking(snapshot, EndpointSlice):
         return ()
-    subject = Subject(zone, key)
-    world = world_of(snapshot, pods, authority, cluster)
+    subject = Subject(zones[0], key)
+    world = world_of(snapshot, pods.clients, authority, cluster)
     groupings = Groupings(world)
     notes = () if pods.watched else (("no Pods", NOT_WATCHED),)
     flows = partial(
@@ -187,8 +180,7 @@ def annotations_of(keys: str, least: str) -> Annotations | None:
 
 def as_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kubernetes: bool) -> Snapshot:
     """Return a snapshot in which a Service has other annotations."""
-    changes = Changes(honor_kubernetes=honor_kubernetes)
-    return replace(snapshot, services={**snapshot.services, key: service_as_if(snapshot.services[key], changes, tried)})
+    return snapshot_as_if(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes))
 
 
 def title_of(tried: Annotations) -> str:
@@ -258,6 +250,6 @@ def _notes(world: World, subject: Subject) -> Iterator[tuple[str, str]]:
 
 
 def _proposal(simulated: Simulated, proposed: Proposed) -> Proposal:
-    wanted = proposed["annotations"]
+    wanted = proposed.annotations
     keys, least = wanted.get(TOPOLOGY_KEYS, ""), wanted.get(MIN_ENDPOINTS) or ""
     return Proposal(NO_KEYS if keys is None else keys, least, outcome_of(proposed), commands(simulated, proposed))

@@ -12,12 +12,14 @@ from msgspec import Struct
 from dnsserver.answers.decision import Authority
 from dnsserver.metrics.server import RELATIONS
 from dnsserver.names import SERVICES
-from dnsserver.tools.pages.flows import NOT_WATCHED, Pods, world_of
+from dnsserver.tools.pages.flows import NOT_WATCHED, Pods
 from dnsserver.tools.pages.steps import Steps
 from dnsserver.tools.simulation import MAX_OVERLOAD
+from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.selecting import constrained_subjects
-from dnsserver.tools.simulation.service import Groupings, Simulated, exceeds, simulate
+from dnsserver.tools.simulation.service import Simulated, exceeds, simulate
 from dnsserver.tools.simulation.text import worst_first
+from dnsserver.tools.simulation.world import world_of
 from locator.model import EndpointSlice
 from locator.state.snapshot import Snapshot, lacking
 
@@ -94,7 +96,7 @@ def expected_in(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: s
     subjects = [one for one in constrained_subjects(snapshot, authority) if one.zone.about == SERVICES]
     if missing := lacking(snapshot, EndpointSlice):
         return Expected(len(subjects), len(subjects), (), (), ("no endpoints", f"Not known: {missing}"))
-    world = world_of(snapshot, pods, authority, cluster)
+    world = world_of(snapshot, pods.clients, authority, cluster)
     groupings, simulated, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()
     for subject in subjects[:MAX_SIMULATED]:
         yield

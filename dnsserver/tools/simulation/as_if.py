@@ -8,14 +8,15 @@ fields and hints count as they do in the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.endpoints import compact
-from locator.model import EndpointSlice, Location, Service
+from locator.model import Endpoint, Location, Service
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
 from locator.topology.annotations import min_endpoints
@@ -28,8 +29,9 @@ from locator.topology.constraints import (
     in_order,
 )
 from locator.topology.hints import hinted
-from locator.topology.selection import FirstMatch, LocatedEndpoint, Narrowing
+from locator.topology.selection import Narrowing
 
+T = TypeVar("T")
 S = TypeVar("S", bound=CompiledService)
 
 Annotations = Mapping[str, str | None]  # by key; None takes an annotation away
@@ -51,71 +53,58 @@ class Changes(Struct, frozen=True):
         return any(location.value(key) == value for key, value in self.failed)
 
 
-def snapshot_as_if(snapshot: Snapshot, changes: Changes, *, own: bool = True) -> Snapshot:
-    """Return the snapshot of one cluster, changed; *own*: it is the cluster whose Services have the annotations.
-
-    Services in which nothing differs stay the same objects.
-    """
-    annotations = changes.annotations if own else {}
-    services = {
-        key: service_as_if(service, changes, annotations.get(key)) for key, service in snapshot.services.items()
-    }
-    exported = {
-        key: _exported_as_if(service, changes, annotations.get(key)) for key, service in snapshot.exported.items()
-    }
-    return replace(snapshot, services=services, exported=exported)
+def snapshot_as_if(snapshot: Snapshot, changes: Changes) -> Snapshot:
+    """Return the snapshot of one cluster, changed. Services in which nothing differs stay the same objects."""
+    return replace(
+        snapshot,
+        services=_changed(snapshot.services, service_as_if, changes),
+        exported=_changed(snapshot.exported, _exported_as_if, changes),
+    )
 
 
 def imports_as_if(snapshot: Snapshot, changes: Changes) -> Snapshot:
     """Return a snapshot of all clusters in which nothing is ready in the failed domains for multi-cluster names."""
-    imported = {key: _without_failed(service, changes) for key, service in snapshot.imported.items()}
-    return replace(snapshot, imported=imported)
+    return replace(snapshot, imported=_changed(snapshot.imported, _without_failed, changes))
 
 
-def service_as_if(
-    compiled: CompiledService, changes: Changes, annotations: Annotations | None = None
-) -> CompiledService:
-    """Return a Service with other *annotations*, without its endpoints in failed domains; itself if nothing differs."""
-    left = _without_failed(compiled, changes)
+def _changed(known: Mapping[str, T], change: Callable[[T, Changes], T], changes: Changes) -> Mapping[str, T]:
+    """Return all that is *known*; a failed domain may be that of any Service."""
+    keys = known.keys() if changes.failed else known.keys() & changes.annotations.keys()
+    return {**known, **{key: change(known[key], changes) for key in keys}}
+
+
+def service_as_if(compiled: CompiledService, changes: Changes) -> CompiledService:
+    """Return a Service, changed; the same object if nothing differs."""
+    annotations, left = changes.annotations.get(compiled.service.key), _without_failed(compiled, changes)
     if annotations is None and left is compiled:
         return compiled
-    service = _annotated(left.service, annotations or {})
+    merged = {**left.service.annotations, **(annotations or {})}
+    service = replace(left.service, annotations={key: text for key, text in merged.items() if text is not None})
     return replace(left, service=service, declarations=_declarations(left, service, changes.honor_kubernetes))
 
 
-def _annotated(service: Service, annotations: Annotations) -> Service:
-    merged: dict[str, str | None] = {**service.annotations, **annotations}
-    return replace(service, annotations={key: text for key, text in merged.items() if text is not None})
-
-
 def _without_failed(compiled: S, changes: Changes) -> S:
-    if not any(map(changes.fails, set(compiled.locations))):
+    if not changes.failed or not any(map(changes.fails, set(compiled.locations))):
         return compiled
     left = [located for located in compiled.endpoints if not changes.fails(located.location)]
-    gone = {address for located in compiled.endpoints if changes.fails(located.location) for address in _of(located)}
+    gone = {
+        (address, located.endpoint.cluster)  # two clusters may use one address
+        for located in compiled.endpoints
+        if changes.fails(located.location)
+        for address in located.endpoint.addresses
+    }
+
+    def remains(endpoint: Endpoint) -> bool:
+        return not any((address, endpoint.cluster) in gone for address in endpoint.addresses)
+
+    slices = [replace(part, endpoints=compact(list(filter(remains, part.endpoints)))) for part in compiled.slices]
     return replace(
         compiled,
-        slices=tuple([_without(part, gone) for part in compiled.slices]) if left else (),
+        slices=tuple(slices) if left else (),
         locations=tuple([located.location for located in left]),
         empty=not left,
         _located={},
     )
-
-
-def _of(located: LocatedEndpoint) -> Iterator[tuple[bytes, str | None]]:
-    """Yield the addresses of an endpoint, each with its cluster: two clusters may use one address."""
-    for address in located.endpoint.addresses:
-        yield address, located.endpoint.cluster
-
-
-def _without(part: EndpointSlice, gone: Set[tuple[bytes, str | None]]) -> EndpointSlice:
-    """Return a slice without the endpoints that have one of some addresses."""
-    left = [
-        endpoint
-        for endpoint in part.endpoints
-        if not any((address, endpoint.cluster) in gone for address in endpoint.addresses)
-    ]
-    return replace(part, endpoints=compact(left))
 
 
 def _declarations(compiled: CompiledService, service: Service, honor_kubernetes: bool) -> tuple[Declaration, ...]:
@@ -123,21 +112,20 @@ def _declarations(compiled: CompiledService, service: Service, honor_kubernetes:
 
     The labels that ServicePolicies select by are not known any more, but annotations do not change which ones do.
     """
-    at_least = min_endpoints(service) or 1
-    elsewhere = [_at_least(one, at_least) for one in compiled.declarations if SOURCE[one.source].in_another_object]
+    elsewhere = [one for one in compiled.declarations if SOURCE[one.source].in_another_object]
     others = declarations_of(service, (), hinted(joined_endpoints(compiled.slices)), honor_kubernetes=honor_kubernetes)
-    return in_order(service, (*elsewhere, *others))
+    return in_order(service, (*map(partial(_at_least, min_endpoints(service) or 1), elsewhere), *others))
 
 
-def _at_least(declaration: Declaration, number: int) -> Declaration:
+def _at_least(number: int, declaration: Declaration) -> Declaration:
     constraint = declaration.constraint
-    if not isinstance(constraint, FirstMatch | Narrowing) or constraint.at_least == number:
+    if not isinstance(constraint, Narrowing) or constraint.at_least == number:
         return declaration
     return replace(declaration, constraint=replace(constraint, at_least=number))
 
 
-def _exported_as_if(exported: ExportedService, changes: Changes, annotations: Annotations | None) -> ExportedService:
-    compiled = service_as_if(exported.compiled, changes, annotations)
+def _exported_as_if(exported: ExportedService, changes: Changes) -> ExportedService:
+    compiled = service_as_if(exported.compiled, changes)
     if compiled is exported.compiled:
         return exported
     declared = [one for one in (exported.constraint,) if one is not None and SOURCE[one.source].in_another_object]

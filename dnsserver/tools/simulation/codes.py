@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnsserver.names import FEDERATION
 from dnsserver.tools.simulation import IDLE, OVERLOAD, UNMET
-from dnsserver.tools.simulation.service import SLACK, Simulated, exceeds
+from dnsserver.tools.simulation.service import SLACK, Simulated, described, exceeds
 from locator.findings import FindingCode
-from locator.ip import address_text
 from locator.model import INFO, WARNING, ZONE, Finding, listed
-from locator.topology.selection import LocatedEndpoint
 
 NAMED = 3  # endpoints that a message names
 
@@ -32,17 +29,14 @@ class SimulationCode(FindingCode):
     UncountedService = INFO
 
 
-FAILS = {
-    SimulationCode.OverloadedEndpoint: OVERLOAD,
-    SimulationCode.IdleEndpoint: IDLE,
-    SimulationCode.UnmetClient: UNMET,
+# What ``--fail-on`` calls them.
+FAILS_ON = {
+    SimulationCode.OverloadedEndpoint.name: OVERLOAD,
+    SimulationCode.IdleEndpoint.name: IDLE,
+    SimulationCode.UnmetClient.name: UNMET,
 }
 # What is found only because a dump has no Nodes: then all clients are alike.
-WITHOUT_NODES = frozenset(
-    code.name
-    for code in (*FAILS, SimulationCode.ChoosesNothing, SimulationCode.SavesNothing, SimulationCode.UnlocatedClient)
-)
-BY_CODE = {code.name: word for code, word in FAILS.items()}
+WITHOUT_NODES = frozenset(code.name for code in SimulationCode if code is not SimulationCode.UncountedService)
 
 
 def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
@@ -72,7 +66,7 @@ def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
 def _without_gain(simulated: Simulated) -> Iterator[Finding]:
     """Yield a finding if the constraint changes nothing, or nothing of what crosses zones."""
     declaration, before, after = simulated.declaration, simulated.crossing_before, simulated.crossing
-    if declaration is None or not declaration.effective or simulated.subject.zone.about == FEDERATION:
+    if declaration is None or not declaration.effective or simulated.subject.federated:
         return
     if not simulated.load or len(simulated.endpoints) < 2:
         return
@@ -83,12 +77,6 @@ def _without_gain(simulated: Simulated) -> Iterator[Finding]:
         message = f"the constraint saves nothing: {100 * after:.1f} % of the load crosses zones, "
         message += f"{100 * before:.1f} % without it"
         yield _finding(SimulationCode.SavesNothing, simulated, message, "endpoints in the zones of the clients")
-
-
-def described(located: LocatedEndpoint) -> str:
-    """Return an endpoint as a message names it: its pod, or else its address."""
-    endpoint = located.endpoint
-    return endpoint.pod or (address_text(endpoint.addresses[0]) if endpoint.addresses else "an endpoint")
 
 
 def _finding(code: SimulationCode, simulated: Simulated, message: str, expected: str) -> Finding:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Groups clients that get the same: by their values of the labels that a constraint compares.
+"""Groups of clients: all pods for which an answer must be the same, so that one decision serves them all.
 
-A cluster has thousands of nodes, and a constraint by node tells apart only those that have an endpoint. So the groups
-of all clients are made once for each list of labels, and a Service pays for its own endpoints alone.
+What an answer depends on is where a client is, by the labels that the constraint compares. So a group is the clients
+with the same values of these labels. If the constraint compares the names of nodes, there are as many groups as nodes;
+but to a Service, only the nodes with one of its endpoints differ, and clients on all others are one group. The groups
+of all clients are made once for each list of labels, and a Service then looks only at those of its own nodes.
 """
 
 from __future__ import annotations
@@ -12,21 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dnsserver.tools.simulation.clients import ClientPlace
+from dnsserver.tools.simulation.world import ClientPlace, Subject, World
 from locator.model import ZONE
 from locator.places.locations import has_labels
 
-FEW = 256  # groups that are gone through for each Service
-
-
-class _Other:
-    """Stands for every value that matches no endpoint."""
-
-    def __repr__(self) -> str:
-        return "other"
-
-
-OTHER = _Other()
+FEW = 256  # groups: so many are looked at for each Service without more ado
+OTHER = object()  # in the place of every value that matches no endpoint
 
 
 class Values(NamedTuple):
@@ -48,8 +41,24 @@ class Group(NamedTuple):
     place: ClientPlace
 
 
+class Groupings:
+    """The clients of a world in groups, for each list of client keys; made once for all Services."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: dict[tuple[bool, tuple[str, ...]], Grouping] = {}
+
+    def of(self, subject: Subject, client_keys: tuple[str, ...]) -> Grouping:
+        """Return the clients of a name, grouped by *client_keys*."""
+        clients = self._world.clients_of(subject)
+        key = clients is self._world.everywhere, client_keys
+        if key not in self._known:
+            self._known[key] = Grouping(clients.numbers, client_keys)
+        return self._known[key]
+
+
 class Grouping:
-    """The clients in groups: by their ``Values.kind``, by their ``client_keys``, and by their zone.
+    """The clients in groups: by their ``Values.kind``, by their *client_keys*, and by their zone.
 
     *client_keys* are those of a constraint. *numbers* has the clients at each place.
     """
@@ -58,19 +67,19 @@ class Grouping:
         self._client_keys = tuple(client_keys)
         self._groups: dict[Values, Group] = {}
         for place, clients in numbers.items():
-            values = self.values_at(place)
-            known = self._groups.get(values)
-            self._groups[values] = Group(values, clients + (known.clients if known else 0), place)
-        self._wide = self._widest() if len(self._groups) > FEW else None
-        self._of_value: dict[object, list[Group]] = {}
-        self._without: dict[Values, list[Group]] = {}  # by the values without the widest
-        self._sums: Counter[Values] = Counter()
-        if self._wide is not None:
+            _add(self._groups, Group(self.values_at(place), clients, place))
+        # The position of the key with the most values: groups that differ only in that are put together.
+        self._widest: int | None = None
+        self._by_value: dict[object, list[Group]] = {}  # by the value of that key
+        self._alike: dict[Values, list[Group]] = {}  # by all other values
+        if client_keys and len(self._groups) > FEW:
+            columns = zip(*(values.client_keys for values in self._groups), strict=True)
+            numbers_of_values = [len(set(column)) for column in columns]
+            self._widest = numbers_of_values.index(max(numbers_of_values))
             for group in self._groups.values():
-                rest = self._narrowed(group.values)
-                self._of_value.setdefault(group.values.client_keys[self._wide], []).append(group)
-                self._without.setdefault(rest, []).append(group)
-                self._sums[rest] += group.clients
+                self._by_value.setdefault(group.values.client_keys[self._widest], []).append(group)
+                self._alike.setdefault(self._without_widest(group.values), []).append(group)
+        self._sums = {values: sum(group.clients for group in alike) for values, alike in self._alike.items()}
 
     def values_at(self, place: ClientPlace) -> Values:
         """Return the values by which a client at *place* is grouped."""
@@ -82,9 +91,7 @@ class Grouping:
         """Return the groups of clients that get the same, without as many as *fewer* has at each place."""
         found: dict[Values, Group] = {}
         for group in self._told_apart(distinguishing):
-            values = reduced(group.values, distinguishing)
-            known = found.get(values)
-            found[values] = Group(values, group.clients + (known.clients if known else 0), group.place)
+            _add(found, group._replace(values=reduced(group.values, distinguishing)))
         for place, clients in fewer.items():
             values = reduced(self.values_at(place), distinguishing)
             found[values] = found[values]._replace(clients=found[values].clients - clients)
@@ -101,28 +108,29 @@ class Grouping:
 
     def _told_apart(self, distinguishing: Sequence[frozenset[str | None]]) -> Iterable[Group]:
         """Return groups that the *distinguishing* values tell apart, and maybe more."""
-        if self._wide is None:
+        if self._widest is None:
             return self._groups.values()
-        single = [group for value in {*distinguishing[self._wide], None} for group in self._of_value.get(value, ())]
-        rest = Counter(self._sums)
+        single = [group for value in {*distinguishing[self._widest], None} for group in self._by_value.get(value, ())]
+        rest = dict(self._sums)
         for group in single:
-            rest[self._narrowed(group.values)] -= group.clients
+            rest[self._without_widest(group.values)] -= group.clients
         taken = {id(group) for group in single}
         for values, clients in rest.items():
             if clients:
-                one = next(group for group in self._without[values] if id(group) not in taken)
+                one = next(group for group in self._alike[values] if id(group) not in taken)
                 single.append(one._replace(clients=clients))
         return single
 
-    def _narrowed(self, values: Values) -> Values:
-        assert self._wide is not None
+    def _without_widest(self, values: Values) -> Values:
+        assert self._widest is not None
         client_keys = values.client_keys
-        return values._replace(client_keys=(*client_keys[: self._wide], OTHER, *client_keys[self._wide + 1 :]))
+        return values._replace(client_keys=(*client_keys[: self._widest], OTHER, *client_keys[self._widest + 1 :]))
 
-    def _widest(self) -> int | None:
-        """Return the position of the key with the most values, None if there are no keys."""
-        numbers = [len(set(column)) for column in zip(*(values.client_keys for values in self._groups), strict=True)]
-        return numbers.index(max(numbers)) if numbers else None
+
+def _add(groups: dict[Values, Group], group: Group) -> None:
+    """Add the clients of a group to those with the same values."""
+    known = groups.get(group.values)
+    groups[group.values] = group if known is None else group._replace(clients=known.clients + group.clients)
 
 
 def reduced(values: Values, distinguishing: Sequence[frozenset[str | None]]) -> Values:

@@ -1,52 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Draws who flows where, as SVG: client domains on the left, the endpoints that they get on the right.
+"""Draws who flows where, as SVG: zones of clients on the left, zones with the endpoints that they get on the right.
 
-Nothing is said by colour alone: flows that cross zones are dashed, those that may are dotted, and what is overloaded,
-idle or unmet says so in words.
-Shapes have classes and no styles, so that a page may colour them, and a Content-Security-Policy does not forbid them.
+This module says what is drawn and where, in pixels; ``picture.svg`` is the template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import pkgutil
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
-from xml.etree import ElementTree
-from xml.etree.ElementTree import Element, SubElement
 
-from dnsserver.tools.simulation.codes import described
-from dnsserver.tools.simulation.service import OVERLOADED, UNUSED, Simulated
+from jinja2 import Environment, StrictUndefined, Template
+
+from dnsserver.tools.simulation import IDLE
+from dnsserver.tools.simulation.service import OVERLOADED, Simulated, described
 from dnsserver.tools.simulation.text import constraint_text, grouped, percent
 from locator.model import ZONE
 from locator.printable import cut, printable
 from locator.topology.selection import LocatedEndpoint
 
-WIDTH = 760
-MARGIN, BOX, TARGET, GAP, ROW, TITLE = 16, 170, 270, 14, 20, 78  # in pixels, as all sizes here
-MIN_HEIGHT = 44  # of a box
+WIDTH, MARGIN, GAP, ROW = 760, 16, 14, 20
+CLIENTS_WIDTH, ENDPOINTS_WIDTH, MIN_HEIGHT = 170, 270, 44  # of a box
+TITLE = 78  # the height of what stands above the boxes
 MAX_DOMAINS, MAX_ENDPOINTS = 12, 8  # that are drawn; how many are left is said
 MAX_PICTURES = 20  # Services in one file
 WIDEST, THINNEST = 28.0, 1.5  # strokes, for all of the load and for hardly any
-INK, FAINT, PAPER, SAME, CROSSING, BAD = "#1b1f24", "#6a737d", "#ffffff", "#2f6f9f", "#b4560f", "#a3123a"
 
-# By class: the colour of a flow, its dashes, and what it is.
-FLOW_KINDS = {
-    "same": (SAME, "", "in the same zone"),
-    "crossing": (CROSSING, "7 4", "to another zone"),
-    "unclear": (FAINT, "2 4", "a zone is not known"),
-}
-
-Value = str | None
-SVG = "http://www.w3.org/2000/svg"
+Zone = str | None  # of clients or endpoints; None if they have none
+Line = tuple[str, str]  # a text, and its class in the template
 
 
 class Box(NamedTuple):
-    """A domain in the picture: its heading, its lines, and where it is."""
+    """A zone in the picture: its heading, the lines below, and where it is."""
 
     heading: str
-    lines: Sequence[tuple[str, str]]  # a text, and the class that it has
-    top: float
-    height: float
+    lines: Sequence[Line]
+    left: int
+    width: int
+    top: int
+
+    @property
+    def height(self) -> int:
+        """Its height, which grows with its lines."""
+        return max(MIN_HEIGHT, 10 + ROW * (1 + len(self.lines)))
 
     @property
     def middle(self) -> float:
@@ -54,197 +52,134 @@ class Box(NamedTuple):
         return self.top + self.height / 2
 
 
+class Flow(NamedTuple):
+    """A part of the load, from the clients in one box to the endpoints in another.
+
+    ``kind`` is "same" if both are in one zone, "crossing" if not, and "unclear" if one of them has none.
+    """
+
+    origin: Box
+    target: Box
+    share: float
+    kind: str
+
+
+class Drawing(NamedTuple):
+    """One Service, drawn at ``top``, from where its own places count. ``not_drawn`` is what there is no room for."""
+
+    simulated: Simulated
+    top: int
+    flows: Sequence[Flow]
+    boxes: Sequence[Box]
+    bottom: int
+    not_drawn: str
+
+
 def picture(services: Sequence[Simulated], max_overload: float) -> str:
     """Return an SVG file with some Services, one below the other."""
-    top, parts = 0.0, list[Element]()
+    top, drawings = 0, list[Drawing]()
     for simulated in services[:MAX_PICTURES]:
-        part, height = _drawn(simulated, max_overload)
-        part.set("transform", f"translate(0 {top:.0f})")
-        parts.append(part)
-        top += height + GAP
-    if (more := len(services) - MAX_PICTURES) > 0:
-        note = Element("text", {"x": str(MARGIN), "y": f"{top + ROW:.0f}", "fill": INK, "class": "text"})
-        note.text = f"{grouped(more, 'more Service')}; --service NS/NAME draws one"
-        parts.append(note)
-        top += 2 * ROW
+        drawings.append(_drawing(simulated, max_overload, top, TITLE))
+        top += drawings[-1].bottom + 2 * GAP
+    more = max(0, len(services) - MAX_PICTURES)
     title = f"Who gets what: {', '.join(simulated.subject.name for simulated in services[:3])}"
-    root = _root(max(top, 2 * ROW), title)
-    SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": PAPER, "class": "paper"})
-    root.extend(parts)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    height = max(top + (2 * ROW if more else 0), 2 * ROW)
+    return _template().render(whole=True, title=title, height=height, drawings=drawings, more=more) + "\n"
 
 
 def inline_picture(simulated: Simulated, max_overload: float) -> str:
     """Return the picture of one Service as an element for a page, without a background and a heading."""
-    part, height = _drawn(simulated, max_overload, headed=False)
-    root = _root(height, f"Who gets what of {simulated.subject.name}")
-    root.append(part)
-    return ElementTree.tostring(root, encoding="unicode")
+    drawing, title = _drawing(simulated, max_overload, 0, GAP), f"Who gets what of {simulated.subject.name}"
+    return _template().render(whole=False, title=title, height=drawing.bottom + GAP, drawings=[drawing], more=0)
 
 
-def _root(height: float, title: str) -> Element:
-    root = Element(
-        "svg",
-        {
-            "xmlns": SVG, "viewBox": f"0 0 {WIDTH} {height:.0f}", "width": str(WIDTH), "height": f"{height:.0f}",
-            "role": "img", "aria-label": title, "font-family": "system-ui, sans-serif", "font-size": "13",
-            "class": "flows",
-        },
+@cache
+def _template() -> Template:
+    templates = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined)
+    templates.filters.update(
+        constraint_text=constraint_text, cut=cut, grouped=grouped, percent=percent, printable=printable, short=_short
+    )
+    start, end = MARGIN + CLIENTS_WIDTH, WIDTH - MARGIN - ENDPOINTS_WIDTH
+    templates.globals.update(
+        WIDTH=WIDTH, MARGIN=MARGIN, ROW=ROW, THINNEST=THINNEST, WIDEST=WIDEST,
+        START=start, END=end, BEND=(start + end) // 2,
     )  # fmt: skip
-    SubElement(root, "title").text = title
-    return root
+    return templates.from_string((pkgutil.get_data(__package__, "picture.svg") or b"").decode())
 
 
-def _drawn(simulated: Simulated, max_overload: float, *, headed: bool = True) -> tuple[Element, float]:
-    """Return the picture of a Service, and its height."""
-    group, top = Element("g"), float(GAP)
-    if headed:
-        top = float(TITLE)
-        _text(group, MARGIN, 22, simulated.subject.name, weight="bold")
-        _text(group, MARGIN, 42, _short(constraint_text(simulated), 100), fill=FAINT)
-        crossing = f"{percent(simulated.crossing)} of the load crosses zones, {percent(simulated.crossing_before)}"
-        _text(group, MARGIN, 60, f"{crossing} without the constraint", fill=FAINT)
-    origins, targets = _origin_boxes(simulated, top), _target_boxes(simulated, max_overload, top)
-    for origin, target, share in _flows(simulated, origins, targets):
-        _flow(group, origins[origin], targets[target], share, _kind(origin, target))
-    for boxes, left, width in ((origins, MARGIN, BOX), (targets, WIDTH - MARGIN - TARGET, TARGET)):
-        for box in boxes.values():
-            _draw(group, box, left, width)
-    bottom = max([box.top + box.height for box in (*origins.values(), *targets.values())], default=top)
-    if left_out := _not_drawn(simulated):
-        bottom += GAP + ROW
-        _text(group, MARGIN, bottom, f"not drawn: {left_out}", fill=FAINT)
-    return group, bottom + GAP
+def _drawing(simulated: Simulated, max_overload: float, top: int, first: int) -> Drawing:
+    """Draw a Service; its *first* boxes are so far below its *top*."""
+    origins, targets = _origins(simulated, first), _targets(simulated, max_overload, first)
+    boxes = [*origins.values(), *targets.values()]
+    flows = [
+        Flow(origins[zone], targets[other], share, _kind(zone, other))
+        for (zone, other), share in sorted(simulated.flows.items(), key=lambda item: item[1])  # the widest lies on top
+        if zone in origins and other in targets
+    ]
+    bottom = max([box.top + box.height for box in boxes], default=first)
+    zones = {"clients": len(simulated.origins), "endpoints": len(set(map(_zone, simulated.endpoints)))}
+    not_drawn = ", ".join(f"{grouped(number - MAX_DOMAINS, 'zone')} of {side}"
+                          for side, number in zones.items() if number > MAX_DOMAINS)  # fmt: skip
+    return Drawing(simulated, top, flows, boxes, bottom + (GAP + ROW if not_drawn else 0), not_drawn)
 
 
-def _not_drawn(simulated: Simulated) -> str:
-    """Return how many zones are too many to draw, "" if none."""
-    numbers = {"clients": len(simulated.origins), "endpoints": len({_zone(one) for one in simulated.endpoints})}
-    more = {side: number - MAX_DOMAINS for side, number in numbers.items() if number > MAX_DOMAINS}
-    return ", ".join(f"{grouped(number, 'zone')} of {side}" for side, number in more.items())
+def _kind(zone: Zone, other: Zone) -> str:
+    if zone is None or other is None:
+        return "unclear"
+    return "same" if zone == other else "crossing"
 
 
-def _zone(located: LocatedEndpoint) -> Value:
+def _zone(located: LocatedEndpoint) -> Zone:
     return located.location.labels.get(ZONE)
 
 
-def _origin_boxes(simulated: Simulated, top: float) -> dict[Value, Box]:
-    boxes: dict[Value, Box] = {}
-    for value in _largest({value: origin.clients for value, origin in simulated.origins.items()}):
-        origin = simulated.origins[value]
-        clients = round(origin.clients)
-        lines = [(grouped(clients, "client"), "faint")]
+def _origins(simulated: Simulated, top: int) -> dict[Zone, Box]:
+    lines: dict[Zone, list[Line]] = {}
+    for zone in _largest({zone: origin.clients for zone, origin in simulated.origins.items()}):
+        origin = simulated.origins[zone]
+        lines[zone] = [(grouped(round(origin.clients), "client"), "faint")]
         if origin.unmet:
             unmet = round(origin.unmet)
-            lines.append((f"\N{BALLOT X} {unmet:,} {'gets' if unmet == 1 else 'get'} nothing", "bad"))
-        boxes[value] = _box(_heading(value), lines, top)
-        top += boxes[value].height + GAP
-    return boxes
+            lines[zone].append((f"\N{BALLOT X} {unmet:,} {'gets' if unmet == 1 else 'get'} nothing", "bad"))
+    return _boxes(lines, MARGIN, CLIENTS_WIDTH, top)
 
 
-def _target_boxes(simulated: Simulated, max_overload: float, top: float) -> dict[Value, Box]:
-    by_value: dict[Value, list[tuple[float, LocatedEndpoint]]] = {}
+def _targets(simulated: Simulated, max_overload: float, top: int) -> dict[Zone, Box]:
+    by_zone: dict[Zone, list[tuple[float, LocatedEndpoint]]] = {}
     for share, located in zip(simulated.shares, simulated.endpoints, strict=True):
-        by_value.setdefault(_zone(located), []).append((share, located))
-    boxes: dict[Value, Box] = {}
-    for value in _largest({value: len(pairs) for value, pairs in by_value.items()}):
-        pairs = sorted(by_value[value], key=lambda pair: -pair[0])
-        lines = [_endpoint_line(simulated, *pair, max_overload) for pair in pairs[:MAX_ENDPOINTS]]
+        by_zone.setdefault(_zone(located), []).append((share, located))
+    lines: dict[Zone, list[Line]] = {}
+    for zone in _largest({zone: len(pairs) for zone, pairs in by_zone.items()}):
+        pairs = sorted(by_zone[zone], key=lambda pair: -pair[0])
+        lines[zone] = [_endpoint_line(simulated, *pair, max_overload) for pair in pairs[:MAX_ENDPOINTS]]
         if (more := len(pairs) - MAX_ENDPOINTS) > 0:
-            lines.append((grouped(more, "more endpoint"), "faint"))
-        boxes[value] = _box(_heading(value), lines, top)
-        top += boxes[value].height + GAP
-    return boxes
+            lines[zone].append((grouped(more, "more endpoint"), "faint"))
+    return _boxes(lines, WIDTH - MARGIN - ENDPOINTS_WIDTH, ENDPOINTS_WIDTH, top)
 
 
-def _endpoint_line(
-    simulated: Simulated, share: float, located: LocatedEndpoint, max_overload: float
-) -> tuple[str, str]:
+def _endpoint_line(simulated: Simulated, share: float, located: LocatedEndpoint, max_overload: float) -> Line:
     times, name = share * len(simulated.endpoints), _short(described(located), 20)
     rating = simulated.rating(share, max_overload)
     if rating == OVERLOADED:
         return f"\N{BLACK UP-POINTING TRIANGLE} {name}: {times:.1f}\N{MULTIPLICATION SIGN} overloaded", "bad"
-    if rating == UNUSED:
+    if rating == IDLE:
         return f"\N{WHITE CIRCLE} {name}: idle", "idle"
     return f"{name}: {percent(share)}, {times:.1f}\N{MULTIPLICATION SIGN}", "text"
 
 
-def _largest(numbers: Mapping[Value, float]) -> list[Value]:
-    """Return the values to draw, in their order: the largest if they are too many, and those without a value last."""
-    largest = sorted(numbers, key=lambda value: (-numbers[value], value or ""))[:MAX_DOMAINS]
-    return sorted(largest, key=lambda value: (value is None, value or ""))
+def _largest(numbers: Mapping[Zone, float]) -> list[Zone]:
+    """Return the zones to draw, in their order: the largest if they are too many, and what has no zone last."""
+    largest = sorted(numbers, key=lambda zone: (-numbers[zone], zone or ""))[:MAX_DOMAINS]
+    return sorted(largest, key=lambda zone: (zone is None, zone or ""))
 
 
-def _heading(value: Value) -> str:
-    return "no zone" if value is None else value
-
-
-def _box(heading: str, lines: Sequence[tuple[str, str]], top: float) -> Box:
-    heading = _short(heading, 24)
-    return Box(heading, lines, top, max(MIN_HEIGHT, 10.0 + ROW * (1 + len(lines))))
-
-
-def _flows(
-    simulated: Simulated, origins: Mapping[Value, Box], targets: Mapping[Value, Box]
-) -> Iterator[tuple[Value, Value, float]]:
-    """Yield the flows between boxes that are drawn: the widest last, so that it lies on top."""
-    for (origin, target), share in sorted(simulated.flows.items(), key=lambda item: item[1]):
-        if origin in origins and target in targets:
-            yield origin, target, share
-
-
-def _flow(group: Element, origin: Box, target: Box, share: float, kind: str) -> None:
-    start, end = MARGIN + BOX, WIDTH - MARGIN - TARGET
-    bend = (start + end) / 2
-    colour, dashes, where = FLOW_KINDS[kind]
-    path = SubElement(
-        group,
-        "path",
-        {
-            "d": f"M{start} {origin.middle:.1f} C{bend:.0f} {origin.middle:.1f} {bend:.0f} {target.middle:.1f} "
-            f"{end} {target.middle:.1f}",
-            "fill": "none", "stroke": colour, "stroke-opacity": "0.65",
-            "stroke-width": f"{max(THINNEST, WIDEST * share):.1f}", "class": kind,
-            **({"stroke-dasharray": dashes} if dashes else {}),
-        },
-    )  # fmt: skip
-    words = f"{origin.heading} to {target.heading}: {percent(share)} of the load, {where}"
-    SubElement(path, "title").text = cut(words)
-
-
-def _kind(origin: Value, target: Value) -> str:
-    if origin is None or target is None:
-        return "unclear"
-    return "same" if origin == target else "crossing"
-
-
-def _draw(group: Element, box: Box, left: float, width: float) -> None:
-    SubElement(
-        group,
-        "rect",
-        {
-            "x": f"{left:.0f}", "y": f"{box.top:.0f}", "width": f"{width:.0f}", "height": f"{box.height:.0f}",
-            "rx": "6", "fill": PAPER, "stroke": FAINT, "class": "box",
-        },
-    )  # fmt: skip
-    _text(group, left + 10, box.top + 20, box.heading, weight="bold")
-    colours = {"bad": BAD, "faint": FAINT, "idle": FAINT, "text": INK}
-    for number, (text, word) in enumerate(box.lines, 1):
-        _text(group, left + 10, box.top + 20 + ROW * number, text, fill=colours[word], name=word)
-
-
-def _text(
-    group: Element, left: float, top: float, text: str, *, fill: str = INK, weight: str = "", name: str = ""
-) -> None:
-    attributes = {
-        "x": f"{left:.0f}",
-        "y": f"{top:.0f}",
-        "fill": fill,
-        "class": name or ("faint" if fill == FAINT else "text"),
-    }
-    if weight:
-        attributes["font-weight"] = weight
-    SubElement(group, "text", attributes).text = printable(text)  # XML cannot hold all characters
+def _boxes(lines: Mapping[Zone, Sequence[Line]], left: int, width: int, top: int) -> dict[Zone, Box]:
+    """Return a box for each zone, one below the other."""
+    boxes: dict[Zone, Box] = {}
+    for zone, texts in lines.items():
+        boxes[zone] = box = Box("no zone" if zone is None else _short(zone, 24), texts, left, width, top)
+        top += box.height + GAP
+    return boxes
 
 
 def _short(text: str, most: int) -> str:

@@ -12,9 +12,11 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if
+from dnsserver.tools.simulation.as_if import Annotations, Changes, snapshot_as_if
+from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.results import Proposed
-from dnsserver.tools.simulation.service import SLACK, Groupings, Simulated, World, exceeds, simulate
+from dnsserver.tools.simulation.service import SLACK, Simulated, exceeds, simulate
+from dnsserver.tools.simulation.world import World
 from locator.model import REGION
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
@@ -34,28 +36,24 @@ def proposal(simulated: Simulated, world: World, max_overload: float, *, honor_k
     compiled = simulated.subject.service(world.snapshot)
     if not exceeds(simulated, max_overload) or type(compiled) is not CompiledService:
         return None
-    best: tuple[float, Simulated, Annotations] | None = None
+    best: tuple[Simulated, Annotations] | None = None
     groupings = Groupings(world)  # of other keys, which nobody needs afterwards
 
     def simulated_with(wanted: Annotations) -> Simulated:
-        changed = service_as_if(compiled, Changes(honor_kubernetes=honor_kubernetes), wanted)
-        return _tried(simulated, world, groupings, changed)
+        changes = Changes({simulated.subject.key: wanted}, honor_kubernetes=honor_kubernetes)
+        other = replace(world, snapshot=snapshot_as_if(world.snapshot, changes))
+        return simulate(simulated.subject, other, groupings)
 
     for wanted in islice(_candidates(simulated, compiled, simulated_with), MAX_TRIED):
         tried = simulated_with(wanted)
         fits = not exceeds(tried, max_overload) and tried.unmet <= simulated.unmet
-        if fits and (best is None or tried.crossing < best[0] - SLACK):
-            best = tried.crossing, tried, wanted
+        if fits and (best is None or tried.crossing < best[0].crossing - SLACK):
+            best = tried, wanted
     if best is None:
         return None
-    crossing, tried, wanted = best
-    return {
-        "annotations": {**_tried_already(simulated, world, compiled), **wanted},
-        "max_overload": tried.max_overload,
-        "idle": len(tried.idle),
-        "unmet_clients": tried.unmet,
-        "cross_zone": crossing,
-    }
+    tried, wanted = best
+    annotations = {**_tried_already(simulated, world, compiled), **wanted}
+    return Proposed(annotations, tried.max_overload, len(tried.idle), tried.unmet, tried.crossing)
 
 
 def most_overloaded(services: Iterable[Simulated], max_overload: float) -> list[Simulated]:
@@ -70,11 +68,6 @@ def _tried_already(simulated: Simulated, world: World, compiled: CompiledService
     annotations = compiled.service.annotations
     keys = [key for key in {**actual, **annotations} if actual.get(key) != annotations.get(key)]
     return {key: annotations.get(key) for key in keys}
-
-
-def _tried(simulated: Simulated, world: World, groupings: Groupings, compiled: CompiledService) -> Simulated:
-    services = {**world.snapshot.services, simulated.subject.key: compiled}
-    return simulate(simulated.subject, replace(world, snapshot=replace(world.snapshot, services=services)), groupings)
 
 
 def _candidates(

@@ -1,55 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a simulation consists of, as types that JSON has."""
+"""All that was simulated, and its JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
-from dnsserver.tools.simulation.service import DomainOutcome, Simulated
-from locator.ip import address_text
+from dnsserver.tools.simulation.groups import Groupings
+from dnsserver.tools.simulation.service import Simulated, domain_at, first_address, simulate
+from dnsserver.tools.simulation.world import Subject, World
 from locator.model import Finding
-from locator.topology.selection import LocatedEndpoint
+
+REPORTED = 100  # names from one report to the next
 
 
-class ConstraintSimulated(TypedDict):
-    """The constraint that counts: its source and its keys as they are written."""
-
-    source: str
-    keys: list[str]
-
-
-class DomainSimulated(TypedDict):
-    """The clients in a topology domain, and the addresses that they get, the first of each endpoint."""
-
-    domain: dict[str, str]
-    clients: int
-    endpoints: list[str]
-    outcome: str
-
-
-class EndpointSimulated(TypedDict):
-    """A ready endpoint, by its first address, and its share of the load."""
-
-    address: str
-    pod: str | None
-    node: str | None
-    domain: dict[str, str]
-    share: float
-    even_share: float
-
-
-class BeforeAndAfter(TypedDict):
+class BeforeAndAfter(Struct, frozen=True):
     """A figure without any constraint, and with the constraints that were simulated."""
 
     before: float
     after: float
 
 
-class Proposed(TypedDict):
+class Proposed(Struct, frozen=True):
     """Annotations under which no endpoint is overloaded, and what becomes of the Service with them."""
 
     annotations: dict[str, str | None]
@@ -59,31 +34,6 @@ class Proposed(TypedDict):
     cross_zone: float
 
 
-class ServiceSimulated(TypedDict):
-    """What becomes of one name. ``zone`` is the DNS zone: federated and multi-cluster names have rows of their own."""
-
-    namespace: str
-    name: str
-    zone: str
-    constraint: ConstraintSimulated | None
-    domains: list[DomainSimulated]
-    endpoints: list[EndpointSimulated]
-    max_overload: float
-    idle: list[str]
-    cross_zone: BeforeAndAfter
-    unmet_clients: int
-    unknown_clients: int
-    proposal: Proposed | None
-
-
-class Totals(TypedDict):
-    """All Services together. ``cost`` is per month, None without a price."""
-
-    clients: int
-    cross_zone: BeforeAndAfter
-    cost: BeforeAndAfter | None
-
-
 class Price(Struct, frozen=True):
     """What a gigabyte between zones costs, and how many of them each Service's clients get in a month."""
 
@@ -91,27 +41,43 @@ class Price(Struct, frozen=True):
     traffic: float
 
 
+class Totals(Struct, frozen=True):
+    """All Services together. ``cost`` is per month, None without a price."""
+
+    clients: int
+    cross_zone: BeforeAndAfter
+    cost: BeforeAndAfter | None
+
+
 class Simulation(Struct, frozen=True):
-    """What became of all names: ``clients`` are the distinct ones."""
+    """What became of all names: ``clients`` are the distinct ones. ``proposals`` are by ``Subject.name``.
+
+    An endpoint is overloaded with more than ``max_overload`` even shares.
+    """
 
     services: Sequence[Simulated]
     clients: int
-    findings: Sequence[Finding]
+    max_overload: float
+    findings: Sequence[Finding] = ()
+    proposals: Mapping[str, Proposed] = {}
     price: Price | None = None
+
+    def proposal(self, simulated: Simulated) -> Proposed | None:
+        """Return what is proposed for one of the names, None if nothing is."""
+        return self.proposals.get(simulated.subject.name)
 
     def totals(self) -> Totals:
         """Return what all Services have together: cross-zone traffic weighted by the load that arrives."""
-        services = self.services
-        after = _weighted((service.crossing, service.load) for service in services)
-        before = _weighted((service.crossing_before, service.load_before) for service in services)
-        cost: BeforeAndAfter | None = None
+        services, cost = self.services, None
         if self.price is not None:
             whole = self.price.per_gb * self.price.traffic
-            cost = {
-                "before": whole * sum(service.crossing_before for service in services),
-                "after": whole * sum(service.crossing for service in services),
-            }
-        return {"clients": self.clients, "cross_zone": {"before": before, "after": after}, "cost": cost}
+            cost = BeforeAndAfter(
+                whole * sum(service.crossing_before for service in services),
+                whole * sum(service.crossing for service in services),
+            )
+        before = _weighted((service.crossing_before, service.load_before) for service in services)
+        after = _weighted((service.crossing, service.load) for service in services)
+        return Totals(self.clients, BeforeAndAfter(before, after), cost)
 
 
 def _weighted(pairs: Iterable[tuple[float, float]]) -> float:
@@ -122,53 +88,81 @@ def _weighted(pairs: Iterable[tuple[float, float]]) -> float:
     return total / weight if weight else 0.0
 
 
-def service_simulated(simulated: Simulated, proposal: Proposed | None = None) -> ServiceSimulated:
-    """Return what became of a name, as JSON has it."""
+def simulate_all(subjects: Sequence[Subject], world: World, report: Callable[[int], None]) -> list[Simulated]:
+    """Return what becomes of some names. Calls *report* with how many are done from time to time."""
+    services, groupings = list[Simulated](), Groupings(world)
+    for number, subject in enumerate(subjects):
+        if not number % REPORTED:
+            report(number)
+        services.append(simulate(subject, world, groupings))
+    return services
+
+
+def distinct_clients(services: Sequence[Simulated], world: World) -> int:
+    """Return how many clients ask for any of the names; of counted answers, how many there were."""
+    if (counted := world.counted) is not None:
+        if counted.of_services is None:
+            return sum(counted.zones.values())
+        return sum(sum(counted.of(key).values()) for key in {service.subject.key for service in services})
+    federated_first = sorted(services, key=lambda service: not service.subject.federated)
+    everybody = world.clients_of(federated_first[0].subject)
+    silent = set(everybody)
+    for service in federated_first:
+        asking = world.clients_of(service.subject)
+        silent = {pod for pod in silent if pod in service.left_out or pod not in asking}
+    return len(everybody) - len(silent)
+
+
+def service_json(simulated: Simulated, proposal: Proposed | None) -> dict[str, object]:
+    """Return what became of a name, as JSON has it; federated and multi-cluster names have rows of their own."""
     namespace, _, name = simulated.subject.key.partition("/")
-    declaration = simulated.declaration
+    declaration, pairs = simulated.declaration, zip(simulated.endpoints, simulated.shares, strict=True)
     return {
         "namespace": namespace,
         "name": name,
         "zone": simulated.subject.zone.name,
-        "constraint": None
-        if declaration is None
-        else {"source": declaration.source, "keys": list(declaration.constraint.keys)},
-        "domains": list(map(_domain, simulated.domains())),
+        "constraint": declaration and {"source": declaration.source, "keys": declaration.constraint.keys},
+        "domains": [
+            {
+                "domain": row.domain,
+                "clients": row.clients,
+                "endpoints": list(map(first_address, row.choice.endpoints)),
+                "outcome": row.choice.outcome,
+            }
+            for row in simulated.domains()
+        ],
         "endpoints": [
-            _endpoint(simulated, located, share)
-            for located, share in zip(simulated.endpoints, simulated.shares, strict=True)
+            {
+                "address": first_address(located),
+                "pod": located.endpoint.pod,
+                "node": located.location.node,
+                "domain": domain_at(located.location, declaration),
+                "share": share,
+                "even_share": simulated.even_share,
+            }
+            for located, share in pairs
         ],
         "max_overload": simulated.max_overload,
         "idle": list(map(first_address, simulated.idle)),
-        "cross_zone": {"before": simulated.crossing_before, "after": simulated.crossing},
+        "cross_zone": BeforeAndAfter(simulated.crossing_before, simulated.crossing),
         "unmet_clients": simulated.unmet,
         "unknown_clients": simulated.unknown,
         "proposal": proposal,
     }
 
 
-def _domain(row: DomainOutcome) -> DomainSimulated:
-    return {
-        "domain": dict(row.domain),
-        "clients": row.clients,
-        "endpoints": list(map(first_address, row.choice.endpoints)),
-        "outcome": row.choice.outcome,
-    }
+def json_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[str]:
+    """Yield the JSON, a Service a line: all of a large cluster at once would take gigabytes.
 
+    *findings* are those of the simulation, as JSON has them.
+    """
 
-def _endpoint(simulated: Simulated, located: LocatedEndpoint, share: float) -> EndpointSimulated:
-    endpoint, location = located.endpoint, located.location
-    values = {key: location.value(key) for key in simulated.keys}
-    return {
-        "address": first_address(located),
-        "pod": endpoint.pod,
-        "node": location.node,
-        "domain": {key: value for key, value in values.items() if value is not None},
-        "share": share,
-        "even_share": simulated.even_share,
-    }
+    def encoded(value: object) -> str:
+        return msgspec.json.encode(value).decode()
 
-
-def first_address(located: LocatedEndpoint) -> str:
-    """Return the first address of an endpoint as text."""
-    return address_text(located.endpoint.addresses[0]) if located.endpoint.addresses else ""
+    separator = '{"services": [\n'
+    for simulated in simulation.services:
+        yield separator + encoded(service_json(simulated, simulation.proposal(simulated)))
+        separator = ",\n"
+    yield f'\n], "totals": {encoded(simulation.totals())},\n'
+    yield f'"findings": {encoded(findings)}}}\n'

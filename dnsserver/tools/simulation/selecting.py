@@ -8,13 +8,16 @@ A selection that matches nothing is an error that says what would match.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from dnsserver.answers.decision import Authority
 from dnsserver.names import FEDERATION, MULTICLUSTER, SERVICES, Zone
 from dnsserver.spelling import listed, nearest_key, nearest_label, suggestion
 from dnsserver.tools.simulation.as_if import Changes, service_as_if
-from dnsserver.tools.simulation.service import Subject
+from dnsserver.tools.simulation.world import Subject
 from locator.labels import Selector
 from locator.model import ClientPod, Node, Service
 from locator.state.snapshot import CompiledService, Snapshot, lacking
@@ -32,12 +35,16 @@ class BadSelection(Exception):
         self.argument = argument
 
 
-class Asking(NamedTuple):
-    """The pods of a namespace that ask, those that the selector matches; ``text`` is what was written."""
+class ClientSelector(NamedTuple):
+    """The pods of a namespace that ask, those that the label selector matches; ``text`` is what was written."""
 
     text: str
     namespace: str
     selector: Selector
+
+    def matches(self, pod: ClientPod) -> bool:
+        """Whether a pod is one of them."""
+        return pod.namespace == self.namespace and self.selector.matches(pod.labels)
 
 
 def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tried: Collection[str]) -> list[Subject]:
@@ -49,7 +56,12 @@ def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tri
         if idle := [key for key in tried if key not in named]:
             expected = f"expected it among --service: {', '.join(named[:FEW])}"
             raise BadSelection("--with", f"{idle[0]} is not simulated, {expected}")
-        return [subject for key in dict.fromkeys(named) for subject in _subjects_of(key, snapshot, authority)]
+        known: dict[str, list[Subject]] = {key: [] for key in named}
+        for subject in _all_subjects(snapshot, authority):
+            known.get(subject.key, []).append(subject)
+        if unknown := next((key for key in known if not known[key]), None):
+            raise BadSelection("--service", _why_not(unknown, snapshot))
+        return [*chain.from_iterable(known.values())]
     found = constrained_subjects(snapshot, authority, tried)
     if not found:
         headless = [key for key, service in snapshot.services.items() if service.service.headless]
@@ -70,19 +82,19 @@ def constrained_subjects(snapshot: Snapshot, authority: Authority, tried: Collec
 
 def _all_subjects(snapshot: Snapshot, authority: Authority) -> Iterator[Subject]:
     """Yield the names of all Services whose endpoints DNS hands out, in order."""
-    plain = _plain_zones(authority)
+    plain = service_zones(authority)
     for key in sorted(snapshot.services):
         service = snapshot.services[key]
         if service.service.headless:
-            defaults = plain[1:] if service.declaration is None else []
-            yield from (Subject(zone, key) for zone in (*plain[:1], *defaults))
+            zones = plain if service.declaration is None else plain[:1]
+            yield from (Subject(zone, key) for zone in zones)
     for about, known in ((FEDERATION, snapshot.federated), (MULTICLUSTER, snapshot.imported)):
         for zone in authority.zones:
             if zone.about == about:
                 yield from (Subject(zone, key) for key in sorted(known))
 
 
-def _plain_zones(authority: Authority) -> list[Zone]:
+def service_zones(authority: Authority) -> list[Zone]:
     """Return the zone whose names are simulated, and after it those that have other constraints by default."""
     zones = [zone for zone in authority.zones if zone.about == SERVICES and not zone.reverse]
     return [zone for number, zone in enumerate(zones) if not number or zone.name in authority.default_keys]
@@ -93,13 +105,6 @@ def _constrained(subject: Subject, snapshot: Snapshot, authority: Authority) -> 
     if not isinstance(service, CompiledService):
         return service is not None  # a federated name has a constraint in any case
     return authority.declaration(subject.zone, service) is not None or has_unmatched(service.declarations)
-
-
-def _subjects_of(key: str, snapshot: Snapshot, authority: Authority) -> list[Subject]:
-    found = [subject for subject in _all_subjects(snapshot, authority) if subject.key == key]
-    if not found:
-        raise BadSelection("--service", _why_not(key, snapshot))
-    return found
 
 
 def _why_not(key: str, snapshot: Snapshot) -> str:
@@ -123,7 +128,7 @@ def check_annotations(snapshot: Snapshot, changes: Changes) -> None:
         compiled = snapshot.services.get(key)
         if compiled is None or not (compiled.service.headless or key in snapshot.exported):
             raise BadSelection("--with", _why_not(key, snapshot))
-        tried = service_as_if(compiled, Changes(honor_kubernetes=changes.honor_kubernetes), wanted)
+        tried = service_as_if(compiled, replace(changes, failed=()))
         for declaration in tried.declarations:
             if declaration.source == ANNOTATION and declaration.error is not None:
                 text = wanted.get(TOPOLOGY_KEYS)
@@ -145,25 +150,28 @@ def check_domains(failed: Collection[tuple[str, str]], nodes: Sequence[Node], sn
             raise BadSelection("--fail", f"no node has {key}={value}{suggestion(value, values)}")
 
 
-def asking(pods: Mapping[str, Sequence[ClientPod]], wanted: Sequence[Asking]) -> dict[str, list[ClientPod]]:
-    """Return the pods that ask, by cluster: the running ones, or those of them that *wanted* names.
+def selected_clients(
+    pods: Mapping[str, Sequence[ClientPod]], selectors: Sequence[ClientSelector]
+) -> dict[str, list[ClientPod]]:
+    """Return the pods that ask, by cluster: the running ones, or those of them that some *selectors* match.
 
     Raises BadSelection.
     """
-    running = running_pods(pods)
-    if not any(running.values()):
+    by_cluster = running_pods(pods)
+    running = [*chain.from_iterable(by_cluster.values())]
+    if not running:
         total = sum(map(len, pods.values()))
         found = f"none of {total} pods runs and has an address" if total else "no pods (a dump must contain them)"
         raise BadSelection(
             "--clients", f"{found}, expected some that ask; --clients-from takes who asks from a running server"
         )
-    if not wanted:
-        return running
-    for one in wanted:
-        if not any(_matches(one, pod) for those in running.values() for pod in those):
-            raise BadSelection("--clients", _nobody(one, [pod for those in running.values() for pod in those]))
-    return {cluster: [pod for pod in those if any(_matches(one, pod) for one in wanted)]
-            for cluster, those in running.items()}  # fmt: skip
+    for selector in selectors:
+        if not any(map(selector.matches, running)):
+            raise BadSelection("--clients", _nobody(selector, running))
+    if not selectors:
+        return by_cluster
+    return {cluster: [pod for pod in those if any(selector.matches(pod) for selector in selectors)]
+            for cluster, those in by_cluster.items()}  # fmt: skip
 
 
 def running_pods(pods: Mapping[str, Sequence[ClientPod]]) -> dict[str, list[ClientPod]]:
@@ -171,18 +179,13 @@ def running_pods(pods: Mapping[str, Sequence[ClientPod]]) -> dict[str, list[Clie
     return {cluster: [pod for pod in those if pod.running and pod.addresses] for cluster, those in pods.items()}
 
 
-def _matches(wanted: Asking, pod: ClientPod) -> bool:
-    return pod.namespace == wanted.namespace and wanted.selector.matches(pod.labels)
-
-
-def _nobody(wanted: Asking, running: Sequence[ClientPod]) -> str:
+def _nobody(wanted: ClientSelector, running: Sequence[ClientPod]) -> str:
     """Return why a selection matches no pod, and what would."""
     there = [pod for pod in running if pod.namespace == wanted.namespace]
     if not there:
         namespaces = {pod.namespace for pod in running}
-        return (
-            f"{wanted.text}: no running pod in namespace {wanted.namespace}{suggestion(wanted.namespace, namespaces)}"
-        )
+        near = suggestion(wanted.namespace, namespaces)
+        return f"{wanted.text}: no running pod in namespace {wanted.namespace}{near}"
     keys = dict.fromkeys(requirement.key for requirement in wanted.selector.requirements)
     labels = sorted({f"{key}={pod.labels[key]}" for pod in there for key in keys if key in pod.labels})
     some = f"; they have {', '.join(labels[:FEW])}" if labels else f"; none has {' or '.join(keys)}"

@@ -13,67 +13,25 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from dnsserver.answers.decision import ADDRESS_SIZES, Authority, Decision
+from dnsserver.answers.decision import ADDRESS_SIZES, Decision
 from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import AAAA, A
 from dnsserver.metrics.server import relation
-from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, query_name_of
-from dnsserver.tools.simulation.clients import AskingPods, ClientPlace, CountedAnswers, PodKey, somewhere_in
-from dnsserver.tools.simulation.groups import Group, Grouping, Values, reduced
-from locator.model import SUCCESSORS, ZONE, Location
+from dnsserver.names import labels_of, query_name_of
+from dnsserver.tools.simulation import IDLE
+from dnsserver.tools.simulation.groups import Group, Grouping, Groupings, Values, reduced
+from dnsserver.tools.simulation.world import ClientPlace, PodKey, Subject, World
+from locator.ip import address_text
+from locator.model import ZONE, Location
 from locator.places.locations import has_labels
-from locator.state.snapshot import AnyService, FederatedService, Snapshot
+from locator.state.snapshot import AnyService, FederatedService
 from locator.topology.constraints import Declaration, in_effect
 from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint, has_address
 
-OVERLOADED, UNUSED = "overloaded", "idle"  # how much of the load an endpoint gets
+OVERLOADED = "overloaded"  # what an endpoint is that gets too much of the load, as IDLE is one that gets nothing
 SLACK = 1e-9  # for sums of fractions
 
 Flow = tuple[str | None, str | None]  # from the clients of a zone to the endpoints of a zone
-
-
-class Subject(NamedTuple):
-    """A name to simulate: the DNS zone, and the ``namespace/name`` of the Service."""
-
-    zone: Zone
-    key: str
-
-    @property
-    def name(self) -> str:
-        """The domain name, without a final dot."""
-        namespace, _, service = self.key.partition("/")
-        between = "" if self.zone.about == FEDERATION else ".svc"
-        return f"{service}.{namespace}{between}.{self.zone.name}"
-
-    def service(self, snapshot: Snapshot) -> AnyService | None:
-        """Return what the name means in a snapshot, None if nothing has it."""
-        if self.zone.about == FEDERATION:
-            return snapshot.federated.get(self.key)
-        if self.zone.about == MULTICLUSTER:
-            return snapshot.imported.get(self.key)
-        return snapshot.services.get(self.key)
-
-
-class World(Struct, frozen=True):
-    """What is simulated: the clusters as they would be, the clusters as they are, and who asks.
-
-    ``clusters`` are those that exist, each by itself, by their names; ``cluster`` is the own one's name. ``own`` are
-    the clients in the own cluster, ``everywhere`` those in all of them: only federated names are the same everywhere.
-    ``counted`` says how much they ask, None for one unit a pod.
-    """
-
-    snapshot: Snapshot
-    actual: Snapshot
-    clusters: Mapping[str, Snapshot]
-    authority: Authority
-    cluster: str
-    own: AskingPods
-    everywhere: AskingPods
-    counted: CountedAnswers | None = None
-
-    def clients_of(self, subject: Subject) -> AskingPods:
-        """Return who asks for a name."""
-        return self.everywhere if subject.zone.about == FEDERATION else self.own
 
 
 class GroupAnswer(Struct, frozen=True, eq=False):
@@ -136,11 +94,6 @@ class Simulated(Struct, frozen=True, eq=False):
     domains: Callable[[], Iterator[DomainOutcome]]
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The topology keys in effect, without ``*``."""
-        return tuple(key for key in in_effect(self.declaration).keys if key != ANY_ENDPOINT)
-
-    @property
     def even_share(self) -> float:
         """The share of each endpoint if all got the same, 0 if there is none."""
         return 1 / len(self.endpoints) if self.endpoints else 0.0
@@ -157,16 +110,16 @@ class Simulated(Struct, frozen=True, eq=False):
 
     @property
     def starved(self) -> int:
-        """How many endpoints are UNUSED."""
+        """How many endpoints are IDLE: none if an uneven load says nothing."""
         return len(self.idle) if self.comparable and self.load else 0
 
     def rating(self, share: float, max_overload: float) -> str:
-        """Return OVERLOADED or UNUSED for the share of one endpoint, "" if it is neither."""
+        """Return OVERLOADED or IDLE for the share of one endpoint, "" if it is neither."""
         if not self.comparable or not self.load:
             return ""
         if share * len(self.endpoints) > max_overload + SLACK:
             return OVERLOADED
-        return "" if share else UNUSED
+        return "" if share else IDLE
 
 
 def exceeds(simulated: Simulated, max_overload: float) -> bool:
@@ -174,53 +127,53 @@ def exceeds(simulated: Simulated, max_overload: float) -> bool:
     return simulated.rating(max(simulated.shares, default=0.0), max_overload) == OVERLOADED
 
 
-class Groupings:
-    """The clients of a world in groups, for each list of client keys; made once for all Services."""
+def domain_at(location: Location, declaration: Declaration | None) -> dict[str, str]:
+    """Return the topology domain of a location: its values of the keys in effect."""
+    keys = (key for key in in_effect(declaration).keys if key != ANY_ENDPOINT)
+    return {key: value for key in keys if (value := location.value(key)) is not None}
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._known: dict[tuple[bool, tuple[str, ...]], Grouping] = {}
 
-    def of(self, subject: Subject, client_keys: tuple[str, ...]) -> Grouping:
-        """Return the clients of a name, grouped by *client_keys*."""
-        clients = self._world.clients_of(subject)
-        key = clients is self._world.everywhere, client_keys
-        if key not in self._known:
-            self._known[key] = Grouping(clients.numbers, client_keys)
-        return self._known[key]
+def first_address(located: LocatedEndpoint) -> str:
+    """Return the first address of an endpoint as text, "" if it has none."""
+    return address_text(located.endpoint.addresses[0]) if located.endpoint.addresses else ""
+
+
+def described(located: LocatedEndpoint) -> str:
+    """Return an endpoint as a message names it: its pod, or else its address."""
+    return located.endpoint.pod or first_address(located) or "an endpoint"
 
 
 def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
     """Return what becomes of a name that exists."""
     service = subject.service(world.snapshot)
     assert service is not None
-    deciding = _Deciding(subject, service, world)
+    answers = _Answers(subject, service, world)
     clients, actual = world.clients_of(subject), subject.service(world.actual)
     left_out = clients.left_out(actual if actual is not None else service, world.actual, world.clusters)
     fewer = clients.at(left_out)
-    grouping = groupings.of(subject, deciding.client_keys)
-    groups = grouping.groups(deciding.distinguishing, fewer)
-    loads = _Loads(subject, world, grouping, groups)
-    spread = _Spread(deciding)
-    for group in loads.groups:
-        spread.add(group, loads.of(group))
+    grouping = groupings.of(subject, answers.client_keys)
+    loads = _Loads(subject, world, grouping, grouping.groups(answers.distinguishing, fewer))
 
     def domains() -> Iterator[DomainOutcome]:
         loads_there: defaultdict[tuple[tuple[str, str], ...], dict[GroupAnswer, float]] = defaultdict(dict)
         for group in (*grouping.all_groups(fewer), *loads.extra):
-            there = deciding.domain(group.place.location)
-            choices, choice = loads_there[*there.items(),], deciding.choice(group)
+            there = domain_at(group.place.location, answers.declaration)
+            choices, choice = loads_there[*there.items(),], answers.choice(group)
             choices[choice] = choices.get(choice, 0.0) + loads.of(group)
         for domain, choices in loads_there.items():
             for choice, load in choices.items():
                 if whole := round(load):
                     yield DomainOutcome(dict(domain), whole, choice)
 
-    return spread.result(subject, frozenset(left_out), domains, counted_nothing=loads.counted_nothing)
+    rows = [
+        _Row(group, loads.of(group), answers.choice(group).endpoints, answers.unconstrained(group))
+        for group in loads.groups
+    ]
+    return _added_up(subject, answers, rows, left_out, domains, counted_nothing=loads.counted_nothing)
 
 
-class _Deciding:
-    """Decides for groups of clients, once for all that get the same."""
+class _Answers:
+    """What groups of clients get of one name. Each answer is decided once for all that get the same."""
 
     def __init__(self, subject: Subject, service: AnyService, world: World) -> None:
         self._world = world
@@ -240,13 +193,19 @@ class _Deciding:
             if self.declaration is None:
                 self.unmatched = next((one.ignored or "" for one in service.declarations if one.unmatched), "")
             constraint = in_effect(self.declaration)
-            self.client_keys, self.distinguishing = (
-                constraint.client_keys,
-                constraint.distinguishing_values(self.endpoints),
-            )
-        self._keys = tuple(key for key in in_effect(self.declaration).keys if key != ANY_ENDPOINT)
+            self.client_keys = constraint.client_keys
+            self.distinguishing = constraint.distinguishing_values(self.endpoints)
 
-    def chosen(self, place: ClientPlace) -> tuple[str, tuple[LocatedEndpoint, ...]]:
+    def choice(self, group: Group) -> GroupAnswer:
+        """Return what the clients of a group get."""
+        values = reduced(group.values, self.distinguishing)
+        if values not in self._decided:
+            outcome, chosen = self._chosen(group.place)
+            same = outcome, tuple(map(id, chosen))
+            self._decided[values] = self._choices.setdefault(same, GroupAnswer(outcome, chosen))
+        return self._decided[values]
+
+    def _chosen(self, place: ClientPlace) -> tuple[str, tuple[LocatedEndpoint, ...]]:
         """Return how the endpoints for a client were chosen, and those of them that it can reach.
 
         A client that reaches both families uses the one for which nobody had to choose again. Of a federated name,
@@ -258,22 +217,10 @@ class _Deciding:
         if octets is None and selection is not None and selection.octets is not None:
             decision = self._decision(AAAA, place.location)
             selection = decision.selection
-        endpoints = () if selection is None else selection.endpoints
-        if octets is not None:
-            endpoints = tuple(located for located in endpoints if has_address(octets, located))
-        return decision.outcome, endpoints
+        return decision.outcome, _reached(() if selection is None else selection.endpoints, octets)
 
     def _decision(self, qtype: int, location: Location) -> Decision:
         return resolve(self._query_name, qtype, self._world.snapshot, location, self._world.authority)
-
-    def choice(self, group: Group) -> GroupAnswer:
-        """Return what the clients of a group get."""
-        values = reduced(group.values, self.distinguishing)
-        if values not in self._decided:
-            outcome, chosen = self.chosen(group.place)
-            same = outcome, tuple(map(id, chosen))
-            self._decided[values] = self._choices.setdefault(same, GroupAnswer(outcome, chosen))
-        return self._decided[values]
 
     def unconstrained(self, group: Group) -> tuple[LocatedEndpoint, ...]:
         """Return what the clients of a group would get without any constraint."""
@@ -283,19 +230,22 @@ class _Deciding:
         key = viewer, octets
         if key not in self._entries:
             entries = self.endpoints if federated is None else federated.entries(viewer)
-            if octets is not None:
-                entries = tuple(located for located in entries if has_address(octets, located))
-            self._entries[key] = entries
+            self._entries[key] = _reached(entries, octets)
         return self._entries[key]
 
-    def domain(self, location: Location) -> dict[str, str]:
-        """Return the values of the constraint's keys that a location has."""
-        values = {key: location.labels.get(SUCCESSORS.get(key, key)) for key in self._keys}
-        return {key: value for key, value in values.items() if value is not None}
+
+def _reached(endpoints: tuple[LocatedEndpoint, ...], octets: int | None) -> tuple[LocatedEndpoint, ...]:
+    """Return the endpoints with an address of some size, all for None."""
+    if octets is None:
+        return endpoints
+    return tuple(located for located in endpoints if has_address(octets, located))
 
 
 class _Loads:
-    """How much each group of clients asks: one unit a client, or its part of the answers counted for its zone."""
+    """How much each group of clients asks: one unit a client, or its part of the answers counted for its zone.
+
+    ``extra`` are the clients that were counted in zones where no pod asks: one a zone.
+    """
 
     def __init__(self, subject: Subject, world: World, grouping: Grouping, groups: list[Group]) -> None:
         self.extra: list[Group] = []
@@ -308,7 +258,7 @@ class _Loads:
             for group in groups:
                 clients[group.values.zone or ""] += group.clients
             for zone in sorted(counted.keys() - clients.keys()):
-                place = somewhere_in(zone, world.cluster)
+                place = world.somewhere_in(zone)
                 self.extra.append(Group(grouping.values_at(place), 1, place))
                 clients[zone] = 1
             self._units = {zone: counted.get(zone, 0) / number for zone, number in clients.items()}
@@ -321,98 +271,83 @@ class _Loads:
         return group.clients * self._units[group.values.zone or ""]
 
 
-class _Spread:
-    """Adds up what groups of clients get."""
+class _Row(NamedTuple):
+    """A group of clients, its units of load, what it gets, and what it would get without any constraint."""
 
-    def __init__(self, deciding: _Deciding) -> None:
-        self._deciding = deciding
-        self._loads = {id(located): 0.0 for located in deciding.endpoints}
-        self._zones: dict[int, Counter[str | None]] = {}
-        self._relations: defaultdict[tuple[str, str], float] = defaultdict(float)
-        self._origins: dict[str | None, ZoneClients] = {}
-        self._flows: defaultdict[Flow, float] = defaultdict(float)
-        self._clients: float = 0
-        self._unmet: float = 0
-        self._unknown: float = 0
-        self._arriving: float = 0
-        self._before: float = 0
-        self._comparable, self._narrowed = True, False
-        self._crossing = self._crossing_before = 0.0
+    group: Group
+    load: float
+    chosen: tuple[LocatedEndpoint, ...]
+    everything: tuple[LocatedEndpoint, ...]
 
-    def add(self, group: Group, load: float) -> None:
-        """Add a group with its units of load."""
-        endpoints = self._deciding.choice(group).endpoints
-        zone = group.values.zone
-        self._clients += load
-        if not has_labels(group.place.location):
-            self._unknown += load
-        if everything := self._deciding.unconstrained(group):
-            self._before += load
-            self._comparable &= len(everything) == len(self._deciding.endpoints)
-            self._narrowed |= len(endpoints) < len(everything)
-            self._crossing_before += load * _elsewhere(zone, self._zones_of(everything)) / len(everything)
-        known = self._origins.get(zone, ZoneClients(0, 0))
-        self._origins[zone] = ZoneClients(known.clients + load, known.unmet + (0 if endpoints else load))
-        if not endpoints:
-            self._unmet += load
-            return
-        self._arriving += load
-        part = load / len(endpoints)
-        for located in endpoints:
-            self._loads[id(located)] += part
-        zones = self._zones_of(endpoints)
-        self._crossing += part * _elsewhere(zone, zones)
-        self._relations[zone or "", relation(zone or "", frozenset(other or "" for other in zones))] += load
-        for other, number in zones.items():
-            self._flows[zone, other] += part * number
-
-    def _zones_of(self, endpoints: Sequence[LocatedEndpoint]) -> Counter[str | None]:
-        """Return how many of some endpoints are in each zone. The caller keeps *endpoints*."""
-        key = id(endpoints)
-        if key not in self._zones:
-            self._zones[key] = Counter(map(_zone, endpoints))
-        return self._zones[key]
-
-    def result(
-        self,
-        subject: Subject,
-        left_out: frozenset[PodKey],
-        domains: Callable[[], Iterator[DomainOutcome]],
-        *,
-        counted_nothing: bool,
-    ) -> Simulated:
-        """Return all that was added up."""
-        deciding, load = self._deciding, self._arriving or 1.0
-        return Simulated(
-            subject=subject,
-            declaration=deciding.declaration,
-            endpoints=deciding.endpoints,
-            clients=round(self._clients),
-            unmet=round(self._unmet),
-            unknown=round(self._unknown),
-            load=self._arriving,
-            load_before=self._before,
-            shares=tuple([self._loads[id(located)] / load for located in deciding.endpoints]),
-            crossing=self._crossing / load,
-            crossing_before=self._crossing_before / (self._before or 1.0),
-            flows={flow: part / load for flow, part in self._flows.items()},
-            origins=self._origins,
-            relations=self._relations,
-            narrowed=self._narrowed,
-            unmatched=deciding.unmatched,
-            left_out=left_out,
-            comparable=self._comparable,
-            counted_nothing=counted_nothing,
-            domains=domains,
-        )
+    @property
+    def zone(self) -> str | None:
+        """The zone of the clients."""
+        return self.group.values.zone
 
 
-def _zone(located: LocatedEndpoint) -> str | None:
-    return located.location.labels.get(ZONE)
+def _added_up(
+    subject: Subject,
+    answers: _Answers,
+    rows: Sequence[_Row],
+    left_out: frozenset[PodKey],
+    domains: Callable[[], Iterator[DomainOutcome]],
+    *,
+    counted_nothing: bool,
+) -> Simulated:
+    served, able = [row for row in rows if row.chosen], [row for row in rows if row.everything]
+    load, load_before = sum(row.load for row in served), sum(row.load for row in able)
+    zones = _zones(rows)
+    loads = {id(located): 0.0 for located in answers.endpoints}
+    flows, relations = defaultdict[Flow, float](float), defaultdict[tuple[str, str], float](float)
+    for row in served:
+        here, there, part = row.zone or "", zones[id(row.chosen)], row.load / len(row.chosen)
+        for located in row.chosen:
+            loads[id(located)] += part
+        for zone, number in there.items():
+            flows[row.zone, zone] += part * number
+        relations[here, relation(here, frozenset(zone or "" for zone in there))] += row.load
+    origins: dict[str | None, ZoneClients] = {}
+    for row in rows:
+        known = origins.get(row.zone, ZoneClients(0, 0))
+        origins[row.zone] = ZoneClients(known.clients + row.load, known.unmet + (0 if row.chosen else row.load))
+    crossing = sum(row.load / len(row.chosen) * _elsewhere(row.zone, zones[id(row.chosen)]) for row in served)
+    crossing_before = sum(
+        row.load * _elsewhere(row.zone, zones[id(row.everything)]) / len(row.everything) for row in able
+    )  # fmt: skip
+    return Simulated(
+        subject=subject,
+        declaration=answers.declaration,
+        endpoints=answers.endpoints,
+        clients=round(sum(row.load for row in rows)),
+        unmet=round(sum(row.load for row in rows if not row.chosen)),
+        unknown=round(sum(row.load for row in rows if not has_labels(row.group.place.location))),
+        load=load,
+        load_before=load_before,
+        shares=tuple([loads[id(located)] / (load or 1.0) for located in answers.endpoints]),
+        crossing=crossing / (load or 1.0),
+        crossing_before=crossing_before / (load_before or 1.0),
+        flows={flow: part / (load or 1.0) for flow, part in flows.items()},
+        origins=origins,
+        relations=relations,
+        narrowed=any(len(row.chosen) < len(row.everything) for row in able),
+        unmatched=answers.unmatched,
+        left_out=left_out,
+        comparable=all(len(row.everything) == len(answers.endpoints) for row in able),
+        counted_nothing=counted_nothing,
+        domains=domains,
+    )
+
+
+def _zones(rows: Sequence[_Row]) -> dict[int, Counter[str | None]]:
+    """Return how many of the endpoints in *rows* are in each zone, by the identity of their tuples."""
+    zones: dict[int, Counter[str | None]] = {}
+    for row in rows:
+        for endpoints in (row.chosen, row.everything):
+            if id(endpoints) not in zones:
+                zones[id(endpoints)] = Counter(located.location.labels.get(ZONE) for located in endpoints)
+    return zones
 
 
 def _elsewhere(zone: str | None, zones: Mapping[str | None, int]) -> int:
     """Return how many of the endpoints in *zones* are known to be in another zone than a client in *zone*."""
-    if zone is None:
-        return 0
-    return sum(number for other, number in zones.items() if other is not None and other != zone)
+    return 0 if zone is None else sum(number for other, number in zones.items() if other not in (None, zone))

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dnsserver.tools.explain.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, table
-from dnsserver.tools.simulation.results import Proposed, Simulation, first_address
-from dnsserver.tools.simulation.service import DomainOutcome, Simulated, exceeds
-from locator.model import Finding, listed
+from dnsserver.tools.simulation.results import Proposed, Simulation
+from dnsserver.tools.simulation.service import DomainOutcome, Simulated, domain_at, exceeds, first_address
+from locator.model import listed
 from locator.printable import printable, shell_words
 from locator.topology.selection import LocatedEndpoint
 
@@ -18,28 +18,31 @@ MAX_DETAILED = 10  # Services that are shown in detail
 MAX_ROWS = 20  # of a table
 MAX_LISTED = 50  # Services in the table of many
 
-Proposals = Mapping[str, Proposed]  # by ``proposal_key``
 Row = tuple[str, ...]
+Paint = Callable[[str, str], str]  # of a text and the code of a colour
 
 
-def proposal_key(simulated: Simulated) -> str:
-    """Return what a proposal is known by: the domain name."""
-    return simulated.subject.name
-
-
-def as_text(simulation: Simulation, proposals: Proposals, *, max_overload: float, colour: bool = False) -> str:
+def as_text(simulation: Simulation, *, colour: bool = False) -> str:
     """Return the text: each Service in detail if they are few, else a table of them; then the totals."""
-    paint = _Paint(colour)
+
+    def paint(text: str, code: str) -> str:
+        return f"{code}{text}{PLAIN}" if colour and text and code else text
+
     lines: list[str] = []
     if len(simulation.services) <= MAX_DETAILED:
         for simulated in simulation.services:
-            lines += [*_detailed(simulated, proposals.get(proposal_key(simulated)), max_overload, paint), ""]
+            lines += [*_detailed(simulated, simulation, paint), ""]
     else:
         header, *rows = table(list(_summary(worst_first(simulation.services)[:MAX_LISTED])))
         lines += [paint(header, BOLD), *rows]
         if (more := len(simulation.services) - MAX_LISTED) > 0:
             lines.append(f"{more:,} more; -o json has all, --service NS/NAME shows one in detail")
-        lines += ["", *_proposed(simulation.services, proposals, paint)]
+        lines.append("")
+        for simulated in simulation.services:
+            if (proposed := simulation.proposal(simulated)) is not None:
+                lines.append(f"{paint('proposal', GREEN)}  {simulated.subject.name}: {outcome_of(proposed)}:")
+                lines.append(f"  {commands(simulated, proposed)}")
+        lines += [""] if simulation.proposals else []
     lines += totals_lines(simulation)
     return "".join(f"{line}\n" for line in lines)
 
@@ -52,16 +55,15 @@ def worst_first(services: Iterable[Simulated]) -> list[Simulated]:
 def totals_lines(simulation: Simulation) -> list[str]:
     """Return what all Services have together."""
     totals = simulation.totals()
-    cross, cost = totals["cross_zone"], totals["cost"]
-    number = len(simulation.services)
+    cross, cost = totals.cross_zone, totals.cost
     lines = [
-        f"{grouped(number, 'Service')}, {grouped(totals['clients'], 'client')}, cross-zone "
-        f"{percent(cross['before'])} of the load without constraints, {percent(cross['after'])} with them"
+        f"{grouped(len(simulation.services), 'Service')}, {grouped(totals.clients, 'client')}, cross-zone "
+        f"{percent(cross.before)} of the load without constraints, {percent(cross.after)} with them"
     ]
     if cost is not None:
-        saved = cost["before"] - cost["after"]
+        saved = cost.before - cost.after
         lines.append(
-            f"traffic between zones costs {cost['before']:,.2f} a month without constraints, {cost['after']:,.2f} with "
+            f"traffic between zones costs {cost.before:,.2f} a month without constraints, {cost.after:,.2f} with "
             f"them: {abs(saved):,.2f} {'less' if saved >= 0 else 'more'}"
         )
     return lines
@@ -76,7 +78,7 @@ def commands(simulated: Simulated, proposed: Proposed) -> str:
     """Return the command that sets the proposed annotations."""
     namespace, _, name = simulated.subject.key.partition("/")
     pairs = [f"{key}={shell_words(text)}" if text is not None else f"{key}-"
-             for key, text in proposed["annotations"].items()]  # fmt: skip
+             for key, text in proposed.annotations.items()]  # fmt: skip
     return f"kubectl -n {shell_words(namespace)} annotate service {shell_words(name)} --overwrite {' '.join(pairs)}"
 
 
@@ -87,12 +89,10 @@ def grouped(number: int, noun: str) -> str:
 
 def outcome_of(proposed: Proposed) -> str:
     """Return what becomes of a Service with a proposal, in one phrase."""
-    idle = f", {proposed['idle']} idle" if proposed["idle"] else ""
-    unmet = f", {grouped(proposed['unmet_clients'], 'unmet client')}" if proposed["unmet_clients"] else ""
-    return (
-        f"at most {proposed['max_overload']:.2f} times an even share, cross-zone {percent(proposed['cross_zone'])}"
-        f"{idle}{unmet}"
-    )
+    idle = f", {proposed.idle} idle" if proposed.idle else ""
+    unmet = f", {grouped(proposed.unmet_clients, 'unmet client')}" if proposed.unmet_clients else ""
+    most, crossing = f"{proposed.max_overload:.2f} times an even share", percent(proposed.cross_zone)
+    return f"at most {most}, cross-zone {crossing}{idle}{unmet}"
 
 
 def constraint_text(simulated: Simulated) -> str:
@@ -105,27 +105,17 @@ def constraint_text(simulated: Simulated) -> str:
     return f"{declaration.source}: {','.join(declaration.constraint.keys)}{reason}"
 
 
-class _Paint:
-    def __init__(self, colour: bool) -> None:
-        self._colour = colour
-
-    def __call__(self, text: str, code: str) -> str:
-        return f"{code}{text}{PLAIN}" if self._colour and text and code else text
-
-
-def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: float, paint: _Paint) -> Iterator[str]:
+def _detailed(simulated: Simulated, simulation: Simulation, paint: Paint) -> Iterator[str]:
+    max_overload, proposed = simulation.max_overload, simulation.proposal(simulated)
     yield f"{paint(simulated.subject.name, BOLD)}  {printable(constraint_text(simulated))}"
-    clients, endpoints = grouped(simulated.clients, "client"), grouped(len(simulated.endpoints), "ready endpoint")
     yield (
-        f"  {clients}, {endpoints}, cross-zone "
+        f"  {grouped(simulated.clients, 'client')}, {grouped(len(simulated.endpoints), 'ready endpoint')}, cross-zone "
         f"{percent(simulated.crossing_before)} without the constraint, {percent(simulated.crossing)} with it"
     )
-    rows = map(_domain_row, largest_domains(simulated))
-    yield from _part([("clients in", "clients", "outcome", "get"), *rows], paint)
-    header = ("endpoint", "pod", "node", "in", "load", "of an even share", "")
-    yield from _part(
-        [header, *(_endpoint_row(simulated, *pair, max_overload) for pair in greatest_shares(simulated))], paint
-    )
+    domains = map(_domain_row, largest_domains(simulated))
+    yield from _part([("clients in", "clients", "outcome", "get"), *domains], paint)
+    endpoints = (_endpoint_row(simulated, *pair, max_overload) for pair in greatest_shares(simulated))
+    yield from _part([("endpoint", "pod", "node", "in", "load", "of an even share", ""), *endpoints], paint)
     if proposed is not None:
         yield f"  {paint('proposal', GREEN)}  {outcome_of(proposed)}:"
         yield f"    {commands(simulated, proposed)}"
@@ -133,7 +123,7 @@ def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: flo
         yield f"  no proposal: none that was tried keeps every endpoint at {max_overload:g} times an even share"
 
 
-def _part(rows: Sequence[Row], paint: _Paint) -> Iterator[str]:
+def _part(rows: Sequence[Row], paint: Paint) -> Iterator[str]:
     """Yield a table with a header, indented, unless it is empty."""
     if len(rows) == 1:
         return
@@ -174,11 +164,10 @@ def domain_text(domain: Mapping[str, str]) -> str:
 
 
 def _endpoint_row(simulated: Simulated, share: float, located: LocatedEndpoint, max_overload: float) -> Row:
-    endpoint, times = located.endpoint, share * len(simulated.endpoints)
-    values = {key: value for key in simulated.keys if (value := located.location.value(key)) is not None}
+    times, domain = share * len(simulated.endpoints), domain_at(located.location, simulated.declaration)
     return (
-        first_address(located), endpoint.pod or "", located.location.node or "", domain_text(values) if values else "",
-        percent(share), f"{times:.2f} x", simulated.rating(share, max_overload),
+        first_address(located), located.endpoint.pod or "", located.location.node or "",
+        domain_text(domain) if domain else "", percent(share), f"{times:.2f} x", simulated.rating(share, max_overload),
     )  # fmt: skip
 
 
@@ -192,16 +181,7 @@ def _summary(services: Iterable[Simulated]) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _proposed(services: Iterable[Simulated], proposals: Proposals, paint: _Paint) -> Iterator[str]:
-    for simulated in services:
-        if (proposed := proposals.get(proposal_key(simulated))) is not None:
-            yield f"{paint('proposal', GREEN)}  {simulated.subject.name}: {outcome_of(proposed)}:"
-            yield f"  {commands(simulated, proposed)}"
-    if proposals:
-        yield ""
-
-
-def as_markdown(simulation: Simulation, proposals: Proposals, *, max_overload: float) -> str:
+def as_markdown(simulation: Simulation) -> str:
     """Return the simulation as Markdown: a table of the Services, what to look at, proposals, totals."""
     worst = worst_first(simulation.services)
     header, *rows = _summary(worst[:MAX_LISTED])
@@ -209,23 +189,23 @@ def as_markdown(simulation: Simulation, proposals: Proposals, *, max_overload: f
     if (more := len(worst) - MAX_LISTED) > 0:
         lines += [f"{grouped(more, 'more Service')}.", ""]
     if simulation.findings:
-        lines += [f"- **{finding.code}** {_escaped(_about(finding))}" for finding in simulation.findings[:MAX_LISTED]]
+        lines += [
+            f"- **{finding.code}** {_escaped(f'{finding.namespace}/{finding.name}: {finding.message}')}"
+            for finding in simulation.findings[:MAX_LISTED]
+        ]
         if (left := len(simulation.findings) - MAX_LISTED) > 0:
             lines.append(f"- {grouped(left, 'more finding')}")
         lines.append("")
     for simulated in worst:
-        if (proposed := proposals.get(proposal_key(simulated))) is not None:
+        if (proposed := simulation.proposal(simulated)) is not None:
             lines += [
                 f"Proposal for `{simulated.subject.name}`: {outcome_of(proposed)}.", "",
                 "```console", f"$ {commands(simulated, proposed)}", "```", "",
             ]  # fmt: skip
     lines += [f"{line[0].upper()}{line[1:]}." for line in totals_lines(simulation)]
-    lines.append(f"An endpoint is overloaded from more than {max_overload:g} times an even share of the load on.")
+    most = f"{simulation.max_overload:g} times an even share"
+    lines.append(f"An endpoint is overloaded from more than {most} of the load on.")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _about(finding: Finding) -> str:
-    return f"{finding.namespace}/{finding.name}: {finding.message}"
 
 
 def _markdown_table(header: Row, rows: Iterable[Row]) -> Iterator[str]:
