@@ -45,12 +45,16 @@ def quoted(text: str) -> str:
 
 
 def printable_values(value: Any) -> Any:
-    """Return a value of JSON, or a part of one, whose texts are printable, and cut as a text for people is."""
+    """Return a value that JSON can hold, a Struct too, whose texts are printable, and cut as a text for people is."""
     if isinstance(value, str):
         return cut(value, MAX_TEXT)
     if isinstance(value, dict):
         return {cut(key): printable_values(item) for key, item in value.items()}
-    return list(map(printable_values, value)) if isinstance(value, list) else value
+    if isinstance(value, list | tuple):
+        return type(value)(map(printable_values, value))
+    if isinstance(value, msgspec.Struct):
+        return type(value)(**{name: printable_values(item) for name, item in msgspec.structs.asdict(value).items()})
+    return value
 
 
 def as_line(text: str) -> str:

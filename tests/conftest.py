@@ -37,7 +37,8 @@ E2E = (
     *("test_image.py", "test_chart_live.py", "test_cluster_tutorial.py", "test_clusters_page.py", "test_faults.py"),
     *("test_restored_etcd.py", "test_rolling_restart.py", "test_tenants.py", "test_three_clusters.py"),
     *("test_under_attack.py", "test_controller.py", "test_doctor_live.py", "test_dump_live.py", "test_health_live.py"),
-    *("test_stub_blocks.py", "test_compared_with_coredns.py", "test_console_browser.py"),
+    *("test_stub_blocks.py", "test_bypasses.py", "test_forwarders_take_it.py"),
+    *("test_compared_with_coredns.py", "test_console_browser.py"),
 )
 
 

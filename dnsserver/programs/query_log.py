@@ -8,6 +8,7 @@ import logging
 import random
 from collections import deque
 
+import msgspec
 import trio
 
 from dnsserver.answers.decision import Authority
@@ -42,6 +43,6 @@ async def write(tap: Tap, authority: Authority, limit: int) -> None:
 def _write(event: TapEvent, tap: Tap, authority: Authority) -> None:
     try:
         line = line_of(event, authority)
-        log.info("%s", summary(line), extra={"alone": json_text(line), "fields": line})
+        log.info("%s", summary(line), extra={"alone": json_text(line), "fields": msgspec.to_builtins(line)})
     except Exception as error:  # boundary: one line
         tap.failed(error)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dnsserver.tools.corefile.corefile_codes import CorefileCode
+from dnsserver.tools.corefile.codes import CorefileCode
 from dnsserver.tools.simulation.codes import SimulationCode
 from locator.findings import ClusterCode, FindingCode
 
@@ -41,7 +41,7 @@ read the code. With `-o json` a finding has the fields `code`, `severity`, `kind
 | info | worth knowing; nothing has to be done. `check`, `explain`, `simulate` and the console report it |
 """
 FOOT = """
-<!-- Printed by "make docs"; the tables are locator/findings.toml, dnsserver/tools/corefile/corefile_codes.toml and
+<!-- Printed by "make docs"; the tables are locator/findings.toml, dnsserver/tools/corefile/codes.toml and
 dnsserver/tools/simulation/codes.toml. -->
 """
 

@@ -119,10 +119,10 @@ class ExportedService(Struct, frozen=True, eq=False, gc=False):
 
 
 class Vote(Struct, frozen=True, gc=False):
-    """What the prober of a cluster says about an address: ``votes.HEALTHY``, or one of the words beside it."""
+    """What the prober of a cluster says about an address: healthy, unhealthy, too old or none."""
 
     cluster: str
-    word: str
+    word: str = field(name="vote")  # of a program that reads an explanation
 
 
 class Entry(LocatedEndpoint, frozen=True, eq=False, gc=False):

@@ -14,16 +14,13 @@ import dns.message
 import pytest
 import yaml
 
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of, store_of
-from dnsserver.tools.explain.explain import explain
+from dnsserver.programs.from_settings import store_of
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
-from locator.ip import parse_network
 from tests.kit import kustomize
 from tests.kit.api_objects import Item, namespace, node, pod
 from tests.kit.consoles import Entry, entries
+from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, settings_of, take_in
 from tests.kit.kube import ControlPlane
 from tests.kit.kustomize import EVERYTHING, objects_of
@@ -105,20 +102,18 @@ def test_the_page_shows_each_source() -> None:
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.title)
 def test_as_a_dump(section: Section) -> None:
     """Beside the example cluster, the blocks give the answers of the page, for the reasons that it names."""
-    settings = settings_of(SETTINGS)
-    store, authority = store_of(settings), authority_of(settings)
+    store = store_of(settings_of(SETTINGS))
     inputs = [Input(f"block-{number}.yaml", block.encode()) for number, block in enumerate(objects(section))]
     dump = dump_files.read_here([Input(str(EXAMPLE), None), *inputs])
     assert {finding.code for finding in dump.findings} <= {"ObjectTwice"}
     take_in(store, dump.objects)
     snapshot = store.publish(NOW)
     for query in section.asked:
-        client = parse_network(f"{query.client}/32")
-        found = explain(labels_of(query.name), type_number("A"), client, snapshot, authority)
-        assert {answer["data"] for answer in found["answers"]} == query.answer, query
-        assert found["outcome"] == query.outcome, query
+        found = explanation_of(snapshot, query.name, query.client, flags=SETTINGS)
+        assert {answer.data for answer in found.answers} == query.answer, query
+        assert found.outcome == query.outcome, query
         if query.source is not None:
-            assert found["constraint"]["source"] == query.source, query
+            assert found.constraint.source == query.source, query
 
 
 def staged() -> list[Item]:

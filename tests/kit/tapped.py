@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.responder.responder import Responder
-from dnsserver.tools.tap.lines import line_of
+from dnsserver.tools.tap.lines import TailLine, line_of
 from dnsserver.tools.tap.tap import Tap, TapEvent
 from tests.kit.in_memory import NOW, Flags, settings_of
 
@@ -26,8 +25,8 @@ class Everything:
         self.events.append(event)
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [dict(line_of(event, self._authority)) for event in self.events]
+    def lines(self) -> list[TailLine]:
+        return [line_of(event, self._authority) for event in self.events]
 
 
 def no_error(error: Exception) -> None:

@@ -15,9 +15,9 @@ import dns.rcode
 import dns.reversename
 import pytest
 
-from dnsserver.tools.corefile import corefile_check
+from dnsserver.tools.corefile.checks import check
 from dnsserver.tools.corefile.stub_blocks import ARPA, COREDNS, stub_block
-from dnsserver.tools.corefile.stub_zones import zones_named
+from dnsserver.tools.corefile.stub_zones import read, zones_named
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, external, namespace, node, pod, service
 from tests.kit.coredns import kubernetes_block, running_coredns
 from tests.kit.forwarders import where
@@ -86,7 +86,7 @@ def coredns(server: Server, control_plane: ControlPlane, tmp_path: Path) -> Iter
                 lambda: ask(WEB) == NEAREST or ask("kubernetes.default.svc.cluster.local"), "CoreDNS knows the cluster"
             )
             corefile = f".:53 {{\n{block}\n}}\n{stub}"
-            found = corefile_check.check(corefile, forwarder=COREDNS, to=[where(server)], external_names=EXTERNAL)
+            found = check(read(corefile, forwarder=COREDNS, to=[where(server)], external_names=EXTERNAL))
             return Asked(ask, {finding.code for finding in found})
 
         yield start

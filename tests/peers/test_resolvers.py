@@ -22,17 +22,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dnsserver.answers.decision import Authority
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
-from locator.ip import parse_network
 from locator.state.snapshot import Snapshot
 from tests.kit import api_objects
 from tests.kit.api_objects import ZONE, Item
 from tests.kit.coredns import running_coredns
-from tests.kit.in_memory import settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import snapshot_of
 from tests.kit.made_once import CACHE
 from tests.kit.network_namespaces import Machine, loopback_with, one_network
 from tests.kit.programs import Daemon, environment
@@ -269,18 +264,18 @@ class World(NamedTuple):
 
 
 @cache
-def known() -> tuple[Snapshot, Authority]:
-    return snapshot_of(api_objects.listed(CLUSTER)), authority_of(settings_of())
+def known() -> Snapshot:
+    return snapshot_of(api_objects.listed(CLUSTER))
 
 
 @cache
 def explained(client: str, name: str, *types: str) -> frozenset[str]:
     """Return the addresses that *client*, an address or a subnet, gets, as ``explain`` says."""
     return frozenset(
-        answer["data"]
+        answer.data
         for rtype in types
-        for answer in explain(labels_of(name), type_number(rtype), parse_network(client), *known())["answers"]
-        if answer["type"] == rtype
+        for answer in explanation_of(known(), name, client, rtype).answers
+        if answer.type == rtype
     )
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""CoreDNS with the blocks that ``topodns corefile`` prints and the overlays' pages show; and with wrong blocks.
+"""CoreDNS with the blocks that ``topodns corefile`` prints; and with wrong blocks.
 
 Only addresses and ports are changed for the test.
 """
@@ -8,7 +8,6 @@ Only addresses and ports are changed for the test.
 from __future__ import annotations
 
 import json
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,13 +24,13 @@ import dns.rdatatype
 import pytest
 
 from dnsserver.settings.values import parse_upstream
-from dnsserver.tools.corefile import corefile_check
+from dnsserver.tools.corefile.checks import check
 from dnsserver.tools.corefile.stub_blocks import COREDNS, ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, stub_block
+from dnsserver.tools.corefile.stub_zones import read
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.kit.forwarders import started
 from tests.kit.in_memory import cluster_text
 from tests.kit.kube import ControlPlane, Item, config_of
-from tests.kit.kustomize import MANIFESTS
 from tests.kit.this_machine import free_port
 from tests.kit.topodns_process import Process, Server
 from tests.kit.waiting import PATIENCE, until
@@ -59,18 +58,6 @@ def block(forwarder: str, topodns: int, *, fail_open: bool = False) -> str:
     """Return the block that is printed for the test's zone and a topodns at a port."""
     zones = [f"{WHERE}.svc.cluster.local"]
     return stub_block(forwarder, [parse_upstream(f"127.0.0.1:{topodns}")], zones, fail_open=fail_open)
-
-
-@pytest.mark.parametrize(
-    ("overlay", "forwarder", "fail_open"),
-    [("coredns-stub", "coredns", (False, True)), ("nodelocal", "nodelocal", (False,))],
-)
-def test_a_page_shows_what_is_printed(overlay: str, forwarder: str, fail_open: Sequence[bool]) -> None:
-    """The page shows the same block as the command prints."""
-    page = (MANIFESTS / "overlays" / overlay / "README.md").read_text()
-    to, zones = [parse_upstream("10.96.0.53")], ["shop.svc.cluster.local"]
-    shown = [stub_block(forwarder, to, zones, fail_open=fallback) for fallback in fail_open]
-    assert re.findall(r"```corefile\n(.*?)```", page, re.DOTALL) == shown
 
 
 def ask(port: int, source: str, name: str, *, own: str = "", timeout: float = PATIENCE) -> dns.message.Message:
@@ -260,7 +247,7 @@ def test_what_comes_of_a_wrong_block(
     """What ``corefile --check`` says of such blocks is what clients then get."""
     server = serve(CLUSTER, TRUSTED)
     corefile = corefile.replace("TOPODNS", f"127.0.0.1:{server.port}").replace("NOBODY", f"127.0.0.1:{free_port()}")
-    assert corefile_check.check(corefile, forwarder=COREDNS, to=[parse_upstream(f"127.0.0.1:{server.port}")])
+    assert check(read(corefile, forwarder=COREDNS, to=[parse_upstream(f"127.0.0.1:{server.port}")]))
     with running(tmp_path, corefile) as port:
         for client, name, own, expected in rows:
             assert asked(port, client, name, own=own) == expected, (client, name, own)

@@ -24,20 +24,17 @@ from hypothesis import strategies as st
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_WRONG
 from dnsserver.cli.reading.dumping import Dumping
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.doctor.objects import PodMeta
 from dnsserver.tools.doctor.steps import DoctorStep, StepCode
 from dnsserver.tools.dump import dumped
 from dnsserver.tools.dump.dumped import Container, Template, TemplateSpec, Workload, WorkloadSpec
 from dnsserver.tools.dump.hashed_names import HashedNames
-from dnsserver.tools.explain.explain import explain
+from dnsserver.tools.explain.explanation import Explanation
 from locator.api.schema import LabelledMeta, LabelSelector
 from locator.ip import address_text, parse_network
 from tests.kit.api_objects import ZONE
 from tests.kit.commands_in_process import Run
-from tests.kit.in_memory import settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import snapshot_of
 from tests.kit.other_server import kubeconfig
 from tests.kit.this_machine import ROOT, free_port
 
@@ -89,10 +86,9 @@ def head_of(path: Path) -> Any:
     return next(iter(yaml.safe_load_all(path.read_text())))
 
 
-def explained(query: Mapping[str, Any], cluster: str, flags: Mapping[str, Any]) -> Any:
-    client, settings = parse_network(query["client"]), settings_of(flags)
-    asked = labels_of(query["name"]), type_number(query.get("type", "A"))
-    return explain(*asked, client, snapshot_of(cluster, flags), authority_of(settings), candidates=True)
+def explained(query: Mapping[str, Any], cluster: str, flags: Mapping[str, Any]) -> Explanation:
+    asked = query["name"], query["client"], query.get("type", "A")
+    return explanation_of(snapshot_of(cluster, flags), *asked, flags=flags, candidates=True)
 
 
 def queries_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -111,29 +107,26 @@ def test_a_dump_explains_as_the_cluster_does(path: Path) -> None:
         assert explained(query, cluster, flags) == explained(query, path.read_text(), flags)
 
 
-def essence(found: Any, names: HashedNames | None) -> Any:
+def essence(found: Explanation, names: HashedNames | None) -> Any:
     """Return what stays the same up to the names in an explanation, with names hashed."""
 
-    def hashed(text: Any) -> Any:
-        return names.text(text) if names is not None and isinstance(text, str) else text
+    def hashed(text: str | None) -> str:
+        return names.text(text) if names is not None and text is not None else text or ""
 
-    constraint = found["constraint"] or {}
+    client, service, constraint, error = found.client, found.service, found.constraint, found.extended_error
     return {
-        "located_by": found["client"]["located_by"],
-        "node": hashed(found["client"]["node"]),
-        "labels": {hashed(key): hashed(text) for key, text in found["client"]["labels"].items()},
-        "service": {key: hashed(text) for key, text in (found["service"] or {}).items()},
-        "constraint": (constraint.get("source"), [*map(hashed, constraint.get("keys") or ())], constraint.get("valid")),
-        "steps": [(hashed(step["key"]), hashed(step["value"]), step["matched"]) for step in found["steps"]],
-        "outcome": (found["outcome"], found["rcode"], (found["extended_error"] or {}).get("code")),
+        "located_by": client.located_by,
+        "node": hashed(client.node),
+        "labels": {hashed(key): hashed(text) for key, text in client.labels.items()},
+        "service": service and (hashed(service.namespace), hashed(service.name)),
+        "constraint": constraint and (constraint.source, [*map(hashed, constraint.keys)], constraint.valid),
+        "steps": [(hashed(step.key), hashed(step.value), step.matched) for step in found.steps],
+        "outcome": (found.outcome, found.rcode, error and error.code),
         "chosen": sorted(
-            (
-                *(sorted(map(hashed, row["addresses"])), hashed(row["pod"]) or "", hashed(row["node"]) or ""),
-                *(row["ready"], row["chosen"]),
-            )
-            for row in found["candidates"]
+            (sorted(map(hashed, row.addresses)), hashed(row.pod), hashed(row.node), row.ready, row.chosen)
+            for row in found.candidates
         ),
-        "answers": sorted((row["type"], hashed(row["data"])) for row in found["answers"]),
+        "answers": sorted((row.type, hashed(row.data)) for row in found.answers),
     }  # fmt: skip
 
 
@@ -338,7 +331,7 @@ def test_hashed_flags(words: list[str], hashed: list[str]) -> None:
 def test_hashed_conditions() -> None:
     """Those of Kubernetes stay; those of a readiness gate may hold a name."""
     conditions = [dumped.Condition(kind, "True") for kind in ("Ready", "target-health.elbv2.k8s.aws/acme")]
-    raw = dumped.Pod(PodMeta(name="topodns"), status=dumped.PodStatus(conditions=conditions))
+    raw = dumped.Pod(dumped.PodMeta(name="topodns"), status=dumped.PodStatus(conditions=conditions))
     ready, gate = json.loads(dumped.installed(raw, NAMES))["status"]["conditions"]
     assert ready["type"] == "Ready" and gate["type"] == NAMES.text("target-health.elbv2.k8s.aws/acme")
 

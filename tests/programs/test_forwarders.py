@@ -24,11 +24,9 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
-from locator.ip import parse_address, parse_client
+from locator.ip import parse_address
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.kit.explanations import explanation_of
 from tests.kit.forwarders import (
     BIND,
     CLIENT_OPTION,
@@ -45,7 +43,7 @@ from tests.kit.forwarders import (
     at,
     running,
 )
-from tests.kit.in_memory import settings_of, snapshot_of
+from tests.kit.in_memory import snapshot_of
 from tests.kit.network_namespaces import Loopback, loopback_with
 from tests.kit.this_machine import has_ipv6, lacking
 from tests.kit.topodns_process import Server, serving
@@ -192,9 +190,8 @@ class Answer(NamedTuple):
 def explained(client: str, question: tuple[str, str]) -> Answer:
     """Return what ``explain`` says for a client."""
     name, qtype = question
-    snapshot, authority = snapshot_of(CLUSTER), authority_of(settings_of())
-    said = explain(labels_of(name), dns.rdatatype.from_text(qtype), parse_client(client), snapshot, authority)
-    return Answer(said["rcode"], frozenset((record["type"], record["data"]) for record in said["answers"]))
+    said = explanation_of(snapshot_of(CLUSTER), name, client, qtype)
+    return Answer(said.rcode, frozenset((record.type, record.data) for record in said.answers))
 
 
 def answered(reply: dns.message.Message) -> Answer:

@@ -18,7 +18,7 @@ import trio
 import trio.testing
 
 from dnsserver.programs.from_settings import store_of
-from dnsserver.programs.loaded import loaded, log_loaded
+from dnsserver.programs.server_log import loaded, log_loaded
 from locator.cluster.publisher import Publisher
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, pod, service
 from tests.kit.commands_in_process import Run

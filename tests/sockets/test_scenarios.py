@@ -29,7 +29,6 @@ The field ``clusters`` of a scenario has the dumps of other clusters, by the nam
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -44,12 +43,9 @@ import dns.rdatatype
 import pytest
 import yaml
 
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
-from locator.ip import parse_network
-from tests.kit.in_memory import ask_in_memory, responder_of, settings_of, snapshot_of
+from dnsserver.tools.explain.explanation import DECODER, Explanation
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import ask_in_memory, responder_of, snapshot_of
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server, run, serving
 
@@ -177,37 +173,37 @@ def check(scenario: Scenario, query: dict[str, Any], reply: dns.message.Message 
         assert found["scope"] == query.get("scope", subnets[0].srclen if depends else 0)
 
 
-def check_explained(query: dict[str, Any], explained: dict[str, Any]) -> None:
+def check_explained(query: dict[str, Any], explained: Explanation) -> None:
     """Compare an explanation with what its scenario expects."""
     if "located_by" in query:
-        assert explained["client"]["located_by"] == query["located_by"]
-    assert (explained["rcode"], explained["outcome"]) == (query["rcode"], query["outcome"])
-    shown = [answer["data"].rstrip(".") for answer in explained["answers"]]
+        assert explained.client.located_by == query["located_by"]
+    assert (explained.rcode, explained.outcome) == (query["rcode"], query["outcome"])
+    shown = [answer.data.rstrip(".") for answer in explained.answers]
     expected = (*query["aliases"], *query["answers"], *query["spares"])
     assert sorted(shown) == sorted(each.rstrip(".") for each in expected)
     assert shown[: len(query["aliases"])] == query["aliases"]
     assert query["type"] != "PTR" or shown == [name.rstrip(".") for name in query["answers"]]
     if "source" in query:
-        assert (explained["constraint"] or {}).get("source") == query["source"]
+        assert (explained.constraint and explained.constraint.source) == query["source"]
     if "steps" in query:
-        assert [step["matched"] for step in explained["steps"]] == query["steps"]
-    error = explained["extended_error"]
-    assert query.get("error", "") in (error["text"] if error else "")
+        assert [step.matched for step in explained.steps] == query["steps"]
+    error = explained.extended_error
+    assert query.get("error", "") in (error.text if error else "")
     assert (error is None) == ("error" not in query)
     check_reasons(query, explained)
 
 
-def check_reasons(query: dict[str, Any], explained: dict[str, Any]) -> None:
+def check_reasons(query: dict[str, Any], explained: Explanation) -> None:
     """Compare the sources and candidates of an explanation with what its scenario expects, and with the answer."""
-    constraint, candidates = explained["constraint"], explained["candidates"]
-    heard = [(row["source"], row["keys"]) for row in explained["sources"] if row["heard"]]
-    assert not heard or heard == [(constraint["source"], constraint["keys"])]
-    if explained["steps"] and query["type"] == "A":
-        chosen = {text for row in candidates if row["chosen"] for text in row["addresses"] if ":" not in text}
-        assert chosen == {row["data"] for row in explained["answers"] if row["type"] == "A"}
+    constraint, candidates = explained.constraint, explained.candidates
+    deciding = [(row.source, row.keys) for row in explained.sources if row.decides]
+    assert not deciding or (constraint and deciding == [(constraint.source, constraint.keys)])
+    if explained.steps and query["type"] == "A":
+        chosen = {text for row in candidates if row.chosen for text in row.addresses if ":" not in text}
+        assert chosen == {row.data for row in explained.answers if row.type == "A"}
     for field, whys in (
-        ("sources", [(row["source"], row["why"]) for row in explained["sources"] if not row["heard"]]),
-        ("candidates", [(row["addresses"][0], row["why"]) for row in candidates if not row["chosen"]]),
+        ("sources", [(row.source, row.why) for row in explained.sources if not row.decides]),
+        ("candidates", [(row.addresses[0], row.why) for row in candidates if not row.chosen]),
     ):
         if field in query:
             assert list(dict(whys)) == list(query[field])
@@ -263,15 +259,8 @@ def test_asked(server_of: Callable[[Scenario], Server], scenario: Scenario, quer
 @pytest.mark.parametrize(("scenario", "query"), EXPLAINED)
 def test_explained(scenario: Scenario, query: dict[str, Any]) -> None:
     """``explain`` gives the same answer, and the reason."""
-    explained = explain(
-        labels_of(query["name"]),
-        type_number(query["type"]),
-        parse_network(query["client"]),
-        snapshot_of(scenario.cluster, scenario.flags),
-        authority_of(settings_of(scenario.flags)),
-        candidates=True,
-    )
-    check_explained(query, explained)
+    snapshot, asked = snapshot_of(scenario.cluster, scenario.flags), (query["name"], query["client"], query["type"])
+    check_explained(query, explanation_of(snapshot, *asked, flags=scenario.flags, candidates=True))
 
 
 @pytest.mark.parametrize(("scenario", "query"), BY_COMMAND)
@@ -282,7 +271,7 @@ def test_explained_by_the_command(scenario: Scenario, query: dict[str, Any], tmp
     ran = run("explain", query["name"], query["type"], "--client", query["client"], "-o", "json", "--candidates",
               "--config", str(config), "--snapshot", str(scenario.path))  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
-    check_explained(query, json.loads(ran.stdout))
+    check_explained(query, DECODER.decode(ran.stdout))
 
 
 def test_nodes_alone_give_the_same_answers() -> None:

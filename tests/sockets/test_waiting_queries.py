@@ -172,9 +172,9 @@ def test_those_of_an_explanation_take_as_long() -> None:
         for _ in range(2):
             began = trio.current_time()
             explained = await elsewhere.find_all(compute, A)
-            taken.append((explained["rcode"], trio.current_time() - began - 4 * turn))
+            taken.append((explained.rcode, trio.current_time() - began - 4 * turn))
         assert taken == [("SERVFAIL", pytest.approx(1.8, abs=0.05)), ("NOERROR", pytest.approx(0.8, abs=0.05))]
-        assert explained["answers"][-1]["data"] == "192.0.2.1"
+        assert explained.answers[-1].data == "192.0.2.1"
         assert counts.upstream == {"answered": 3, "failed": 1, "remembered": 2}
 
 

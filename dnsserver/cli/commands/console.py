@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from contextlib import nullcontext
 from dataclasses import replace
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
@@ -43,7 +42,7 @@ def run(arguments: Namespace) -> int:
     """Show the console until SIGTERM or SIGINT arrives."""
     give(arguments, "snapshot", arguments.paths)
     settings = settings_of(arguments)
-    from dnsserver.cli.cluster import cluster_errors, dump_errors
+    from dnsserver.cli.cluster import cluster_errors
     from dnsserver.http.guard import is_loopback
     from dnsserver.programs import console
     from dnsserver.settings.values import ListenAddress
@@ -53,7 +52,6 @@ def run(arguments: Namespace) -> int:
     if not isinstance(listen, ListenAddress) or not is_loopback(address_text(listen.address)):
         raise WrongInput(f"--http: {listen} found, expected an address of this machine alone, such as 127.0.0.1:8080")
     settings = replace(settings, http=listen, console=True)
-    reads_files = settings.snapshot or settings.cluster
-    with cluster_errors(or_dump=True), dump_errors() if reads_files else nullcontext():
+    with cluster_errors(or_dump=True):
         console.show(settings, lambda url: write(f"{url}\n"))
     return EXIT_DONE

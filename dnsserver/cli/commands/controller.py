@@ -35,9 +35,9 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: Namespace) -> int:
     """Keep up to date what the controller writes, with ``--health`` ServiceHealths, too, until SIGTERM or SIGINT."""
     settings = settings_of(arguments)
-    from dnsserver.cli.cluster import cluster_errors, dump_errors
+    from dnsserver.cli.cluster import cluster_errors
     from dnsserver.programs import controller
 
-    with cluster_errors(), dump_errors():
+    with cluster_errors():
         controller.run(settings)
     return EXIT_DONE

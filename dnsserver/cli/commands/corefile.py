@@ -8,6 +8,7 @@ import logging
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.log_format import say
@@ -31,6 +32,9 @@ from dnsserver.tools.corefile.stub_blocks import (
     version_text,
 )
 from locator.model import ERROR
+
+if TYPE_CHECKING:
+    from dnsserver.tools.corefile.stub_zones import Corefile
 
 EXAMPLES = (
     Example("Print the block that makes CoreDNS ask topodns:", "topodns corefile --for coredns --to 10.96.0.53"),
@@ -188,57 +192,49 @@ def _coredns_version(arguments: Namespace) -> CoreDNSVersion | None:
 
 def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
     from dnsserver.cli.report import report
-    from dnsserver.tools.corefile import corefile_check
-    from dnsserver.tools.corefile.caddyfile import Unparsable
-    from dnsserver.tools.corefile.fixing import fixed
+    from dnsserver.tools.corefile.checks import check, fixed
 
-    forwarder, file = _checked_as(arguments, "--check"), arguments.check
-    text = _read(file, "--check").decode(errors="replace")
-    try:
-        findings = corefile_check.check(text, forwarder=forwarder, file=file, to=to, zones=zones)
-        for_people = is_seen() and fixed(text, forwarder=forwarder, to=to, zones=zones) != text
-    except Unparsable as error:
-        raise WrongInput(f"{file}: {error}") from None
-    status = report(findings, arguments.output)
-    if for_people:
+    file = arguments.check
+    corefile = _corefile(arguments, "--check", file, to, zones, errors="replace")
+    status = report(check(corefile, file=file), arguments.output)
+    if is_seen() and fixed(corefile).text != corefile.text:
         say("--check: --fix in its place prints the Corefile with the lines at fault changed", logging.INFO)
     return status
 
 
 def _fix(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
-    from dnsserver.tools.corefile import corefile_check
-    from dnsserver.tools.corefile.caddyfile import Unparsable
-    from dnsserver.tools.corefile.fixing import fixed
+    from dnsserver.tools.corefile.checks import check, fixed
 
-    forwarder, file = _checked_as(arguments, "--fix"), arguments.fix
-    if arguments.output != "text":
-        raise WrongInput(f"-o: {arguments.output!r} with --fix, expected it only with --check FILE")
-    text = _read(file, "--fix").decode(errors="surrogateescape")
-    try:
-        after = fixed(text, forwarder=forwarder, to=to, zones=zones)
-        left = corefile_check.check(after, forwarder=forwarder, file=file, to=to, zones=zones)
-    except Unparsable as error:
-        raise WrongInput(f"{file}: {error}") from None
-    write_octets(after.encode(errors="surrogateescape"))
+    file = arguments.fix
+    after = fixed(_corefile(arguments, "--fix", file, to, zones, errors="surrogateescape"))
+    left = check(after, file=file)
+    write_octets(after.text.encode(errors="surrogateescape"))
     for finding in left:
         say(f"left as it is: {finding}")
     return EXIT_FAILED if any(finding.severity == ERROR for finding in left) else EXIT_DONE
 
 
-def _checked_as(arguments: Namespace, flag: str) -> str:
-    """Return the forwarder that uses the Corefile. Raises WrongInput for what goes only with a printed block."""
+def _corefile(
+    arguments: Namespace, flag: str, file: str, to: Sequence[ListenAddress], zones: Sequence[str], *, errors: str
+) -> Corefile:
+    """Return the Corefile that *flag* names. Raises WrongInput, also for what goes only with a printed block."""
+    from dnsserver.tools.corefile.caddyfile import Unparsable
+    from dnsserver.tools.corefile.stub_zones import read
+
     forwarder = arguments.forwarder or COREDNS
     if forwarder not in CHECKED:
         raise WrongInput(f"--for: {forwarder!r}, expected {one_of(CHECKED)} with {flag}")
     for other, given in (("--fail-open", arguments.fail_open), ("--coredns-version", arguments.coredns_version)):
         if given:
             raise WrongInput(f"{other}: given together with {flag}, expected only one of them")
-    return str(forwarder)
-
-
-def _read(path: str, flag: str) -> bytes:
-    if not path:
+    if flag == "--fix" and arguments.output != "text":
+        raise WrongInput(f"-o: {arguments.output!r} with --fix, expected it only with --check FILE")
+    if not file:
         raise WrongInput(f"{flag}: '' found, expected a file, or - for standard input")
-    if path == "-" and sys.stdin is None:
+    if file == "-" and sys.stdin is None:
         raise WrongInput("-: standard input is closed, expected a Corefile")
-    return read_file(path, "a Corefile", sys.stdin.buffer if path == "-" else None)
+    octets = read_file(file, "a Corefile", sys.stdin.buffer if file == "-" else None)
+    try:
+        return read(octets.decode(errors=errors), forwarder=forwarder, to=to, zones=zones)
+    except Unparsable as error:
+        raise WrongInput(f"{file}: {error}") from None

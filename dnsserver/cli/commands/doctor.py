@@ -69,7 +69,7 @@ def run(arguments: Namespace) -> int:
         client = cluster_of(settings)
     with shown_progress() as report:
         report(f"{client.host}: looking at the installation")
-        facts = trio.run(partial(observe, client, arguments.in_namespace, kubectl_of(settings).removeprefix("kubectl")))
+        facts = trio.run(partial(observe, client, arguments.in_namespace, kubectl_of(settings)))
     steps = diagnose(facts)
     if arguments.output == "json":
         write_json(json_of(facts, steps))

@@ -168,13 +168,12 @@ def _live(settings: Settings, namespace: str | None, dumping: Dumping, *, hashed
 
     with cluster_errors(or_dump=True):
         client = cluster_of(settings)
-    flags = kubectl_of(settings).removeprefix("kubectl")
 
     async def installation() -> list[Member]:
-        facts = await observe(client, namespace, flags)
+        facts = await observe(client, namespace, kubectl_of(settings))
         if facts.unreachable:
             raise Failed(facts.unreachable)
-        return [*_doctor(facts, hashed=hashed), *await dumping.installation(client, facts, flags)]
+        return [*_doctor(facts, hashed=hashed), *await dumping.installation(client, facts)]
 
     return chain(trio.run(installation), dumping.live(client))
 

@@ -113,7 +113,9 @@ def run(arguments: Namespace) -> int:
         if finding.code == ClusterCode.ClusterUnreachable.name:  # the answer lacks what that cluster has
             say(str(finding))
     served = settings.serve_namespace
-    usual = served[0] if len(served) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
+    cluster = reading.clusters.client
+    usual = "default" if cluster is None else cluster.namespace
+    usual = served[0] if len(served) == 1 else usual  # a name elsewhere is NXDOMAIN
     objects = {kind: naming.by_key(found) for kind, found in reading.objects.items()}
     known = naming.NameContext(reading.publication.snapshot, objects, arguments.in_namespace or usual)
     explained = partial(naming.explain_named, name, qtype, client, known, authority, candidates=settings.candidates)
@@ -123,8 +125,8 @@ def run(arguments: Namespace) -> int:
         raise WrongInput(f"{ARGUMENTS[error.argument]}: {error}") from None
     _print(explanation, arguments.output)
     if isinstance(client, naming.LabelledClient) and Node.__name__ not in reading.own.lacks:
-        constraint = explanation["constraint"]
-        for hint in naming.topology_hints(client, constraint["keys"] if constraint else (), reading.nodes):
+        constraint = explanation.constraint
+        for hint in naming.topology_hints(client, constraint.keys if constraint else (), reading.nodes):
             say(f"--client: {hint}")
     return EXIT_DONE
 

@@ -47,7 +47,7 @@ def run(arguments: Namespace) -> int:
     url = settings.server or DEFAULT_SERVER
     parameters = {name: text for name in ARGUMENTS if (text := getattr(arguments, name)) is not None}
     try:
-        read_parameters(TAIL, parameters.items())
+        read_parameters(TAIL.parameters, parameters.items())
     except BadParameter as error:
         raise WrongInput(f"{ARGUMENTS[error.parameter]}: {error}") from None
     for name, data in RemoteServer(url, ARGUMENTS).events(TAIL, parameters):

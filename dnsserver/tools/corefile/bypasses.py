@@ -13,24 +13,24 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from math import comb, prod
 from string import ascii_lowercase, digits
 from typing import NamedTuple
 
 from dnsserver.tools.corefile.caddyfile import Directive
-from dnsserver.tools.corefile.client_rules import Rule, rules_of
-from dnsserver.tools.corefile.corefile_codes import CorefileCode
+from dnsserver.tools.corefile.codes import CorefileCode, Problem
 from dnsserver.tools.corefile.stub_blocks import ARPA
 from dnsserver.tools.corefile.stub_zones import (
+    Corefile,
+    Rule,
     ServerBlock,
     Stub,
-    line_finding,
     share_address,
     upstreams_of,
     within,
     zones_named,
 )
-from locator.model import Finding
 from locator.printable import cut
 
 _FORMS = ("exact", "prefix", "suffix", "substring", "regex")
@@ -45,34 +45,29 @@ MAX_PATTERN = 500  # characters of a regular expression that is tried, and of it
 MAX_WAYS = 500_000  # in which Python may match one of some fifty names that are tried: it takes up to 20 ms
 
 
-def bypass_findings(stub: Stub, servers: Sequence[ServerBlock], external_names: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what other blocks answer of the zones of *stub*.
-
-    *external_names* are the ExternalName Services of the cluster, ``NAMESPACE/NAME``, with their targets.
-    """
-    others = [
-        server for server in servers if server.block is not stub.server.block and share_address(server, stub.server)
-    ]
+def bypasses(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+    """Yield what other blocks answer of the zones of *stub*."""
+    others = [server for server in corefile.servers if server is not stub.server and share_address(server, stub.server)]
     for server in others:
-        other = _OtherBlock(server, [stub.server, *others], {key.port for key in stub.server.keys})
         for zone in stub.zones:
-            reverse = any(within(zone, arpa) for arpa in ARPA)
-            if zone and not reverse and not _asks_topodns(server, zone, stub):
-                yield from _autopath(other, zone, stub)
-                yield from _rewrites(other, zone, stub)
-                yield from _external_names(other, zone, stub, external_names)
+            other = _OtherBlock(server, [stub.server, *others], stub, zone)
+            if zone and not any(within(zone, arpa) for arpa in ARPA) and not other.asks_topodns:
+                yield from _autopath(other)
+                yield from _rewrites(other)
+                yield from _external_names(other, corefile.external_names)
 
 
 class _OtherBlock(NamedTuple):
-    """A block, all that listen beside it, and the ports on which the stub block is among them."""
+    """A block, all that listen beside it, a stub that is among them, and a zone of that stub."""
 
     server: ServerBlock
     among: Sequence[ServerBlock]
-    ports: set[int]
+    stub: Stub
+    zone: str
 
     def takes(self, name: str) -> bool:
         """Whether CoreDNS chooses this block for *name*: the one with the longest zone; several may have views."""
-        for port in self.ports:
+        for port in {key.port for key in self.stub.server.keys}:
             keys = [
                 (len(key.zone), server)
                 for server in self.among
@@ -84,13 +79,43 @@ class _OtherBlock(NamedTuple):
                 return True
         return False
 
+    @property
+    def forward(self) -> Directive | None:
+        """The first ``forward`` that takes names of the zone that come here; None if ``kubernetes`` answers them."""
+        forwards = self.server.directives("forward") if not self.server.knows(self.zone) else []
+        taking = (
+            forward
+            for forward in forwards
+            if forward.arguments and any(within(self.zone, taken) for taken in zones_named(forward.arguments[0]))
+        )
+        return next(taking, None)  # fmt: skip
 
-def _autopath(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
+    @property
+    def asks_topodns(self) -> bool:
+        """Whether it forwards names of the zone to where the stub forwards them."""
+        upstreams = {*upstreams_of(self.forward)} if self.forward is not None else set()
+        return not upstreams.isdisjoint({*self.stub.upstreams} - {None})
+
+    def problem(self, code: CorefileCode, line: int, namespace: str = "", **values: str) -> Problem:
+        """Return what a name of the zone that becomes one here, or is asked in *namespace*, is answered with."""
+        if self.server.knows(self.zone):
+            answered = "kubernetes answers in this block"
+        elif self.forward is not None:
+            answered = f"this block forwards to {cut(' '.join(self.forward.arguments[1:]))}"
+        else:
+            answered = "nothing in this block knows"
+        parent = self.zone.partition(".")[2] if self.zone.partition(".")[2].startswith("svc.") else ""
+        wanted = f"{namespace}.{parent}, too," if namespace and parent else parent or "the whole domain"
+        texts = {"zone": cut(self.zone), **{key: cut(text) for key, text in values.items()}}
+        return code.at(line, self.server, answered=answered, wanted=wanted, stub=self.stub.server.block.line, **texts)
+
+
+def _autopath(other: _OtherBlock) -> Iterator[Problem]:
     """Find names such as ``web.shop.default.svc.cluster.local``, which a pod of ``default`` asks first for web.shop.
 
     The search path in a file is not known here.
     """
-    server = other.server
+    server, zone = other.server, other.zone
     for autopath in server.directives("autopath"):
         *zones, search = autopath.arguments or ("",)
         plugins = server.directives("kubernetes") if search == "@kubernetes" else []
@@ -104,22 +129,19 @@ def _autopath(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
         ]
         taken = (name for name in asked if other.takes(name) and any(within(name, parent) for parent in searched))
         if (name := next(taken, None)) is not None:
-            message = f"{_becomes(name, zone)} by autopath, {_by_whom(server, zone)}"
-            yield line_finding(CorefileCode.AutopathBypassesStub, autopath.line, server, message, _expected(stub, zone))
+            yield other.problem(CorefileCode.AutopathBypassesStub, autopath.line, name=name)
 
 
 def _knows_pods(plugin: Directive) -> bool:
     """Whether ``kubernetes`` knows of which namespace a client is; otherwise autopath has no effect."""
-    return any(line.words[1:2] == ("verified",) for line in plugin.lines("pods"))
+    return any(line.arguments[:1] == ("verified",) for line in plugin.lines("pods"))
 
 
-def _rewrites(other: _OtherBlock, zone: str, stub: Stub) -> Iterator[Finding]:
-    for rule in rules_of(other.server):
+def _rewrites(other: _OtherBlock) -> Iterator[Problem]:
+    for rule in other.server.rules:
         rewrite = _rewrite(rule)
-        if rewrite is not None and (name := rewrite.leads_into(zone, other)) is not None:
-            message = f"{_becomes(name, zone)}, {_by_whom(other.server, zone)}"
-            expected = f"this rule in a block of its own that forwards as the one at line {stub.server.block.line}"
-            yield line_finding(CorefileCode.RewriteBypassesStub, rule.line, other.server, message, expected)
+        if rewrite is not None and (name := rewrite.leads_into(other)) is not None:
+            yield other.problem(CorefileCode.RewriteBypassesStub, rule.rewrite.line, name=name)
 
 
 class _Rewrite(NamedTuple):
@@ -129,8 +151,9 @@ class _Rewrite(NamedTuple):
     source: str
     target: str
 
-    def leads_into(self, zone: str, other: _OtherBlock) -> str | None:
-        """Return a name that the block takes and that the rule makes a name of *zone*; None if none is known."""
+    def leads_into(self, other: _OtherBlock) -> str | None:
+        """Return a name that the block takes and that the rule makes a name of the zone; None if none is known."""
+        zone = other.zone
         sources = self._examples(zone) if self.form == "regex" else self._candidates(f"{zone}.")
         for name in sources:
             asked, becomes = name.rstrip("."), self.applied(name).removesuffix(".")
@@ -257,52 +280,12 @@ def _absolute(name: str) -> str:
     return f"{name.rstrip('.').lower()}."
 
 
-def _external_names(other: _OtherBlock, zone: str, stub: Stub, external_names: Mapping[str, str]) -> Iterator[Finding]:
-    server = other.server
-    for plugin in server.directives("kubernetes"):
-        for domain in server.zones_of(plugin):
-            for service, target in external_names.items():
-                namespace, _, name = service.partition("/")
-                target = target.rstrip(".").lower()
-                if within(target, zone) and within(target, domain) and other.takes(f"{name}.{namespace}.svc.{domain}"):
-                    message = f"Service {cut(service)} names {cut(target)}, {_by_whom(server, zone)}"
-                    code = CorefileCode.ExternalNameBypassesStub
-                    yield line_finding(code, plugin.line, server, message, _expected(stub, zone, namespace))
-
-
-def _expected(stub: Stub, zone: str, namespace: str = "") -> str:
-    """Return what brings the names to topodns: a larger stub zone, or a further one."""
-    parent = zone.partition(".")[2] if zone.partition(".")[2].startswith("svc.") else ""
-    also = f"{namespace}.{parent}, too," if namespace and parent else parent or "the whole domain"
-    return f"{also} forwarded at line {stub.server.block.line}"
-
-
-def _becomes(name: str, zone: str) -> str:
-    return f"{cut(name)} becomes a name of {cut(zone)}"
-
-
-def _by_whom(server: ServerBlock, zone: str) -> str:
-    """Return who answers for *zone* in a block that does not ask topodns."""
-    if _knows(server, zone):
-        answered = "kubernetes answers in this block"
-    elif (forward := _forward(server, zone)) is not None:
-        answered = f"this block forwards to {cut(' '.join(forward.arguments[1:]))}"
-    else:
-        answered = "nothing in this block knows"
-    return f"which {answered}: topodns is not asked"
-
-
-def _asks_topodns(server: ServerBlock, zone: str, stub: Stub) -> bool:
-    """Whether a block forwards names of *zone* to where *stub* forwards them."""
-    forward = None if _knows(server, zone) else _forward(server, zone)
-    return forward is not None and not {*upstreams_of(forward)}.isdisjoint({*stub.upstreams} - {None})
-
-
-def _knows(server: ServerBlock, zone: str) -> bool:
-    """Whether the plugin ``kubernetes`` of a block answers for *zone*, before any ``forward``."""
-    return any(within(zone, known) for plugin in server.directives("kubernetes") for known in server.zones_of(plugin))
-
-
-def _forward(server: ServerBlock, zone: str) -> Directive | None:
-    """Return the first ``forward`` of a block that would take names of *zone*, whatever the block's own zones are."""
-    return next((forward for forward in server.directives("forward") if server.would_forward(forward, zone)), None)
+def _external_names(other: _OtherBlock, external_names: Mapping[str, str]) -> Iterator[Problem]:
+    code = CorefileCode.ExternalNameBypassesStub
+    for plugin in other.server.directives("kubernetes"):
+        for domain, (service, target) in product(other.server.zones_of(plugin), external_names.items()):
+            namespace, _, name = service.partition("/")
+            named = target.rstrip(".").lower()
+            inside = within(named, other.zone) and within(named, domain)
+            if inside and other.takes(f"{name}.{namespace}.svc.{domain}"):
+                yield other.problem(code, plugin.line, namespace, service=service, target=named)

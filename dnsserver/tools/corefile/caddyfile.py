@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from locator.printable import cut, quoted
 
 IMPORT = "import"
@@ -37,10 +39,20 @@ class Unparsable(Exception):
         super().__init__(f"line {line}: {message}")
 
 
+class Import(Struct, frozen=True, eq=False):
+    """The import of a snippet: where it begins and ends in the text, the snippet's text, and the import around it."""
+
+    start: int
+    end: int
+    body: str
+    outer: Import | None
+
+
 class Word(NamedTuple):
     """A word, and the numbers of its first and last line: a quoted word may span several lines.
 
-    ``start`` and ``end`` are where it is in the text that it was read from, with its quotes.
+    ``start`` and ``end`` are where it is in the text that it was read from, with its quotes. A word of a snippet knows
+    the import that put it in its place.
     """
 
     text: str
@@ -48,33 +60,54 @@ class Word(NamedTuple):
     last: int
     start: int = 0
     end: int = 0
+    imported: Import | None = None
 
 
-class Line(NamedTuple):
-    """The words of a line, and its number."""
+class Braces(NamedTuple):
+    """The braces of a directive: the opening one, the first word after it, and the closing one."""
 
-    words: tuple[str, ...]
-    number: int
+    opening: Word
+    first: Word
+    closing: Word
 
 
 class Directive(NamedTuple):
-    """A directive, such as a plugin: its name, the other words of its line, and the lines of its block.
+    """A directive, such as a plugin, or a line of its block: the words of its line, and the lines of its own block.
 
     The lines of nested blocks are among the lines of the block.
     """
 
-    name: str
-    arguments: tuple[str, ...]
-    body: tuple[Line, ...]
-    line: int
+    words: tuple[Word, ...]
+    body: tuple[Directive, ...] = ()
+    braces: Braces | None = None
 
-    def lines(self, name: str) -> list[Line]:
+    @property
+    def name(self) -> str:
+        """The first word."""
+        return self.words[0].text
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The other words of the line."""
+        return tuple(word.text for word in self.words[1:])
+
+    @property
+    def line(self) -> int:
+        """The number of the line."""
+        return self.words[0].line
+
+    @property
+    def end(self) -> int:
+        """The position after the directive, with its braces."""
+        return self.braces.closing.end if self.braces else self.words[-1].end
+
+    def lines(self, name: str) -> list[Directive]:
         """Return the lines of the block whose first word is *name*."""
-        return [line for line in self.body if line.words[0] == name]
+        return [line for line in self.body if line.name == name]
 
 
 class Block(NamedTuple):
-    """A server block: its keys as written, and its directives in order.
+    """A server block: its keys as written, its directives in order, and the first word in it, if there is one.
 
     An imported file is a directive named ``import``; outside all blocks, it is in a block without keys.
     """
@@ -82,16 +115,17 @@ class Block(NamedTuple):
     keys: tuple[str, ...]
     directives: tuple[Directive, ...]
     line: int
+    first: Word | None = None
 
 
 def parse(text: str) -> list[Block]:
     """Return the blocks of a Corefile with all imported snippets inserted. Raises Unparsable."""
     if "\0" in text:
         raise Unparsable(text.count("\n", 0, text.index("\0")) + 1, "a NUL octet found, expected text")
-    return list(_CaddyfileParser(list(words_of(text))).blocks())
+    return list(_CaddyfileParser(text).blocks())
 
 
-def words_of(text: str) -> Iterator[Word]:
+def _words_of(text: str) -> Iterator[Word]:
     """Yield the words of a Corefile, without quotes and comments. Raises Unparsable."""
     line = 1
     for number, match in enumerate(_WORDS.finditer(text, text.startswith("\ufeff"))):
@@ -108,11 +142,12 @@ def words_of(text: str) -> Iterator[Word]:
 class _CaddyfileParser:
     """Parses words into blocks, and replaces each import of a snippet by the snippet's words."""
 
-    def __init__(self, words: list[Word]) -> None:
-        self._words = words
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = list(_words_of(text))
         self._at = 0
         self._imports = 0
-        self._snippets: dict[str, list[Word]] = {}
+        self._snippets: dict[str, tuple[list[Word], str]] = {}
 
     def blocks(self) -> Iterator[Block]:
         while self._at < len(self._words):
@@ -128,7 +163,9 @@ class _CaddyfileParser:
             if len(keys) == 1 and keys[0].startswith("(") and keys[0].endswith(")"):
                 self._define(keys[0][1:-1], first.line)
             else:
-                yield Block(tuple(keys), tuple(self._directives(first.line)), first.line)
+                at = self._at + self._next_is("{")
+                inside = self._words[at] if at < len(self._words) else None
+                yield Block(tuple(keys), tuple(self._directives(first.line)), first.line, inside)
 
     def _keys(self) -> list[str]:
         """Read the keys of a block. They continue on the next line after a comma."""
@@ -167,7 +204,9 @@ class _CaddyfileParser:
             depth += (word.text == "{") - (word.text == "}")
         if depth or not braces:
             raise Unparsable(line, f"({cut(name)}) found, expected one snippet of that name, in braces")
-        self._snippets[name] = self._words[start : self._at - 1]
+        words = self._words[start : self._at - 1]
+        body = self._text[self._words[start - 1].end : self._words[self._at - 1].start]
+        self._snippets[name] = words, body.strip()
 
     def _directives(self, line: int) -> Iterator[Directive]:
         """Read the directives of a block. Without braces, the block extends to the end of the file."""
@@ -190,8 +229,9 @@ class _CaddyfileParser:
     def _directive(self) -> Directive:
         name = self._words[self._at]
         self._at += 1
-        words, depth, opened = [name], 0, name.line
-        body: list[list[Word]] = []
+        words, body, depth = [name], list[list[Word]](), 0
+        opened = name
+        braces: Braces | None = None
         while self._at < len(self._words):
             word, fresh = self._words[self._at], self._begins_line(self._at)
             if not depth and word.text != "{" and fresh:
@@ -199,16 +239,20 @@ class _CaddyfileParser:
             if word.text == IMPORT and fresh:
                 imported = self._import()
                 if imported is not None:
-                    body.append([Word(text, imported.line, imported.line) for text in (IMPORT, *imported.arguments)])
+                    body.append(list(imported.words))
                 continue
             self._at += 1
             if word.text == "{":
                 depth += 1
-                opened = word.line
+                opened = word
+                if depth == 1 and braces is None and self._at < len(self._words):
+                    braces = Braces(word, self._words[self._at], word)
             elif word.text == "}":
                 depth -= 1
                 if depth < 0:
                     raise Unparsable(word.line, "'}' found, expected none in this line: no '{' is open")
+                if not depth and braces is not None and braces.closing is braces.opening:
+                    braces = braces._replace(closing=word)
             elif not depth and not body:
                 words.append(word)
             elif body and body[-1][-1].last == word.line:
@@ -216,27 +260,27 @@ class _CaddyfileParser:
             else:
                 body.append([word])
         if depth:
-            raise Unparsable(opened, f"the block of {cut(name.text)} has no end, expected '}}'")
-        lines = tuple(Line(tuple(word.text for word in line), line[0].line) for line in body)
-        return Directive(name.text, tuple(word.text for word in words[1:]), lines, name.line)
+            raise Unparsable(opened.line, f"the block of {cut(name.text)} has no end, expected '}}'")
+        return Directive(tuple(words), tuple(Directive(tuple(line)) for line in body), braces)
 
     def _import(self) -> Directive | None:
         """Replace an import by its snippet and return None, or return the directive that imports a file."""
-        word, arguments = self._words[self._at], []
-        end = self._at + 1
+        word, end = self._words[self._at], self._at + 1
         while end < len(self._words) and not self._begins_line(end):
-            arguments.append(self._words[end].text)
             end += 1
-        if len(arguments) != 1 or not arguments[0]:
+        arguments = self._words[self._at + 1 : end]
+        if len(arguments) != 1 or not arguments[0].text:
             raise Unparsable(word.line, f"{len(arguments)} words after import, expected a snippet or a file")
-        snippet = self._snippets.get(arguments[0])
-        if snippet is None:
+        name = arguments[0]
+        if name.text not in self._snippets:
             self._at = end
-            return Directive(IMPORT, tuple(arguments), (), word.line)
+            return Directive((word, name))
+        words, body = self._snippets[name.text]
         self._imports += 1
-        if self._imports > MAX_IMPORTS or len(self._words) + len(snippet) > MAX_WORDS:
-            raise Unparsable(word.line, f"import {cut(arguments[0])}: too many imports, expected no cycle")
-        self._words[self._at : end] = snippet
+        if self._imports > MAX_IMPORTS or len(self._words) + len(words) > MAX_WORDS:
+            raise Unparsable(word.line, f"import {cut(name.text)}: too many imports, expected no cycle")
+        imported = Import(word.start, name.end, body, word.imported)
+        self._words[self._at : end] = [word._replace(imported=imported) for word in words]
         return None
 
     def _next_is(self, text: str) -> bool:

@@ -9,13 +9,17 @@ can), and does not answer one client from a cache entry of another.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from ipaddress import ip_address
-from itertools import product
+from typing import TYPE_CHECKING
 
 from dnsserver.names import parse_zone
 from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
 from locator.ip import address_text
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST, POWERDNS = FORWARDERS = (
     "coredns", "nodelocal", "dnsmasq", "unbound", "dnsdist", "powerdns",
@@ -66,25 +70,37 @@ def stub_block(
     plain, federated, imported = (
         [zone.name for zone in dict.fromkeys(map(parse_zone, names))] for names in (zones, federation, multicluster)
     )
-    to, names = list(dict.fromkeys(to)), list(dict.fromkeys((*plain, *imported, *federated)))
-    if forwarder == UNBOUND:
-        lines = _unbound(to, names, keep_order=bool(federated))
-    elif forwarder != COREDNS:
-        lines = _WRITERS[forwarder](to, names)
-    elif not fail_open:
-        lines = [_needs(oldest_version(fail_open=False), version), *_coredns(to, names, version)]
-    elif not plain and not imported:
+    to = list(dict.fromkeys(to))
+    names = list(dict.fromkeys((*plain, *imported, *federated)))
+    if fail_open and not plain and not imported:
         raise ValueError(f"{COREDNS} cannot answer for federated names by itself, expected another zone, too")
-    else:
-        lines = [_needs(oldest_version(fail_open=True), version), *_coredns_failing_open(to, plain, imported, version)]
-        lines += _coredns(to, federated, version) if federated else []
-    comment = "--" if forwarder == DNSDIST else "#"
     remarks = [
-        f"{comment} {zone}: addresses outside the cluster lose their names. Better name its networks: --zone {network}"
+        f"{'--' if forwarder == DNSDIST else '#'} {zone}: addresses outside the cluster lose their names. "
+        f"Better name its networks: --zone {network}\n"
         for zone, network in NETWORKS.items()
         if zone in plain
     ]
-    return "".join(f"{line}\n" for line in (*remarks, *lines))
+    if forwarder == COREDNS:
+        return "".join((*remarks, _coredns(to, plain, imported, federated, fail_open=fail_open, version=version)))
+    hosts = [address_text(topodns.address) for topodns in to]
+    block = _written(
+        forwarder,
+        zones=names,
+        to=list(zip(hosts, to, strict=True)),
+        addresses=to,
+        hosts=dict.fromkeys(hosts),
+        upstreams=_upstreams(to),
+        federated=federated,  # their order counts, for all names: otherwise spares would come first
+        local=any(ip_address(topodns.address).is_loopback for topodns in to),
+        reverse=any(map(_is_reverse, names)),
+        special=[name for name in names if f".{name}".endswith(_SPECIAL_SUFFIXES)],
+        whole_domains=[
+            name for name in names if cluster_domain(name) == name and (name in ARPA or not _is_reverse(name))
+        ],
+        ttl=NODELOCAL_TTL,
+        bind=NODELOCAL_BIND,
+    )
+    return "".join((*remarks, block))
 
 
 CoreDNSVersion = tuple[int, ...]
@@ -125,9 +141,29 @@ def cluster_domain(zone: str) -> str:
     return ".".join(labels[marks[-1] + 1 :]) if marks else zone
 
 
-def _needs(needed: CoreDNSVersion, version: CoreDNSVersion | None) -> str:
-    """Return the comment above a block for CoreDNS of *version*, which needs at least another one."""
-    return f"# CoreDNS {version_text(TIMING_READS if reads_are_timed(version) else needed)} or later"
+def _coredns(
+    to: Sequence[ListenAddress],
+    zones: Sequence[str],
+    multicluster: Sequence[str],
+    federated: Sequence[str],
+    *,
+    fail_open: bool,
+    version: CoreDNSVersion | None,
+) -> str:
+    needed = TIMING_READS if reads_are_timed(version) else oldest_version(fail_open=fail_open)
+    timing = (READ_TIMEOUT,) if reads_are_timed(version) else ()
+    head, upstreams = f"# CoreDNS {version_text(needed)} or later\n", _upstreams(to)
+    if not fail_open:
+        names = list(dict.fromkeys((*zones, *multicluster, *federated)))
+        return head + _written(COREDNS, zones=names, upstreams=upstreams, options=timing)
+    own_zones = list(dict.fromkeys((*(_kubernetes_zones(zones) if zones else ()), *multicluster)))
+    return "".join((
+        head,
+        _written(COREDNS, zones=[*zones, *multicluster], upstreams=f"{upstreams} {FALLBACK}",
+                 options=(*FAILING_OPEN, *timing)),
+        _fallback_block(own_zones, multicluster, FALLBACK),
+        _written(COREDNS, zones=federated, upstreams=upstreams, options=timing) if federated else "",
+    ))  # fmt: skip
 
 
 def reads_are_timed(version: CoreDNSVersion | None) -> bool:
@@ -135,164 +171,49 @@ def reads_are_timed(version: CoreDNSVersion | None) -> bool:
     return version is not None and version >= TIMING_READS
 
 
-def _forward(to: str, options: Sequence[str], version: CoreDNSVersion | None) -> list[str]:
-    """Return ``forward`` with its options, and with those that only some versions know."""
-    if reads_are_timed(version):
-        options = (*options, READ_TIMEOUT)
-    if not options:
-        return [f"    forward . {to}"]
-    return [f"    forward . {to} {{", *(f"        {option}" for option in options), "    }"]
-
-
-def _coredns(to: Sequence[ListenAddress], zones: Sequence[str], version: CoreDNSVersion | None) -> list[str]:
-    block = [f"{_keys(zones, DNS_PORT)} {{", "    errors", f"    {ECS_RULE}"]
-    return [*block, *_forward(_upstreams(to), (), version), "}"]
-
-
-def _coredns_failing_open(
-    to: Sequence[ListenAddress], zones: Sequence[str], multicluster: Sequence[str], version: CoreDNSVersion | None
-) -> list[str]:
-    own_zones = _kubernetes_zones(zones) if zones else []
-    own_zones += [zone for zone in multicluster if zone not in own_zones]
-    return [
-        f"{_keys([*zones, *multicluster], DNS_PORT)} {{",
-        "    errors",
-        f"    {ECS_RULE}",
-        *_forward(f"{_upstreams(to)} {FALLBACK}", FAILING_OPEN, version),
-        "}",
-        *_fallback_block(own_zones, multicluster, FALLBACK),
-    ]
-
-
 def fallback_block(zones: Sequence[str], fallback: ListenAddress) -> str:
     """Return the block with which CoreDNS answers for *zones* at a loopback address while topodns does not."""
-    return "".join(f"{line}\n" for line in _fallback_block(_kubernetes_zones(zones), (), fallback))
+    return _fallback_block(_kubernetes_zones(zones), (), fallback)
 
 
-def _fallback_block(own_zones: Sequence[str], multicluster: Sequence[str], fallback: ListenAddress) -> list[str]:
-    plugin = f"    kubernetes {' '.join(own_zones)}"
-    return [
-        f"{_keys(own_zones, fallback.port)} {{",
-        f"    bind {address_text(fallback.address)}",
-        "    errors",
-        *([f"{plugin} {{", f"        multicluster {' '.join(multicluster)}", "    }"] if multicluster else [plugin]),
-        "}",
-    ]
+def _fallback_block(own_zones: Sequence[str], multicluster: Sequence[str], fallback: ListenAddress) -> str:
+    bind, port = address_text(fallback.address), fallback.port
+    return _written("fallback", zones=own_zones, multicluster=multicluster, bind=bind, port=port)
 
 
 def _kubernetes_zones(zones: Sequence[str]) -> list[str]:
     """Return the zones of a plugin ``kubernetes`` that answers for *zones*; at least one must not be reverse."""
     own_zones = []
     for zone in zones:
-        own_zones.append(".".join(zone.split(".")[-2:]) if parse_zone(zone).reverse else cluster_domain(zone))
-    if all(parse_zone(zone).reverse for zone in own_zones):
+        own_zones.append(".".join(zone.split(".")[-2:]) if _is_reverse(zone) else cluster_domain(zone))
+    if all(map(_is_reverse, own_zones)):
         own_zones.insert(0, CLUSTER_DOMAIN)
     return list(dict.fromkeys(own_zones))
 
 
-def _nodelocal(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
-    default_zones = [
-        zone for zone in zones if cluster_domain(zone) == zone and (zone in ARPA or not parse_zone(zone).reverse)
-    ]
-    return [
-        *(f"# If there is a block for {zone}:{DNS_PORT}, change only its forward." for zone in default_zones),
-        f"{_keys(zones, DNS_PORT)} {{",
-        "    errors",
-        f"    cache {NODELOCAL_TTL}",
-        "    reload",
-        f"    bind {' '.join(NODELOCAL_BIND)}  # like the other blocks",
-        f"    forward . {_upstreams(to)} {{",
-        "        force_tcp",
-        "    }",
-        "}",
-    ]
-
-
-def _dnsmasq(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
-    return [
-        *(f"server=/{zone}/{address_text(topodns.address)}#{topodns.port}" for zone, topodns in product(zones, to)),
-        *(f"rebind-domain-ok=/{zone}/" for zone in zones),
-        "# These two name the client to every server, and turn caching off.",
-        "add-subnet=32,128",
-        "strip-subnet",
-    ]
-
-
-def _unbound(to: Sequence[ListenAddress], zones: Sequence[str], *, keep_order: bool) -> list[str]:
-    addresses = list(dict.fromkeys(address_text(topodns.address) for topodns in to))
-    lines = [
-        "server:",
-        '    module-config: "subnetcache validator iterator"',
-        *(f"    send-client-subnet: {address}" for address in addresses),
-        "    max-client-subnet-ipv4: 32",
-        "    max-client-subnet-ipv6: 128",
-    ]
-    if keep_order:
-        lines.append("    rrset-roundrobin: no")  # for all its zones; otherwise spares would come first
-    if any(ip_address(topodns.address).is_loopback for topodns in to):
-        lines.append("    do-not-query-localhost: no")
-    if any(parse_zone(zone).reverse for zone in zones):
-        lines.append("    unblock-lan-zones: yes")
-    for zone in zones:
-        lines += [f'    domain-insecure: "{zone}"', f'    private-domain: "{zone}"']
-        if f".{zone}".endswith(_SPECIAL_SUFFIXES):
-            lines.append(f'    local-zone: "{zone}" transparent')
-    for zone in zones:
-        lines += [
-            "stub-zone:",
-            f'    name: "{zone}"',
-            *(f"    stub-addr: {address_text(topodns.address)}@{topodns.port}" for topodns in to),
-        ]
-    return lines
-
-
-def _dnsdist(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
-    servers = [
-        f'newServer({{address="{topodns}", pool="topodns", useClientSubnet=true, disableZeroScope=true, '
-        f'checkName="{zones[0]}.", checkType="SOA"}})'
-        for topodns in to
-    ]
-    suffixes = ", ".join(f'"{zone}."' for zone in zones)
-    return [
-        *servers,
-        "setECSOverride(true)",
-        "setECSSourcePrefixV4(32)",
-        "setECSSourcePrefixV6(128)",
-        'getPool("topodns"):setCache(newPacketCache(10000, {parseECS=true, temporaryFailureTTL=0}))',
-        f'addAction({{{suffixes}}}, PoolAction("topodns"))',
-    ]
-
-
-def _powerdns(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
-    addresses = ";".join(map(str, to))
-    lines = [
-        f"forward-zones={', '.join(f'{zone}={addresses}' for zone in zones)}",
-        f"edns-subnet-allow-list={', '.join(zones)}",
-        "ecs-add-for=0.0.0.0/0, ::/0",
-        "ecs-ipv4-bits=32",
-        "ecs-ipv6-bits=128",
-        "ecs-ipv4-cache-bits=32",
-        "ecs-ipv6-cache-bits=128",
-        "# By default 1: an empty answer for one client would be every client's for a second.",
-        "minimum-ttl-override=0",
-    ]
-    if any(parse_zone(zone).reverse for zone in zones):
-        lines += ["# Otherwise it answers for private addresses by itself.", "serve-rfc1918=no"]
-    return [
-        *lines,
-        "# The zones are not signed. Whoever asks for validation, as dig does, gets SERVFAIL without these",
-        "# lines in the file of lua-config-file:",
-        *(f'# addNTA("{zone}")' for zone in zones),
-    ]
-
-
-_WRITERS = {NODELOCAL: _nodelocal, DNSMASQ: _dnsmasq, DNSDIST: _dnsdist, POWERDNS: _powerdns}
-
-
-def _keys(zones: Sequence[str], port: int) -> str:
-    return " ".join(f"{zone}:{port}" for zone in zones)
+def _is_reverse(zone: str) -> bool:
+    return parse_zone(zone).reverse
 
 
 def _upstreams(to: Sequence[ListenAddress]) -> str:
     """Return addresses as ``forward`` takes them, without the default port."""
     return " ".join(address_text(topodns.address) if topodns.port == DNS_PORT else str(topodns) for topodns in to)
+
+
+def _written(template: str, **values: object) -> str:
+    """Return what a template in ``stub_blocks.toml`` makes of some values."""
+    return _templates()[template].render(ecs_rule=ECS_RULE, **values)
+
+
+@cache  # to import Jinja takes a while, which whoever prints no block need not pay
+def _templates() -> Mapping[str, Template]:
+    import pkgutil
+    import tomllib
+
+    from jinja2 import Environment, StrictUndefined
+
+    texts = tomllib.loads((pkgutil.get_data(__package__, "stub_blocks.toml") or b"").decode())
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    )
+    return {name: environment.from_string(text) for name, text in texts.items()}

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Interprets a Corefile: which zones its blocks serve, and which blocks forward names to topodns."""
+"""Reads a Corefile: which zones its blocks serve, which blocks forward names to topodns, and how they name clients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from itertools import chain
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dnsserver.names import NETWORK, reverse_zone_names
 from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
-from dnsserver.tools.corefile.caddyfile import Block, Directive
-from dnsserver.tools.corefile.corefile_codes import CorefileCode
-from dnsserver.tools.corefile.stub_blocks import ARPA, CLUSTER_DOMAIN
+from dnsserver.tools.corefile.caddyfile import Block, Directive, Unparsable, parse
+from dnsserver.tools.corefile.stub_blocks import ARPA, CLUSTER_DOMAIN, COREDNS, FALLBACK_PORT, NODELOCAL
 from locator.ip import parse_network
-from locator.model import Finding
 from locator.printable import cut
 
 _PORTS = {"dns": DNS_PORT, "tls": 853, "quic": 853, "grpc": 443, "https": 443, "https3": 443}  # CoreDNS's own defaults
+_CONFIGMAPS = {COREDNS: "coredns", NODELOCAL: "node-local-dns"}
+# How YAML and JSON begin, but no Corefile: with a key, a list or a document marker.
+_DATA = re.compile(r'(?:\s|#[^\n]*\n)*(?:---|%YAML|- |\[\s*[{"]|\{\s*"|"?[\w.-]+"?[ \t]*:(?:\s|"))')
 _PILLAR_DOMAIN = "__pillar__dns__domain__"  # placeholder for the domain in NodeLocal DNSCache's manifest
 
 
@@ -50,9 +54,51 @@ class ServerBlock(NamedTuple):
         taken = zones_named(forward.arguments[0])[0]
         return [zone for key in self.keys if (zone := _common(taken, key.zone)) is not None]
 
-    def would_forward(self, forward: Directive, zone: str) -> bool:
-        """Whether a ``forward`` takes the names of *zone*, if they come to this block by a plugin before it."""
-        return bool(forward.arguments) and any(within(zone, taken) for taken in zones_named(forward.arguments[0]))
+    def encloses(self, zones: Iterable[str]) -> bool:
+        """Whether all of *zones* are within those of the block."""
+        return all(any(within(zone, key.zone) for key in self.keys) for zone in zones)
+
+    def knows(self, zone: str) -> bool:
+        """Whether the plugin ``kubernetes`` of the block answers for *zone*, before any ``forward``."""
+        return any(within(zone, known) for plugin in self.directives("kubernetes") for known in self.zones_of(plugin))
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether it is meant to answer while topodns does not: from the API server, at the port of ours alone."""
+        return {key.port for key in self.keys} == {FALLBACK_PORT} and bool(self.directives("kubernetes"))
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The ``rewrite`` rules, in order."""
+        return list(map(_rule, self.directives("rewrite")))
+
+
+class Rule(NamedTuple):
+    """A ``rewrite`` rule: whether CoreDNS continues with the next rule, and its words from its type on."""
+
+    rewrite: Directive
+    continues: bool
+    words: tuple[str, ...]
+
+    @property
+    def action(self) -> str:
+        """The action by which the rule names a client: set, append or replace. Empty if it names none."""
+        field, option, action = (*(word.lower() for word in self.words[:3]), "", "", "")[:3]
+        names_client = option == "subnet" or (option == "local" and self.words[4:5] == ("{client_ip}",))
+        return action if field == "edns0" and names_client and action in ("set", "append", "replace") else ""
+
+    @property
+    def code(self) -> str:
+        """The code of the local option that names the client, empty if the client subnet names it."""
+        return cut(self.words[3]) if self.words[1].lower() == "local" else ""
+
+
+def _rule(rewrite: Directive) -> Rule:
+    words = list(rewrite.arguments)
+    if len(words) < 2:
+        words += [word.text for line in rewrite.body for word in line.words]
+    mode = words[0].lower() if words else ""
+    return Rule(rewrite, mode == "continue", tuple(words[mode in ("stop", "continue") :]))
 
 
 class Stub(NamedTuple):
@@ -62,6 +108,73 @@ class Stub(NamedTuple):
     forward: Directive
     zones: tuple[str, ...]
     upstreams: tuple[ListenAddress | None, ...]
+
+    @property
+    def is_dedicated(self) -> bool:
+        """Whether the block serves nothing but the stub's zones."""
+        return all(any(within(key.zone, zone) for zone in self.zones) for key in self.server.keys)
+
+    def fallbacks(self, to: Sequence[ListenAddress]) -> list[ListenAddress]:
+        """Return the upstreams that are not topodns: those that are not in *to*, or without *to* the loopback ones."""
+        return [
+            upstream
+            for upstream in self.upstreams
+            if upstream and (upstream not in to if to else ip_address(upstream.address).is_loopback)
+        ]
+
+
+class Corefile(NamedTuple):
+    """A Corefile that is checked, and what is known around it."""
+
+    text: str
+    forwarder: str
+    to: Sequence[ListenAddress]
+    zones: Sequence[str]
+    external_names: Mapping[str, str]
+    blocks: Sequence[Block]
+    servers: Sequence[ServerBlock]
+    stubs: Sequence[Stub]
+
+    def with_text(self, text: str) -> Corefile:
+        """Return another text, read in the same way. Raises ``caddyfile.Unparsable``."""
+        return read(text, forwarder=self.forwarder, to=self.to, zones=self.zones, external_names=self.external_names)
+
+    @property
+    def newline(self) -> str:
+        """What ends its lines."""
+        return "\r\n" if "\r\n" in self.text else "\n"
+
+    @property
+    def forwarded(self) -> list[str]:
+        """The zones that it forwards to topodns."""
+        return list(dict.fromkeys(zone for stub in self.stubs for zone in stub.zones))
+
+
+def read(
+    text: str,
+    *,
+    forwarder: str,
+    to: Sequence[ListenAddress] = (),
+    zones: Sequence[str] = (),
+    external_names: Mapping[str, str] = MappingProxyType({}),
+) -> Corefile:
+    """Read the Corefile of *forwarder*, one of ``stub_blocks.CHECKED``. Raises ``caddyfile.Unparsable`` only.
+
+    *to* and *zones* say which forwards are those to topodns. With *to*, these are the forwards to one of its addresses.
+    Else with *zones*, the forwards of a zone that is within one of *zones* or encloses one. Else the forwards of a zone
+    within the domain of the plugin ``kubernetes``. Without *to*, a ``forward .`` that takes the rest behind one that
+    names the zone is none. *external_names* are the cluster's ExternalName Services, as far as they are known: their
+    ``NAMESPACE/NAME`` and their targets.
+    """
+    if (data := _DATA.match(text.removeprefix("\ufeff"))) is not None:
+        command = f"kubectl -n kube-system get configmap {_CONFIGMAPS[forwarder]} -o jsonpath='{{.data.Corefile}}'"
+        message = f"YAML or JSON found, expected the Corefile alone: {command}"
+        raise Unparsable(data[0].rstrip().count("\n") + 1, message)
+    blocks = parse(text)
+    servers = [server_of(block) for block in blocks if block.keys]
+    zones = [zones_named(zone)[0] for zone in zones]
+    stubs = list(_stubs_of(servers, to, zones))
+    return Corefile(text, forwarder, to, zones, external_names, blocks, servers, stubs)
 
 
 def server_of(block: Block) -> ServerBlock:
@@ -96,13 +209,7 @@ def zones_named(text: str) -> list[str]:
         return [name]
 
 
-def stubs_of(servers: Sequence[ServerBlock], *, to: Sequence[ListenAddress], zones: Sequence[str]) -> Iterator[Stub]:
-    """Yield the forwards to topodns.
-
-    With *to*, these are the forwards to one of its addresses. Else with *zones*, the forwards of a zone that is within
-    one of *zones* or encloses one. Else the forwards of a zone within the domain of the plugin ``kubernetes``. Without
-    *to*, a ``forward .`` that takes the rest behind one that names the zone is none.
-    """
+def _stubs_of(servers: Sequence[ServerBlock], to: Sequence[ListenAddress], zones: Sequence[str]) -> Iterator[Stub]:
     wanted = zones or _cluster_zones(servers)
     for server in servers:
         for forward in server.directives("forward"):
@@ -174,7 +281,6 @@ def zone_text(zone: str) -> str:
     return cut(zone) or "."
 
 
-def line_finding(code: CorefileCode, line: int, server: ServerBlock | None, message: str, expected: str) -> Finding:
-    """Return a finding about a line of a Corefile. *server* is the block around the line, or None."""
-    keys = cut(" ".join(server.block.keys)) if server is not None else ""
-    return code.finding(field=keys, message=message, expected=expected, line=line)
+def is_local(word: str) -> bool:
+    """Whether a word of ``bind`` is a loopback address, or the interface that has these."""
+    return word in ("lo", "::1") or word.startswith("127.")

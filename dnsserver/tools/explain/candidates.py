@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Says of every endpoint of a Service why it is among those that a client gets, or why not.
+"""Says of every endpoint of a Service, or entry of a federated one, why a client gets it or not.
 
-It reads the Selection that the answer was made from; it never chooses itself.
+It reads the Decision that the answer was made from; it never chooses itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET
 
 from dnsserver import names
 from dnsserver.answers.decision import ADDRESS_SIZES
 from dnsserver.answers.endpoint_names import endpoint_names
-from dnsserver.message.records import type_name
-from dnsserver.tools.explain.reasons import HINTED, Case, reason, unnarrowed, why_all
-from locator.model import HOSTNAME, in_two_clusters
-from locator.state.snapshot import CompiledService, Vote
+from dnsserver.message.records import AddressData, type_name
+from dnsserver.tools.explain.explanation import CandidateExplained
+from dnsserver.tools.explain.reasons import HINTED, ExplainedDecision, reason, unnarrowed, why_all
+from locator.health.votes import UNHEALTHY
+from locator.ip import address_text
+from locator.model import CLUSTER, HOSTNAME, Endpoint, Location, in_two_clusters
+from locator.state.snapshot import CompiledService, Entry, FederatedMember, FederatedService
 from locator.topology.selection import (
     ALL,
     ANY_ENDPOINT,
@@ -34,108 +38,196 @@ from locator.topology.selection import (
     names_for,
 )
 
+OWN = "the name is its own"
 
-class Candidate(Struct, frozen=True):
-    """An endpoint of a Service, and why it was or was not chosen.
+Judged = Iterator[tuple[LocatedEndpoint, bool, str]]  # an endpoint, whether the client gets it, and why or why not
 
-    ``values`` are the endpoint's values of the constraint's keys, None where it has no such label. ``votes`` are those
-    of clusters about an entry of a federated Service.
+
+def candidates_of(explained: ExplainedDecision) -> Iterator[CandidateExplained]:
+    """Yield the endpoints that were chosen, those that are spare, the other ready ones, and those that are not ready.
+
+    Of a federated Service, these are the entries that the client can get, and what it cannot get.
     """
+    decision, federated = explained.decision, explained.decision.federated
+    if federated is not None:
+        judged = _judged_entries(explained, federated)
+    elif decision.service is not None:
+        judged = _judged(explained, decision.service)
+    else:
+        return
+    spares = {id(located): number for number, located in enumerate(decision.spare_entries)}
 
-    located: LocatedEndpoint
-    values: Mapping[str, str | None]
-    chosen: bool
-    why: str
-    votes: tuple[Vote, ...] = ()
+    def order(row: tuple[LocatedEndpoint, bool, str]) -> Any:
+        located, chosen, _ = row
+        cluster, endpoint = located.location.cluster if federated else "", located.endpoint
+        return (not chosen, spares.get(id(located), -1), cluster, not endpoint.ready, endpoint.pod or "",
+                endpoint.addresses)  # fmt: skip
 
-
-def candidates_of(case: Case) -> list[Candidate]:
-    """Return all endpoints of the Service: those that were chosen, the other ready ones, those that are not ready."""
-    service = case.decision.service
-    if service is None:
-        return []
-    keys = [] if case.constraint is None else [key for key in case.constraint.keys if key != ANY_ENDPOINT]
-    judged = list(_judged(case, service))
-    judged += [(located, False, "not ready") for located in case.snapshot.unready.get(service.cache_key, ())]
-    judged.sort(key=lambda row: (not row[1], not row[0].endpoint.ready, *order(row[0])))
-    return [
-        Candidate(located, {key: located.location.value(key) for key in keys}, chosen, why)
-        for located, chosen, why in judged
-    ]
+    for located, chosen, why in sorted(judged, key=order):
+        yield _candidate(explained, located, why, chosen=chosen)
 
 
-def order(located: LocatedEndpoint) -> tuple[str, tuple[bytes, ...]]:
-    """Return a key that sorts endpoints by pod and address."""
-    return located.endpoint.pod or "", located.endpoint.addresses
+def _candidate(explained: ExplainedDecision, located: LocatedEndpoint, why: str, *, chosen: bool) -> CandidateExplained:
+    endpoint, location, constraint = located.endpoint, located.location, explained.constraint
+    entry = located if isinstance(located, Entry) else None
+    kind = "endpoint" if entry is None else "load balancer" if entry.balancer else "cluster IP"
+    federated = explained.decision.federated is not None
+    return CandidateExplained(
+        addresses=tuple(map(address_text, endpoint.addresses)),
+        pod=endpoint.pod,
+        node=location.node,
+        cluster=location.labels.get(CLUSTER),
+        ready=endpoint.ready,
+        values={key: location.value(key) for key in (constraint.keys if constraint else ()) if key != ANY_ENDPOINT},
+        chosen=chosen,
+        why=why,
+        kind=kind if federated else UNSET,
+        votes=(entry.votes if entry else ()) if federated else UNSET,
+    )
 
 
-def _judged(case: Case, service: CompiledService) -> Iterator[tuple[LocatedEndpoint, bool, str]]:
-    """Yield each ready endpoint, whether it was chosen, and why or why not."""
-    selection, query_name = case.decision.selection, case.query_name
+def _judged(explained: ExplainedDecision, service: CompiledService) -> Judged:
+    for located in explained.snapshot.unready.get(service.cache_key, ()):
+        yield located, False, "not ready"
+    selection, query_name = explained.decision.selection, explained.query_name
     if selection is not None:
-        chosen, why = set(map(id, selection.endpoints)), why_chosen(case, selection)
-        for located in service.endpoints:
-            if id(located) in chosen:
-                yield located, True, f"{why}{without_record(case, located)}"
-            else:
-                yield located, False, why_not(case, selection, located)
+        yield from _chosen_or_not(explained, selection, service.endpoints)
         return
     is_routed = service.service.virtual and service.service.cluster_ips
-    why = "kube-proxy chooses behind the cluster IP" if is_routed else reason(case)
+    why = "kube-proxy chooses behind the cluster IP" if is_routed else reason(explained)
     own: set[int] = set()
     if query_name is not None and query_name.name_type in names.ENDPOINTS_OWN:
-        by_name = endpoint_names(service, pod_names=case.authority.endpoint_pod_names).endpoints
+        by_name = endpoint_names(service, pod_names=explained.authority.endpoint_pod_names).endpoints
         own = {id(located) for located, _ in by_name.get(query_name.endpoint_labels, ())}
     for located in service.endpoints:
         if id(located) in own:
-            yield located, True, f"the name is its own{without_record(case, located)}"
+            yield located, True, f"{OWN}{_without_record(explained, located)}"
         else:
             yield located, False, "the name is another endpoint's" if own else why
 
 
-def why_chosen(case: Case, selection: Selection) -> str:
-    """Say why an endpoint in a selection was chosen."""
-    constraint = case.constraint
+def _judged_entries(explained: ExplainedDecision, found: FederatedService) -> Judged:
+    decision = explained.decision
+    if decision.selection is not None:
+        for member in found.members:
+            yield from _judged_in(explained, decision.selection, found, member)
+        return
+    records = (*decision.answers, *decision.additional_records)
+    named = {record.data.packed for record in records if isinstance(record.data, AddressData)}
+    for located in found.endpoints:
+        own = not named.isdisjoint(located.endpoint.addresses)
+        yield located, own, OWN if own else "the name is another entry's"
+
+
+def _judged_in(
+    explained: ExplainedDecision, selection: Selection, found: FederatedService, member: FederatedMember
+) -> Judged:
+    """Yield what the client can get of a member; if nothing, its endpoints, and why."""
+    viewer = found.viewer(explained.location)
+    flat = (viewer, member.cluster) in found.flat
+    entries = member.entries(viewer, flat=flat)
+    if member.exported.compiled.empty:
+        yield _without_address(member, Endpoint((), ready=False)), False, _why_empty(member)
+        return
+    if not entries:
+        for located in member.endpoints or [_without_address(member, Endpoint(()))]:
+            yield located, False, _why_out_of_reach(member, viewer, flat=flat)
+        return
+    if entries == member.balancers:
+        for name in member.unresolved:
+            yield _without_address(member, Endpoint(()), name), False, f"nothing resolves {name}"
+    yield from _chosen_or_not(explained, selection, entries)
+
+
+def _chosen_or_not(explained: ExplainedDecision, selection: Selection, endpoints: Sequence[LocatedEndpoint]) -> Judged:
+    """Yield the endpoints, or the entries, that the selection was made among."""
+    chosen = set(map(id, selection.endpoints))
+    for located in endpoints:
+        down, votes = (located.down, located.votes) if isinstance(located, Entry) else (False, ())
+        if id(located) in chosen:
+            yet = ", although most clusters vote against it: no entry is left otherwise" if down else ""
+            yield located, True, _why_chosen(explained, selection, located, yet)
+        elif any(located is spare for spare in explained.decision.spare_entries):
+            without = _without_record(explained, located)
+            yield located, True, f"spare: it comes after those that are nearer{without}"
+        elif down:
+            against = ", ".join(vote.cluster for vote in votes if vote.word == UNHEALTHY)
+            yield located, False, f"most clusters vote against it: {against}"
+        else:
+            yield located, False, _why_not(explained, selection, located) or "there are nearer spares"
+
+
+def _without_address(member: FederatedMember, endpoint: Endpoint, balancer: str = "") -> LocatedEndpoint:
+    """Return what a member would contribute if it had an address."""
+    location = Location(None, {CLUSTER: member.cluster})
+    return Entry(endpoint, location, balancer) if balancer else LocatedEndpoint(endpoint, location)
+
+
+def _why_empty(member: FederatedMember) -> str:
+    if member.exported.compiled.service.alias is not None:
+        return f"an ExternalName Service in cluster {member.cluster} has no address to contribute"
+    return f"no endpoint of the Service is ready in cluster {member.cluster}"
+
+
+def _why_out_of_reach(member: FederatedMember, viewer: str, *, flat: bool) -> str:
+    """Say why a client in the cluster *viewer* gets nothing of a member that has ready endpoints.
+
+    *flat*: it reaches the pods of that cluster.
+    """
+    service = member.exported.compiled.service
+    if flat or (viewer == member.cluster and service.headless):
+        return "its endpoints have no records (--no-endpoints)"
+    if viewer == member.cluster:
+        return f"the Service has no cluster IP in cluster {member.cluster}"
+    lacks = f"nothing resolves {', '.join(service.ingress)}" if service.ingress else "it has no address"
+    return f"the client reaches only the load balancer of cluster {member.cluster}, and {lacks}"
+
+
+def _why_chosen(explained: ExplainedDecision, selection: Selection, located: LocatedEndpoint, yet: str = "") -> str:
+    """Say why an endpoint in a selection was chosen, and what stands against that."""
+    constraint = explained.constraint
     if selection.outcome == ALL:
-        return why_all(case, selection)
-    if selection.outcome != NEAREST:
-        return unnarrowed(case)
-    if isinstance(constraint, NamedDomain):
-        return f"has {constraint.key}={constraint.value}"
-    if isinstance(constraint, Hinted):
-        return f"its hints name the client's {HINTED[selection.narrowed[0]]}"
-    return f"has the client's {' and '.join(selection.narrowed)}"
+        why = why_all(explained, selection)
+    elif selection.outcome != NEAREST:
+        why = unnarrowed(explained)
+    elif isinstance(constraint, NamedDomain):
+        why = f"has {constraint.key}={constraint.value}"
+    elif isinstance(constraint, Hinted):
+        why = f"its hints name the client's {HINTED[selection.narrowed[0]]}"
+    else:
+        why = f"has the client's {' and '.join(selection.narrowed)}"
+    return f"{why}{yet}{_without_record(explained, located)}"
 
 
-def why_not(case: Case, selection: Selection, located: LocatedEndpoint) -> str:
+def _why_not(explained: ExplainedDecision, selection: Selection, located: LocatedEndpoint) -> str:
     """Say which key ruled the endpoint out; if no key narrowed anything, how it differs in each."""
-    constraint = case.constraint
+    constraint = explained.constraint
     if selection.octets is not None and not has_address(selection.octets, located):
-        return f"has no {type_name(case.decision.qtype)} record, and others have"
+        return f"has no {type_name(explained.decision.qtype)} record, and others have"
     if isinstance(constraint, Hinted):
         (step,) = (step for step in selection.steps if step.key in selection.narrowed)
         named, word = names_for(step.key, located), HINTED[step.key]
         if not named:
             return f"has no hint for a {word}"
-        if step.value in named and not in_two_clusters(case.location, located.location):
+        if step.value in named and not in_two_clusters(explained.location, located.location):
             return "its hints do not count: others of its address family have none"
         return f"its hints name {word} {', '.join(named)}, not the client's {step.value}"
-    if not case.location.known and selection.outcome == UNMET and not isinstance(constraint, NamedDomain):
+    if not explained.location.known and selection.outcome == UNMET and not isinstance(constraint, NamedDomain):
         return "the client cannot be located, so it has no labels"
-    differing = [step for step in selection.steps if not _matches(case, step, located)]
+    differing = [step for step in selection.steps if not _matches(explained, step, located)]
     ruling = [step for step in differing if step.key in selection.narrowed][:1]
-    texts = [f"{_difference(step, located)}{_policies(case, step.key)}" for step in ruling or differing]
+    texts = [f"{_difference(step, located)}{_policies(explained, step.key)}" for step in ruling or differing]
     before = selection.steps[: selection.steps.index(ruling[0])] if ruling else ()
     skipped = [step for step in before if step.key not in selection.narrowed]
-    return "; ".join(texts + _too_few(case, skipped, located))
+    return "; ".join(texts + _too_few(explained, skipped, located))
 
 
-def _matches(case: Case, step: Step, located: LocatedEndpoint) -> bool:
+def _matches(explained: ExplainedDecision, step: Step, located: LocatedEndpoint) -> bool:
     value = located.location.value(step.key)
     if value is None or value != step.value:
         return False
     # Two nodes of one name may be in two clusters.
-    return step.key != HOSTNAME or not in_two_clusters(case.location, located.location)
+    return step.key != HOSTNAME or not in_two_clusters(explained.location, located.location)
 
 
 def _difference(step: Step, located: LocatedEndpoint) -> str:
@@ -147,30 +239,30 @@ def _difference(step: Step, located: LocatedEndpoint) -> str:
     return f"has no {step.key}" if value is None else f"{step.key} is {value}, not {step.value}"
 
 
-def _policies(case: Case, key: str) -> str:
+def _policies(explained: ExplainedDecision, key: str) -> str:
     """Name the ServicePolicies that declare a key, "" if it is from another source."""
-    declaration = case.decision.declaration
+    declaration = explained.decision.declaration
     if declaration is None or not declaration.policies:
         return ""
     of_key = zip(declaration.policies, declaration.policy_keys, strict=True)
     return f" (policy {', '.join(name for name, named in of_key if named == key)})"
 
 
-def _too_few(case: Case, steps: Iterable[Step], located: LocatedEndpoint) -> list[str]:
+def _too_few(explained: ExplainedDecision, steps: Iterable[Step], located: LocatedEndpoint) -> list[str]:
     """Name the keys of *steps* that the endpoint matches, but too few others do (``topodns.io/min-endpoints``)."""
-    constraint = case.constraint
+    constraint = explained.constraint
     if not isinstance(constraint, FirstMatch | Narrowing):
         return []
     return [
         f"{step.key} is the client's, but {step.matched} with it are too few (min-endpoints is {constraint.at_least})"
         for step in steps
-        if _matches(case, step, located)
+        if _matches(explained, step, located)
     ]
 
 
-def without_record(case: Case, located: LocatedEndpoint) -> str:
+def _without_record(explained: ExplainedDecision, located: LocatedEndpoint) -> str:
     """Return what a chosen endpoint lacks to have a record in the answer, "" if it has one."""
-    query_name, qtype, endpoint = case.query_name, case.decision.qtype, located.endpoint
+    query_name, qtype, endpoint = explained.query_name, explained.decision.qtype, located.endpoint
     if qtype in ADDRESS_SIZES and ADDRESS_SIZES[qtype] not in map(len, endpoint.addresses):
         return f", but has no {type_name(qtype)} record"
     if query_name is None or query_name.name_type != names.PORT:

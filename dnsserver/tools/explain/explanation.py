@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What an explanation consists of. The HTTP API's description is made from these types."""
+"""What an explanation consists of: what ``explain`` prints, and what the HTTP API returns and describes (OpenAPI).
+
+The order of the fields is that in JSON. A field that is UNSET has no key there.
+"""
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
-
 import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
 
 from locator.model import Finding
+from locator.state.snapshot import Vote
+from locator.topology.selection import Step
 
 
-class QuestionExplained(TypedDict):
+class QuestionExplained(Struct, frozen=True):
     """A name with its final dot, and a type such as A."""
 
     name: str
     type: str
 
 
-class ClientExplained(TypedDict):
+class ClientExplained(Struct, frozen=True):
     """Who asks: an address, a network or labels; how it was located; the object that says so; its node and labels.
 
     ``overlooked`` names an endpoint that has the address and does not count, and what would make it count.
@@ -32,58 +36,43 @@ class ClientExplained(TypedDict):
     labels: dict[str, str]
 
 
-class ServiceExplained(TypedDict):
+class ServiceExplained(Struct, frozen=True):
     """The Service that a name belongs to."""
 
     namespace: str
     name: str
 
 
-class ConstraintExplained(TypedDict):
+class ConstraintExplained(Struct, frozen=True):
     """A constraint, the source that declares it, and whether it is valid and has an effect."""
 
     source: str
-    keys: list[str]
+    keys: tuple[str, ...]
     valid: bool
     error: str | None
     effective: bool
     without_effect: str | None
     min_endpoints: int
-    required: list[str] | None
-    policies: list[str]
-    policy_keys: list[str]
+    required: tuple[str, ...] | None
+    policies: tuple[str, ...]
+    policy_keys: tuple[str, ...]
 
 
-class SourceExplained(TypedDict):
+class SourceExplained(Struct, frozen=True):
     """A source that declares a constraint, and why it decides (``heard``) or not; ``cluster`` for federated names."""
 
     source: str
-    keys: list[str]
-    policies: list[str]
-    heard: bool
+    keys: tuple[str, ...]
+    policies: tuple[str, ...]
+    decides: bool = field(name="heard")
     why: str
-    cluster: NotRequired[str]
+    cluster: str | UnsetType = UNSET
 
 
-class StepExplained(TypedDict):
-    """A key that was tried, the client's value, and how many endpoints have it."""
-
-    key: str
-    value: str | None
-    matched: int
-
-
-class VoteExplained(TypedDict):
-    """What a cluster's prober says of an address."""
-
-    cluster: str
-    vote: str
-
-
-class CandidateExplained(TypedDict):
+class CandidateExplained(Struct, frozen=True):
     """An endpoint, its values of the keys, and why it was chosen or not; the last two for federated names alone."""
 
-    addresses: list[str]
+    addresses: tuple[str, ...]
     pod: str | None
     node: str | None
     cluster: str | None
@@ -91,18 +80,18 @@ class CandidateExplained(TypedDict):
     values: dict[str, str | None]
     chosen: bool
     why: str
-    kind: NotRequired[str]
-    votes: NotRequired[list[VoteExplained]]
+    kind: str | UnsetType = UNSET
+    votes: tuple[Vote, ...] | UnsetType = UNSET
 
 
-class ErrorExplained(TypedDict):
+class ErrorExplained(Struct, frozen=True):
     """An extended DNS error (RFC 8914)."""
 
     code: int
     text: str
 
 
-class AnswerExplained(TypedDict):
+class AnswerExplained(Struct, frozen=True):
     """A record: its name with a final dot, its type, its TTL in seconds, its data as in a zone file."""
 
     name: str
@@ -111,22 +100,22 @@ class AnswerExplained(TypedDict):
     data: str
 
 
-class Explanation(TypedDict):
+class Explanation(Struct, frozen=True):
     """A Decision, and the reasons for it."""
 
     question: QuestionExplained
     client: ClientExplained
     service: ServiceExplained | None
     constraint: ConstraintExplained | None
-    sources: list[SourceExplained]
-    steps: list[StepExplained]
-    candidates: list[CandidateExplained]
+    sources: tuple[SourceExplained, ...]
+    steps: tuple[Step, ...]
+    candidates: tuple[CandidateExplained, ...]
     outcome: str
     reason: str
     rcode: str
     extended_error: ErrorExplained | None
-    answers: list[AnswerExplained]
-    findings: NotRequired[list[Finding]]  # as of ``topodns check``; older servers send none
+    answers: tuple[AnswerExplained, ...]
+    findings: tuple[Finding, ...] | UnsetType = UNSET  # as of ``topodns check``; older servers send none
 
 
 DECODER: msgspec.json.Decoder[Explanation] = msgspec.json.Decoder(Explanation)

@@ -38,6 +38,7 @@ from locator.topology.selection import (
 ANY_WILL_DO = "is nearer, and the constraint allows any"
 HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
 AUTO_MODE = "the Service's topology mode is Auto, which switches trafficDistribution off"
+SAME_FOR_ALL = "the name is the same for all clients"
 OWN_NAME = "an endpoint's own name is never narrowed"
 NO_READY_ENDPOINT = "the Service has no ready endpoint"
 
@@ -59,7 +60,7 @@ RECORD_TYPES = {
 }
 
 
-class Case(Struct, frozen=True, eq=False):
+class ExplainedDecision(Struct, frozen=True, eq=False):
     """A Decision, and what it was made from; ``location`` is the client's.
 
     ``suggests``: the reason why a name does not exist says which one does, for 30 microseconds a Service.
@@ -95,28 +96,30 @@ class Case(Struct, frozen=True, eq=False):
         return None if declaration is None else declaration.constraint
 
 
-def reason(case: Case) -> str:
+def reason(explained: ExplainedDecision) -> str:
     """Return in one phrase why the answer is what it is."""
-    decision = case.decision
+    decision = explained.decision
     if decision.query_name is None:
-        zones = ", ".join(zone.name for zone in case.authority.zones if not zone.reverse)
+        zones = ", ".join(zone.name for zone in explained.authority.zones if not zone.reverse)
         return f"the name is outside the served zones: {zones}"
     if decision.rcode == REFUSED:
         return "zone transfers are not served"
     if decision.rcode == SERVFAIL:
         return f"an alias that leads to {decision.outside_target}, outside the served zones, and the look-up failed"
-    if where := _alias(decision, case.authority):
+    if where := _alias(decision, explained.authority):
         return where
+    query_name = explained.query_name
+    assert query_name is not None  # where aliases lead outside the zones, that is told
     if decision.rcode == NXDOMAIN:
-        why = _no_such_name(case)
+        why = _no_such_name(explained, query_name)
         return f"an alias of a name that does not exist: {why}" if decision.aliases else why
     if not decision.answers:
-        return _no_records(case)
+        return _no_records(explained, query_name)
     if decision.qtype == ANY:
         return "a question of type ANY gets one small record (RFC 8482)"
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
-        return _outcome(case, decision.selection)
-    return "the name is the same for all clients" if decision.federated is not None else unnarrowed(case)
+        return _outcome(explained, decision.selection)
+    return SAME_FOR_ALL if decision.federated is not None else unnarrowed(explained)
 
 
 def _alias(decision: Decision, authority: Authority) -> str:
@@ -134,39 +137,35 @@ def _alias(decision: Decision, authority: Authority) -> str:
     return ""
 
 
-def unnarrowed(case: Case) -> str:
+def unnarrowed(explained: ExplainedDecision) -> str:
     """Return why all clients get the same records."""
-    compiled, name_type = case.compiled, None if case.query_name is None else case.query_name.name_type
-    if name_type == names.REVERSE:
+    compiled, declaration, query_name = explained.compiled, explained.decision.declaration, explained.query_name
+    if query_name is not None and query_name.name_type == names.REVERSE:
         return "a reverse name is never narrowed"
-    if compiled is None:
+    if query_name is None or compiled is None:
         return "the name belongs to no Service"
-    return OWN_NAME if name_type in names.ENDPOINTS_OWN else _unconstrained(case.decision, compiled)
-
-
-def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
+    if query_name.name_type in names.ENDPOINTS_OWN:
+        return OWN_NAME
     if not compiled.service.headless:
         return NOT_HEADLESS
-    if decision.declaration is None:
+    if declaration is None:
         unmatched = [one.ignored for one in compiled.declarations if one.unmatched]
         return f"no constraint is in effect: {unmatched[0]}" if unmatched else "the Service has no constraint"
-    if not decision.declaration.valid:
+    if not declaration.valid:
         return "the constraint is invalid"
-    return decision.declaration.without_effect or f"none {ANY_WILL_DO}"
+    return declaration.without_effect or f"none {ANY_WILL_DO}"
 
 
-def _no_records(case: Case) -> str:
+def _no_records(explained: ExplainedDecision, query_name: QueryName) -> str:
     """Return why a name that exists has no records of the type that was asked for."""
-    decision, query_name, selection = case.decision, case.query_name, case.decision.selection
-    assert query_name is not None  # ``reason`` looks at names outside the zones first
+    compiled, found, selection = explained.compiled, explained.decision.federated, explained.decision.selection
     if selection is not None:
-        return _none_chosen(case, query_name, selection)
-    compiled, found = case.compiled, decision.federated
-    if _is_between(case, query_name):
+        return _none_chosen(explained, query_name, selection)
+    if _is_between(explained, query_name):
         return "the name has no records of its own: it exists because names exist beneath it"
-    if other_types := _other_types(case, query_name):
+    if other_types := _other_types(explained, query_name):
         return other_types
-    missing = _record_text(case, query_name)
+    missing = _record_text(explained, query_name)
     if query_name.name_type == names.NAME_SERVER:
         return f"the name server has no {missing} (--ns-address)"
     if query_name.name_type == names.POD:
@@ -181,17 +180,17 @@ def _no_records(case: Case) -> str:
     return f"the Service has no {missing}"
 
 
-def _other_types(case: Case, query_name: QueryName) -> str:
+def _other_types(explained: ExplainedDecision, query_name: QueryName) -> str:
     """Return which types of records such a name can have, "" if the one that was asked for is among them."""
     *others, last = RECORD_TYPES.get(query_name.name_type, OF_SERVICES)
-    if type_name(case.decision.qtype) in (*others, last):
+    if type_name(explained.decision.qtype) in (*others, last):
         return ""
     return f"this name has records of type {', '.join(others)}{' and ' if others else ''}{last} alone"
 
 
-def _record_text(case: Case, query_name: QueryName) -> str:
+def _record_text(explained: ExplainedDecision, query_name: QueryName) -> str:
     """Return what something lacks if it has no record of the type that was asked for."""
-    size = ADDRESS_SIZES.get(case.decision.qtype)
+    size = ADDRESS_SIZES.get(explained.decision.qtype)
     if size is not None:
         return "IPv4 address" if size == 4 else "IPv6 address"
     return _port(query_name) if query_name.port else "port"
@@ -201,43 +200,37 @@ def _port(query_name: QueryName) -> str:
     return f"port {query_name.port} ({query_name.protocol.upper()})"
 
 
-def _is_between(case: Case, query_name: QueryName) -> bool:
+def _is_between(explained: ExplainedDecision, query_name: QueryName) -> bool:
     """Whether a name exists only because of the names beneath it (RFC 8020)."""
     if query_name.name_type in WITHOUT_RECORDS:
         return True
     if query_name.name_type == names.REVERSE and query_name.network is not None and not query_name.network.is_host:
         return True
-    compiled = case.compiled
-    if compiled is not None or case.decision.federated is not None:
-        return (
-            query_name.name_type == names.CLUSTER
-            and compiled is not None
-            and not _is_endpoint(case, query_name, compiled)
-        )
-    beneath = (zone.name.endswith(f".{query_name.name}") for zone in case.authority.zones)
+    compiled = explained.compiled
+    if compiled is not None or explained.decision.federated is not None:
+        is_cluster = query_name.name_type == names.CLUSTER and compiled is not None
+        return is_cluster and not is_own_name(explained)
+    beneath = (zone.name.endswith(f".{query_name.name}") for zone in explained.authority.zones)
     return query_name.name_type != names.APEX and any(beneath)
 
 
-def is_own_name(case: Case) -> bool:
+def is_own_name(explained: ExplainedDecision) -> bool:
     """Whether the name is that of an endpoint, or has the form of one; a cluster's name under a Service is neither."""
-    query_name, compiled = case.query_name, case.compiled
-    if query_name is None or query_name.name_type != names.CLUSTER:
+    query_name, compiled = explained.query_name, explained.compiled
+    if query_name is None or query_name.name_type != names.CLUSTER or compiled is None:
         return query_name is not None and query_name.name_type == names.ENDPOINT
-    return compiled is not None and _is_endpoint(case, query_name, compiled)
-
-
-def _is_endpoint(case: Case, query_name: QueryName, compiled: CompiledService) -> bool:
-    known = endpoint_names(compiled, pod_names=case.authority.endpoint_pod_names)
+    known = endpoint_names(compiled, pod_names=explained.authority.endpoint_pod_names)
     return query_name.endpoint_labels in known.endpoints
 
 
-def _none_chosen(case: Case, query_name: QueryName, selection: Selection) -> str:
+def _none_chosen(explained: ExplainedDecision, query_name: QueryName, selection: Selection) -> str:
     """Return why the endpoints that a client gets, if any, have no record of the type that was asked for."""
-    decision, found = case.decision, case.decision.federated
+    decision, found = explained.decision, explained.decision.federated
     if not selection.endpoints:
-        reached = found is None or found.entries(found.viewer(case.location))
-        return _outcome(case, selection) if reached else "nothing that the Service has can be reached by this client"
-    if other_types := _other_types(case, query_name):
+        if found is not None and not found.entries(found.viewer(explained.location)):
+            return "nothing that the Service has can be reached by this client"
+        return _outcome(explained, selection)
+    if other_types := _other_types(explained, query_name):
         return other_types
     if decision.qtype == SRV and any(
         not query_name.port or (port.name, port.protocol) == (query_name.port, query_name.protocol)
@@ -245,9 +238,9 @@ def _none_chosen(case: Case, query_name: QueryName, selection: Selection) -> str
         for port in located.endpoint.ports
     ):
         return "the names that the records would point to are longer than a name can be"
-    missing = _record_text(case, query_name)
+    missing = _record_text(explained, query_name)
     if selection.outcome == NEAREST:
-        return f"{_outcome(case, selection)}: none of them has {_article(missing)} {missing}"
+        return f"{_outcome(explained, selection)}: none of them has {_article(missing)} {missing}"
     return f"no {'ready endpoint' if found is None else 'entry for this client'} has {_article(missing)} {missing}"
 
 
@@ -255,61 +248,61 @@ def _article(thing: str) -> str:
     return "an" if thing.startswith("IP") else "the" if thing.startswith("port ") else "a"
 
 
-def _no_such_name(case: Case) -> str:
+def _no_such_name(explained: ExplainedDecision, query_name: QueryName) -> str:
     """Return why a name does not exist."""
-    query_name, compiled = case.query_name, case.compiled
-    assert query_name is not None  # ``reason`` looks at names outside the zones first
-    if case.decision.federated is not None:
+    compiled, snapshot = explained.compiled, explained.snapshot
+    if explained.decision.federated is not None:
         return _no_such_federated_name(query_name)
     if compiled is not None:
-        return _not_of_service(case, query_name, compiled)
+        return _not_of_service(explained, query_name, compiled)
     if query_name.name_type == names.IMPOSSIBLE:
         form = f"no name in the zone {query_name.zone.name} has this form"
         return "the name stands for no address" if query_name.zone.reverse else form
     if query_name.network is not None:
-        return f"{_no_such_address(case, query_name.network)}{_lacking(case, Service, EndpointSlice)}"
-    if query_name.name_type in (names.POD, names.POD_NAMESPACE) and case.authority.pods == DISABLED:
+        return f"{_no_such_address(explained, query_name.network)}{_lacking(explained, Service, EndpointSlice)}"
+    if query_name.name_type in (names.POD, names.POD_NAMESPACE) and explained.authority.pods == DISABLED:
         return "pods have no names (--pods disabled)"
     if query_name.zone.about == names.FEDERATION:
-        return f"{_not_exported(case, query_name)}{_lacking(case, Service, EndpointSlice)}"
-    if query_name.namespace not in case.snapshot.namespaces:
-        hint = suggestion(query_name.namespace, case.snapshot.namespaces) if case.suggests else ""
+        return f"{_not_exported(explained, query_name)}{_lacking(explained, Service, EndpointSlice)}"
+    if query_name.namespace not in snapshot.namespaces:
+        hint = suggestion(query_name.namespace, snapshot.namespaces) if explained.suggests else ""
         return f"topodns serves no namespace {query_name.namespace}{hint}"
     if query_name.name_type == names.POD:
         if pod_address(query_name.pod) is None:
             return f"{query_name.pod} is no address with dashes"
         return f"no running pod in namespace {query_name.namespace} has this address (--pods verified)"
     is_import = query_name.zone.about == names.MULTICLUSTER
-    if not is_import and (why := lacking(case.snapshot, Service)):
+    if not is_import and (why := lacking(snapshot, Service)):
         return why
-    known, kind = (case.snapshot.imported, "ServiceImport") if is_import else (case.snapshot.services, "Service")
-    return f"topodns serves no {kind} {query_name.service_key}{_hint(query_name, known) if case.suggests else ''}"
+    known, kind = (snapshot.imported, "ServiceImport") if is_import else (snapshot.services, "Service")
+    return f"topodns serves no {kind} {query_name.service_key}{_hint(query_name, known) if explained.suggests else ''}"
 
 
-def _not_exported(case: Case, query_name: QueryName) -> str:
+def _not_exported(explained: ExplainedDecision, query_name: QueryName) -> str:
     if not query_name.service:
-        hint = suggestion(query_name.namespace, case.snapshot.federated_namespaces) if case.suggests else ""
+        hint = suggestion(query_name.namespace, explained.snapshot.federated_namespaces) if explained.suggests else ""
         return f"no cluster exports a Service in namespace {query_name.namespace} that has an address for anybody{hint}"
-    federated = case.snapshot.federated
-    closest = nearest_key(query_name.namespace, query_name.service, federated) if case.suggests else None
-    hint = f", did you mean {closest}?" if closest else listed(federated) if case.suggests else ""
+    hint, federated = "", explained.snapshot.federated
+    if explained.suggests:
+        closest = nearest_key(query_name.namespace, query_name.service, federated)
+        hint = f", did you mean {closest}?" if closest else listed(federated)
     what = f"a Service {query_name.service_key} that has a ready endpoint and an address for anybody"
     return f"no cluster exports {what}{hint}"
 
 
-def _no_such_address(case: Case, network: Network) -> str:
+def _no_such_address(explained: ExplainedDecision, network: Network) -> str:
     if not network.is_host:
         return "no Service and no endpoint has an address that begins so"
-    if case.snapshot.service_addresses.get(network.address):
+    if explained.snapshot.service_addresses.get(network.address):
         return "the names of this address are longer than a name can be"
     return "no Service and no endpoint has this address"
 
 
-def _not_of_service(case: Case, query_name: QueryName, compiled: CompiledService) -> str:
+def _not_of_service(explained: ExplainedDecision, query_name: QueryName, compiled: CompiledService) -> str:
     """Return why a name under a Service that exists, or its own, does not exist."""
-    authority, service, name_type = case.authority, compiled.service, query_name.name_type
+    authority, service, name_type = explained.authority, compiled.service, query_name.name_type
     ignored = authority.ignore_empty_service and service.virtual and compiled.empty
-    if ignored and not lacking(case.snapshot, EndpointSlice):
+    if ignored and not lacking(explained.snapshot, EndpointSlice):
         return f"{NO_READY_ENDPOINT} (--ignore-empty-service)"
     if name_type == names.SERVICE and service.alias == "":
         return "the Service's externalName is not a domain name"
@@ -322,7 +315,7 @@ def _not_of_service(case: Case, query_name: QueryName, compiled: CompiledService
         return "the Service is an alias, and has no endpoints with names"
     by_endpoints = ignored or service.headless or name_type in names.ENDPOINTS_OWN
     if by_endpoints and not compiled.endpoints:
-        if why := lacking(case.snapshot, EndpointSlice):
+        if why := lacking(explained.snapshot, EndpointSlice):
             return f"{why}, so the Service's endpoints are not known"
         return NO_READY_ENDPOINT if compiled.empty else "endpoints have no records (--no-endpoints)"
     if name_type == names.PORT:
@@ -331,7 +324,7 @@ def _not_of_service(case: Case, query_name: QueryName, compiled: CompiledService
         return f"the Service has no port with a name and the protocol {query_name.protocol.upper()}"
     if name_type == names.CLUSTER:
         return "no ready endpoint of the Service has this name, or is in a cluster of this name"
-    unready = case.snapshot.unready.get(compiled.cache_key, ())
+    unready = explained.snapshot.unready.get(compiled.cache_key, ())
     labels = (
         names.endpoint_label(located.endpoint, address, pod_names=authority.endpoint_pod_names)
         for located in unready
@@ -360,24 +353,25 @@ def _hint(query_name: QueryName, known: Mapping[str, CompiledService]) -> str:
     return f", did you mean {closest.removeprefix(f'{query_name.namespace}/')}?"
 
 
-def _outcome(case: Case, selection: Selection) -> str:
+def _outcome(explained: ExplainedDecision, selection: Selection) -> str:
     """Return how the endpoints of a selection were chosen."""
-    keys = () if case.constraint is None else case.constraint.keys
-    values = [case.location.value(key) for key in keys if key != ANY_ENDPOINT]
-    nowhere = selection.outcome != NEAREST and (not case.location.known or None in values)
-    return f"{_choice(case, selection)}{_lacking(case, Node) if nowhere else ''}"
+    keys = () if explained.constraint is None else explained.constraint.keys
+    values = [explained.location.value(key) for key in keys if key != ANY_ENDPOINT]
+    nowhere = selection.outcome != NEAREST and (not explained.location.known or None in values)
+    return f"{_choice(explained, selection)}{_lacking(explained, Node) if nowhere else ''}"
 
 
-def _lacking(case: Case, *kinds: type[Object]) -> str:
+def _lacking(explained: ExplainedDecision, *kinds: type[Object]) -> str:
     """Return what may be the reason instead: which of the *kinds* the dump lacks, "" if it lacks none."""
-    return "".join(f"; {why}" for kind in kinds if (why := lacking(case.snapshot, kind)))
+    return "".join(f"; {why}" for kind in kinds if (why := lacking(explained.snapshot, kind)))
 
 
-def _choice(case: Case, selection: Selection) -> str:
-    constraint, outcome, of_family = case.constraint, selection.outcome, _of_family(case, selection)
+def _choice(explained: ExplainedDecision, selection: Selection) -> str:
+    constraint, outcome, of_family = explained.constraint, selection.outcome, _of_family(explained, selection)
+    federated = explained.decision.federated is not None
     if outcome == ALL:
-        what = "every ready endpoint" if case.decision.federated is None else "every entry"
-        return f"{what}{of_family}: {why_all(case, selection)}"
+        what = "every entry" if federated else "every ready endpoint"
+        return f"{what}{of_family}: {why_all(explained, selection)}"
     if isinstance(constraint, NamedDomain):
         verb = "prefers" if constraint.or_all else "demands"
         domain = f"{constraint.key}={constraint.value}, which the name {verb}"
@@ -385,20 +379,19 @@ def _choice(case: Case, selection: Selection) -> str:
     if isinstance(constraint, Hinted):
         key, value = next((step.key, step.value) for step in selection.steps if step.key == selection.key)
         return f"the endpoints{of_family} whose hints name the client's {HINTED[key]} {value}"
-    endpoint, endpoints = ("ready endpoint", "endpoints") if case.decision.federated is None else ("entry", "entries")
     if outcome == UNMET:
-        return f"no {endpoint} is as near as the constraint demands"
-    return f"the {endpoints}{of_family} nearest to the client"
+        return f"no {'entry' if federated else 'ready endpoint'} is as near as the constraint demands"
+    return f"the {'entries' if federated else 'endpoints'}{of_family} nearest to the client"
 
 
-def _of_family(case: Case, selection: Selection) -> str:
+def _of_family(explained: ExplainedDecision, selection: Selection) -> str:
     """Return which endpoints alone the choice was among, because those chosen at first had none; "" if among all."""
-    return "" if selection.octets is None else f" with an {type_name(case.decision.qtype)} record"
+    return "" if selection.octets is None else f" with an {type_name(explained.decision.qtype)} record"
 
 
-def why_all(case: Case, selection: Selection) -> str:
+def why_all(explained: ExplainedDecision, selection: Selection) -> str:
     """Return why a constraint leaves every ready endpoint, or every one of the family that is asked."""
-    constraint, of_family = case.constraint, _of_family(case, selection)
+    constraint, of_family = explained.constraint, _of_family(explained, selection)
     none, no_hint = "none", "no hint"
     if of_family:
         none, no_hint = f"no endpoint{of_family}", f"no hint of an endpoint{of_family}"
@@ -406,19 +399,19 @@ def why_all(case: Case, selection: Selection) -> str:
         return "the client is unknown, and --unknown-client is all"
     if isinstance(constraint, NamedDomain):
         return f"{none} has {constraint.key}={constraint.value}, which the name prefers"
-    if constraint is not None and constraint.client_keys and not case.location.known:
+    if constraint is not None and constraint.client_keys and not explained.location.known:
         return "the client cannot be located, and the constraint allows any"
     if isinstance(constraint, Hinted):
         tried = " or ".join(HINTED[key] for key in constraint.keys if key in HINTED)
         return f"{no_hint} names the client's {tried}"
     if isinstance(constraint, FirstMatch | Narrowing) and any(step.matched for step in selection.steps if step.value):
         return f"too few{of_family} are nearer (min-endpoints is {constraint.at_least}), and the constraint allows any"
-    return AUTO_MODE if left_to_kubernetes(case) else f"{none} {ANY_WILL_DO}"
+    return AUTO_MODE if left_to_kubernetes(explained) else f"{none} {ANY_WILL_DO}"
 
 
-def left_to_kubernetes(case: Case) -> bool:
+def left_to_kubernetes(explained: ExplainedDecision) -> bool:
     """Whether ``trafficDistribution`` counts, and an annotation of Kubernetes switches it off."""
-    declaration, service = case.decision.declaration, case.decision.service
+    declaration, service = explained.decision.declaration, explained.decision.service
     if declaration is None or service is None or declaration.source != TRAFFIC_DISTRIBUTION:
         return False
     return has_mode_auto(service.service)

@@ -2,7 +2,7 @@
 
 """Draws who flows where, as SVG: zones of clients on the left, zones with the endpoints that they get on the right.
 
-This module says what is drawn and where, in pixels; ``picture.svg`` is the template.
+This module says what is drawn and where, in pixels; picture.svg is the template.
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import structs
 
 from dnsserver.answers.decision import Authority
 from dnsserver.message import wire
 from dnsserver.message.records import type_name
 from dnsserver.tools.explain.explain import Asker, client_text, explain
-from dnsserver.tools.explain.explanation import Explanation
+from dnsserver.tools.explain.explanation import AnswerExplained, Explanation
 from dnsserver.tools.explain.explanation_text import OUTCOME_COLOURS, PLAIN
 from dnsserver.tools.tap.tap import TapEvent
 from locator.ip import address_text
@@ -20,7 +21,7 @@ from locator.times import time_text
 MAX_SHOWN = 4  # records in a line for people
 
 
-class TailLine(Explanation):
+class TailLine(Explanation, frozen=True, kw_only=True):
     """A Decision, and the reply that was sent: ``answers`` has its records in their order, and no others.
 
     ``time`` is that of the reply (RFC 3339). ``source`` is the address that sent the query, by ``protocol`` udp or tcp.
@@ -60,57 +61,53 @@ def line_of(event: TapEvent, authority: Authority) -> TailLine:
     )
     # dnspython refuses some client subnets that topodns echoes, but only after it has read the answers.
     message = dns.message.from_wire(reply, one_rr_per_rrset=True, continue_on_error=True)
-    return {
-        **explained,
-        "answers": [
-            {
-                "name": rrset.name.to_text().lower(),
-                "type": type_name(rrset.rdtype),
-                "ttl": rrset.ttl,
-                "data": record.to_text(),
-            }
-            for rrset in message.answer
-            for record in rrset
-        ],
-        "time": time_text(event.time),
-        "source": address_text(answered.source),
-        "protocol": answered.channel.proto,
-        "truncated": bool(int.from_bytes(reply[2:4]) & wire.TC),
-    }
+    fields = structs.asdict(explained)
+    fields["answers"] = tuple(
+        AnswerExplained(rrset.name.to_text().lower(), type_name(rrset.rdtype), rrset.ttl, record.to_text())
+        for rrset in message.answer
+        for record in rrset
+    )
+    return TailLine(
+        **fields,
+        time=time_text(event.time),
+        source=address_text(answered.source),
+        protocol=answered.channel.proto,
+        truncated=bool(int.from_bytes(reply[2:4]) & wire.TC),
+    )
 
 
 def as_text(line: TailLine, *, colour: bool = False) -> str:
     """Return when it was, who asked for what, how the endpoints were chosen and what was answered."""
-    return f"{line['time'].partition('T')[2].rstrip('Z')}  {summary(printable_values(line), colour=colour)}\n"
+    return f"{line.time.partition('T')[2].rstrip('Z')}  {summary(printable_values(line), colour=colour)}\n"
 
 
 def summary(line: TailLine, *, colour: bool = False) -> str:
     """Return all of that but the time. What others wrote is not made printable."""
-    question, outcome = line["question"], line["outcome"]
+    question, outcome = line.question, line.outcome
     painted = f"{OUTCOME_COLOURS[outcome]}{outcome}{PLAIN}" if colour else outcome
-    parts = (_client(line), f"{question['name']} {question['type']}", painted + _decisive(line), _answer(line))
+    parts = (_client(line), f"{question.name} {question.type}", painted + _decisive(line), _answer(line))
     return "  ".join(parts)
 
 
 def _client(line: TailLine) -> str:
-    client = line["client"]
-    if not client["address"]:
-        return f"unnamed by {line['source']}"
-    return f"{client['address']} ({client['holder'] or client['located_by']})"
+    client = line.client
+    if not client.address:
+        return f"unnamed by {line.source}"
+    return f"{client.address} ({client.holder or client.located_by})"
 
 
 def _decisive(line: TailLine) -> str:
     """Return the key that decided and the client's value, "" if none did."""
-    steps = line["steps"]
-    if line["outcome"] != "nearest" or not steps or steps[-1]["value"] is None:
+    steps = line.steps
+    if line.outcome != "nearest" or not steps or steps[-1].value is None:
         return ""
-    return f" {steps[-1]['key'].rpartition('/')[2]}={steps[-1]['value']}"
+    return f" {steps[-1].key.rpartition('/')[2]}={steps[-1].value}"
 
 
 def _answer(line: TailLine) -> str:
-    if line["rcode"] != "NOERROR":
-        return line["rcode"]
-    shown = [answer["data"] for answer in line["answers"]]
+    if line.rcode != "NOERROR":
+        return line.rcode
+    shown = [answer.data for answer in line.answers]
     more = [f"and {len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
-    cut = ["truncated"] if line["truncated"] else []
+    cut = ["truncated"] if line.truncated else []
     return ", ".join([*shown[:MAX_SHOWN], *more, *cut]) or "no records"

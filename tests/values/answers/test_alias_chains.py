@@ -19,14 +19,12 @@ from dnsserver.answers.decision import UPSTREAM_TYPES, UpstreamAnswer
 from dnsserver.answers.resolution import MAX_ALIASES
 from dnsserver.message.records import Opaque, Record, Soa, type_name, type_number
 from dnsserver.message.wire import NXDOMAIN, SOA, A
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
 from dnsserver.responder.replies import AnsweredQuery
-from dnsserver.tools.explain.explain import explain
-from locator.ip import parse_address, parse_network
+from locator.ip import parse_address
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, external, listed, namespace, node, service
 from tests.kit.dns_queries import ecs, opt, query
-from tests.kit.in_memory import CountedResponder, responder_of, settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import CountedResponder, responder_of, snapshot_of
 from tests.kit.outside import FAILED, alias, said
 from tests.kit.tapped import Everything, tap_of
 
@@ -238,18 +236,17 @@ def test_where_a_chain_ends(case: str, proto: str) -> None:
 def test_it_is_explained(case: str) -> None:
     """``explain`` gives the answer that is sent, and a reason."""
     outside, rcode, aliases, answers, _, errors = CHAINS[case]
-    snapshot, authority = snapshot_of(listed([*ITEMS, *MORE]), FLAGS), authority_of(settings_of(FLAGS))
-    explained = explain(
-        labels_of(OUT), A, parse_network(f"{IN_A}/32"), snapshot, authority, candidates=True,
-        outside=lambda target: outside.get(target, FAILED),
-    )  # fmt: skip
-    data = [answer["data"].rstrip(".") for answer in explained["answers"]]
-    assert (explained["rcode"], [*data[: len(aliases)], *sorted(data[len(aliases) :])]) == (
+    snapshot = snapshot_of(listed([*ITEMS, *MORE]), FLAGS)
+    explained = explanation_of(
+        snapshot, OUT, IN_A, flags=FLAGS, candidates=True, outside=lambda target: outside.get(target, FAILED)
+    )
+    data = [answer.data.rstrip(".") for answer in explained.answers]
+    assert (explained.rcode, [*data[: len(aliases)], *sorted(data[len(aliases) :])]) == (
         rcode, [*aliases, *sorted(answers)],
     )  # fmt: skip
-    error = explained["extended_error"]
-    assert ([error["code"]] if error else []) == errors
-    assert explained["reason"]
+    error = explained.extended_error
+    assert ([error.code] if error else []) == errors
+    assert explained.reason
 
 
 @pytest.mark.parametrize("case", CHAINS)
@@ -260,7 +257,7 @@ def test_it_is_told(case: str) -> None:
     tap_of(responder).listen(everything)
     ask(responder, OUT, outside)
     (line,) = everything.lines
-    assert (line["rcode"], [answer["data"].rstrip(".") for answer in line["answers"]]) == (
+    assert (line.rcode, [answer.data.rstrip(".") for answer in line.answers]) == (
         rcode,
         [*aliases, *sorted(answers)],
     )

@@ -20,14 +20,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnsserver.message.records import Host, Opaque, Record, type_number
+from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.names import dashed_label, labels_of, parse_zone, pod_address, query_name_of
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.responder import rendered as rendering
 from dnsserver.responder.replies import AnsweredQuery
-from dnsserver.tools.explain.explain import explain
-from locator.ip import address_text, parse_address, parse_network, plain_address
+from dnsserver.tools.explain.explanation import ServiceExplained
+from locator.ip import address_text, parse_address, plain_address
 from locator.model import is_dns_label
 from tests.kit.api_objects import (
     ZONE,
@@ -40,6 +40,7 @@ from tests.kit.api_objects import (
     service,
     service_import,
 )
+from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, CountedResponder, ask_in_memory, responder_of, settings_of, snapshot_of
 from tests.kit.outside import said
 
@@ -394,14 +395,8 @@ IMPORT = f"\n---\n{yaml.safe_dump(service_import('imported-db'))}"
 )
 def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> None:
     """``explain`` gives the reason for the answer in a few words; ``test_reasons.py`` has all for no records."""
-    explained = explain(
-        labels_of(name),
-        type_number(rtype),
-        parse_network("127.1.0.1"),
-        snapshot_of(CLUSTER + ALIASES + IMPORT, flags),
-        authority_of(settings_of({**FLAGS, **flags})),
-    )
-    assert explained["reason"] == reason
+    snapshot = snapshot_of(CLUSTER + ALIASES + IMPORT, flags)
+    assert explanation_of(snapshot, name, "127.1.0.1", rtype, flags={**FLAGS, **flags}).reason == reason
 
 
 def test_aliases_are_followed_so_far_and_no_farther() -> None:
@@ -472,11 +467,10 @@ endpoints: [{{addresses: [10.0.0.1]}}]
 def test_an_alias_of_what_is_no_service_is_still_a_services() -> None:
     """If the chain does not end at a Service, ``explain`` names the one that was asked for."""
     alias = "---\n{apiVersion: v1, kind: Service, metadata: {name: here, namespace: lab}, spec: {type: ExternalName, externalName: dns-version.cluster.local}}"  # noqa: E501
-    snapshot, authority = snapshot_of(CLUSTER + alias), authority_of(settings_of(FLAGS))
-    name = labels_of("here.lab.svc.cluster.local")
-    explained = explain(name, type_number("TXT"), parse_network("127.1.0.1"), snapshot, authority)
-    assert explained["service"] == {"namespace": "lab", "name": "here"}
-    assert [answer["data"] for answer in explained["answers"]] == ["dns-version.cluster.local.", '"1.1.0"']
+    snapshot = snapshot_of(CLUSTER + alias)
+    explained = explanation_of(snapshot, "here.lab.svc.cluster.local", "127.1.0.1", "TXT", flags=FLAGS)
+    assert explained.service == ServiceExplained("lab", "here")
+    assert [answer.data for answer in explained.answers] == ["dns-version.cluster.local.", '"1.1.0"']
 
 
 LONG = "mydb-instance-1.abcdefghijkl.eu-central-1.rds.amazonaws.example"

@@ -13,14 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dnsserver.message.wire import A
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
 from dnsserver.tools.explain.explanation_text import as_text
 from locator.api.deltas import Put, Replace
 from locator.api.dump import entries
-from locator.ip import parse_network
 from locator.labels import IN, Requirement, Selector
 from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
 from locator.state.store import Store
@@ -29,7 +24,8 @@ from locator.topology.constraints import MAX_KEYS, POLICY, Declaration, deciding
 from locator.topology.selection import LocatedEndpoint, Narrowing, select
 from locator.topology.service_checks import policy_findings, service_findings
 from tests.kit.api_objects import item
-from tests.kit.in_memory import dump_of, settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import dump_of, snapshot_of
 from tests.kit.kube import ApiError, ControlPlane
 from tests.kit.this_machine import ROOT
 
@@ -388,8 +384,7 @@ def test_a_service_that_is_relabelled() -> None:
 
 def explained_as_text(name: str, client: str) -> str:
     cluster = (FOLDER / "service-policies.yaml").read_text()
-    network, authority = parse_network(client), authority_of(settings_of())
-    return as_text(explain(labels_of(f"{name}.shop.svc.cluster.local"), A, network, snapshot_of(cluster), authority))
+    return as_text(explanation_of(snapshot_of(cluster), f"{name}.shop.svc.cluster.local", client))
 
 
 @pytest.mark.parametrize(

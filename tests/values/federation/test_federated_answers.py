@@ -12,16 +12,15 @@ from typing import Any
 
 import dns.flags
 import dns.message
+import msgspec
 import pytest
 
 from dnsserver import names
 from dnsserver.answers import endpoint_names
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import asker_at, explain
+from dnsserver.tools.explain.explanation import Explanation
 from dnsserver.tools.explain.explanation_text import as_text
 from locator.federation.federating import ResolvedHost
-from locator.ip import parse_address, parse_network
+from locator.ip import parse_address
 from locator.model import CLUSTER
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -36,12 +35,12 @@ from tests.kit.api_objects import (
     node,
     service,
 )
+from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import (
     NOW,
     ClustersInMemory,
     CountedResponder,
     ask_in_memory,
-    settings_of,
     with_and_without_native,
 )
 
@@ -70,10 +69,9 @@ def cluster(number: int, size: int = 2, *balancers: str, headless: bool = True, 
     ]
 
 
-def explained(clusters: ClustersInMemory, client: str) -> dict[str, Any]:
+def explained(clusters: ClustersInMemory, client: str) -> Explanation:
     """Return what ``explain --candidates`` tells about an A query."""
-    snapshot, authority = clusters.snapshot(), authority_of(settings_of(clusters.flags))
-    return explain(labels_of(NAME), 1, asker_at(parse_network(client), snapshot), snapshot, authority, candidates=True)
+    return explanation_of(clusters.snapshot(), NAME, client, flags=clusters.flags, candidates=True)
 
 
 def renamed(items: list[Item], name: str) -> list[Item]:
@@ -386,7 +384,7 @@ def test_a_block_of_the_only_cluster_is_in_that_cluster() -> None:
     ]
     for others in ({}, {"west": [namespace("shop")]}):
         found = explained(ClustersInMemory(items, others, FLAGS), "10.0.0.0/14")
-        assert (found["client"]["labels"], [answer["data"] for answer in found["answers"]]) == (
+        assert (found.client.labels, [answer.data for answer in found.answers]) == (
             {CLUSTER: "east"}, ["10.96.1.1"],
         )  # fmt: skip
 
@@ -476,9 +474,9 @@ def test_a_renewal_changes_nothing() -> None:
 def test_explain_shows_the_votes() -> None:
     """What each cluster says, and that most are against it."""
     found = explained(voting("east", "south"), "192.0.2.1")
-    (row,) = (row for row in found["candidates"] if row["cluster"] == "west")
-    assert (row["chosen"], row["why"]) == (False, "most clusters vote against it: east, south")
-    assert row["votes"] == [
+    (row,) = (row for row in found.candidates if row.cluster == "west")
+    assert (row.chosen, row.why) == (False, "most clusters vote against it: east, south")
+    assert msgspec.json.decode(msgspec.json.encode(row.votes)) == [
         {"cluster": "east", "vote": "unhealthy"},
         {"cluster": "west", "vote": "none"},
         {"cluster": "south", "vote": "unhealthy"},
@@ -514,7 +512,7 @@ def test_why_a_cluster_offers_nothing(
     clusters = ClustersInMemory(
         cluster(1, 1, "203.0.113.1"), {"west": west, "south": cluster(3, 1, "203.0.113.3")}, {**FLAGS, **flags}
     )
-    assert [row["why"] for row in explained(clusters, client)["candidates"] if row["cluster"] == "west"] == [why]
+    assert [row.why for row in explained(clusters, client).candidates if row.cluster == "west"] == [why]
 
 
 def test_what_is_missing_beside_what_is_there() -> None:
@@ -522,10 +520,10 @@ def test_what_is_missing_beside_what_is_there() -> None:
     empty, unresolved = cluster(2, 0, "203.0.113.2"), cluster(3, 1, "203.0.113.3", "lb.example.com")
     clusters = ClustersInMemory(cluster(1, 1), {"west": empty, "south": unresolved}, FLAGS)
     found = explained(clusters, "10.1.0.99")
-    rows = [(row["cluster"], row["kind"], row["addresses"], row["ready"], row["why"]) for row in found["candidates"]]
+    rows = [(row.cluster, row.kind, row.addresses, row.ready, row.why) for row in found.candidates]
     assert rows[2:] == [
-        ("south", "load balancer", [], True, "nothing resolves lb.example.com"),
-        ("west", "endpoint", [], False, "no endpoint of the Service is ready in cluster west"),
+        ("south", "load balancer", (), True, "nothing resolves lb.example.com"),
+        ("west", "endpoint", (), False, "no endpoint of the Service is ready in cluster west"),
     ]
     assert [" ".join(line.split()) for line in as_text(found).splitlines()[-2:]] == [
         "no south load balancer - - - - - nothing resolves lb.example.com",
@@ -536,7 +534,7 @@ def test_what_is_missing_beside_what_is_there() -> None:
 def test_an_alias_contributes_nothing() -> None:
     west = [namespace("shop"), service("web", type="ExternalName", externalName="db.example", annotations=EXPORTED)]
     found = explained(ClustersInMemory(cluster(1, 1), {"west": west}, FLAGS), "10.1.0.99")
-    assert [row["why"] for row in found["candidates"]][1:] == [
+    assert [row.why for row in found.candidates][1:] == [
         "an ExternalName Service in cluster west has no address to contribute"
     ]
 
@@ -558,7 +556,7 @@ def test_why_clusters_offer_nothing_without_endpoint_records() -> None:
     others = {"west": cluster(2, 1), "south": cluster(3, 1, "203.0.113.3", headless=False)}
     flags = {**FLAGS, "no-endpoints": True, "flat-network": ["east,west"]}
     found = explained(ClustersInMemory(cluster(1, 1), others, flags), "10.1.0.99")
-    why = {row["cluster"]: row["why"] for row in found["candidates"] if not row["chosen"]}
+    why = {row.cluster: row.why for row in found.candidates if not row.chosen}
     assert why == dict.fromkeys(["east", "west"], "its endpoints have no records (--no-endpoints)")
 
 
@@ -583,8 +581,8 @@ def test_why_a_node_of_the_same_name_does_not_match() -> None:
     flags = {**FLAGS, "flat-network": ["east,west"]}
     own = [*cluster(1, 1, keys=HOSTNAME)[:2], node("n2", cidrs=["10.9.0.0/24"])]
     found = explained(ClustersInMemory(own, {"west": cluster(2, 1, keys=HOSTNAME)}, flags), "10.1.0.99")
-    (row,) = found["candidates"]
-    assert (row["chosen"], row["why"]) == (False, f"{HOSTNAME} is n1, but in another cluster")
+    (row,) = found.candidates
+    assert (row.chosen, row.why) == (False, f"{HOSTNAME} is n1, but in another cluster")
 
 
 def test_a_service_that_nobody_can_reach() -> None:
@@ -592,7 +590,7 @@ def test_a_service_that_nobody_can_reach() -> None:
     web = cluster(1, 1, headless=False)
     web[2]["spec"] |= {"clusterIP": "", "clusterIPs": []}
     found = explained(ClustersInMemory(web, {"west": [namespace("shop")]}, FLAGS), "10.1.0.99")
-    assert (found["rcode"], found["reason"]) == (
+    assert (found.rcode, found.reason) == (
         "NXDOMAIN", "no cluster exports a Service shop/web that has a ready endpoint and an address for anybody",
     )  # fmt: skip
 

@@ -20,13 +20,11 @@ from dnsserver.message.records import AddressData, Record
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.wire import A
 from dnsserver.metrics.counters import Counts, Tally
-from dnsserver.names import labels_of
 from dnsserver.programs.from_settings import authority_of, store_of
 from dnsserver.responder.answer_cache import MAX_WITHOUT_SOURCE, AnswerCache
 from dnsserver.responder.clients import MAX_BLOCKS, Clients
 from dnsserver.responder.rendered import DecisionRenderer
-from dnsserver.tools.explain.explain import explain
-from locator.ip import Network, address_text, parse_client
+from locator.ip import Network, address_text
 from locator.places.book import AddressBook, Place
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -43,6 +41,7 @@ from tests.kit.api_objects import (
 )
 from tests.kit.dns_queries import ecs, opt
 from tests.kit.dns_queries import query as asking
+from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, CountedResponder, ask_in_memory, dump_of, settings_of, take_in
 from tests.kit.random_queries import Asked, replied
 from tests.kit.replies import parts_of
@@ -307,7 +306,7 @@ def test_one_snapshot_for_several_readers() -> None:
     store = store_of(settings_of())
     items = [*BASE, *headless("web", "10.0.0.1", keys=ZONE), *headless("db", "10.0.0.9"), external("near", WEB)]
     take_in(store, dump_of(listed(items)).objects)
-    snapshot, authority = store.publish(NOW), authority_of(settings_of())
+    snapshot = store.publish(NOW)
     responders = [CountedResponder(), CountedResponder()]
     responders[1].counts.tally(Tally("MX", 0))  # so that the same answer is another number to each
     for responder in responders:
@@ -315,12 +314,12 @@ def test_one_snapshot_for_several_readers() -> None:
     names = (WEB, "db.shop.svc.cluster.local", "near.shop.svc.cluster.local", f"10-0-0-1.{WEB}", f"_main._tcp.{WEB}")
     for name, rtype in product((*names, *names), ("A", "SRV")):
         query = dns.message.make_query(name, rtype)
-        explained = explain(labels_of(name), query.question[0].rdtype, parse_client("127.1.0.1"), snapshot, authority)
+        explained = explanation_of(snapshot, name, "127.1.0.1", rtype)
         for responder in responders:
             reply = ask_in_memory(responder, query, "127.1.0.1")
             assert reply is not None
             data = [str(row) for rrset in reply.answer for row in rrset]
-            assert data == [record["data"] for record in explained["answers"]]
+            assert data == [record.data for record in explained.answers]
     assert responders[0].counts.computed == responders[1].counts.computed > 0
 
 

@@ -19,13 +19,11 @@ import dns.name
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsserver.message.wire import NXDOMAIN, A
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of, store_of
-from dnsserver.tools.explain.explain import explain
+from dnsserver.message.wire import NXDOMAIN
+from dnsserver.programs.from_settings import store_of
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
-from locator.ip import address_text, parse_address, parse_network
+from locator.ip import address_text, parse_address
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests.kit import api_objects, clusters, random_sources
@@ -33,6 +31,7 @@ from tests.kit.api_objects import HOSTNAME, RACK, REGION, ZONE, Item
 from tests.kit.clusters import SUBNETS, UNKNOWN_CLIENT
 from tests.kit.dns_queries import opt, query
 from tests.kit.edits import apply, edits
+from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, CountedResponder, settings_of, take_in
 from tests.kit.replies import addresses_of_targets, parsed, parts_of
 from tests.kit.unshrunk import unshrunk
@@ -185,13 +184,13 @@ def test_a_soft_source_never_leaves_a_client_without_an_endpoint(seed: int) -> N
 def test_explained_by_the_source_that_was_heard(seed: int) -> None:
     """``explain`` shows the same answer, and names the source that decides, even if that is invalid."""
     case = case_of(seed)
-    twin, snapshot, authority = Twin(case.items, case.modes), store_with(case).publish(NOW), settings_of(case.flags)
+    twin, snapshot = Twin(case.items, case.modes), store_with(case).publish(NOW)
     for row in rows_of(case):
-        found = explain(labels_of(row.name), A, parse_network(row.client), snapshot, authority_of(authority))
+        found = explanation_of(snapshot, row.name, row.client, flags=case.flags)
         given = twin.given(row.key, twin.map.locate(row.client), row.zone)
-        source = (found["constraint"] or {}).get("source")
-        assert (row, source, found["outcome"] == "unmet") == (row, given.source, given.unmet)
-        assert {record["data"] for record in found["answers"]} == {each for each in given.addresses if ":" not in each}
+        source = found.constraint and found.constraint.source
+        assert (row, source, found.outcome == "unmet") == (row, given.source, given.unmet)
+        assert {record.data for record in found.answers} == {each for each in given.addresses if ":" not in each}
 
 
 @settings(steady, max_examples=30)

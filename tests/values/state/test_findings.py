@@ -13,7 +13,7 @@ import pytest
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED
 from dnsserver.cli.report import as_lines, report
-from dnsserver.tools.corefile.corefile_codes import CorefileCode
+from dnsserver.tools.corefile.codes import CorefileCode
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE, FALLBACK_PORT, MAX_UPSTREAMS, NODELOCAL_TTL
 from dnsserver.tools.doctor.steps import StepCode
 from dnsserver.tools.explain.explanation_text import RED
@@ -108,7 +108,8 @@ def test_what_is_raised_has_prose(codes: type[Enum]) -> None:
     """The file beside the codes explains each of them and no other, and each is raised somewhere."""
     assert list(prose_of(codes)) == list(codes.__members__)
     keys = {"title", "why", "fix"} if codes is StepCode else {"cause", "fix", "command"}
-    assert all({"fix"} <= texts.keys() <= keys for texts in prose_of(codes).values())
+    said = {"message", "expected"} if codes is CorefileCode else set()
+    assert all({"fix", *said} <= texts.keys() <= keys | said for texts in prose_of(codes).values())
     sources = [path.read_text() for folder in ("locator", "dnsserver") for path in (ROOT / folder).rglob("*.py")]
     named = {name for source in sources for name in re.findall(rf"\b{codes.__name__}\.(\w+)", source)}
     assert set(codes.__members__) <= named
@@ -134,16 +135,23 @@ def test_prose_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
             CorefileCode.ClientNotNamed, CorefileCode.ClientNamesItself, CorefileCode.ClientSubnetTrusted,
             CorefileCode.ClientNamedInPart, CorefileCode.SubnetNotReverted,
         )),
+        *((code, f"the line {ECS_RULE!r}") for code in (
+            CorefileCode.ClientNotNamed, CorefileCode.ClientSubnetTrusted, CorefileCode.ClientNamedInPart,
+        )),
         (CorefileCode.AnswersKeptTooLong, f"above {NODELOCAL_TTL} s"),
         (CorefileCode.AnswersKeptTooLong, f"at most {NODELOCAL_TTL} as"),
         (CorefileCode.UpstreamCount, f"more than {MAX_UPSTREAMS}."),
         (CorefileCode.UpstreamCount, f"1 to {MAX_UPSTREAMS} servers"),
+        (CorefileCode.UpstreamCount, f"CoreDNS does not start 1 to {MAX_UPSTREAMS}"),
+        (CorefileCode.AnswersKeptTooLong, f"shorter at most {NODELOCAL_TTL}"),
         (CorefileCode.FallbackUnused, f"port {FALLBACK_PORT} "),
+        (CorefileCode.FallbackUnused, f"port {FALLBACK_PORT}: "),
     ],
 )  # fmt: skip
 def test_prose_agrees_with_the_code(code: CorefileCode, fact: str) -> None:
     """What the prose states is what ``corefile`` prints and checks."""
-    assert fact in f"{code.cause} {code.fix}"
+    texts = prose_of(type(code))[code.name]
+    assert fact in " ".join(texts[key] for key in ("cause", "fix", "message", "expected"))
 
 
 def test_no_code_stands_for_two_causes() -> None:

@@ -8,14 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
+from dnsserver.tools.explain.explanation import Explanation
 from dnsserver.tools.explain.explanation_text import BOLD, PLAIN, as_text
-from locator.ip import parse_client
 from tests.kit import api_objects
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -32,7 +29,8 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.clusters import world
-from tests.kit.in_memory import settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import snapshot_of
 
 NODES = [
     node("a1", {ZONE: "a", RACK: "r1", REGION: "r"}, addresses=["127.1.0.1"]),
@@ -68,12 +66,8 @@ def explained(
     client: str = "127.1.0.1",
     flags: Mapping[str, Any] | None = None,
     candidates: bool = True,
-) -> dict[str, Any]:
-    authority = authority_of(settings_of(flags))
-    return explain(
-        labels_of(name), type_number(rtype), parse_client(client), snapshot_of(items, flags), authority,
-        candidates=candidates,
-    )  # fmt: skip
+) -> Explanation:
+    return explanation_of(snapshot_of(items, flags), name, client, rtype, flags=flags, candidates=candidates)
 
 
 def policy(name: str, key: str, mode: str) -> Item:
@@ -159,18 +153,18 @@ def test_sources(items: list[Item], prefix: str, flags: dict[str, Any], expected
     """All sources that declare a constraint are listed in order of precedence, with why each decides or not."""
     name = "none.shop.svc.cluster.local" if prefix == "no." else f"{prefix}web.shop.svc.cluster.local"
     said = explained(items, name, flags=flags)
-    assert [(row["source"], row["heard"], row["why"]) for row in said["sources"]] == expected
-    heard = [row for row in said["sources"] if row["heard"]]
+    assert [(row.source, row.decides, row.why) for row in said.sources] == expected
+    heard = [row for row in said.sources if row.decides]
     if heard:
-        assert (said["constraint"]["source"], said["constraint"]["keys"]) == (heard[0]["source"], heard[0]["keys"])
+        assert (said.constraint.source, said.constraint.keys) == (heard[0].source, heard[0].keys)
 
 
 def test_sources_show_their_keys_and_policies() -> None:
     """The policies that decide stand together; an ignored one stands by itself."""
-    rows = explained(cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED]))["sources"]
-    assert [(row["keys"], row["policies"]) for row in rows] == [
-        ([ZONE, RACK], ["in-zone", "near"]), ([HOSTNAME], ["off"]), ([ZONE, "*"], []), ([HOSTNAME], []),
-        ([ZONE, "*"], []),
+    rows = explained(cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED])).sources
+    assert [(row.keys, row.policies) for row in rows] == [
+        ((ZONE, RACK), ("in-zone", "near")), ((HOSTNAME,), ("off",)), ((ZONE, "*"), ()), ((HOSTNAME,), ()),
+        ((ZONE, "*"), ()),
     ]  # fmt: skip
 
 
@@ -182,11 +176,11 @@ def test_what_a_service_import_declares_comes_before_what_the_service_of_its_nam
         api_objects.imported_slice("web", "east", [endpoint("10.9.0.1", zone="a")]),
     ]
     flags = {"multicluster": ["clusterset.local"], "default-topology-keys": [f"clusterset.local={REGION}"]}
-    rows = explained(items, "web.shop.svc.clusterset.local", flags=flags)["sources"]
-    assert [(row["source"], row["keys"], row["heard"]) for row in rows][:3] == [
-        ("annotation", [RACK, "*"], True), ("policy", [ZONE], False), ("annotation", [ZONE, "*"], False),
+    rows = explained(items, "web.shop.svc.clusterset.local", flags=flags).sources
+    assert [(row.source, row.keys, row.decides) for row in rows][:3] == [
+        ("annotation", (RACK, "*"), True), ("policy", (ZONE,), False), ("annotation", (ZONE, "*"), False),
     ]  # fmt: skip
-    assert rows[-1]["source"] == "zone-default"
+    assert rows[-1].source == "zone-default"
 
 
 @pytest.mark.parametrize(("label", "own"), [("east", False), ("lone", True)], ids=["cluster", "endpoint"])
@@ -198,10 +192,9 @@ def test_a_clusters_name_is_no_endpoints_own_name(label: str, own: bool) -> None
         api_objects.imported_slice("web", "east", [endpoint("10.9.0.1", zone="a")]),
         api_objects.imported_slice("web", None, [endpoint("10.9.0.2", zone="b", hostname="lone")]),
     ]
-    (row,) = explained(items, f"{label}.web.shop.svc.clusterset.local", flags={"multicluster": ["clusterset.local"]})[
-        "sources"
-    ]
-    assert (row["why"] == "an endpoint's own name is never narrowed") == own
+    name, flags = f"{label}.web.shop.svc.clusterset.local", {"multicluster": ["clusterset.local"]}
+    (row,) = explained(items, name, flags=flags).sources
+    assert (row.why == "an endpoint's own name is never narrowed") == own
 
 
 def test_an_alias_shows_the_sources_of_its_target() -> None:
@@ -210,7 +203,7 @@ def test_an_alias_shows_the_sources_of_its_target() -> None:
     zonal = external("zonal", "b.pin._zone.web.shop.svc.cluster.local")
     items = [*cluster(service("web", keys=ZONE)), plain, zonal]
     heard = {
-        name: [row["source"] for row in explained(items, f"{name}.shop.svc.cluster.local")["sources"] if row["heard"]]
+        name: [row.source for row in explained(items, f"{name}.shop.svc.cluster.local").sources if row.decides]
         for name in ("plain", "zonal")
     }
     assert heard == {"plain": ["annotation"], "zonal": ["zonal-name"]}
@@ -329,7 +322,7 @@ CANDIDATES = {
 @pytest.mark.parametrize(("items", "asked", "expected"), CANDIDATES.values(), ids=CANDIDATES)
 def test_candidates(items: list[Item], asked: dict[str, Any], expected: list[tuple[bool, str]]) -> None:
     """Every endpoint of the Service is listed once, with the reason why it was chosen or not."""
-    rows = {row["addresses"][0]: (row["chosen"], row["why"]) for row in explained(items, **asked)["candidates"]}
+    rows = {row.addresses[0]: (row.chosen, row.why) for row in explained(items, **asked).candidates}
     assert rows == {f"10.0.0.{number}": row for number, row in enumerate(expected, 1)}
 
 
@@ -374,21 +367,21 @@ def test_the_reason_is_about_the_family_that_was_asked(
     slices = endpoint_slice("web", 1, four, ports=ports), endpoint_slice("web", 2, six, family="IPv6", ports=ports)
     items = [namespace("shop"), *NODES, web, *slices, policy("near", ZONE, "preferred")]
     said = explained(items, f"{label}web.shop.svc.cluster.local", rtype)
-    rows = {row["addresses"][0]: row["why"] for row in said["candidates"]}
-    assert (said["reason"], rows["10.0.0.1"]) == (reason, why)
+    rows = {row.addresses[0]: row.why for row in said.candidates}
+    assert (said.reason, rows["10.0.0.1"]) == (reason, why)
 
 
 def test_a_candidate() -> None:
     """The fields of one; those that were chosen come first, those that are not ready last."""
-    rows = explained(cluster(service("web", keys=f"{RACK},{ZONE},*")))["candidates"]
-    assert [row["pod"] for row in rows] == ["web-1", "web-3", "web-2", "web-4"]
-    assert rows[1] == {
+    rows = explained(cluster(service("web", keys=f"{RACK},{ZONE},*"))).candidates
+    assert [row.pod for row in rows] == ["web-1", "web-3", "web-2", "web-4"]
+    assert msgspec.json.decode(msgspec.json.encode(rows[1])) == {
         "addresses": ["10.0.0.3"], "pod": "web-3", "node": "b1", "cluster": "local", "ready": True,
         "values": {RACK: "r1", ZONE: "b"}, "chosen": True, "why": f"has the client's {RACK}",
     }  # fmt: skip
-    assert (rows[3]["ready"], rows[3]["values"]) == (False, {RACK: "r1", ZONE: "b"})
-    no_zone = explained(cluster(service("web", keys=ZONE), on="edge"))["candidates"][2]
-    assert (no_zone["pod"], no_zone["node"], no_zone["values"]) == (None, "edge", {ZONE: None})
+    assert (rows[3].ready, rows[3].values) == (False, {RACK: "r1", ZONE: "b"})
+    no_zone = explained(cluster(service("web", keys=ZONE), on="edge")).candidates[2]
+    assert (no_zone.pod, no_zone.node, no_zone.values) == (None, "edge", {ZONE: None})
 
 
 @pytest.mark.parametrize(
@@ -402,7 +395,7 @@ def test_a_candidate() -> None:
 )  # fmt: skip
 def test_no_candidates(items: list[Item], asked: dict[str, Any]) -> None:
     """The list is empty without ``--candidates``, and where there is no Service with endpoint records."""
-    assert explained(items, **asked)["candidates"] == []
+    assert explained(items, **asked).candidates == ()
 
 
 def test_a_pod_with_two_families_is_one_candidate() -> None:
@@ -413,36 +406,36 @@ def test_a_pod_with_two_families_is_one_candidate() -> None:
         endpoint_slice("web", 2, [endpoint("fd00::1", **pod)], family="IPv6"),
         endpoint_slice("web", 3, [endpoint("10.0.0.1", ready=False, **pod)]),
     ]  # fmt: skip
-    (row,) = explained(items)["candidates"]
-    assert (row["addresses"], row["ready"], row["chosen"]) == (["10.0.0.1", "fd00::1"], True, True)
+    (row,) = explained(items).candidates
+    assert (row.addresses, row.ready, row.chosen) == (("10.0.0.1", "fd00::1"), True, True)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_candidates_agree_with_the_answer(seed: int) -> None:
     """In random clusters, the candidates are all endpoints, and the chosen ones have the addresses of the answer."""
-    made, flags = world(seed), settings_of()
-    snapshot, authority = snapshot_of(made.items), authority_of(flags)
+    made = world(seed)
+    snapshot = snapshot_of(made.items)
     for name in made.names:
         for client in made.addresses[::4]:
-            said = explain(labels_of(name), 1, parse_client(client), snapshot, authority, candidates=True)
-            rows, service_of = said["candidates"], said["service"]
+            said = explanation_of(snapshot, name, client, candidates=True)
+            rows, service_of = said.candidates, said.service
             if service_of is None:
-                assert rows == []
+                assert rows == ()
                 continue
-            compiled = snapshot.services[f"{service_of['namespace']}/{service_of['name']}"]
-            assert sum(row["ready"] for row in rows) == len(compiled.endpoints)
-            assert all(row["why"] for row in rows)
+            compiled = snapshot.services[f"{service_of.namespace}/{service_of.name}"]
+            assert sum(row.ready for row in rows) == len(compiled.endpoints)
+            assert all(row.why for row in rows)
             if compiled.service.headless:
-                chosen = {text for row in rows if row["chosen"] for text in row["addresses"] if ":" not in text}
-                assert {row["data"] for row in said["answers"] if row["type"] == "A"} <= chosen
-                if said["steps"]:
-                    assert chosen == {row["data"] for row in said["answers"] if row["type"] == "A"}
+                chosen = {text for row in rows if row.chosen for text in row.addresses if ":" not in text}
+                assert {row.data for row in said.answers if row.type == "A"} <= chosen
+                if said.steps:
+                    assert chosen == {row.data for row in said.answers if row.type == "A"}
 
 
 # --- As text ----------------------------------------------------------------------------------------------------------
 
 
-def text_of(said: dict[str, Any]) -> str:
+def text_of(said: Explanation) -> str:
     text = as_text(said)
     columns = {re.match(r"(\S+)?\s*", line).end() for line in text.splitlines()}  # type: ignore[union-attr]
     assert columns == {12}, "values stand below each other"
@@ -483,7 +476,7 @@ def test_the_node_of_a_candidate() -> None:
     running = api_objects.pod("web-1", ["10.0.0.1"], "a1")
     rows = [{**endpoint("10.0.0.1"), "targetRef": {"kind": "Pod", "name": "web-1"}}, endpoint("10.0.0.2")]
     items = [*NODES, running, service("web", keys=ZONE), endpoint_slice("web", 1, rows)]
-    assert [row["node"] for row in explained(items)["candidates"]] == ["a1", None]
+    assert [row.node for row in explained(items).candidates] == ["a1", None]
 
 
 def test_candidates_as_text() -> None:

@@ -9,12 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
 from dnsserver.tools.explain.explanation import Explanation
-from locator.ip import parse_network
 from tests.kit.api_objects import (
     ZONE,
     Item,
@@ -28,7 +23,8 @@ from tests.kit.api_objects import (
     service,
     service_import,
 )
-from tests.kit.in_memory import ClustersInMemory, settings_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import ClustersInMemory
 
 FLAGS: dict[str, Any] = {
     "cluster-name": "east",
@@ -270,25 +266,22 @@ def explained(items: Sequence[Item], flags: Mapping[str, Any], name: str, rtype:
     """Return what ``explain --candidates`` tells in the cluster east, beside the cluster west."""
     latest = {(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]): one for one in items}
     clusters = ClustersInMemory([*latest.values()], {"west": WEST}, {**FLAGS, **flags})
-    authority = authority_of(settings_of(clusters.flags))
-    return explain(
-        labels_of(name), type_number(rtype), parse_network(client), clusters.snapshot(), authority, candidates=True
-    )
+    return explanation_of(clusters.snapshot(), name, client, rtype, flags=clusters.flags, candidates=True)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{number}-{row.name[:60]}-{row.type}" for number, row in enumerate(ROWS)])
 def test_without_records(row: Row) -> None:
     """The reason is told; and as soon as it does not hold any more, and nothing else has changed, there are records."""
     told = explained(OWN, row.flags, row.name, row.type, row.client)
-    records = [answer for answer in told["answers"] if answer["type"] == row.type]
-    assert (records, row.reason in told["reason"]) == ([], True), told["reason"]
+    records = [answer for answer in told.answers if answer.type == row.type]
+    assert (records, row.reason in told.reason) == ([], True), told.reason
     fix = row.fix
     asked = {"name": row.name, "rtype": row.type, "client": row.client}
     asked |= {{"type": "rtype"}.get(key, key): fix[key] for key in ("name", "type", "client") if key in fix}
     fixed = explained([*OWN, *fix.get("items", ())], {**row.flags, **fix.get("flags", {})}, **asked)
-    assert fixed["rcode"] == "NOERROR"
-    assert any(answer["type"] == asked["rtype"] for answer in fixed["answers"]), fixed["reason"]
-    assert row.reason not in fixed["reason"]
+    assert fixed.rcode == "NOERROR"
+    assert any(answer.type == asked["rtype"] for answer in fixed.answers), fixed.reason
+    assert row.reason not in fixed.reason
 
 
 def test_an_endpoint_whose_slice_names_no_cluster_is_not_narrowed() -> None:
@@ -299,8 +292,8 @@ def test_an_endpoint_whose_slice_names_no_cluster_is_not_narrowed() -> None:
         imported_slice("lone", None, [endpoint("10.2.0.8", hostname="x-0")]),
     ]
     told = explained(items, {}, f"x-0.lone.{SET}", "A", CLIENT)
-    assert [answer["data"] for answer in told["answers"]] == ["10.2.0.8"]
-    assert [(one["source"], one["heard"]) for one in told["sources"]] == [("annotation", False)]
+    assert [answer.data for answer in told.answers] == ["10.2.0.8"]
+    assert [(one.source, one.decides) for one in told.sources] == [("annotation", False)]
 
 
 NAMES = sorted({row.name for row in ROWS} | {row.fix["name"] for row in ROWS if "name" in row.fix})
@@ -311,11 +304,11 @@ def test_no_reason_stands_for_both(flags: Mapping[str, Any]) -> None:
     """Whatever is asked: why there are records is never why there are none, and the other way round."""
     with_records, without = dict[str, str](), dict[str, str]()
     clusters = ClustersInMemory(OWN, {"west": WEST}, {**FLAGS, **flags})
-    snapshot, authority = clusters.snapshot(), authority_of(settings_of(clusters.flags))
+    snapshot = clusters.snapshot()
     for name in NAMES:
         for rtype in ("A", "AAAA", "SRV", "PTR", "TXT", "NS", "SOA", "ANY"):
-            told = explain(labels_of(name), type_number(rtype), parse_network(CLIENT), snapshot, authority)
-            found = any(answer["type"] in (rtype, "HINFO") for answer in told["answers"])
-            (with_records if found else without)[told["reason"]] = f"{name} {rtype}"
+            told = explanation_of(snapshot, name, CLIENT, rtype, flags=clusters.flags)
+            found = any(answer.type in (rtype, "HINFO") for answer in told.answers)
+            (with_records if found else without)[told.reason] = f"{name} {rtype}"
     both = with_records.keys() & without.keys() - {"the Service is an alias"}  # of ANY, the CNAME is the answer
     assert not {reason: (with_records[reason], without[reason]) for reason in both}

@@ -20,10 +20,12 @@ from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
 from dnsserver.programs.from_settings import store_of
 from dnsserver.responder.replies import AnsweredQuery
-from dnsserver.tools.tap.lines import as_text
+from dnsserver.tools.explain.explanation import ServiceExplained
+from dnsserver.tools.tap.lines import TailLine, as_text
 from dnsserver.tools.tap.listeners import MAX_WAITING, DecisionStream, Sample, Wanted
 from dnsserver.tools.tap.tap import TapEvent
 from locator.ip import parse_address, parse_client
+from locator.printable import json_text
 from tests.kit import clusters
 from tests.kit.api_objects import RACK, ZONE, endpoint, endpoint_slice, external, listed, namespace, node, pod, service
 from tests.kit.commands_in_process import Run
@@ -81,6 +83,11 @@ def ask(responder: CountedResponder, wire: bytes, source: str = FORWARDER, proto
     return replied(responder, Asked(wire, source, proto))
 
 
+def as_json(line: TailLine) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json_text(line))
+    return found
+
+
 TOLD = [
     # id, query, source, what the line says
     ("nearest", query(NEAR, edns=forwarded(FRONT)), FORWARDER,
@@ -123,7 +130,7 @@ def test_a_line_says_what_was_decided(wire: bytes, source: str, said: dict[str, 
     tap_of(responder).listen(everything)
     for turn in range(2):
         reply = ask(responder, wire, source)
-        line = everything.lines[turn]
+        line = as_json(everything.lines[turn])
         answers = line["answers"]
         found = {**line["question"], **line["client"], **line, "answers": [answer["data"] for answer in answers]}
         assert found == found | said
@@ -167,7 +174,7 @@ def test_a_line_is_about_the_snapshot_of_its_answer(topodns: Run, tmp_path: Path
     tap_of(responder).listen(everything)
     ask(responder, query(NEAR, edns=forwarded(FRONT)))
     responder.publish(snapshot_of(listed([namespace("shop")]), FLAGS))
-    (line,) = everything.lines
+    line = as_json(everything.lines[0])
     path = tmp_path / "cluster.json"
     path.write_text(CLUSTER)
     said = topodns("explain", NEAR, "--client", FRONT, "-o", "json", "--snapshot", str(path)).json
@@ -200,8 +207,8 @@ def test_a_tap_changes_no_reply(data: st.DataObject) -> None:
         assert reply == wanted
         for line in everything.lines[told:]:
             message = parsed(reply, one_rr_per_rrset=True)
-            assert [answer["data"] for answer in line["answers"]] == [rrset[0].to_text() for rrset in message.answer]
-            assert line["rcode"] == dns.rcode.to_text(message.rcode())
+            assert [answer.data for answer in line.answers] == [rrset[0].to_text() for rrset in message.answer]
+            assert line.rcode == dns.rcode.to_text(message.rcode())
     assert counted(tapped) == counted(plain)
 
 
@@ -261,7 +268,7 @@ def test_native_code_repeats_what_no_filter_wants() -> None:
     assert repeated() == [True, False, False]
     tap.leave(other)
     assert repeated() == [True, True, True]
-    assert {line["question"]["name"] for line in listening.lines} >= {f"{NEAR}."}
+    assert {line.question.name for line in listening.lines} >= {f"{NEAR}."}
 
 
 @with_and_without_native
@@ -285,7 +292,7 @@ def test_federated_names_have_a_service(native: bool) -> None:
         ask(responder, query(name), "10.244.1.7")
         if responder.native is not None:
             assert responder.native.reply(query(name), parse_address("10.244.1.7")) is None
-    assert [line["service"] for line in listening.lines] == [{"namespace": "shop", "name": "web"}] * 2
+    assert [line.service for line in listening.lines] == [ServiceExplained("shop", "web")] * 2
     assert (len(stream.take()[0]), len(other.take()[0])) == (2, 0)
 
 
@@ -303,8 +310,8 @@ def test_a_reply_that_waits_is_told_when_it_is_sent() -> None:
              Record("far.example.net", 1, 60, Opaque(bytes((10, 9, 8, 7))))]  # fmt: skip
     responder.finished(pending, said(found))
     (line,) = everything.lines
-    assert [answer["data"] for answer in line["answers"]] == ["www.example.org.", "far.example.net.", "10.9.8.7"]
-    assert line["client"]["holder"] == "pod shop/front"
+    assert [answer.data for answer in line.answers] == ["www.example.org.", "far.example.net.", "10.9.8.7"]
+    assert line.client.holder == "pod shop/front"
 
 
 def test_an_error_in_a_listener_costs_no_reply() -> None:
@@ -450,7 +457,7 @@ def test_a_line_for_people(wire: bytes, text: str) -> None:
     tap_of(responder).listen(everything)
     ask(responder, wire)
     (line,) = everything.lines
-    assert as_text(line) == text  # type: ignore[arg-type]
+    assert as_text(line) == text
 
 
 def test_a_line_for_people_is_short() -> None:
@@ -459,6 +466,5 @@ def test_a_line_for_people_is_short() -> None:
     tap_of(responder).listen(everything)
     ask(responder, query(clusters.MANY), FRONT)
     (line,) = everything.lines
-    shown = as_text(line).split("  ")[-1]  # type: ignore[arg-type]
-    assert len(line["answers"]) > 20 and shown.endswith(f"and {len(line['answers']) - 4} more, truncated\n")
-    assert json.dumps(line)
+    shown = as_text(line).split("  ")[-1]
+    assert len(line.answers) > 20 and shown.endswith(f"and {len(line.answers) - 4} more, truncated\n")

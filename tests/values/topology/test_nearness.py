@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
-from dnsserver.programs.from_settings import authority_of
-from dnsserver.tools.explain.explain import explain
-from locator.ip import parse_network
+from dnsserver.tools.explain.explanation import Explanation
 from locator.state.snapshot import Snapshot
 from tests.kit import clusters
 from tests.kit.api_objects import (
@@ -40,7 +36,8 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.commands_in_process import Run
-from tests.kit.in_memory import ask_in_memory, checked, responder_of, settings_of, snapshot_of
+from tests.kit.explanations import explanation_of
+from tests.kit.in_memory import ask_in_memory, checked, responder_of, snapshot_of
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.kube_proxy import endpoints_on
 from tests.oracle.twin import Modes, Twin
@@ -54,11 +51,8 @@ NODES = [
 ]
 
 
-def explained(snapshot: Snapshot, name: str, client: str, qtype: str = "A") -> Mapping[str, Any]:
-    return explain(
-        labels_of(name), type_number(qtype), parse_network(client), snapshot, authority_of(settings_of()),
-        candidates=True,
-    )  # fmt: skip
+def explained(snapshot: Snapshot, name: str, client: str, qtype: str = "A") -> Explanation:
+    return explanation_of(snapshot, name, client, qtype, candidates=True)
 
 
 def for_zones(row: Item, *zones: str) -> Item:
@@ -90,7 +84,7 @@ def test_hints_count_as_for_kube_proxy(first: int) -> None:
         snapshot = snapshot_of(listed([*NODES, service("web"), part]))
         for where in NODES:
             found = explained(snapshot, "web.shop.svc.cluster.local", where["status"]["addresses"][0]["address"])
-            answers = {answer["data"] for answer in found["answers"]}
+            answers = {answer.data for answer in found.answers}
             assert (rows, answers) == (rows, endpoints_on(where, [part]))
 
 
@@ -202,7 +196,7 @@ def test_a_soft_constraint_leaves_nobody_without_a_family(seed: int) -> None:
             reply = ask_in_memory(responder, dns.message.make_query(name, qtype), client, proto="tcp")
             assert reply is not None
             answers = {data.to_text() for rrset in reply.answer for data in rrset}
-            assert answers == {one["data"] for one in explained(snapshot, name, client, qtype)["answers"]}
+            assert answers == {one.data for one in explained(snapshot, name, client, qtype).answers}
             assert answers == {text for text in given_to.addresses if (":" in text) == (version == 6)}
             of_choice = {text for text in given_to.chosen if (":" in text) == (version == 6)}
             assert answers == of_choice or (answers and not of_choice)
