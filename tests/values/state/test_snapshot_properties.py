@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +14,7 @@ from dnsserver.programs.from_settings import store_of
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
 from locator.ip import Network, parse_address
-from locator.model import CLUSTER, KINDS, Endpoint, Location, Node
+from locator.model import CLUSTER, Endpoint, Location, Node
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.store import Store, StoreOptions
 from locator.topology.selection import FirstMatch, LocatedEndpoint, select
@@ -239,14 +237,3 @@ def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -
     shuffled = list(items)
     order.shuffle(shuffled)
     assert content_of(store_with(items).publish(NOW)) == content_of(store_with(shuffled).publish(NOW))
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_replacing_a_kind_by_itself_changes_nothing(kind: Any) -> None:
-    """A list of the known objects is invisible: the snapshot stays the same object."""
-    items = clusters.world(3).items
-    store = store_with(items)
-    first = store.publish(NOW)
-    again = dump_files.read_here([Input("cluster.json", api_objects.listed(items).encode())]).objects
-    assert store.replace(kind, [obj for obj in again if type(obj) is kind]) is False
-    assert store.publish(NOW + 1) is first
