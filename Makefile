@@ -47,7 +47,7 @@ reproducible: $(VENV)/.installed-tests
 	$(VENV)/bin/pytest tests/release/reproducible.py
 
 bench: $(VENV)/.installed-tests
-	$(VENV)/bin/python -m bench
+	$(VENV)/bin/python -m bench --plots docs
 
 # Renews the pages that are made from code. A test fails while one of them is stale.
 docs: $(VENV)/.installed-tests

@@ -16,9 +16,9 @@ import pytest
 from bench.attacks import targets
 from bench.attacks.attacking import attacked
 from bench.attacks.table import ATTACKS
-from bench.attacks.targets import PODS, Target
+from bench.attacks.targets import PODS, AttackedServer
 from bench.attacks.watching import LIVE, watch
-from bench.memory import peak
+from bench.servers import peak
 from tests.kit.memory_cgroup import memory_cgroup
 from tests.kit.this_machine import ROOT, needs_tool
 from tests.kit.topodns_process import COMMAND, Server
@@ -56,7 +56,7 @@ def serving_in_cgroup(flags: list[str]) -> Iterator[Server]:
             server.end(signal.SIGKILL)
 
 
-def target_of(server: Server) -> Target:
+def target_of(server: Server) -> AttackedServer:
     return targets.target(server.port, int(server.http.rpartition(":")[2]))
 
 

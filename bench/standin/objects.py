@@ -26,44 +26,41 @@ FIRST_VERSION = 1_000_000_000  # resourceVersions have ten digits from the start
 Values = Mapping[str, str]  # by slot
 
 
-class Change(NamedTuple):
-    """An event for the watches of a kind, by form."""
+class WatchEvent(NamedTuple):
+    """An event for the watches of a kind."""
 
     kind: str
-    chunks: Mapping[str, bytes]
+    chunk: bytes
 
 
-class World:
+class StandinObjects:
     """Every object as a chunk of a streamed list: an ADDED event, empty for a deleted pod. Not safe for threads.
 
-    There are all nodes, and so many *services* with their pods.
+    There are all nodes, and so many *services* with their pods. *form* is JSON or protobuf.
     """
 
-    def __init__(self, made_of: Recording, forms: Sequence[str], services: int = SERVICES) -> None:
+    def __init__(self, made_of: Recording, form: str, services: int = SERVICES) -> None:
         self.version = FIRST_VERSION
         """The newest resourceVersion."""
-        self.chunks: dict[tuple[str, str], list[bytes]] = {}
-        """By kind and form: all objects, in order."""
+        self.form = form
+        self.chunks: dict[str, list[bytes]] = {}
+        """By kind: all objects, in order."""
         self.lag = min(LAG, services * ENDPOINTS // 2)
         """Deletions until another pod takes the place of a deleted one."""
-        self._forms = forms
         self._hash = len(_slots(made_of["Pod"], "Pod")["template"])
         self._recorded = made_of
         self._pods = services * ENDPOINTS
         counts = {"Pod": self._pods, "Service": services, "EndpointSlice": services}
         counts |= {"Namespace": NAMESPACES, "Node": NODES}
-        self._moulds = {(kind, form): _mould(made_of, kind, form) for kind in counts for form in forms}
+        self._moulds = {kind: _mould(made_of, kind, form) for kind in counts}
         self._generations = [0] * self._pods
         self._gone: set[int] = set()
-        self._entries: dict[tuple[str, int], bytes] = {}  # in slices, by form and pod
+        self._entries: dict[int, bytes] = {}  # in slices, by pod
         self._steps = 0
         for kind, count in counts.items():
-            for form in forms:
-                self.chunks[kind, form] = [
-                    chunk(wire.event(form, "ADDED", self._item(kind, form, number))) for number in range(count)
-                ]
+            self.chunks[kind] = [self._event("ADDED", self._item(kind, number)) for number in range(count)]
 
-    def step(self) -> list[Change]:
+    def step(self) -> list[WatchEvent]:
         """Change a pod and a slice; return the events."""
         turn, adds = divmod(self._steps, 2)
         self._steps += 1
@@ -77,39 +74,38 @@ class World:
         pod = (turn - self.lag) * STRIDE % self._pods
         self._gone.discard(pod)
         self._generations[pod] += 1
-        for form in self._forms:
-            self._entries.pop((form, pod), None)
+        self._entries.pop(pod, None)
         return [self._change("Pod", pod, "ADDED"), self._change("EndpointSlice", pod // ENDPOINTS, "MODIFIED")]
 
-    def bookmark(self, kind: str, form: str, *, ends_list: bool = False) -> bytes:
+    def bookmark(self, kind: str, *, ends_list: bool = False) -> bytes:
         """Return a bookmark of the newest version; *ends_list* is whether it ends a streamed list."""
-        item = self._recorded[kind][form].listed
+        item = self._recorded[kind][self.form].listed
         if not ends_list:
-            item = wire.without_annotations(form, item)
-        return chunk(wire.event(form, "BOOKMARK", wire.with_version(form, item, str(self.version))))
+            item = wire.without_annotations(self.form, item)
+        item = wire.with_version(self.form, item, str(self.version))
+        return self._event("BOOKMARK", item)
 
-    def _change(self, kind: str, number: int, event: str) -> Change:
+    def _change(self, kind: str, number: int, event: str) -> WatchEvent:
         self.version += 1
-        chunks = {}
-        for form in self._forms:
-            item = self._item(kind, form, number)
-            chunks[form] = chunk(wire.event(form, event, item))
-            self.chunks[kind, form][number] = b"" if event == "DELETED" else chunk(wire.event(form, "ADDED", item))
-        return Change(kind, chunks)
+        item = self._item(kind, number)
+        self.chunks[kind][number] = b"" if event == "DELETED" else self._event("ADDED", item)
+        return WatchEvent(kind, self._event(event, item))
 
-    def _item(self, kind: str, form: str, number: int) -> bytes:
-        mould = self._moulds[kind, form]
+    def _event(self, event: str, item: bytes) -> bytes:
+        return chunk(wire.event(self.form, event, item))
+
+    def _item(self, kind: str, number: int) -> bytes:
+        mould, values = self._moulds[kind], self._values(kind, number)
         if kind != "EndpointSlice":
-            return mould.filled(self._values(kind, number))
-        first = number * ENDPOINTS
-        pods = [pod for pod in range(first, first + ENDPOINTS) if pod not in self._gone]
-        return mould.filled(self._values(kind, number), [self._entry(form, pod) for pod in pods])
+            return mould.filled(values)
+        pods = range(number * ENDPOINTS, (number + 1) * ENDPOINTS)
+        return mould.filled(values, [self._entry(pod) for pod in pods if pod not in self._gone])
 
-    def _entry(self, form: str, pod: int) -> bytes:
+    def _entry(self, pod: int) -> bytes:
         """Return a pod's endpoint in a slice."""
-        entry = self._entries.get((form, pod))
+        entry = self._entries.get(pod)
         if entry is None:
-            entry = self._entries[form, pod] = self._moulds["EndpointSlice", form].endpoint(self._values("Pod", pod))
+            entry = self._entries[pod] = self._moulds["EndpointSlice"].endpoint(self._values("Pod", pod))
         return entry
 
     def _values(self, kind: str, number: int) -> Values:
