@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Asks a running server over its HTTP API."""
+"""The HTTP client of all commands, but for what they ask an API server; and a running server, asked by its HTTP API."""
 
 from __future__ import annotations
 
@@ -30,13 +30,42 @@ MAX_SHOWN = 200  # characters of a problem that another program sent
 SERVERS = "a running topodns, at an address of its --http"
 
 
+RUNNING = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
+_POOL = urllib3.PoolManager(retries=False)
+
+
+class NoResponse(Exception):
+    """Nothing has responded, or the response broke off. The text says why in a few words."""
+
+
+@contextmanager
+def requested(
+    url: str, *, accept: str, fields: Mapping[str, str] | None = None, timeout: float | urllib3.Timeout = RUNNING
+) -> Iterator[urllib3.BaseHTTPResponse]:
+    """Give the response to a GET, which is not read yet, whatever its status. Raises NoResponse, also in the block.
+
+    *timeout* is in seconds, for the connection and between any two octets.
+    """
+    # No page of a site asks, so the server need not mind by which name it is reached.
+    headers = {"Accept": accept, "Sec-Fetch-Site": "none"}
+    try:
+        # Without decoding: none was asked for, and it may become a thousand times as much.
+        response = _POOL.request(
+            "GET", url, fields=fields, headers=headers, timeout=timeout, preload_content=False, decode_content=False
+        )
+        try:
+            yield response
+        finally:
+            response.close()
+    except (HTTPError, OSError) as error:
+        raise NoResponse(_reason(error)) from None
+
+
 class RemoteServer:
     """A running server at *url*. *arguments* says what messages call each parameter."""
 
     def __init__(self, url: str, arguments: Mapping[str, str]) -> None:
         self._url, self._arguments = url, arguments
-        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
-        self._pool = urllib3.PoolManager(timeout=timeout, retries=False)
 
     def get(self, operation: Operation, parameters: Mapping[str, str | None]) -> bytes:
         """Return the JSON that an operation returns. Raises CommandError."""
@@ -76,24 +105,13 @@ class RemoteServer:
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         """Give the response to a request if it is what the operation returns. Raises CommandError."""
         given = {name: text for name, text in parameters.items() if text is not None}
-        # No page of a site asks, so the server need not mind by which name it is reached.
-        headers = {"Accept": f"{operation.media_type}, {PROBLEM_JSON}", "Sec-Fetch-Site": "none"}
+        accept = f"{operation.media_type}, {PROBLEM_JSON}"
         try:
-            response = self._pool.request(
-                "GET",
-                self._url + operation.path,
-                fields=given,
-                headers=headers,
-                preload_content=False,
-                decode_content=False,  # none was asked for, and it may become a thousand times as much
-            )
-            try:
+            with requested(self._url + operation.path, accept=accept, fields=given) as response:
                 self._check(response, operation)
                 yield response
-            finally:
-                response.close()
-        except (HTTPError, OSError) as error:
-            raise Failed(f"--server {self._url}: {reason(error)}, expected {SERVERS}") from None
+        except NoResponse as error:
+            raise Failed(f"--server {self._url}: {error}, expected {SERVERS}") from None
 
     def _check(self, response: urllib3.BaseHTTPResponse, operation: Operation) -> None:
         media_type = response.headers.get("content-type", "").partition(";")[0]
@@ -118,7 +136,7 @@ class RemoteServer:
 
 
 def body_of(response: urllib3.BaseHTTPResponse, about: str) -> bytes:
-    """Return the body of a response, which is not decoded. Raises Failed if it is endless, and what urllib3 raises."""
+    """Return the body of a response. Raises Failed if it is endless."""
     found, end = bytearray(), time.monotonic() + BODY_SECONDS
     while part := response.read1(PART):
         found += part
@@ -138,10 +156,10 @@ def _problem(body: bytes) -> tuple[str, str]:
         return cut(body.decode(errors="replace"), MAX_SHOWN), ""
 
 
-def reason(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return in a few words why a request failed."""
     if isinstance(error, MaxRetryError) and error.reason is not None:
-        return reason(error.reason)
+        return _reason(error.reason)
     cause = error.__cause__ if isinstance(error, NewConnectionError) else None
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror

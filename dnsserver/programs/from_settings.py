@@ -160,7 +160,7 @@ def other_clients_of(settings: Settings, own: ApiClient | None) -> dict[str, Api
         if first != cluster.name:
             log.warning(
                 "%s: %s is cluster %s, too, expected each cluster once",
-                source_of(cluster), where or cluster.path, first,
+                source_of(cluster.name), where or cluster.path, first,
             )  # fmt: skip
     return clients
 
@@ -173,19 +173,19 @@ def _other_client_of(cluster: ClusterSource) -> ApiClient | None:
         if cluster.context is None and not dump_files.is_kubeconfig(cluster.path):
             return None
     except BadDump as error:
-        raise BadDump(f"{source_of(cluster)}: {error}") from None
+        raise BadDump(f"{source_of(cluster.name)}: {error}") from None
     from locator.cluster.api_client import ApiClient
     from locator.cluster.credentials import BadCluster
 
     try:
         return ApiClient(kubeconfig=cluster.path, context=cluster.context)
     except BadCluster as error:
-        raise BadCluster(f"{source_of(cluster)}: {error}") from None
+        raise BadCluster(f"{source_of(cluster.name)}: {error}") from None
 
 
-def source_of(cluster: ClusterSource) -> str:
-    """Return how a message begins that is about the source of another cluster."""
-    return f"--cluster {cluster.name}"
+def source_of(cluster: str) -> str:
+    """Return how a message begins that is about the source of another cluster, which has this name."""
+    return f"--cluster {cluster}"
 
 
 def kubectl_of(settings: Settings) -> str:

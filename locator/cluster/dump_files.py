@@ -20,11 +20,11 @@ from functools import partial
 
 import trio
 
-from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
+from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind, by_group_kind
 from locator.api.dump_text import MAX_OCTETS, NotADump
-from locator.cluster.dumps import folders, reading
+from locator.cluster.dumps import folders, reading, worker
 from locator.cluster.dumps.reading import STANDARD_INPUT, BadDump, Dump, Input, Report
-from locator.cluster.publisher import without_gc
+from locator.cluster.publisher import ReadBatch, ReadOnce, without_gc
 from locator.model import Health
 
 log = logging.getLogger("topodns")
@@ -47,10 +47,12 @@ class DumpFiles:
         self._pipes: dict[str, bytes] = {}  # by path, what was read from it
 
     def check(self) -> None:
-        """Raise BadDump if a path does not exist. Reads no file."""
+        """Raise BadDump if a path does not exist, or standard input is closed. Reads no file."""
         for path in self._paths:
-            if path != STDIN and not os.path.exists(path):
-                raise BadDump(f"{path}: No such file or directory, expected a file or folder")
+            try:
+                os.stat(0 if path == STDIN else path)  # what is opened later may get the number of a closed one
+            except OSError as error:
+                raise _not_read(path, error) from None
 
     def inputs(self, report: Report = lambda text: None) -> list[Input]:
         """Return each file to read, for a pipe with its content, and each file that is passed over. Raises BadDump.
@@ -68,23 +70,29 @@ class DumpFiles:
     def _inputs_at(self, path: str, report: Report) -> list[Input]:
         try:
             if path == STDIN:
-                return [Input(STANDARD_INPUT, self._content_of(path, "standard input", _read_standard_input, report))]
+                return [Input(STANDARD_INPUT, self._content_of(path, STANDARD_INPUT, report))]
             mode = os.stat(path).st_mode
             if stat.S_ISDIR(mode):
                 return list(folders.inputs_in(path))
             if stat.S_ISREG(mode):
                 return [Input(path)]
             if stat.S_ISFIFO(mode) or path.startswith(DESCRIPTORS):
-                return [Input(path, self._content_of(path, path, partial(_read_pipe, path), report))]
+                return [Input(path, self._content_of(path, path, report))]
         except OSError as error:
-            raise BadDump(f"{error.filename or path}: {error.strerror}, expected a file or folder") from None
+            raise _not_read(path, error) from None
         raise BadDump(f"{path}: a device or socket found, expected a file, folder or pipe")
 
-    def _content_of(self, path: str, name: str, read: Callable[[], bytes], report: Report) -> bytes:
-        """Return what is in a pipe."""
+    def _content_of(self, path: str, name: str, report: Report) -> bytes:
+        """Return what is in a pipe. Raises OSError and BadDump."""
         if path not in self._pipes:
             report(f"reading {name}")
-            self._pipes[path] = read()
+            is_ours = path != STDIN
+            try:
+                # Without Python's buffer: its lock would block an exit during the read.
+                with open(path if is_ours else 0, "rb", buffering=0, closefd=is_ours) as pipe:
+                    self._pipes[path] = reading.read_all(pipe.fileno(), MAX_OCTETS)
+            except NotADump as error:
+                raise BadDump(f"{name}: {error}") from None
         return self._pipes[path]
 
     def signature(self) -> object:
@@ -114,6 +122,12 @@ class DumpFiles:
                 return
 
 
+def _not_read(path: str, error: OSError) -> BadDump:
+    if path == STDIN:
+        return BadDump(f"{STANDARD_INPUT}: {error.strerror}, expected a snapshot")
+    return BadDump(f"{error.filename or path}: {error.strerror}, expected a file or folder")
+
+
 def is_kubeconfig(path: str) -> bool:
     """Whether a file is a kubeconfig rather than a dump, by its beginning. Raises BadDump if it cannot be read.
 
@@ -127,25 +141,6 @@ def is_kubeconfig(path: str) -> bool:
     except OSError as error:
         raise BadDump(f"{path}: {error.strerror}, expected a kubeconfig or a dump") from None
     return reading.begins_kubeconfig(beginning)
-
-
-def _read_standard_input() -> bytes:
-    """Read all of standard input, without Python's buffer: its lock would block an exit during the read."""
-    try:
-        return reading.read_all(0, MAX_OCTETS)
-    except OSError as error:  # standard input is closed, for example
-        raise BadDump(f"standard input: {error.strerror}, expected a snapshot") from None
-    except NotADump as error:
-        raise BadDump(f"standard input: {error}") from None
-
-
-def _read_pipe(path: str) -> bytes:
-    """Read all of a pipe. Raises OSError and BadDump."""
-    try:
-        with open(path, "rb", buffering=0) as pipe:
-            return reading.read_all(pipe.fileno(), MAX_OCTETS)
-    except NotADump as error:
-        raise BadDump(f"{path}: {error}") from None
 
 
 def read_here(
@@ -167,7 +162,7 @@ async def read_in_other_process(files: DumpFiles) -> Dump:
     inputs = await trio.to_thread.run_sync(files.inputs, abandon_on_cancel=True)
     try:
         done = await trio.run_process(
-            [sys.executable, "-P", "-m", "locator.cluster.dumps"],
+            [sys.executable, "-P", "-m", "locator.cluster.dumps.worker"],
             stdin=pickle.dumps(inputs),
             capture_stdout=True,
             capture_stderr=True,
@@ -183,7 +178,7 @@ async def read_in_other_process(files: DumpFiles) -> Dump:
     if done.returncode:
         *_, reason = done.stderr.decode(errors="replace").split("\n")[:-1] or ("no reason given",)
         raise BadDump(f"{inputs[0].name}: the process that reads it failed ({reason})")
-    return await trio.to_thread.run_sync(reading.unpacked, done.stdout)
+    return await trio.to_thread.run_sync(worker.unpacked, done.stdout)
 
 
 class DumpSource:
@@ -254,6 +249,18 @@ class DumpSource:
                 self._on_reread(not self._problem)
             is_first = False
             await self._wait_for_change_or_request(signature)
+
+    async def read_once(self, wanted: ReadOnce) -> ReadBatch:
+        """Read the files now, in this process, which has nothing else to do. Raises BadDump."""
+
+        def work() -> Dump:
+            return read_here(self._files.inputs(wanted.report), wanted.report, by_group_kind(wanted.resources))
+
+        try:
+            dump = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+        except BadDump as error:
+            raise BadDump(f"{self._about}{error}") from None
+        return ReadBatch(dump.batch(), dump.counts)
 
     async def _read(self) -> None:
         await self._deliver(await read_in_other_process(self._files))

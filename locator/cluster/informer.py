@@ -15,14 +15,15 @@ import trio
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, replacements
-from locator.cluster.api_client import ApiClient
-from locator.cluster.publisher import Publisher, without_gc
+from locator.cluster import api_client
+from locator.cluster.publisher import Publisher, ReadBatch, ReadOnce, without_gc
 from locator.cluster.reflector import Reflector
 from locator.cluster.state_file import StateFile
 from locator.model import Health, Object
 from locator.state.snapshot import Snapshot
 
 SAVE_SECONDS = 30.0  # between two updates of the state file
+OTHER_SILENCE = 10.0  # seconds: who reads once does without another cluster that sends nothing
 LAST_SAVE_SECONDS = 5.0  # for the save at the end: a file system that hangs must not delay the exit
 
 
@@ -35,7 +36,7 @@ class Informer:
 
     def __init__(
         self,
-        client: ApiClient,
+        client: api_client.ApiClient,
         kinds: Iterable[type[Object]],
         publisher: Publisher,
         *,
@@ -45,7 +46,8 @@ class Informer:
         self.reflectors: Mapping[type[Object], Reflector] = {
             kind: Reflector(client, kind, RESOURCES[kind], publisher.batches, cluster=cluster) for kind in kinds
         }
-        self._publisher = publisher
+        self._client, self._publisher = client, publisher
+        self._silence = OTHER_SILENCE if cluster else api_client.READ_SILENCE
         self._state_file = state_file
         self._saved: Snapshot | None = None
 
@@ -83,6 +85,18 @@ class Informer:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_SAVE_SECONDS):
                 await self._save(self._state_file)
+
+    async def read_once(self, wanted: ReadOnce) -> ReadBatch:
+        """List each kind once, one after the other. Raises Refused, Unreachable."""
+        work = partial(
+            api_client.list_once,
+            self._client,
+            tuple(dict.fromkeys((*self.reflectors, *wanted.also))),
+            report=wanted.report,
+            silence=self._silence,
+            resources=wanted.resources,
+        )
+        return ReadBatch(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
 
     async def _restore(self, state_file: StateFile) -> None:
         """Publish the saved snapshot, and then what becomes of the saved objects."""

@@ -19,18 +19,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import trio
 from msgspec import Struct
 from msgspec.structs import replace
 
+from locator.api.decoding import RESOURCES, Resources
 from locator.api.deltas import Delta, DeltaBatch, FileLine, Put, Replace, object_reference
 from locator.cluster import memory
 from locator.model import ERROR, INFO, WARNING, EndpointSlice, Finding, Health, Object, object_key
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from locator.times import parse_time
+
+if TYPE_CHECKING:
+    from locator.api.dump import ReadCounts  # a live cluster needs no module that reads dumps
 
 log = logging.getLogger("topodns")
 
@@ -71,6 +75,28 @@ def _run_and_freeze(work: Callable[[], T]) -> T:
     return without_gc(work_and_freeze)
 
 
+class ReadOnce(NamedTuple):
+    """What to read once: the kinds *also* beside those that a server reads, each as *resources* says.
+
+    ``report`` is called, by any thread, with what is being read now.
+    """
+
+    also: Sequence[type[Object]] = ()
+    resources: Resources = RESOURCES
+    report: Callable[[str], None] = lambda text: None
+
+
+class ReadBatch(NamedTuple):
+    """All of a cluster as it was read once, and for files how much was read."""
+
+    batch: DeltaBatch
+    counts: ReadCounts | None = None
+
+    def objects(self) -> dict[type[Object], Sequence[Any]]:
+        """Return the objects by kind."""
+        return {delta.kind: delta.objects for delta in self.batch.deltas if isinstance(delta, Replace)}
+
+
 class Source(Protocol):
     """Reads a cluster, from its API server or from files, and sends deltas to a publisher."""
 
@@ -88,6 +114,9 @@ class Source(Protocol):
 
     async def run(self) -> None:
         """Read the cluster and follow its changes for ever."""
+
+    async def read_once(self, wanted: ReadOnce) -> ReadBatch:
+        """Read the cluster once, instead of ``run``. Raises at the first failure: BadDump, Refused or Unreachable."""
 
 
 class Publication(Struct, frozen=True):
@@ -107,7 +136,7 @@ class Publisher:
 
     Publishes first when every kind of the store has been listed, or when a source calls ``start_from`` or ``flush``.
     Calls *on_programmed* with the seconds from a change of an EndpointSlice, by Kubernetes' timestamp, to its
-    publication. Who reads a cluster only once calls ``apply`` and ``publication`` instead of ``run``.
+    publication. Who reads a cluster only once calls ``publish_once`` instead of ``run``.
     """
 
     def __init__(self, store: Store, *, on_programmed: Callable[[float], None] = lambda seconds: None) -> None:
@@ -168,6 +197,11 @@ class Publisher:
         if not self.store.exposes_all:
             findings = [found for found in findings if not found.namespace or self.store.exposes(found.namespace)]
         return Publication(snapshot, findings, triggered)
+
+    def publish_once(self, batch: DeltaBatch) -> None:
+        """Apply all that a source has read, and publish it."""
+        self.apply(batch)
+        self._show(self.publication(time.time()))
 
     def advice(self) -> list[Finding]:
         """Return what is worth knowing about the last snapshot although nothing is wrong in it."""

@@ -11,16 +11,18 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from typing import TYPE_CHECKING
 
 import trio
 
 from locator.cluster.publisher import Publisher, Source, Subscriber
-from locator.cluster.reflector import Reflector
 from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import ResolvedHost
 from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from locator.cluster.reflector import Reflector  # imports urllib3, which reading files does not need
 
 log = logging.getLogger("topodns")
 
@@ -28,10 +30,10 @@ START_SECONDS = 2.0  # for which the first snapshot waits: small clusters are re
 POLL_SECONDS = 0.02  # meanwhile
 
 
-class OtherCluster:
-    """Another cluster: its *source*, the *publisher* that it feeds, and the reflectors of a live one by kind.
+class Cluster:
+    """A cluster: its *source*, the *publisher* that it feeds, and the reflectors of a live one by kind.
 
-    ``lost`` says that its view is too old to count.
+    Its *name* is "" if it is the own one. ``lost`` says that the view of another one is too old to count.
     """
 
     def __init__(
@@ -74,8 +76,9 @@ class SetPublisher:
     refuses or cannot be reached.
     """
 
-    def __init__(self, clusters: ClusterSet, own: Publisher, others: Sequence[OtherCluster], *, max_age: float) -> None:
-        self._clusters, self._others, self._max_age = clusters, others, max_age
+    def __init__(self, clusters: ClusterSet, own: Publisher, others: Sequence[Cluster], *, max_age: float) -> None:
+        self.clusters = clusters
+        self._others, self._max_age = others, max_age
         self._subscribers: list[Subscriber] = []
         self._found: dict[str, Sequence[Finding]] = {}  # by cluster, as its publisher gave them; the own one is ""
         self._findings: dict[str, Sequence[Finding]] = {}  # likewise, each with its cluster
@@ -103,20 +106,25 @@ class SetPublisher:
     def resolve(self, hosts: Mapping[str, ResolvedHost]) -> None:
         """Take in the addresses of host names, and publish what changes."""
         self._resolved = True
-        self._clusters.resolve(hosts)
+        self.clusters.resolve(hosts)
         self._publish()
 
     async def run(self) -> None:
         """Publish for the first time; then return."""
-        while not self._clusters.complete:
+        while not self.clusters.complete:
             await trio.sleep(POLL_SECONDS)
         with trio.move_on_after(START_SECONDS):
             while any(cluster.is_on_its_way for cluster in self._others):
                 await trio.sleep(POLL_SECONDS)
-            self._clusters.publish(time.time(), moment=trio.current_time())
+            self.clusters.publish(time.time(), moment=trio.current_time())
             self._follow_hosts()
             while self._asked and not self._resolved:
                 await trio.sleep(POLL_SECONDS)
+        self.start()
+
+    def start(self, missing: Mapping[str, Finding] | None = None) -> None:
+        """Publish what there is now, and from now on each change. *missing* says why there is nothing of a cluster."""
+        self._findings |= {name: [finding] for name, finding in (missing or {}).items()}
         self._started = True
         self._publish()
 
@@ -125,17 +133,17 @@ class SetPublisher:
         if self._started:
             return Health(True)
         slow = [cluster.name for cluster in self._others if cluster.is_on_its_way]
-        if not self._clusters.complete or not slow:
+        if not self.clusters.complete or not slow:
             return Health(False, "nothing to answer from yet")
         return Health(False, f"waiting up to {START_SECONDS:g} s for {', '.join(slow)}")
 
     def votes(self) -> Mapping[str, int]:
         """Return the number of addresses on which each cluster has a vote that counts."""
-        return self._clusters.votes
+        return self.clusters.votes
 
     def check_ages(self) -> None:
         """Let other clusters, and votes, go that are too old; let clusters back in that are there again."""
-        due = self._clusters.due
+        due = self.clusters.due
         if due is not None and due <= trio.current_time():
             self._publish()
         for cluster in self._others:
@@ -152,34 +160,35 @@ class SetPublisher:
                     )  # fmt: skip
                 else:
                     log.info("cluster %s: back in reach; it counts again", cluster.name, extra=about)
-                self._clusters.update(cluster.name, None if lost else cluster.publisher.snapshot)
+                self.clusters.update(cluster.name, None if lost else cluster.publisher.snapshot)
                 self._publish()
 
-    def _update(self, cluster: OtherCluster | None, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+    def _update(self, cluster: Cluster | None, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         name = "" if cluster is None else cluster.name
         if self._found.get(name) is not findings:
             self._found[name] = findings
             self._findings[name] = [finding.in_cluster(name) for finding in findings] if name else findings
         if cluster is None:
-            self._clusters.update_own(snapshot)
+            self.clusters.update_own(snapshot)
         elif not cluster.lost:
-            self._clusters.update(name, snapshot)
+            self.clusters.update(name, snapshot)
         self._publish()
 
     def _publish(self) -> None:
         if not self._started:
             return
-        snapshot = self._clusters.publish(time.time(), moment=trio.current_time())
+        snapshot = self.clusters.publish(time.time(), moment=trio.current_time())
         self._follow_hosts()
-        if self._between is not self._clusters.findings():
-            self._between = self._clusters.findings()
+        if self._between is not self.clusters.findings():
+            self._between = self.clusters.findings()
             self._between_in_files = [self._publishers[finding.cluster].with_file(finding) for finding in self._between]
-        findings = [*chain.from_iterable(self._findings.values()), *self._between_in_files]
+        within = [finding for name in self._publishers for finding in self._findings.get(name, ())]
+        findings = [*within, *self._between_in_files]
         for subscriber in self._subscribers:
             subscriber(snapshot, findings)
 
     def _follow_hosts(self) -> None:
         """Have the host names resolved that the clusters' load balancers have now."""
-        if self._ask is not None and self._clusters.hosts != self._asked:
-            self._asked = self._clusters.hosts
+        if self._ask is not None and self.clusters.hosts != self._asked:
+            self._asked = self.clusters.hosts
             self._ask(self._asked)

@@ -17,8 +17,8 @@ from tests.kit.this_machine import ROOT
 @pytest.mark.parametrize(
     ("library", "only"),
     [("dnslib", {"dnsserver.message"}), ("prometheus_client", {"dnsserver.metrics", "dnsserver.http"}),
-     ("kubernetes", {"locator.cluster.api_client", "locator.cluster.credentials"}),
-     ("yaml", {"dnsserver.cli.commands.explain", "locator.api.yaml_text"}),
+     ("kubernetes", {"locator.cluster.api_client", "locator.cluster.credentials", "dnsserver.cli.reading"}),
+     ("yaml", {"dnsserver.cli.output", "locator.api.yaml_text"}),
      ("dns", {"dnsserver.tools.tap.lines", "dnsserver.cli.reading.asking", "dnsserver.net.upstream"}),
      ("cryptography", {"locator.cluster.certificates.issuing"}),
      ("h11", {"dnsserver.http.conversation", "locator.cluster.leading.probe"}),
@@ -43,7 +43,7 @@ def test_decoders_are_created_on_import(name: str) -> None:
 
 def test_the_process_that_reads_a_dump_loads_little() -> None:
     """It is started for each reading, and loading what a server needs would take twice as long."""
-    program = "import sys, locator.cluster.dumps.__main__; print(*sys.modules)"
+    program = "import sys, locator.cluster.dumps.worker; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     loaded = set(ran.stdout.split())
     assert "locator.api.dump" in loaded

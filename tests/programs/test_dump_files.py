@@ -23,13 +23,15 @@ import yaml
 
 from locator.api import dump
 from locator.cluster import dump_files
-from locator.cluster.dumps import container_memory, reading
+from locator.cluster.dumps import worker
 from locator.cluster.dumps.reading import BadDump, Dump, Input
 from locator.model import Node
 from tests.kit.clusters import world
 from tests.kit.commands_in_process import Run
 from tests.kit.kube import config_of
+from tests.kit.programs import environment
 from tests.kit.this_machine import ROOT
+from tests.kit.topodns_process import COMMAND
 from tests.kit.waiting import PATIENCE
 
 TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
@@ -107,13 +109,21 @@ def test_too_little_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(dump, "entries", entries)
-    packed = reading.read_packed(pickle.dumps([Input("cluster.yaml", TEXT.encode())]))
-    for of in (lambda: reading.unpacked(packed), lambda: read(TEXT)):
+    packed = worker.read_packed(pickle.dumps([Input("cluster.yaml", TEXT.encode())]))
+    for of in (lambda: worker.unpacked(packed), lambda: read(TEXT)):
         with pytest.raises(
             BadDump,
             match=r"^cluster\.yaml: too little memory to read this, expected a smaller dump, or a higher limit$",
         ):
             of()
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_standard_input_that_is_closed(command: str) -> None:
+    """It is never taken for what the command itself has opened meanwhile, which gets its number."""
+    arguments = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, command, "--snapshot", "-"]
+    ran = subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=PATIENCE, check=False)
+    assert (ran.returncode, ran.stderr) == (2, "topodns: standard input: Bad file descriptor, expected a snapshot\n")
 
 
 @pytest.mark.parametrize("named", ["file", "pipe", "packed", "two-files"])
@@ -139,9 +149,9 @@ def test_endless_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_reading_process_heeds_the_limit_of_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whichever version the control groups are; what the kernel can take back counts as free."""
     limits = list[tuple[int, int]]()
-    monkeypatch.setattr(container_memory, "CGROUPS", tmp_path)
+    monkeypatch.setattr(worker, "CGROUPS", tmp_path)
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: limits.append(both))
-    container_memory.stay_within()
+    worker.stay_within()
     for files in (
         {
             "memory.max": "1000\n",
@@ -154,7 +164,7 @@ def test_the_reading_process_heeds_the_limit_of_its_container(tmp_path: Path, mo
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text)
-        container_memory.stay_within()
+        worker.stay_within()
     assert [soft for soft, _ in limits] == [450, 0]
 
 
@@ -163,12 +173,12 @@ def test_too_little_memory_ends_only_the_reading_process(tmp_path: Path) -> None
     path = tmp_path / "large.yaml"
     path.touch()
     os.truncate(path, 1 << 30)
-    read = f"ulimit -d 200000; exec '{sys.executable}' -m locator.cluster.dumps"
+    read = f"ulimit -d 200000; exec '{sys.executable}' -m locator.cluster.dumps.worker"
     ran = subprocess.run(
         ["sh", "-c", read], input=pickle.dumps([Input(str(path))]), capture_output=True, cwd=ROOT, check=True
     )
     with pytest.raises(BadDump, match=r"large\.yaml: too little memory to read this, expected"):
-        reading.unpacked(ran.stdout)
+        worker.unpacked(ran.stdout)
 
 
 @pytest.mark.parametrize(

@@ -50,15 +50,14 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print all findings. The exit status is 1 if one of them is as severe as --fail-on."""
     settings = settings_of(arguments)
-    from dnsserver.cli.cluster import check_cluster
+    from dnsserver.cli.cluster import check_clusters
     from dnsserver.cli.report import report
-    from dnsserver.programs.loaded import read_text
-    from locator.model import OWN
+    from dnsserver.programs.server_log import read_text
     from locator.places.subnet_proposals import proposed_subnets
     from locator.state.snapshot import book_of
 
-    reading, findings = check_cluster(settings)
-    namespaces = reading.publishers[OWN].store.namespaces()
+    reading, findings = check_clusters(settings)
+    namespaces = reading.clusters.publisher.store.namespaces()
     for name in settings.serve_namespace:
         if name not in namespaces:  # nothing is looked at there
             hint = suggestion(name, namespaces)
@@ -66,7 +65,11 @@ def run(arguments: Namespace) -> int:
     remarks: list[str] = []
     if arguments.output == "text":
         remarks += _subnet_flags(proposed_subnets(book_of(reading.own)))
-        remarks += [read_text(read, name and f"cluster {name}") for name, read in reading.counts.items()]
+        remarks += [
+            read_text(found.counts, name and f"cluster {name}")
+            for name, found in reading.read.items()
+            if found.counts is not None
+        ]
     return report(findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 
 

@@ -12,19 +12,14 @@ from dnsserver.cli.settings_flags import add_settings, settings_of
 
 EXAMPLES = (
     Example(
-        "Write PodLocators, with the labels of topology only:",
-        "topodns controller --labels 'topology.kubernetes.io/*'",
+        "Write PodLocators, with the labels of topology only:", "topodns controller --labels 'topology.kubernetes.io/*'"
     ),
     Example(
         "Probe load balancers, too, also those of another cluster:",
         "topodns controller --health --cluster-name east --cluster west=west.kubeconfig",
     ),
 )
-STATUSES = {
-    **STATUSES,
-    EXIT_DONE: "ended by SIGTERM or SIGINT",
-    EXIT_FAILED: "an address or a port cannot be bound",
-}
+STATUSES = {**STATUSES, EXIT_DONE: "ended by SIGTERM or SIGINT", EXIT_FAILED: "an address or a port cannot be bound"}
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -35,9 +30,9 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: Namespace) -> int:
     """Keep up to date what the controller writes, with ``--health`` ServiceHealths, too, until SIGTERM or SIGINT."""
     settings = settings_of(arguments)
-    from dnsserver.cli.cluster import cluster_errors, dump_errors
+    from dnsserver.cli.cluster import cluster_errors
     from dnsserver.programs import controller
 
-    with cluster_errors(), dump_errors():
+    with cluster_errors():
         controller.run(settings)
     return EXIT_DONE

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from contextlib import nullcontext
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES
 from dnsserver.cli.parser import CommandParser, Example
@@ -40,9 +39,9 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: Namespace) -> int:
     """Answer DNS queries until SIGTERM or SIGINT arrives."""
     settings = settings_of(arguments)
-    from dnsserver.cli.cluster import cluster_errors, dump_errors
+    from dnsserver.cli.cluster import cluster_errors
     from dnsserver.programs import server
 
-    with cluster_errors(or_dump=True), dump_errors() if settings.snapshot or settings.cluster else nullcontext():
+    with cluster_errors(or_dump=True):
         server.serve(settings)
     return EXIT_DONE

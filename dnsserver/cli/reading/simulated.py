@@ -7,13 +7,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import urllib3
 from msgspec.structs import replace
-from urllib3.exceptions import HTTPError
 
 from dnsserver.cli.cluster import ReadClusters, read_clients
 from dnsserver.cli.errors import Failed, WrongInput
-from dnsserver.cli.remote import body_of, reason
+from dnsserver.cli.remote import SERVERS, NoResponse, body_of, requested
 from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
@@ -31,7 +29,7 @@ from dnsserver.tools.simulation.service import Simulated
 from dnsserver.tools.simulation.world import AskingPods, CountedAnswers, World, world_of
 from locator.api.dump_text import COMMAND
 from locator.findings import ClusterCode
-from locator.model import OWN, SEVERITIES, ZONE, EndpointSlice, Finding, Node
+from locator.model import OWN, SEVERITIES, ZONE, EndpointSlice, Finding, Node, Pod
 from locator.state.object_checks import nearness_findings
 from locator.state.snapshot import LACKING, Snapshot
 from locator.topology.constraints import in_effect
@@ -48,15 +46,11 @@ def read_world(
     reading = read_clients(settings, [one.selector for one in selectors])
     if EndpointSlice.__name__ in reading.own.lacks and reading.own.services:
         raise WrongInput(f"--snapshot: {LACKING[EndpointSlice.__name__]}, expected some; {COMMAND} prints all")
-    actual, own, now = reading.publication.snapshot, settings.cluster_name, int(time.time())
-    alone = {
-        name: reading.own if name == OWN else publisher.publication(now).snapshot
-        for name, publisher in reading.publishers.items()
-    }
+    actual, own, alone = reading.publication.snapshot, settings.cluster_name, reading.snapshots
     clusters = {name or own: snapshot for name, snapshot in alone.items()}
     check_annotations(reading.own, changes)
     check_domains(changes.failed, reading.nodes, actual)
-    pods = {name or own: those for name, those in reading.pods.items()}
+    pods = {name or own: read.objects().get(Pod, ()) for name, read in reading.read.items()}
     # With counted answers, the pods only say where in a zone the load comes from: there may be none.
     clients = selected_clients(pods, selectors) if selectors or counted is None else running_pods(pods)
 
@@ -124,7 +118,7 @@ def _changed(reading: ReadClusters, changes: Changes, alone: Mapping[str, Snapsh
     """Return the snapshot of all clusters with the changes; *alone* has that of each without them."""
     if not changes.annotations and not changes.failed:
         return reading.publication.snapshot
-    own, clusters = snapshot_as_if(alone[OWN], changes), reading.clusters
+    own, clusters = snapshot_as_if(alone[OWN], changes), reading.joined
     if clusters is None:
         return own
     clusters.update_own(own)
@@ -139,18 +133,10 @@ def read_counted(url: str) -> CountedAnswers:
     """Return the answers that a running server at *url* has counted by zone. Raises CommandError."""
     flag = f"--clients-from {url}"
     try:
-        response = urllib3.request(
-            "GET",
-            f"{url}/metrics",
-            timeout=SCRAPE_SECONDS,
-            retries=False,
-            headers={"Accept": "text/plain"},
-            preload_content=False,
-            decode_content=False,
-        )
-        page = body_of(response, flag)
-    except (HTTPError, OSError) as error:
-        raise Failed(f"{flag}: {reason(error)}, expected a running topodns, at an address of its --http") from None
+        with requested(f"{url}/metrics", accept="text/plain", timeout=SCRAPE_SECONDS) as response:
+            page = body_of(response, flag)
+    except NoResponse as error:
+        raise Failed(f"{flag}: {error}, expected {SERVERS}") from None
     if response.status != 200:
         raise Failed(f"{flag}: HTTP status {response.status} found at /metrics, expected metrics of topodns")
     found = answers_by_zone(page.decode(errors="replace"))

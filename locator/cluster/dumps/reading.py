@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Reads files into one dump, and passes a dump from one process to another.
+"""Reads files into one dump.
 
-A server starts a process for each reading, so every import here delays it.
+A server starts a process for each reading (``worker``), so every import here delays it.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import pickle
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.api import dump, dump_text, packing
+from locator.api import dump, dump_text
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
 from locator.api.deltas import DeltaBatch, FileLine, Replace, object_reference
 from locator.api.dump import ReadCounts, Skipped
@@ -303,25 +302,3 @@ def begins_kubeconfig(beginning: bytes) -> bool:
     """Whether a file is a kubeconfig rather than a dump, by its first ``BEGINNING`` octets."""
     kind = _JSON_KIND.search(beginning) if beginning.lstrip().startswith(b"{") else None
     return kind[1] == b"Config" if kind is not None else _KUBECONFIG_KEY.search(beginning) is not None
-
-
-def read_packed(inputs: bytes) -> bytes:
-    """Read pickled *inputs*; return the dump or the BadDump for ``unpacked``."""
-    sources: list[Input] = pickle.loads(inputs)
-    try:
-        result = read_inputs(sources)
-        objects = list(packing.batches(result.objects))
-        return pickle.dumps((objects, result.findings, result.origins, result.lacks, result.counts))
-    except BadDump as error:
-        return pickle.dumps(error)
-    except MemoryError:
-        return pickle.dumps(BadDump(f"{sources[0].name}: {NO_MEMORY}"))
-
-
-def unpacked(packed: bytes) -> Dump:
-    """Return the dump that ``read_packed`` read. Raises BadDump."""
-    result = pickle.loads(packed)
-    if isinstance(result, BadDump):
-        raise result
-    batches, *others = result
-    return Dump(list(packing.unbatched(batches)), *others)

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from locator.cluster.set_publisher import START_SECONDS, OtherCluster, SetPublisher
+from locator.cluster.set_publisher import START_SECONDS, Cluster, SetPublisher
 from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint
 from locator.ip import parse_address
@@ -55,7 +55,7 @@ class Set:
         feeds: tuple[Any, Any] = (self.own, self.west)
         joining = Joining(frozenset(), default_constraint(("*",)))
         self.watches: dict[str, Any] = {}
-        others = [OtherCluster("west", feeds[1], feeds[1], self.watches)]
+        others = [Cluster("west", feeds[1], feeds[1], self.watches)]
         self.publisher = SetPublisher(ClusterSet("east", ["west"], joining), feeds[0], others, max_age=MAX_AGE)
         self.published: list[Snapshot] = []
         self.publisher.subscribe(lambda snapshot, _: self.published.append(snapshot))
