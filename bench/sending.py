@@ -116,7 +116,7 @@ class Sender:
         """
         transport = "tcp" if self.load.transport.tcp else "udp"
         arguments = (server.port, transport, rate, self.load.window, warm, warmup, seconds, first)
-        command = [self._program, *map(str, arguments), self._queries, self._results]
+        command = [*map(str, (self._program, *arguments, self._queries, self._results))]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stderr is not None
