@@ -37,11 +37,9 @@ def measure(folder: Path) -> Mapping[str, Sequence[float]]:
         plane.api.create(namespace(WHERE), service(NAME, where=WHERE), _slice("10.99.0.1"))
         name = f"{NAME}.{WHERE}.svc.cluster.local"
         servers = [
-            start_coredns(coredns, folder, [f"kubeconfig {plane.kubeconfig}"], name=name),
-            start_topodns(["--kubeconfig", str(plane.kubeconfig)], folder),
+            stack.enter_context(start_coredns(coredns, folder, [f"kubeconfig {plane.kubeconfig}"], name=name)),
+            stack.enter_context(start_topodns(["--kubeconfig", str(plane.kubeconfig)], folder)),
         ]
-        for server in servers:
-            stack.enter_context(server)
         took: Mapping[str, list[float]] = {server.name: [] for server in servers}
         for number in range(CHANGES):
             for turn, server in enumerate(servers):

@@ -61,11 +61,10 @@ def measure(folder: Path, pace: Pace) -> list[Row]:
         fed = [stack.enter_context(running_standin(folder, form)) for form in ("json", "protobuf")]
         flags = ["--kubeconfig", str(fed[0].kubeconfig), "--trusted-forwarder", FORWARDER]
         flags += ["--state-dir", str(folder)]  # as the manifests do; it is saved every 30 seconds
-        topodns = start_topodns(flags, folder)
-        stack.enter_context(topodns)
+        topodns = stack.enter_context(start_topodns(flags, folder))
         options = [f"endpoint {fed[1].url}", "pods verified"]
-        peer = start_coredns(coredns, folder, options, name=service_name(0), title="CoreDNS, pods verified")
-        stack.enter_context(peer)
+        title = "CoreDNS, pods verified"
+        peer = stack.enter_context(start_coredns(coredns, folder, options, name=service_name(0), title=title))
         servers = ((topodns, fed[0]), (peer, fed[1]))
         for server, standin in servers:
             standin.stand_back()

@@ -59,13 +59,14 @@ def measure(folder: Path, pace: Pace) -> tuple[list[First], Runs]:
         coredns = go_programs.coredns()
     with on_load_core(), ExitStack() as stack:
         fed = [stack.enter_context(running_standin(folder, form)) for form in ("json", "protobuf")]
-        options = [f"endpoint {fed[1].url}"]
-        servers = (
-            start_coredns(coredns, folder, options, name=service_name(0)),
-            start_topodns(["--kubeconfig", str(fed[0].kubeconfig), "--forwarder-service", "off"], folder),
+        options, flags = (
+            [f"endpoint {fed[1].url}"],
+            ["--kubeconfig", str(fed[0].kubeconfig), "--forwarder-service", "off"],
         )
-        for server in servers:
-            stack.enter_context(server)
+        servers = (
+            stack.enter_context(start_coredns(coredns, folder, options, name=service_name(0))),
+            stack.enter_context(start_topodns(flags, folder)),
+        )
         sender = Sender(absent(), folder)
         return first, in_turns([(server, sender) for server in servers], pace)
 
