@@ -18,18 +18,18 @@ RUN python3 -m venv /opt/topodns
 COPY requirements.txt ./
 RUN /opt/topodns/bin/pip install --no-compile --require-hashes -r requirements.txt
 COPY . .
-# topodns imports none of these, and they are four fifths of what pip installs: the asyncio half of the official client,
-# the libraries that only this half needs, the generated models and calls, what cffi needs to compile, what rich needs for
-# markdown, time zones, and tests. 'rm' fails if a file is missing.
+# topodns imports none of these, and they are most of what pip installs: the asyncio half of the official client,
+# the libraries that only this half needs, the generated calls, the models of versions that doctor does not ask for, what
+# cffi needs to compile, what rich needs for markdown, time zones, and tests. 'rm' fails if a file is missing.
 ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlist markdown-it-py mdurl multidict propcache pycparser pygments tzdata yarl" \
-    UNUSED_FILES="kubernetes/aio kubernetes/client/api kubernetes/client/models/[!_]*.py */_tests */*/_tests */tests"
+    UNUSED_FILES="kubernetes/aio kubernetes/client/api kubernetes/client/models/v1[ab]*.py kubernetes/client/models/v2*.py */_tests */*/_tests */tests"
 RUN --mount=from=native,source=/src/target/release,target=/native \
     /opt/topodns/bin/pip install --no-compile --no-deps --no-build-isolation . \
  && /opt/topodns/bin/pip uninstall -y setuptools setuptools-rust semantic-version $UNUSED_LIBRARIES pip \
  && (cd /opt/topodns/lib/python3*/site-packages && cp /native/libnative.so dnsserver/net/native.abi3.so && rm -r $UNUSED_FILES) \
  && python3 -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/topodns/lib \
  && /opt/topodns/bin/topodns version \
- && /opt/topodns/bin/python -c "import kubernetes.client.api_client, kubernetes.config.exec_provider, kubernetes.config.incluster_config, kubernetes.config.kube_config"
+ && /opt/topodns/bin/python -c "import dnsserver.cli.reading.dumping, kubernetes.config.exec_provider, kubernetes.config.incluster_config, kubernetes.config.kube_config"
 
 FROM ${BASE}
 COPY --from=build /opt/topodns /opt/topodns

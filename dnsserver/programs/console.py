@@ -24,7 +24,7 @@ from dnsserver.tools.api.api import Api
 from dnsserver.tools.api.inspected import Inspected, Turns
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import Console
-from dnsserver.tools.console.views import Around
+from dnsserver.tools.console.page import PageContext
 
 
 def show(settings: Settings, opened: Callable[[str], None]) -> None:
@@ -54,12 +54,13 @@ class _ConsoleProgram:
             from dnsserver.net.upstream import Upstream  # imports dnspython
 
             find_all = Upstream(upstream_of(settings), counts).find_all
+        changes, clusters = self._changes, self._clusters
         inspected = Inspected(
-            self._changes.current, self._clusters.by_name, authority, self._clusters.namespace, honors, find_all
+            lambda: changes.snapshot, clusters.by_name, authority, clusters.namespace, honors, find_all
         )
-        around = Around(self._clusters.health, self._clusters.ages)
         self._api = Api(inspected, turns, None)
-        self._console = Console(inspected, turns, around, self._changes, None)
+        health, ages = clusters.health, clusters.ages
+        self._console = Console(PageContext(inspected, turns, changes, None, health=health, ages=ages))
 
     async def run(self) -> None:
         """Read the clusters, and show them."""

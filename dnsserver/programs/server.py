@@ -168,7 +168,7 @@ class _ServerProgram:
         from dnsserver.tools.api.inspected import Inspected, Turns
         from dnsserver.tools.console.changes import PageChanges
         from dnsserver.tools.console.console import Console
-        from dnsserver.tools.console.views import Around
+        from dnsserver.tools.console.page import PageContext
 
         clusters, turns, changes = self._clusters, Turns(), PageChanges()
         clusters.subscribe(changes.published)
@@ -177,7 +177,8 @@ class _ServerProgram:
         inspected = Inspected(
             lambda: self._responder.snapshot, clusters.by_name, self._authority, clusters.namespace, honors, find_all
         )
-        self._console = Console(inspected, turns, Around(clusters.health, clusters.ages), changes, self._counts)
+        health, ages = clusters.health, clusters.ages
+        self._console = Console(PageContext(inspected, turns, changes, self._counts, health=health, ages=ages))
         return [
             *Api(inspected, turns, self._tap).routes(loopback=loopback),
             *self._console.routes(loopback=loopback),

@@ -2,7 +2,8 @@
 
 """The address of a cluster's API server, and the credentials for it: from a kubeconfig or a pod's service account.
 
-Only this module and ``api_client`` import the official client. All calls block: run them in threads.
+Only this module and ``api_client`` import the official client; what reads for ``doctor`` imports its models. All calls
+block: run them in threads.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import schemathesis
+import trio
 from hypothesis import given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
@@ -19,11 +20,8 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 from dnsserver.http.guard import objection
 from dnsserver.names import parse_zone
 from dnsserver.programs.from_settings import store_of
+from dnsserver.tools.api.contents import ClusterContents, domains_of
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, OPERATIONS
-from dnsserver.tools.pages.constrained import constrained_services
-from dnsserver.tools.pages.domains import domains_of, keys_in_use
-from dnsserver.tools.pages.located import ClusterContents
-from dnsserver.tools.pages.steps import STEP, Steps
 from locator import model
 from tests.kit.api_client import API, Answered, request
 from tests.kit.api_objects import (
@@ -42,13 +40,11 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.commands_in_process import Run
-from tests.kit.in_memory import NOW, dump_of, settings_of, snapshot_of, take_in
+from tests.kit.in_memory import NOW, dump_of, settings_of, take_in
 from tests.kit.live_server import serving_live
 from tests.kit.other_server import kubeconfig
 from tests.kit.topodns_process import Server, serving
 from tests.kit.unshrunk import unshrunk
-
-T = TypeVar("T")
 
 CLUSTER: list[Item] = [
     *map(namespace, ("default", "shop", "lab")),
@@ -121,7 +117,7 @@ def test_explain(server: Server, dump: Path, topodns: Run, asked: dict[str, str]
 LONG = "x" * 2000
 PROBLEMS = [
     # id, path, parameters, status, parameter, detail
-    ("no-name", "explain", {"client": "10.0.0.1"}, 400, "name", "missing, expected svc/NAME or a domain name"),
+    ("no-name", "explain", {"client": "10.0.0.1"}, 400, "name", "missing, expected svc/NAME, NAMESPACE/NAME or a "),
     ("no-client", "explain", {"name": "near.shop"}, 400, "client", "missing, expected an address"),
     ("empty-name", "explain", {"name": "", "client": "10.0.0.1"}, 400, "name", "'' is not a domain name"),
     ("bad-name", "explain", {"name": "a..b", "client": "10.0.0.1"}, 400, "name", "'a..b' is not a domain name"),
@@ -357,7 +353,7 @@ def test_topology_of_several_clusters() -> None:
         store = store_of(settings_of({"cluster-name": name}))
         take_in(store, dump_of(listed(CLUSTER)).objects)
         found.append(ClusterContents(name, store.publish(NOW), list(store.objects(model.Node).values())))
-    _, domains = steps_of(domains_of(found, (model.CLUSTER, ZONE)))
+    domains = trio.run(domains_of, found, (model.CLUSTER, ZONE))
     assert [tuple(row.values()) for row in domains["domains"]] == [
         (model.CLUSTER, "east", 4, 4, 7), (model.CLUSTER, "west", 4, 4, 7),
         (ZONE, "a", 4, 4, 12), (ZONE, "b", 2, 2, 2), (ZONE, None, 2, 2, 0),
@@ -433,38 +429,3 @@ def test_what_is_found_is_as_it_is_described(described: OpenApiSchema, path: str
 def test_the_description_is_valid(server: Server) -> None:
     """As OpenAPI has it."""
     schemathesis.openapi.from_dict(request(server, DESCRIPTION).json).validate()
-
-
-LARGE = listed([
-    namespace("shop"),
-    *(node(f"node-{number}", {ZONE: str(number % 3)}) for number in range(2500)),
-    *(pod(f"pod-{number}", [f"10.1.{number // 250}.{number % 250}"], f"node-{number}") for number in range(2500)),
-    *(service(f"service-{number}", keys=ZONE) for number in range(2500)),
-])  # fmt: skip
-
-
-def steps_of(steps: Steps[T]) -> tuple[int, T]:
-    """Return the number of steps, and the result."""
-    number = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return number, result
-        number += 1
-
-
-def test_a_large_cluster_is_gone_through_in_steps() -> None:
-    """Between them a server answers: no step looks at more than some objects of each kind."""
-    snapshot = snapshot_of(LARGE)
-    parts = len(snapshot.services) // STEP
-    number, keys = steps_of(keys_in_use(snapshot))
-    assert number > parts
-    cluster = ClusterContents("local", snapshot, [])
-    number, found = steps_of(domains_of([cluster], keys))
-    assert number > 2 * parts
-    assert [row["clients"] for row in found["domains"] if row["key"] == ZONE] == [834, 833, 833]
-    number, page = steps_of(constrained_services(snapshot, after="", limit=2))
-    assert number > parts
-    assert [item["name"] for item in page["items"]] == ["service-0", "service-1"] and page["total"] == 2500

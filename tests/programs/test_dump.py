@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_WRONG
 from dnsserver.cli.reading.dumping import Dumping
-from dnsserver.tools.doctor.objects import PodMeta
 from dnsserver.tools.doctor.steps import DoctorStep, StepCode
 from dnsserver.tools.dump import dumped
 from dnsserver.tools.dump.dumped import Container, Template, TemplateSpec, Workload, WorkloadSpec
@@ -332,7 +331,7 @@ def test_hashed_flags(words: list[str], hashed: list[str]) -> None:
 def test_hashed_conditions() -> None:
     """Those of Kubernetes stay; those of a readiness gate may hold a name."""
     conditions = [dumped.Condition(kind, "True") for kind in ("Ready", "target-health.elbv2.k8s.aws/acme")]
-    raw = dumped.Pod(PodMeta(name="topodns"), status=dumped.PodStatus(conditions=conditions))
+    raw = dumped.Pod(dumped.PodMeta(name="topodns"), status=dumped.PodStatus(conditions=conditions))
     ready, gate = json.loads(dumped.installed(raw, NAMES))["status"]["conditions"]
     assert ready["type"] == "Ready" and gate["type"] == NAMES.text("target-health.elbv2.k8s.aws/acme")
 

@@ -9,20 +9,20 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+from kubernetes.client import V1ObjectMeta, V1Pod, V1PodStatus
 from msgspec.json import Decoder
 
 from dnsserver.cli.cluster import cluster_errors
 from dnsserver.cli.progress import Report
 from dnsserver.cli.reading.installed import DEFAULT_NAMESPACE, NAME_LABEL
 from dnsserver.cli.reading.replicas import Replicas
-from dnsserver.cli.reading.requests import SILENCE, get, read
-from dnsserver.tools.doctor import objects
+from dnsserver.cli.reading.requests import SILENCE, NotUnderstood, read
 from dnsserver.tools.doctor.facts import Facts
-from dnsserver.tools.doctor.objects import Items, ReplicaPod
 from dnsserver.tools.doctor.providers import CUSTOM_CONFIG
 from dnsserver.tools.doctor.steps import Unread
 from dnsserver.tools.dump import dumped
-from dnsserver.tools.dump.dumped import Workload
+from dnsserver.tools.dump.dumped import Items, Workload
 from dnsserver.tools.dump.hashed_names import HashedNames
 from locator.api.decoding import RESOURCES, Resource, by_group_kind, with_client_pods
 from locator.api.deltas import Replace
@@ -61,14 +61,14 @@ class Dumping:
 
     # --- The installation ---------------------------------------------------------------------------------------------
 
-    async def installation(self, client: ApiClient, facts: Facts, flags: str) -> list[Member]:
+    async def installation(self, client: ApiClient, facts: Facts) -> list[Member]:
         """Return the workloads and pods of topodns, with metrics and logs, and the Corefiles that lead to it."""
         where, members = facts.installed.namespace, [*self._corefiles(facts)]
         apps, core = f"/apis/apps/v1/namespaces/{where}", f"/api/v1/namespaces/{where}"
 
         async def listed(path: str, kind: str, decoder: Decoder[Items[T]], is_ours: Callable[[T], bool]) -> list[T]:
             name = f"installation/{path.rpartition('/')[2]}.json"
-            found = await read(partial(get, client, path, decoder))
+            found = await read(partial(_listed, client, path, decoder))
             if isinstance(found, Unread):
                 self._fail(name, found.why)
                 return []
@@ -88,7 +88,7 @@ class Dumping:
             f"{core}/events", "Event", dumped.EVENTS,
             lambda event: (event.involved_object.name or "").startswith(begins),
         )  # fmt: skip
-        replicas = Replicas(client, facts.installed, flags)
+        replicas = Replicas(client, facts.installed, facts.kubectl)
         for pod in pods:
             members += await self._of_pod(client, where, pod, replicas, workloads)
         return members
@@ -111,10 +111,7 @@ class Dumping:
         self._report(f"{client.host}: reading metrics and logs of {name}")
         folder = f"pods/{name if self._names is None else self._names.text(name)}"
         status = pod.status or dumped.PodStatus()
-        replica = ReplicaPod(
-            metadata=objects.PodMeta(name=name),
-            status=objects.PodStatus(phase=status.phase or "", pod_ip=status.ip or ""),
-        )
+        replica = V1Pod(metadata=V1ObjectMeta(name=name), status=V1PodStatus(phase=status.phase, pod_ip=status.ip))
         for path, file, written in (
             ("/metrics", "metrics.txt", dumped.metrics_page), ("/readyz?verbose", "readyz.txt", dumped.checks_page),
         ):  # fmt: skip
@@ -191,6 +188,14 @@ class Dumping:
 
 UNREADABLE_CODE = ClusterCode.UnreadableObject.name
 READ_KINDS = frozenset(resource.name for resource in RESOURCES.values())
+
+
+def _listed(client: ApiClient, path: str, decoder: Decoder[Items[T]]) -> Items[T]:
+    """Return the objects at a path of the API server. Raises NotUnderstood, Refused, Unreachable."""
+    try:
+        return decoder.decode(client.request("GET", path, timeout=SILENCE))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotUnderstood(str(error)) from None
 
 
 def _is_ours(pod: dumped.Pod, workloads: Sequence[Workload]) -> bool:

@@ -12,23 +12,32 @@ from http import HTTPStatus
 from typing import Any
 
 import trio
+from kubernetes.client import V1ConfigMapList, V1Node, V1NodeList
 from msgspec.structs import replace
 
 from dnsserver import __version__
 from dnsserver.cli.reading.asking import ask, source_towards
 from dnsserver.cli.reading.installed import read_installed
 from dnsserver.cli.reading.replicas import Replicas
-from dnsserver.cli.reading.requests import SILENCE, get, read
+from dnsserver.cli.reading.requests import SILENCE, get, get_items, read, whole
 from dnsserver.programs.from_settings import DEFAULT_PORT, authority_of, store_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT
-from dnsserver.tools.doctor import objects
 from dnsserver.tools.doctor.answers import MAX_ASKED, clients_by_zone, compared, question_of, service_zones
 from dnsserver.tools.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
-from dnsserver.tools.doctor.facts import Comparison, Facts, Installed, NameServer, Question, View
-from dnsserver.tools.doctor.objects import ConfigMap, ReplicaPod, decoded
+from dnsserver.tools.doctor.facts import (
+    Comparison,
+    Facts,
+    Installed,
+    NameServer,
+    Question,
+    V1ConfigMap,
+    V1Pod,
+    View,
+    condition_of,
+)
 from dnsserver.tools.doctor.providers import OPENSHIFT, SYSTEM, marks_of, recognised
-from dnsserver.tools.doctor.steps import Unread
+from dnsserver.tools.doctor.steps import Unread, read_or
 from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
@@ -47,32 +56,33 @@ FAILURES = ("SERVFAIL", "REFUSED")  # no change of the cluster explains these
 Listed = Mapping[type[Object], DeltaBatch | Unread]
 
 
-async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts:
-    """Return everything that can be read. Takes as long as the slowest reads, each of which has a deadline."""
+async def observe(client: ApiClient, namespace: str | None, kubectl: str) -> Facts:
+    """Return everything that can be read. Takes as long as the slowest reads, each of which has a deadline.
+
+    *kubectl* is the command that reaches the same cluster.
+    """
     nothing = Installed(namespace or "", None, None, (), Settings(), "", False, {}, {})
     reached = await read(partial(_reached, client))
     if isinstance(reached, Unread):
-        return Facts(__version__, flags, nothing, unreachable=reached.why)
+        return Facts(__version__, kubectl, nothing, unreachable=reached.why)
     installed = await read_installed(client, namespace)
     settings = with_settings(installed.settings, snapshot=(), cluster=())
-    config_maps: Mapping[str, ConfigMap] | Unread = await read(partial(_config_maps, client))
-    listed = await _list(client, settings)
+    config_maps = await read(partial(_config_maps, client))
+    listed, wrong = await _list(client, settings), installed.settings_error
     facts = Facts(
         __version__,
-        flags,
+        kubectl,
         installed,
         nodes=_objects(listed, Node),
         troubles=await read(partial(_troubles, client)),
         pods=_objects(listed, Pod),
         services=_objects(listed, Service),
-        view=Unread(f"its flags are wrong: {wrong}")
-        if (wrong := installed.settings_error)
-        else _view(settings, listed),
+        view=Unread(f"its flags are wrong: {wrong}") if wrong else _view(settings, listed),
         config_maps=config_maps,
         forwarders=_forwarders(settings, listed),
     )
-    replicas = Replicas(client, installed, flags)
-    pods = [] if isinstance(installed.pods, Unread) else [pod for pod in installed.pods if pod.runs]
+    replicas = Replicas(client, installed, kubectl)
+    pods = [] if isinstance(installed.pods, Unread) else list(filter(_runs, installed.pods))
     known = await replicas.read(pods)
     facts = await _compare(client, settings, replace(facts, replicas=known), pods)
     return replace(facts, replicas=await replicas.again(known))
@@ -91,19 +101,31 @@ def _reached(client: ApiClient) -> bytes:
         return b""
 
 
+def _runs(pod: V1Pod) -> bool:
+    """Whether a pod runs, and was not told to end."""
+    return bool(pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None)
+
+
 def _troubles(client: ApiClient) -> dict[str, str]:
     """Return the nodes that are not ready, and why."""
-    found, pages = dict[str, str](), True
-    query = {"limit": str(NODES_AT_ONCE)}
-    while pages:
-        page = decoded(objects.NODES, client.request("GET", "/api/v1/nodes", query=query, timeout=SILENCE))
-        found |= {node.metadata.name or "": node.trouble for node in page.items if node.trouble}
-        query["continue"] = page.metadata.next
-        pages = bool(page.metadata.next)
-    return found
+    found, query = dict[str, str](), {"limit": str(NODES_AT_ONCE)}
+    while True:
+        page = get(client, "/api/v1/nodes", V1NodeList, query)
+        found |= {node.metadata.name: trouble for node in map(whole, page.items) if (trouble := _trouble(node))}
+        if page.metadata is None or not page.metadata._continue:
+            return found
+        query["continue"] = page.metadata._continue
 
 
-def _config_maps(client: ApiClient) -> dict[str, ConfigMap]:
+def _trouble(node: V1Node) -> str:
+    """Return why a node is not ready, in the words of Kubernetes; empty if it is."""
+    ready = condition_of(node, "Ready")
+    if ready is None or ready.status == "True":
+        return ""
+    return ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
+
+
+def _config_maps(client: ApiClient) -> dict[str, V1ConfigMap]:
     """Return the ConfigMaps of the namespaces where the cluster's DNS runs.
 
     Few clusters have the second namespace, so its refusal counts only where the first has no DNS server.
@@ -117,8 +139,8 @@ def _config_maps(client: ApiClient) -> dict[str, ConfigMap]:
     return found
 
 
-def _config_maps_in(client: ApiClient, namespace: str) -> dict[str, ConfigMap]:
-    items = get(client, f"/api/v1/namespaces/{namespace}/configmaps", objects.CONFIG_MAPS).items
+def _config_maps_in(client: ApiClient, namespace: str) -> dict[str, V1ConfigMap]:
+    items = get_items(client, f"/api/v1/namespaces/{namespace}/configmaps", V1ConfigMapList)
     return {f"{namespace}/{found.metadata.name}": found for found in items}
 
 
@@ -170,7 +192,7 @@ def _forwarders(settings: Settings, listed: Listed) -> list[NameServer]:
     if isinstance(slices, Unread):
         return []
     known = DnsServices(settings.forwarder_service)
-    for service in () if isinstance(services, Unread) else services:
+    for service in read_or(services, ()):
         known.update_service(service.key, service)
     found: dict[bytes, NameServer] = {}
     for part in slices:
@@ -185,7 +207,7 @@ def _forwarders(settings: Settings, listed: Listed) -> list[NameServer]:
 # --- Answers ----------------------------------------------------------------------------------------------------------
 
 
-async def _compare(client: ApiClient, settings: Settings, facts: Facts, pods: Sequence[ReplicaPod]) -> Facts:
+async def _compare(client: ApiClient, settings: Settings, facts: Facts, pods: Sequence[V1Pod]) -> Facts:
     """Return the facts with answers of replicas and forwarders; what differs is read and asked again."""
     if isinstance(facts.view, Unread):
         return replace(facts, replica_answers=facts.view, forwarder_answers=facts.view)
@@ -198,24 +220,24 @@ async def _compare(client: ApiClient, settings: Settings, facts: Facts, pods: Se
             break
         await trio.sleep(PAUSE)
         again = _view(settings, await _list(client, settings))
-        view = view if isinstance(again, Unread) else again
+        view = read_or(again, view)
         facts = await _asked(facts, view, pods)
     return facts
 
 
 def _answers(facts: Facts) -> Iterable[Comparison]:
     for answers in (facts.replica_answers, facts.forwarder_answers):
-        yield from () if isinstance(answers, Unread) else answers
+        yield from read_or(answers, ())
 
 
-async def _asked(facts: Facts, view: View, pods: Sequence[ReplicaPod]) -> Facts:
+async def _asked(facts: Facts, view: View, pods: Sequence[V1Pod]) -> Facts:
     """Ask each replica and each forwarder, and compare with *view*."""
     facts = replace(facts, view=view)
     listen = facts.installed.settings.listen
     port = listen[0].port if listen else DEFAULT_PORT
     zones = service_zones(view)
     to_replicas = [
-        NameServer(pod.metadata.name or "", parse_address(pod.status.pod_ip), port) for pod in pods if pod.status.pod_ip
+        NameServer(pod.metadata.name, parse_address(pod.status.pod_ip), port) for pod in pods if pod.status.pod_ip
     ]
     answers = await _ask_all(facts, view, to_replicas, zones, every_zone=True)
     forwarded = zones if isinstance(facts.config_maps, Unread) else forwarded_zones(facts)
@@ -258,8 +280,8 @@ async def _ask_all(
         return Unread(f"no Service in {', '.join(zones)} has an address to ask for")
     if not servers:
         return Unread("there is nobody to ask")
-    nodes = () if isinstance(facts.nodes, Unread) else facts.nodes
-    clients = clients_by_zone(nodes, () if isinstance(facts.pods, Unread) else facts.pods)
+    nodes = read_or(facts.nodes, ())
+    clients = clients_by_zone(nodes, read_or(facts.pods, ()))
     answers: list[Comparison] = []
 
     async def one(server: NameServer, question: Question, transport: str) -> None:

@@ -9,15 +9,14 @@ from functools import partial
 
 import trio
 
-from dnsserver.cli.reading.requests import SILENCE, read
+from dnsserver.cli.reading.requests import SILENCE, NotUnderstood, read
 from dnsserver.cli.remote import NoResponse, requested
 from dnsserver.metrics.families import METRICS_SECONDS
 from dnsserver.metrics.reading import Samples, read_samples
 from dnsserver.programs.from_settings import HTTP_PORT
 from dnsserver.settings.values import ListenAddress
 from dnsserver.tools.doctor.answers import inside
-from dnsserver.tools.doctor.facts import Installed, Replica
-from dnsserver.tools.doctor.objects import NotUnderstood, ReplicaPod
+from dnsserver.tools.doctor.facts import Installed, Replica, V1Pod, status_of
 from dnsserver.tools.doctor.steps import Unread
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
@@ -30,25 +29,25 @@ _CHECK = re.compile(r"\[([+-])\](.+?) (.*)")
 class Replicas:
     """The replicas of an installation."""
 
-    def __init__(self, client: ApiClient, installed: Installed, flags: str) -> None:
-        self._client, self._installed, self._flags = client, installed, flags
+    def __init__(self, client: ApiClient, installed: Installed, kubectl: str) -> None:
+        self._client, self._installed, self._kubectl = client, installed, kubectl
         http_setting = installed.settings.http
         self._port = http_setting.port if isinstance(http_setting, ListenAddress) else HTTP_PORT
         self._off = http_setting == "off"
         self._far: set[str] = set()  # replicas to which no route leads
         self._read_at = 0.0
 
-    async def read(self, pods: list[ReplicaPod]) -> list[Replica]:
+    async def read(self, pods: list[V1Pod]) -> list[Replica]:
         """Return what the pods say now; their metrics come before those of ``again``."""
         found: dict[str, Replica] = {}
 
-        async def one(pod: ReplicaPod) -> None:
+        async def one(pod: V1Pod) -> None:
             page = await self.page(pod, "/readyz?verbose")
             samples = await self._samples(pod)
             checks = page if isinstance(page, Unread) else {
                 match[2]: (match[1] == "+", match[3]) for match in map(_CHECK.fullmatch, page.splitlines()) if match
             }  # fmt: skip
-            found[pod.metadata.name or ""] = Replica(pod, checks, samples, samples)
+            found[pod.metadata.name] = Replica(pod, checks, samples, samples)
 
         async with trio.open_nursery() as nursery:
             for pod in pods:
@@ -69,24 +68,24 @@ class Replicas:
                 nursery.start_soon(one, old)
         return [found[old.name] for old in replicas]
 
-    async def _samples(self, pod: ReplicaPod) -> Samples | Unread:
+    async def _samples(self, pod: V1Pod) -> Samples | Unread:
         page = await self.page(pod, "/metrics")
         return page if isinstance(page, Unread) else await read(partial(_samples_in, page))
 
-    async def page(self, pod: ReplicaPod, path: str) -> str | Unread:
+    async def page(self, pod: V1Pod, path: str) -> str | Unread:
         """Return a page of a pod, such as ``/metrics``."""
         if self._off:
             return Unread("the replicas serve no HTTP (--http off)")
         if not pod.status.pod_ip:
-            return Unread(f"{pod.waiting or pod.status.phase}: it has no address yet")
-        name = pod.metadata.name or ""
+            return Unread(f"{status_of(pod)}: it has no address yet")
+        name = pod.metadata.name
         page = Unread("") if name in self._far else await read(partial(self._direct, pod.status.pod_ip, path))
         if isinstance(page, Unread):
             self._far.add(name)
             page = await read(partial(self._proxied, name, path))
         if isinstance(page, Unread):
             return Unread(
-                f"not reached from here; through the API server: {page.why}", (inside(self._flags, self._installed),)
+                f"not reached from here; through the API server: {page.why}", (inside(self._kubectl, self._installed),)
             )
         return page
 

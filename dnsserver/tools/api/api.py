@@ -16,8 +16,9 @@ from starlette.routing import Route
 
 from dnsserver.http.guard import guarded
 from dnsserver.http.problems import problem
+from dnsserver.tools.api.contents import constrained_services, domains_of, keys_in_use
 from dnsserver.tools.api.events import DECISION_SECONDS, EventStream, Take, decisions
-from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Inspected, Turns, problem_of, run
+from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Inspected, Turns, problem_of
 from dnsserver.tools.api.operations import (
     DESCRIPTION,
     EXPLAIN,
@@ -29,8 +30,6 @@ from dnsserver.tools.api.operations import (
     description,
     read_parameters,
 )
-from dnsserver.tools.pages.constrained import constrained_services
-from dnsserver.tools.pages.domains import domains_of, keys_in_use
 from dnsserver.tools.tap.lines import line_of
 from dnsserver.tools.tap.listeners import Wanted
 from dnsserver.tools.tap.tap import Tap
@@ -79,17 +78,17 @@ class Api:
         async def counted() -> str:
             snapshot = self._inspected.current()
             if self._domains is None or self._domains[0] is not snapshot or self._domains[1] != given["keys"]:
-                keys = given["keys"] or await run(keys_in_use(snapshot))
+                keys = given["keys"] or await keys_in_use(snapshot.services)
                 clusters = await self._inspected.contents()
-                self._domains = snapshot, given["keys"], json_text(await run(domains_of(clusters, keys)))
+                self._domains = snapshot, given["keys"], json_text(await domains_of(clusters, keys))
             return self._domains[2]
 
         return await self._in_turn(TOPOLOGY, counted)
 
     async def _services(self, given: dict[str, Any]) -> Response:
         async def page() -> str:
-            after, limit, snapshot = given["continue"] or "", given["limit"], self._inspected.current()
-            return json_text(await run(constrained_services(snapshot, after=after, limit=limit)))
+            after, services = given["continue"] or "", self._inspected.current().services
+            return json_text(await constrained_services(services, after=after, limit=given["limit"]))
 
         return await self._in_turn(SERVICES, page)
 
@@ -127,7 +126,7 @@ def _page(response: Response) -> Callable[[Request], Awaitable[Response]]:
 def _operation(operation: Operation, respond: Respond) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
-            given = read_parameters(operation, request.query_params.multi_items())
+            given = read_parameters(operation.parameters, request.query_params.multi_items())
             if request.method == "HEAD" and operation.media_type != JSON:
                 return Response(media_type=operation.media_type)
             return await respond(given)

@@ -5,9 +5,9 @@
 No request holds up the event loop for more than a millisecond or so. What lists each endpoint of a Service is made in a
 thread; then the loop waits for the interpreter, a millisecond at a time (``sys.setswitchinterval``).
 
-What goes through the whole cluster does so in steps between other tasks, not in that thread. It takes longer, and each
-system call of the loop would give the interpreter to the thread: with 150,000 pods and 3,000 answers a second by Python
-alone, 1 in 100 answers then took 90 to 240 ms, and 30 ms with steps.
+What goes through the whole cluster does so in ``batches`` between other tasks, not in that thread. It takes longer, and
+each system call of the loop would give the interpreter to the thread: with 150,000 pods and 3,000 answers a second by
+Python alone, 1 in 100 answers then took 90 to 240 ms, and 30 ms with batches.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from starlette.responses import Response
 
 from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.http.problems import problem
+from dnsserver.tools.api.contents import ClusterContents
 from dnsserver.tools.api.operations import BadParameter
 from dnsserver.tools.explain import naming
 from dnsserver.tools.explain.explanation import Explanation
-from dnsserver.tools.pages.located import ClusterContents
-from dnsserver.tools.pages.steps import Steps
 from locator.cluster.publisher import Publisher
 from locator.model import Node, Object, Pod, PodLocator, Service, object_key
 from locator.state.snapshot import Snapshot
@@ -186,14 +185,3 @@ class Turns:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Return ``work()``, which a thread does once it has done what others have given it."""
         return await trio.to_thread.run_sync(work, limiter=self._thread)
-
-
-async def run(steps: Steps[T]) -> T:
-    """Return the result of work in steps, between which other tasks run."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await trio.lowlevel.checkpoint()

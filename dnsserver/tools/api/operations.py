@@ -7,7 +7,7 @@ OpenAPI description are all made from these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
@@ -16,9 +16,7 @@ from dnsserver.http.problems import PROBLEM_JSON, Problem
 from dnsserver.message.records import type_number
 from dnsserver.settings import values
 from dnsserver.tools.explain import naming
-from dnsserver.tools.explain.explanation import Explanation
-from dnsserver.tools.pages.constrained import ConstrainedServices
-from dnsserver.tools.pages.domains import Domains
+from dnsserver.tools.explain.explanation import ConstraintExplained, Explanation
 from dnsserver.tools.tap.lines import TailLine
 from locator.ip import parse_client
 from locator.model import SUCCESSORS
@@ -68,6 +66,39 @@ class Operation(NamedTuple):
     media_type: str = JSON
 
 
+class DomainCounts(TypedDict):
+    """A topology domain and what is in it. The value is null for what has no such label.
+
+    ``endpoints`` and ``clients`` are those of ``Located``.
+    """
+
+    key: str
+    value: str | None
+    nodes: int
+    endpoints: int
+    clients: int
+
+
+class Domains(TypedDict):
+    """The domains of some topology keys."""
+
+    domains: list[DomainCounts]
+
+
+class ConstrainedService(TypedDict):
+    """A Service, what it asks for, and whether that is valid."""
+
+    namespace: str
+    name: str
+    constraint: ConstraintExplained
+
+
+ConstrainedServices = TypedDict(
+    "ConstrainedServices", {"items": list[ConstrainedService], "total": int, "continue": str | None}
+)
+ConstrainedServices.__doc__ = """Some of the ``total`` constrained Services; ``continue`` asks for those after them."""
+
+
 def _parameter(name: str, syntax: values.Syntax[Any], description: str, **more: Any) -> Parameter:
     return Parameter(name, description, syntax.read, syntax.expected, **more)
 
@@ -85,8 +116,8 @@ EXPLAIN = Operation(
     "The answer that a client would get, and why",
     (
         Parameter(
-            "name", "Name to query, whole or partial, or svc/NAME.", naming.parse_name, naming.EXPECTED_NAME,
-            required=True, example="svc/memcached",
+            "name", "Name to query, whole or partial, svc/NAME or NAMESPACE/NAME.",
+            naming.parse_name, naming.EXPECTED_NAME, required=True, example="svc/memcached",
         ),
         Parameter(
             "client", "Who asks: an address, a prefix, pod/NAME, node/NAME, or labels of nodes separated by commas.",
@@ -125,7 +156,7 @@ SERVICES = Operation(
             "limit", values.whole_number(1, MAX_PAGE), "The most Services to return.",
             schema={"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, default=str(PAGE),
         ),
-        _parameter("continue", values.SERVICE_KEY, "What the page before has as continue.", example="shop/memcached"),
+        _parameter("continue", values.KEY, "What the page before has as continue.", example="shop/memcached"),
     ),
     ConstrainedServices,
 )  # fmt: skip
@@ -152,9 +183,9 @@ PROBLEMS = {
 }
 
 
-def read_parameters(operation: Operation, given: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return the values of all parameters of *operation*. Raises BadParameter."""
-    known = {parameter.name: parameter for parameter in operation.parameters}
+def read_parameters(parameters: Iterable[Parameter], given: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the values of all *parameters*, read from the texts that are *given*. Raises BadParameter."""
+    known = {parameter.name: parameter for parameter in parameters}
     texts: dict[str, str] = {}
     for name, text in given:
         if name not in known:

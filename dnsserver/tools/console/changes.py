@@ -31,9 +31,10 @@ class PageChanges:
         """Differs after each change, and from one run of the server to the next."""
         return f"{self._start:x}-{self._published}-{self._counted}"
 
-    def current(self) -> Snapshot | None:
-        """Return the snapshot that was published last, None before the first."""
-        return self.snapshot
+    @property
+    def readers(self) -> int:
+        """The number of pages that follow changes."""
+        return len(self._listeners)
 
     def published(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         """Take in a publication: a subscriber."""
@@ -46,16 +47,10 @@ class PageChanges:
         self._counted += 1
         self._tell(COUNTS)
 
-    @property
-    def readers(self) -> int:
-        """The number of pages that follow changes."""
-        return len(self._listeners)
-
     @contextmanager
     def feed(self, wake: Callable[[], None]) -> Iterator[Take]:
         """Give a page the present version, and then what has changed."""
-        events = [_event("state", {"version": self.version})]
-        changed: dict[str, None] = {}
+        events, changed = [_event("state", {"version": self.version})], dict[str, None]()
 
         def listen(what: str) -> None:
             changed[what] = None

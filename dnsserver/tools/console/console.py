@@ -12,25 +12,32 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+import trio
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dnsserver.http.guard import guarded
 from dnsserver.http.problems import problem
-from dnsserver.metrics.counters import Counts
 from dnsserver.tools.api.events import EventStream
-from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, Inspected, Turns, problem_of
+from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, problem_of
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
-from dnsserver.tools.console import parameters
-from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
-from dnsserver.tools.console.page_requests import PAGES, Pages, Shown, failed
+from dnsserver.tools.console.changes import CHANGE_SECONDS
+from dnsserver.tools.console.completion import completions
+from dnsserver.tools.console.explain import EXPLAIN, explain_page, tail_page
+from dnsserver.tools.console.findings import findings_page
+from dnsserver.tools.console.map import map_page
+from dnsserver.tools.console.node import node_page
+from dnsserver.tools.console.overview import overview_page
+from dnsserver.tools.console.page import Page, PageContext, error_page
 from dnsserver.tools.console.rendering import environment, rendered
-from dnsserver.tools.console.sampling import Sampler
-from dnsserver.tools.console.views import Around, Views
+from dnsserver.tools.console.service import service_page
+from dnsserver.tools.console.services import services_page
 from locator.printable import json_text
 
+LOOK_SECONDS = 5.0  # between two looks at the counters; one takes less than a millisecond
 MAX_STREAMS = 16  # pages that follow changes: people leave tabs open
 OTHER_PATHS = (
     ("/", "The console, for browsers; this list for others"),
@@ -67,117 +74,124 @@ HEADERS = {
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
+class PageRoute(NamedTuple):
+    """A page: its path, what makes it, its name in the navigation, or else the path of the page that it is within."""
+
+    path: str
+    make: Callable[[PageContext, Request], Awaitable[Page]]
+    name: str = ""
+    within: str = ""
+
+
+TAIL = "/tail"
+PAGES = (
+    PageRoute("/", overview_page, "Overview"),
+    PageRoute("/findings", findings_page, within="/"),
+    PageRoute("/map", map_page, "Map"),
+    PageRoute("/nodes/{cluster}/{name}", node_page, within="/map"),
+    PageRoute("/services", services_page, "Services"),
+    PageRoute("/services/{namespace}/{name}", service_page, within="/services"),
+    PageRoute(EXPLAIN, explain_page, "Explain"),
+    PageRoute(TAIL, tail_page, "Tail"),
+)
+
+
 class Console:
-    """The pages about what is *inspected*. *changes* must hear of all publications.
+    """The pages that are made from a *context*. ``run`` is a task, as long as there are pages."""
 
-    *counts* is None where no DNS is answered: then nobody asks anything. ``run`` is a task, as long as there are pages.
-    """
+    def __init__(self, context: PageContext) -> None:
+        self._context, self._files, self._templates = context, StaticFiles(), environment()
+        self._pages = [page for page in PAGES if page.path != TAIL or context.recent is not None]
 
-    def __init__(
-        self, inspected: Inspected, turns: Turns, around: Around, changes: PageChanges, counts: Counts | None
-    ) -> None:
-        self._turns, self._health, self._changes = turns, around.health, changes
-        self._zones = inspected.authority.zones
-        sampler = Sampler(counts, changes, around.health)
-        self._views = Views(inspected, turns, around, self._changes, sampler)
-        self._files, self._templates = StaticFiles(), environment()
-        self._paths = {path: name for path, name in PAGES.items() if path != "/tail" or counts is not None}
-        self.run = sampler.run
+    async def run(self) -> None:
+        """Look at what was counted every few seconds, and tell pages of it, and of the health of clusters."""
+        seen: object = None
+        while True:
+            counted = None if self._context.recent is None else await self._context.recent.look()
+            state = counted, self._context.health()
+            if state != seen:
+                self._context.changes.counted()
+            seen = state
+            await trio.sleep(LOOK_SECONDS)
 
     def routes(self, *, loopback: bool) -> list[Route]:
         """Return the routes; *loopback* is whether only programs of this machine may ask."""
-        pages = Pages(self._views)
-        makers = {
-            "/findings": pages.findings,
-            "/map": pages.map,
-            parameters.NODE.path: pages.node,
-            "/services": pages.services,
-            parameters.SERVICE.path: pages.service,
-            "/explain": pages.explain,
-            "/tail": pages.tail,
-        }
-        absent = PAGES.keys() - self._paths.keys()
         paths: dict[str, Endpoint] = {
-            "/": partial(self._first, pages),
+            **{page.path: partial(self._page, page) for page in self._pages},
+            "/": self._first,
             "/live": self._live,
             "/complete": self._complete,
-            **{path: partial(self._page, path, make) for path, make in makers.items() if path not in absent},
             **self._files.endpoints(),
         }
+        zones = self._context.inspected.authority.zones
         return [
-            Route(path, _headed(guarded(endpoint, loopback=loopback, zones=self._zones)), methods=["GET"])
+            Route(path, _headed(guarded(endpoint, loopback=loopback, zones=zones)), methods=["GET"])
             for path, endpoint in paths.items()
         ]
 
-    async def _first(self, pages: Pages, request: Request) -> Response:
+    async def _first(self, request: Request) -> Response:
         """Return the first page to browsers, and to other programs a list of what there is."""
         if HTML in request.headers.get("accept", ""):
-            response = await self._page("/", pages.overview, request)
+            response = await self._page(PAGES[0], request)
         else:
             response = PlainTextResponse(overview(OTHER_PATHS))
         response.headers["Vary"] = "Accept"
         return response
 
-    async def _page(self, path: str, make: Callable[[Request], Awaitable[Shown]], request: Request) -> Response:
+    async def _page(self, route: PageRoute, request: Request) -> Response:
         """Return a page as HTML, when its turn has come. ``explain`` takes turns itself: it waits for the upstream."""
-        made = partial(self._made, path, make, request)
-        early = await made() if path == parameters.EXPLAINED.path else None
+        turns, made = self._context.turns, partial(self._made, route, request)
+        early = await made() if route.path == EXPLAIN else None
 
-        async def rendered() -> tuple[Shown, bytes]:
-            shown, version = early or await made()
-            return shown, await self._turns.in_thread(partial(self._rendered, shown, version))
+        async def rendered() -> tuple[Page, bytes]:
+            page, version = early or await made()
+            return page, await turns.in_thread(partial(self._rendered, page, route, version))
 
         try:
-            shown, html = await self._turns.take(path, rendered)
+            page, html = await turns.take(route.path, rendered)
         except Busy as error:
-            shown = failed(error, _current(path), {})
-            html = self._rendered(shown, self._changes.version)
-        return Response(html, shown.status, shown.headers, media_type=HTML)
+            page = error_page(error, {})
+            html = self._rendered(page, route, self._context.changes.version)
+        return Response(html, page.status, page.headers, media_type=HTML)
 
-    async def _made(
-        self, path: str, make: Callable[[Request], Awaitable[Shown]], request: Request
-    ) -> tuple[Shown, str]:
+    async def _made(self, route: PageRoute, request: Request) -> tuple[Page, str]:
         """Return a page, and the version that it follows."""
-        version = self._changes.version  # from before the page is computed: it may be older than it is, never newer
+        # The version is from before the page is computed: it may be older than the page is, never newer.
+        version = self._context.changes.version
         try:
-            return await make(request), version
+            return await route.make(self._context, request), version
         except Exception as error:
-            return failed(error, _current(path), self._health()), version
+            return error_page(error, self._context.health()), version
 
-    def _rendered(self, shown: Shown, version: str) -> bytes:
+    def _rendered(self, page: Page, route: PageRoute, version: str) -> bytes:
         parts = {
-            **shown.parts,
-            "title": shown.title,
-            "current": shown.current,
-            "live": shown.live,
+            **page.shown,
+            "title": page.title,
+            "follows": page.follows,
             "version": version,
-            "nav": self._paths.items(),
+            "nav": [(page.path, page.name) for page in self._pages if page.name],
+            "current": route.within or route.path,
             "assets": self._files.version,
         }
-        return rendered(self._templates, shown.template, parts).encode(errors="replace")
+        return rendered(self._templates, page.template, parts).encode(errors="replace")
 
     async def _complete(self, request: Request) -> Response:
         """Return what completes a field, as JSON."""
         try:
-            given = parameters.read(parameters.COMPLETE, request)
-            proposals = await self._turns.take("/complete", partial(self._views.proposals, given))
+            proposals = await self._context.turns.take("/complete", partial(completions, self._context, request))
         except RESPONSE_ERRORS as error:
             return problem_of(error)
         return Response(json_text({"proposals": proposals}), media_type=JSON)
 
     async def _live(self, request: Request) -> Response:
         """Return a stream of what changes."""
-        if self._changes.readers >= MAX_STREAMS:
+        changes = self._context.changes
+        if changes.readers >= MAX_STREAMS:
             detail = f"{MAX_STREAMS} pages that follow changes found, expected fewer: close one of them"
             return problem(503, detail, headers={"Retry-After": "10"})
         if request.method == "HEAD":
             return Response(media_type=EventStream.media_type)
-        return EventStream(self._changes.feed, pause=CHANGE_SECONDS)
-
-
-def _current(path: str) -> str:
-    """Return the page of the navigation that a path belongs to."""
-    return {"/findings": "/", parameters.NODE.path: "/map", parameters.SERVICE.path: "/services"}.get(path, path)
+        return EventStream(changes.feed, pause=CHANGE_SECONDS)
 
 
 def _headed(endpoint: Endpoint) -> Endpoint:

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +15,30 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dnsserver import __version__
+from dnsserver.metrics.server import RELATIONS
+from dnsserver.text import counted
+from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
+from dnsserver.tools.console.overview import percent_of, trusting_flag
+from dnsserver.tools.console.services import sort_of
+from dnsserver.tools.console.simulations import fields_of
+from dnsserver.tools.corefile.stub_blocks import ECS_RULE
+from dnsserver.tools.simulation import MAX_OVERLOAD
+from dnsserver.tools.simulation.picture import inline_picture
+from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
+from dnsserver.tools.simulation.text import (
+    commands,
+    constraint_text,
+    domain_text,
+    greatest_shares,
+    largest_domains,
+    named,
+    outcome_of,
+    percent,
+)
+from locator.ip import address_text, network_text
+from locator.model import CLUSTER, object_key
 from locator.printable import MAX_TEXT, cut
+from locator.topology.constraints import has_unmatched
 
 MAX_WORDS = 28_000  # characters of texts on a page, before the others are cut to BRIEF
 BRIEF = 24
@@ -35,10 +59,8 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         finalize=_shown,
     )
-    templates.filters.update(
-        duration=_duration, grouped=_grouped, parted=_parted, segment=_segment, short=_short, within_pairs=_within_pairs
-    )
-    templates.globals.update(program_version=__version__)
+    templates.filters.update(FILTERS)
+    templates.globals.update(GLOBALS)
     return templates
 
 
@@ -58,23 +80,13 @@ def _shown(value: object) -> object:
     return shown
 
 
-def _grouped(number: int) -> str:
-    """Return ``12,345``."""
-    return f"{number:,}"
-
-
 def _duration(seconds: int) -> str:
     """Return ``45 seconds`` or ``5 minutes``."""
     if seconds < 120:
-        return f"{seconds} second{'' if seconds == 1 else 's'}"
+        return counted(seconds, "second")
     if seconds < 7200:
         return f"{seconds // 60} minutes"
     return f"{seconds // 3600} hours"
-
-
-def _parted(key: str) -> tuple[str, str, str]:
-    """Return the prefix of a label key, the slash, and its name; the first two are empty where it has none."""
-    return key.rpartition("/")
 
 
 def _short(key: str) -> str:
@@ -87,6 +99,40 @@ def _segment(text: str) -> Markup:
     return Markup(quote(text, safe=""))  # a link that is cut leads nowhere
 
 
-def _within_pairs(within: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the parameters of a URL that say within what."""
-    return [("within", f"{key}={value}") for key, value in within]
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "address": address_text,
+    "cluster_code": cluster_code,
+    "constraint_text": constraint_text,
+    "described": described,
+    "domain_text": domain_text,
+    "duration": _duration,
+    "fields": fields_of,
+    "finding_key": finding_key,
+    "first_address": first_address,
+    "fixing_command": fixing_command,
+    "greatest_shares": greatest_shares,
+    "grouped": "{:,}".format,
+    "has_unmatched": has_unmatched,
+    "largest_domains": largest_domains,
+    "named": named,
+    "network": network_text,
+    "outcome_of": outcome_of,
+    "overloaded": partial(exceeds, max_overload=MAX_OVERLOAD),
+    "percent": percent,
+    "percent_of": percent_of,
+    "picture": partial(inline_picture, max_overload=MAX_OVERLOAD),
+    "rated": partial(Simulated.rating, max_overload=MAX_OVERLOAD),
+    "segment": _segment,
+    "short": _short,
+    "sort_of": sort_of,
+    "trusting_flag": trusting_flag,
+    "trying_command": commands,
+}
+GLOBALS = {
+    "cluster_key": CLUSTER,
+    "ecs_rule": ECS_RULE,
+    "max_overload": MAX_OVERLOAD,
+    "object_key": object_key,
+    "program_version": __version__,
+    "relations": RELATIONS,
+}

@@ -12,11 +12,11 @@ from dnsserver.message.records import type_number
 from dnsserver.names import SERVICES, labels_of
 from dnsserver.tools.doctor.facts import Comparison, Facts, Installed, Question, Reply, View
 from dnsserver.tools.doctor.installation import RESTART, deployment_name, restarted, rolled_out
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread
 from dnsserver.tools.explain.explain import explain
 from locator.ip import address_text, parse_client
 from locator.model import ZONE, Node, Pod, listed
-from locator.printable import shell_words
+from locator.printable import filled
 from locator.state.snapshot import CompiledService
 
 MAX_SHOWN = 5  # addresses of an answer in a message
@@ -111,7 +111,7 @@ def answer_steps(facts: Facts) -> Iterator[DoctorStep]:
 
 def _steps(facts: Facts, code: StepCode, answers: Sequence[Comparison] | Unread) -> Iterator[DoctorStep]:
     if isinstance(answers, Unread):
-        yield unknown(code, answers)
+        yield code.unread(answers)
         return
     for server in dict.fromkeys(asked.server for asked in answers):
         of_server = [asked for asked in answers if asked.server == server]
@@ -122,45 +122,40 @@ def _steps(facts: Facts, code: StepCode, answers: Sequence[Comparison] | Unread)
     if places and code is StepCode.ReplicaAnswers:
         message = f"{', '.join(places)} is no trusted forwarder, so it can ask for its own zone alone"
         advice = "Run `doctor` at an address that `--trusted-forwarder` names, to compare the answers for every zone."
-        yield DoctorStep(code, UNKNOWN, message, "every zone", advice=advice)
+        yield code.unknown(message, "every zone", advice=advice)
     if code is StepCode.ForwarderAnswers and (left := len(facts.forwarders) - MAX_ASKED) > 0:
-        yield DoctorStep(code, UNKNOWN, f"{left} more servers of the cluster's DNS were not asked", "others")
+        yield code.unknown(f"{left} more servers of the cluster's DNS were not asked", "others")
 
 
-def inside(flags: str, installed: Installed) -> str:
+def inside(kubectl: str, installed: Installed) -> str:
     """Return the command that runs ``doctor`` where the replicas can be reached."""
-    deployment = f"deploy/{deployment_name(installed)}"
-    return f"kubectl{flags} {shell_words('-n', installed.namespace, 'exec', deployment)} -- topodns doctor"
+    words = {"NAMESPACE": installed.namespace, "NAME": deployment_name(installed)}
+    return f"{kubectl} {filled('-n NAMESPACE exec deploy/NAME -- topodns doctor', words)}"
 
 
 def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Comparison]) -> DoctorStep:
     wrong = [asked for asked in answers if not asked.right]
     lost = [asked for asked in wrong if asked.reply.error]
     if lost and len(lost) == len(answers) and not _is_inside(facts, answers):
-        return DoctorStep(
-            code,
-            UNKNOWN,
-            f"not reached from here: {lost[0].reply.error}",
-            server,
-            (inside(facts.flags, facts.installed),),
-        )
+        message = f"not reached from here: {lost[0].reply.error}"
+        return code.unknown(message, server, (inside(facts.kubectl, facts.installed),))
     if wrong and not any(asked.certain for asked in wrong):
         message = (
             f"this place is in no zone, and no zone's clients get this answer, so nobody knows as which client it asks:"
             f" {_difference(wrong[0])}"
         )
-        return DoctorStep(code, UNKNOWN, message, server, (inside(facts.flags, facts.installed),))
+        return code.unknown(message, server, (inside(facts.kubectl, facts.installed),))
     if wrong:
         message = "; ".join(map(_difference, wrong[:MAX_SHOWN]))
         if code is StepCode.ForwarderAnswers:
-            return DoctorStep(code, FAILED, message, server, restarted(facts, server), RESTART)
-        return DoctorStep(code, FAILED, message, server, (rolled_out(facts),))
+            return code.failed(message, server, restarted(facts, server), RESTART)
+        return code.failed(message, server, (rolled_out(facts),))
     zones = dict.fromkeys(asked.question.zone for asked in answers if asked.question.zone)
     transports = " and ".join(dict.fromkeys(asked.transport for asked in answers))
     where = f" in {', '.join(zones)}" if zones else ""
     as_others = "" if all(asked.certain for asked in answers) or not zones else ", as one of whom this place asks"
     message = f"{answers[0].question.name}: the same for clients{where} over {transports}{as_others}"
-    return DoctorStep(code, PASSED, message, server)
+    return code.passed(message, server)
 
 
 def _is_inside(facts: Facts, answers: Sequence[Comparison]) -> bool:

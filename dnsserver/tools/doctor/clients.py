@@ -14,13 +14,13 @@ from contextlib import suppress
 
 from dnsserver.metrics.counters import ADDRESS, BLOCK, OTHER
 from dnsserver.metrics.reading import Samples
+from dnsserver.tools.doctor.corefiles import block_command
 from dnsserver.tools.doctor.facts import Facts, View
 from dnsserver.tools.doctor.installation import RESTART, added_argument, restarted
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, read_or
 from locator.ip import address_text, host_network, is_within, network_end, network_text, parse_address, parse_network
 from locator.model import ZONE
 from locator.places.subnet_proposals import proposed_subnets
-from locator.printable import shell_words
 from locator.state.snapshot import book_of
 
 SUSPECTS, IGNORED = "topodns_untrusted_forwarders", "topodns_client_subnets_ignored_total"
@@ -53,7 +53,7 @@ def client_steps(facts: Facts) -> Iterator[DoctorStep]:
     if not readable:
         unread = next((replica.before for replica in facts.replicas if isinstance(replica.before, Unread)), None)
         for code in CODES:
-            yield unknown(code, unread or Unread("there is no replica to look at"))
+            yield code.unread(unread or Unread("there is no replica to look at"))
         return
     yield from _trust_steps(facts)
     yield from _naming_steps(facts)
@@ -106,9 +106,9 @@ def _trust_steps(facts: Facts) -> Iterator[DoctorStep]:
         found = True
         message = f"{holder or 'no object of the cluster'} has this address; {ignored[source,]} queries named a client"
         commands = added_argument(facts, f"--trusted-forwarder={network_text(host_network(address))}")
-        yield DoctorStep(code, FAILED, message, source, commands)
+        yield code.failed(message, source, commands)
     if not found:
-        yield DoctorStep(code, PASSED, "nobody else names clients")
+        yield code.passed("nobody else names clients")
 
 
 def _holder(view: View, address: bytes) -> str:
@@ -118,7 +118,7 @@ def _holder(view: View, address: bytes) -> str:
 def _naming_steps(facts: Facts) -> Iterator[DoctorStep]:
     code, (total, grown) = StepCode.ForwardersNameClients, _sum(facts, UNNAMED)
     names = {address_text(forwarder.address): forwarder.name for forwarder in facts.forwarders}
-    answers = () if isinstance(facts.forwarder_answers, Unread) else facts.forwarder_answers
+    answers = read_or(facts.forwarder_answers, ())
     right = {asked.server for asked in answers if asked.right}
     found = False
     for (source,) in sorted(total | grown):
@@ -129,20 +129,14 @@ def _naming_steps(facts: Facts) -> Iterator[DoctorStep]:
         if grown[source,]:
             found, message = True, f"{grown[source,]} queries without a client while doctor looked"
             if commands := restarted(facts, name):
-                yield DoctorStep(code, FAILED, message, subject, commands, RESTART)
+                yield code.failed(message, subject, commands, RESTART)
             else:
-                yield DoctorStep(code, FAILED, message, subject, (_printing(facts),))
+                yield code.failed(message, subject, (block_command(",".join(facts.installed.cluster_ips)),))
         elif name not in right:
             found, message = True, f"{total[source,]} queries without a client since the replicas started; none now"
-            yield DoctorStep(code, UNKNOWN, message, subject)
+            yield code.unknown(message, subject)
     if not found:
-        yield DoctorStep(code, PASSED, "all name their clients")
-
-
-def _printing(facts: Facts) -> str:
-    service = facts.installed.service
-    addresses = [] if service is None or isinstance(service, Unread) else service.spec.cluster_ips
-    return shell_words("topodns", "corefile", "--for", "coredns", "--to", ",".join(addresses) or "ADDRESS")
+        yield code.passed("all name their clients")
 
 
 # --- Unknown clients --------------------------------------------------------------------------------------------------
@@ -158,14 +152,14 @@ def _unknown_step(facts: Facts) -> DoctorStep:
         if text != OTHER and not _is_ours(facts, text) and not _located_now(facts, text)
     ]
     if not now:
-        return DoctorStep(code, PASSED, f"{share}, and no range of them is unknown now" if unknown_clients else share)
+        return code.passed(f"{share}, and no range of them is unknown now" if unknown_clients else share)
     named = [f"{text} ({REASONS.get(reason, reason)}, {number} queries)" for text, reason, number in now[:MAX_NAMED]]
     commands = [
         command
         for text in dict.fromkeys(text for text, _, _ in now[:MAX_NAMED])
         for command in added_argument(facts, f"--subnet={text}={ZONE}={_zone_of(facts, text)}")
     ]
-    return DoctorStep(code, FAILED, f"{share}: {'; '.join(named)}", commands=tuple(commands))
+    return code.failed(f"{share}: {'; '.join(named)}", commands=tuple(commands))
 
 
 def _near_step(facts: Facts) -> DoctorStep:
@@ -179,12 +173,12 @@ def _near_step(facts: Facts) -> DoctorStep:
                     answers[labels[0] if labels else ""] += int(value)
     same, some, other = (answers[word] for word in ("same", "some", "other"))
     if not same + some + other:
-        return DoctorStep(StepCode.AnswersNear, PASSED, "no client in a zone has got endpoints yet")
+        return StepCode.AnswersNear.passed("no client in a zone has got endpoints yet")
     message = (
         f"of {same + some + other} answers, {same} held endpoints of the client's zone alone, {some} others, too, "
         f"{other} only others (replicas: {replicas})"
     )
-    return DoctorStep(StepCode.AnswersNear, PASSED, message)
+    return StepCode.AnswersNear.passed(message)
 
 
 def _is_ours(facts: Facts, text: str) -> bool:

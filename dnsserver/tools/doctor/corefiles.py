@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT, ListenAddress
 from dnsserver.tools.corefile.caddyfile import Unparsable, parse
 from dnsserver.tools.corefile.checks import check, fixed
@@ -19,7 +19,6 @@ from dnsserver.tools.corefile.stub_blocks import COREDNS, NODELOCAL, stub_block
 from dnsserver.tools.corefile.stub_zones import Corefile, read, server_of
 from dnsserver.tools.doctor.facts import Facts, NameServer
 from dnsserver.tools.doctor.installation import NOT_INSTALLED
-from dnsserver.tools.doctor.objects import STUB_DOMAINS, ConfigMap, NotUnderstood, PlainService, decoded
 from dnsserver.tools.doctor.providers import (
     COREFILE,
     CUSTOM_CONFIG,
@@ -32,10 +31,12 @@ from dnsserver.tools.doctor.providers import (
     merged,
     recognised,
 )
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, read_or
 from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
 from locator.printable import shell_words
+
+_STUB_DOMAINS = Decoder(dict[str, list[str]])  # of kube-dns
 
 TRY_FIRST = (
     "The command forwards all names that topodns serves. To try one namespace first, forward"
@@ -81,30 +82,26 @@ class Judged(Struct, frozen=True):
 
 def target_of(facts: Facts, *, below: bool = False) -> Target:
     """Return where queries should go; with *below*, only what is below ``svc`` of a cluster's domain."""
-    settings, service = facts.installed.settings, facts.installed.service
-    addresses = service.spec.cluster_ips if isinstance(service, PlainService) else []
-    to = tuple(ListenAddress(parse_address(text), DNS_PORT) for text in addresses if text != "None")
+    settings = facts.installed.settings
+    addresses = [text for text in facts.installed.cluster_ips if text != "None"]
+    to = tuple(ListenAddress(parse_address(text), DNS_PORT) for text in addresses)
     zones = [zone.name for zone in settings.zone if not zone.reverse]
     if settings.serve_namespace:
         zones = [f"{namespace}.svc.{zone}" for namespace in settings.serve_namespace for zone in zones]
     elif below:
         zones = [f"svc.{zone}" for zone in zones]
-    services = () if isinstance(facts.services, Unread) else facts.services
-    aliases = {service.key: service.alias for service in services if service.alias}
-    return Target(to, tuple(zones), _names(settings, "federation"), _names(settings, "multicluster"), aliases)
-
-
-def _names(settings: Settings, field: str) -> tuple[str, ...]:
-    return tuple(zone.name for zone in getattr(settings, field))
+    federation, multicluster = (tuple(zone.name for zone in of) for of in (settings.federation, settings.multicluster))
+    aliases = {service.key: service.alias for service in read_or(facts.services, ()) if service.alias}
+    return Target(to, tuple(zones), federation, multicluster, aliases)
 
 
 def providers_of(facts: Facts) -> list[Provider]:
     """Return the providers of the cluster's DNS; none if the ConfigMaps cannot be read."""
     if isinstance(facts.config_maps, Unread):
         return []
-    nodes = () if isinstance(facts.nodes, Unread) else facts.nodes
+    labels = [node.labels for node in read_or(facts.nodes, ())]
     answered = bool(facts.forwarders) or isinstance(facts.view, Unread)  # then nobody knows
-    return recognised(marks_of(facts.config_maps, [node.labels for node in nodes], dns_endpoints=answered))
+    return recognised(marks_of(facts.config_maps, labels, dns_endpoints=answered))
 
 
 def forwarded_zones(facts: Facts) -> list[str]:
@@ -134,43 +131,41 @@ def corefile_steps(facts: Facts) -> Iterator[DoctorStep]:
     """Yield a step for NodeLocal DNSCache, if the cluster has it, and one for each server of the cluster's DNS."""
     config_maps = facts.config_maps
     if isinstance(config_maps, Unread):
-        yield unknown(StepCode.NodeLocalForwards, config_maps)
-        yield unknown(StepCode.ForwarderForwards, config_maps)
+        yield StepCode.NodeLocalForwards.unread(config_maps)
+        yield StepCode.ForwarderForwards.unread(config_maps)
         return
     asks_itself = False
-    if (cache := config_maps.get(NODELOCAL_CONFIG)) is not None:
-        found = judged((cache.data or {}).get(COREFILE, ""), NODELOCAL, target_of(facts))
-        asks_itself = bool(found.zones)
-        yield _nodelocal_step(facts, cache, found)
+    if NODELOCAL_CONFIG in config_maps:
+        asks_itself = bool(forwarded_by_cache(facts))
+        yield _nodelocal_step(facts)
     providers = providers_of(facts)
     if not providers:
         command = f"{facts.kubectl} -n kube-system get configmaps"
-        yield DoctorStep(
-            StepCode.ForwarderForwards, UNKNOWN, "no ConfigMap of a known DNS server found", commands=(command,)
-        )
+        yield StepCode.ForwarderForwards.unknown("no ConfigMap of a known DNS server found", commands=(command,))
     for provider in providers:
         yield _forwarder_step(facts, provider, asks_itself=asks_itself)
 
 
-def _nodelocal_step(facts: Facts, cache: ConfigMap, found: Judged) -> DoctorStep:
-    code, subject = StepCode.NodeLocalForwards, NODELOCAL_CONFIG
+def _nodelocal_step(facts: Facts) -> DoctorStep:
+    code, subject, target = StepCode.NodeLocalForwards, NODELOCAL_CONFIG, target_of(facts)
+    text = _data(facts, NODELOCAL_CONFIG).get(COREFILE, "")
+    found = judged(text, NODELOCAL, target)
     if found.good:
         forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "all names go to the cluster's own DNS"
-        return DoctorStep(code, PASSED, f"{forwards}{_remarks(found)}", subject)
-    text = (cache.data or {}).get(COREFILE, "")
-    after = _fixed(text, NODELOCAL, target_of(facts))
+        return code.passed(f"{forwards}{_remarks(found)}", subject)
+    after = _fixed(text, NODELOCAL, target)
     edit = None if after is None else _edit(facts, NODELOCAL_CONFIG, COREFILE, text, after)
     commands = _edited(facts, NODELOCAL_CONFIG) if edit is None else merged(edit)
-    return _failed(code, _what_is_wrong(found), subject, commands, _cures(found), edit)
+    return code.failed(_what_is_wrong(found), subject, commands, _cures(found), edit.difference if edit else "")
 
 
 def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> DoctorStep:
     code, target = StepCode.ForwarderForwards, target_of(facts, below=provider.below)
     subject = f"{provider.config_map}, {provider.name}" if provider.config_map else provider.name
     if not provider.config_map:
-        return DoctorStep(code, UNKNOWN, provider.owner, subject, (_printing(target),), provider.advice)
+        return code.unknown(provider.owner, subject, (_printing(target),), provider.advice)
     if facts.installed.service is None and facts.installed.deployment is None:
-        return unknown(code, NOT_INSTALLED, subject)
+        return code.unread(NOT_INSTALLED, subject)
     found = _judged(facts, provider)
     if not found.good or not (found.zones or asks_itself):
         message = _what_is_wrong(found) or f"nothing forwards {_listed(target.names)} to topodns"
@@ -180,22 +175,16 @@ def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> D
         if not target.to:  # nobody knows yet where topodns answers
             commands = (_printing(target),)
         advice = _cures(found) or f"{provider.advice} {TRY_FIRST}"
-        return _failed(code, f"{message}; {provider.owner}", subject, commands, advice, edit)
+        difference = edit.difference if edit else ""
+        return code.failed(f"{message}; {provider.owner}", subject, commands, advice, difference)
     forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "NodeLocal DNSCache asks topodns by itself"
-    return DoctorStep(code, PASSED, f"{forwards}{_remarks(found)}", subject)
-
-
-def _failed(
-    code: StepCode, message: str, subject: str, commands: tuple[str, ...], advice: str, edit: Edit | None
-) -> DoctorStep:
-    difference = "" if edit is None else edit.difference
-    return DoctorStep(code, FAILED, message, subject, commands, advice, difference)
+    return code.passed(f"{forwards}{_remarks(found)}", subject)
 
 
 def _data(facts: Facts, config_map: str) -> Mapping[str, str]:
     """Return what a ConfigMap has; nothing if there is none."""
-    known = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
-    return (known[config_map].data or {}) if config_map in known else {}
+    found = read_or(facts.config_maps, {}).get(config_map)
+    return {} if found is None else found.data or {}
 
 
 def _text(facts: Facts, provider: Provider) -> str:
@@ -231,14 +220,14 @@ def _judged(facts: Facts, provider: Provider) -> Judged:
         domains = _stub_domains(text)
         to = {text for address in target.to for text in (str(address), address_text(address.address))}
         zones = tuple(zone for zone, servers in domains.items() if to & set(servers))
-    except NotUnderstood:
+    except DecodeError:
         return Judged(unparsable=f"{provider.key}: no JSON object of lists found, expected one")
     return Judged((), zones)
 
 
 def _stub_domains(text: str) -> dict[str, list[str]]:
-    """Return the servers of each stub domain. Raises NotUnderstood."""
-    return decoded(STUB_DOMAINS, text.strip().encode() or b"{}")
+    """Return the servers of each stub domain. Raises DecodeError."""
+    return _STUB_DOMAINS.decode(text.strip().encode() or b"{}")
 
 
 # --- What fixes it ----------------------------------------------------------------------------------------------------
@@ -250,7 +239,7 @@ def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None
     if provider.key != COREFILE:
         try:
             domains = _stub_domains(text) | dict.fromkeys(target.names, addresses)
-        except NotUnderstood:
+        except DecodeError:
             return None
         before = _data(facts, provider.config_map).get(provider.key, "")
         return _edit(facts, provider.config_map, provider.key, before, json.dumps(domains))
@@ -303,8 +292,8 @@ def _own_part(facts: Facts, provider: Provider, target: Target) -> Edit | None:
 
 
 def _edit(facts: Facts, config_map: str, key: str, before: str, text: str) -> Edit:
-    known: Mapping[str, ConfigMap] = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
-    version = known[config_map].metadata.version if config_map in known else None
+    known = read_or(facts.config_maps, {}).get(config_map)
+    version = None if known is None else known.metadata.resource_version
     return Edit(facts.kubectl, config_map, version, key, before, text)
 
 
@@ -313,15 +302,18 @@ def _stub(target: Target) -> str:
 
 
 def _printing(target: Target) -> str:
-    """Return the command that prints the block for a forwarder of the user's own."""
-    to = ",".join(map(str, target.to)) or "ADDRESS"
-    zones = [word for zone in target.zones for word in ("--zone", zone)]
-    return shell_words("topodns", "corefile", "--for", "coredns", "--to", to, *zones)
+    return block_command(",".join(map(str, target.to)), target.zones)
+
+
+def block_command(to: str, zones: Iterable[str] = ()) -> str:
+    """Return the command that prints the block for a forwarder of the user's own, which asks the addresses *to*."""
+    flags = [word for zone in zones for word in ("--zone", zone)]
+    return shell_words("topodns", "corefile", "--for", "coredns", "--to", to or "ADDRESS", *flags)
 
 
 def _edited(facts: Facts, config_map: str) -> tuple[str, ...]:
     namespace, _, name = config_map.partition("/")
-    return (f"{facts.kubectl} {shell_words('-n', namespace, 'edit', 'configmap', name)}",)
+    return (facts.command("-n NAMESPACE edit configmap NAME", NAMESPACE=namespace, NAME=name),)
 
 
 # --- What is said -----------------------------------------------------------------------------------------------------

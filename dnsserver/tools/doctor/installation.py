@@ -10,13 +10,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dnsserver.tools.doctor.custom_resources import CUSTOM_RESOURCES, VERSION, fields_of
-from dnsserver.tools.doctor.facts import Facts, Installed, Right
-from dnsserver.tools.doctor.objects import Crd, Deployment, ReplicaPod
+from dnsserver.tools.doctor.facts import (
+    Facts,
+    Installed,
+    Right,
+    V1CustomResourceDefinition,
+    V1Deployment,
+    V1Pod,
+    condition_of,
+    container_of,
+    is_ready,
+    status_of,
+    words_of,
+)
 from dnsserver.tools.doctor.providers import applied
-from dnsserver.tools.doctor.steps import FAILED, PASSED, UNKNOWN, DoctorStep, StepCode, Unread, unknown
+from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, read_or
 from locator.api.decoding import RESOURCES
 from locator.model import Object
-from locator.printable import shell_words
 
 MANIFESTS = "manifests/overlays/coredns-stub"
 RESTART = (
@@ -46,15 +56,13 @@ def installation_steps(facts: Facts) -> Iterator[DoctorStep]:
     deployment = installed.deployment
     if isinstance(deployment, Unread):
         for code in _OF_THE_DEPLOYMENT:
-            yield unknown(code, deployment)
+            yield code.unread(deployment)
     elif deployment is None:
         message = f"no Deployment of topodns in namespace {installed.namespace}"
-        yield DoctorStep(
-            StepCode.DeploymentExists, FAILED, message, commands=(f"{facts.kubectl} apply -k {MANIFESTS}",)
-        )
+        yield StepCode.DeploymentExists.failed(message, commands=(f"{facts.kubectl} apply -k {MANIFESTS}",))
     else:
         name = f"{installed.namespace}/{deployment.metadata.name}"
-        yield DoctorStep(StepCode.DeploymentExists, PASSED, f"Deployment {name}")
+        yield StepCode.DeploymentExists.passed(f"Deployment {name}")
         yield _settings_step(facts, deployment)
         yield _image_step(facts, deployment)
         for found in (deployment, *installed.others):
@@ -62,12 +70,12 @@ def installation_steps(facts: Facts) -> Iterator[DoctorStep]:
             yield _created_step(facts, found, subject)
             yield _replicas_step(facts, found, subject)
     if installed.pods_unread is not None:
-        known = len(installed.pods) if not isinstance(installed.pods, Unread) else 0
-        message = f"{known} found by EndpointSlices; its pods cannot be listed: {installed.pods_unread.why}"
-        yield DoctorStep(StepCode.ReplicasReady, UNKNOWN, message, "its pods")
+        number = len(read_or(installed.pods, ()))
+        message = f"{number} found by EndpointSlices; its pods cannot be listed: {installed.pods_unread.why}"
+        yield StepCode.ReplicasReady.unknown(message, "its pods")
     if deployment is None and installed.service is None:
         for code in (StepCode.ServiceLeadsHere, StepCode.RightsGranted, StepCode.ResourcesCurrent):
-            yield unknown(code, NOT_INSTALLED)
+            yield code.unread(NOT_INSTALLED)
         return
     yield _service_step(facts)
     yield _rights_step(facts)
@@ -78,19 +86,18 @@ def installation_steps(facts: Facts) -> Iterator[DoctorStep]:
 
 def deployment_name(installed: Installed) -> str:
     """Return the name of the Deployment, that of the manifests if it is not known."""
-    deployment = installed.deployment
-    return deployment.metadata.name or "" if isinstance(deployment, Deployment) else "topodns"
+    deployment = read_or(installed.deployment, None)
+    return "topodns" if deployment is None else str(deployment.metadata.name)
 
 
 def rolled_out(facts: Facts) -> str:
     """Return the command that replaces all replicas."""
-    name = deployment_name(facts.installed)
-    return _in_namespace(facts, "rollout", "restart", "deployment", name)
+    return facts.command_here("rollout restart deployment NAME", NAME=deployment_name(facts.installed))
 
 
-def _arguments_at(deployment: Deployment) -> str:
+def _arguments_at(deployment: V1Deployment) -> str:
     """Return where a JSON patch finds the arguments of topodns."""
-    container = deployment.container
+    container = container_of(deployment)
     position = deployment.spec.template.spec.containers.index(container)
     field = "command" if container.args is None and container.command else "args"
     return f"/spec/template/spec/containers/{position}/{field}"
@@ -98,11 +105,11 @@ def _arguments_at(deployment: Deployment) -> str:
 
 def added_argument(facts: Facts, argument: str) -> tuple[str, ...]:
     """Return the command that gives the Deployment another flag; none if there is no Deployment."""
-    deployment = facts.installed.deployment
-    if not isinstance(deployment, Deployment):
+    deployment = read_or(facts.installed.deployment, None)
+    if deployment is None:
         return ()
     path = _arguments_at(deployment)
-    had = bool(deployment.container.words)
+    had = bool(words_of(container_of(deployment)))
     return (_patched(facts, deployment, {"op": "add", "path": f"{path}/-" if had else path,
                                          "value": argument if had else [argument]}),)  # fmt: skip
 
@@ -110,79 +117,81 @@ def added_argument(facts: Facts, argument: str) -> tuple[str, ...]:
 def restarted(facts: Facts, pod: str) -> tuple[str, ...]:
     """Return the command that lets a pod (``namespace/name``) of the cluster's DNS start again; none for an address."""
     namespace, slash, name = pod.partition("/")
-    words = shell_words("-n", namespace, "delete", "pod", name, "--wait=false")
-    return (f"{facts.kubectl} {words}",) if slash else ()
+    command = facts.command("-n NAMESPACE delete pod NAME --wait=false", NAMESPACE=namespace, NAME=name)
+    return (command,) if slash else ()
 
 
-def _patched(facts: Facts, deployment: Deployment, *operations: Mapping[str, object]) -> str:
+def _patched(facts: Facts, deployment: V1Deployment, *operations: Mapping[str, object]) -> str:
     patch = json.dumps(operations)
-    return _in_namespace(facts, "patch", "deployment", deployment.metadata.name or "", "--type", "json", "-p", patch)
+    return facts.command_here("patch deployment NAME --type json -p PATCH", NAME=deployment.metadata.name, PATCH=patch)
 
 
-def _in_namespace(facts: Facts, *words: str) -> str:
-    """Return a command of kubectl in topodns' namespace. Anybody may have created what is named there."""
-    return f"{facts.kubectl} {shell_words('-n', facts.installed.namespace, *words)}"
+def _edited(facts: Facts, deployment: V1Deployment) -> str:
+    return facts.command_here("edit deployment NAME", NAME=deployment.metadata.name)
 
 
-def _settings_step(facts: Facts, deployment: Deployment) -> DoctorStep:
-    error, container = facts.installed.settings_error, deployment.container
+def _settings_step(facts: Facts, deployment: V1Deployment) -> DoctorStep:
+    error, container = facts.installed.settings_error, container_of(deployment)
     if not error:
-        flags = " ".join(container.words)
-        return DoctorStep(StepCode.SettingsValid, PASSED, flags or "no flags")
-    flag, words = error.partition(":")[0], container.words if container.args is None else container.args
+        flags = " ".join(words_of(container))
+        return StepCode.SettingsValid.passed(flags or "no flags")
+    flag, words = error.partition(":")[0], words_of(container) if container.args is None else container.args
     wrong = [(number, text) for number, text in enumerate(words) if text.partition("=")[0] == flag]
-    command = _in_namespace(facts, "edit", "deployment", deployment.metadata.name or "")
+    command = _edited(facts, deployment)
     if len(wrong) == 1 and "=" in wrong[0][1]:  # else nobody knows which it is, or the value is another argument
         ((number, text),) = wrong
         path = f"{_arguments_at(deployment)}/{number}"
         unchanged = {"op": "test", "path": path, "value": text}
         command = _patched(facts, deployment, unchanged, {"op": "remove", "path": path})
-    return DoctorStep(StepCode.SettingsValid, FAILED, error, commands=(command,))
+    return StepCode.SettingsValid.failed(error, commands=(command,))
 
 
-def _image_step(facts: Facts, deployment: Deployment) -> DoctorStep:
-    code, container = StepCode.ImageVersion, deployment.container
-    repository, colon, tag = container.image.partition("@")[0].rpartition(":")
+def _image_step(facts: Facts, deployment: V1Deployment) -> DoctorStep:
+    code, container = StepCode.ImageVersion, container_of(deployment)
+    image = container.image or ""
+    repository, colon, tag = image.partition("@")[0].rpartition(":")
     if not colon or "/" in tag or tag == "latest":
-        return DoctorStep(code, UNKNOWN, f"{container.image}: the tag names no version; the replicas tell theirs below")
+        return code.unknown(f"{image}: the tag names no version; the replicas tell theirs below")
     if tag.removeprefix("v") == facts.version:
-        return DoctorStep(code, PASSED, container.image)
-    image = f"{container.name}={repository}:{facts.version}"
-    command = _in_namespace(facts, "set", "image", f"deployment/{deployment.metadata.name}", image)
-    return DoctorStep(code, FAILED, f"{container.image}, but this is version {facts.version}", commands=(command,))
+        return code.passed(image)
+    current = f"{container.name}={repository}:{facts.version}"
+    command = facts.command_here("set image deployment/NAME IMAGE", NAME=deployment.metadata.name, IMAGE=current)
+    return code.failed(f"{image}, but this is version {facts.version}", commands=(command,))
 
 
-def _created_step(facts: Facts, deployment: Deployment, subject: str) -> DoctorStep:
-    """Return what keeps a Deployment from creating pods, with its words, and the command that fixes it."""
-    code, failure = StepCode.PodsCreated, deployment.failure
-    if not failure:
-        return DoctorStep(code, PASSED, "nothing refuses them", subject)
+def _created_step(facts: Facts, deployment: V1Deployment, subject: str) -> DoctorStep:
+    """Return what keeps a Deployment from creating pods, in the words of who refuses them, and what fixes it."""
+    code, failed = StepCode.PodsCreated, condition_of(deployment, "ReplicaFailure")
+    if failed is None or failed.status != "True":
+        return code.passed("nothing refuses them", subject)
+    failure = f"{failed.reason or ''}: {failed.message or ''}"
     for pattern, words, advice in _REFUSALS:
         if (found := re.search(pattern, failure)) is not None:
             command = words(facts, deployment, found)
-            return DoctorStep(code, FAILED, failure, subject, (command,), advice)
-    return DoctorStep(code, FAILED, failure, subject, (_described(facts, deployment),))
+            return code.failed(failure, subject, (command,), advice)
+    return code.failed(failure, subject, (_described(facts, deployment),))
 
 
-def _described(facts: Facts, deployment: Deployment) -> str:
-    return _in_namespace(facts, "describe", "replicasets", "-l", _selector(deployment))
+def _described(facts: Facts, deployment: V1Deployment) -> str:
+    return facts.command_here("describe replicasets -l SELECTOR", SELECTOR=selector_of(deployment))
 
 
-def _selector(deployment: Deployment) -> str:
-    return ",".join(f"{key}={text}" for key, text in deployment.spec.selector.match_labels.items())
+def selector_of(deployment: V1Deployment) -> str:
+    """Return the selector of the pods of a Deployment, as a query has it."""
+    return ",".join(f"{key}={text}" for key, text in (deployment.spec.selector.match_labels or {}).items())
 
 
-def _without_users(facts: Facts, deployment: Deployment, _: re.Match[str]) -> str:
+def _without_users(facts: Facts, deployment: V1Deployment, _: re.Match[str]) -> str:
     users = {"spec": {"template": {"spec": {"securityContext": dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))}}}}
-    words = ("patch", "deployment", deployment.metadata.name or "", "--type", "merge", "-p", json.dumps(users))
-    return _in_namespace(facts, *words)
+    template = "patch deployment NAME --type merge -p PATCH"
+    return facts.command_here(template, NAME=deployment.metadata.name, PATCH=json.dumps(users))
 
 
-def _without_priority(facts: Facts, deployment: Deployment, _: re.Match[str]) -> str:
+def _without_priority(facts: Facts, deployment: V1Deployment, _: re.Match[str]) -> str:
     return _patched(facts, deployment, {"op": "remove", "path": "/spec/template/spec/priorityClassName"})
 
 
-def _quota(facts: Facts, deployment: Deployment, refusal: re.Match[str]) -> str:
+def _quota(facts: Facts, _: V1Deployment, refusal: re.Match[str]) -> str:
     scopes = [{"scopeName": "PriorityClass", "operator": "In", "values": refusal[1].split()}]
     quota = {
         "apiVersion": "v1", "kind": "ResourceQuota",
@@ -192,12 +201,12 @@ def _quota(facts: Facts, deployment: Deployment, refusal: re.Match[str]) -> str:
     return applied(facts.kubectl, quota)
 
 
-def _account(facts: Facts, deployment: Deployment, _: re.Match[str]) -> str:
-    return _in_namespace(facts, "create", "serviceaccount", account_of(deployment))
+def _account(facts: Facts, deployment: V1Deployment, _: re.Match[str]) -> str:
+    return facts.command_here("create serviceaccount NAME", NAME=account_of(deployment))
 
 
 # What refuses pods, by its words -> the command that fixes it, and what else to say.
-_REFUSALS: tuple[tuple[str, Callable[[Facts, Deployment, re.Match[str]], str], str], ...] = (
+_REFUSALS: tuple[tuple[str, Callable[[Facts, V1Deployment, re.Match[str]], str], str], ...] = (
     (
         "security context constraint",
         _without_users,
@@ -212,67 +221,66 @@ _REFUSALS: tuple[tuple[str, Callable[[Facts, Deployment, re.Match[str]], str], s
     ),
     (
         r"exceeded quota: ([\w.-]+)",
-        lambda facts, _, found: _in_namespace(facts, "edit", "resourcequota", found[1]),
+        lambda facts, _, found: facts.command_here("edit resourcequota NAME", NAME=found[1]),
         "The message has what was requested, used and allowed. Raise the limit, or request less.",
     ),
     (
         r"(?:maximum|minimum) \S+ usage per |max limit to request ratio",
-        lambda facts, *_: _in_namespace(facts, "edit", "limitranges"),
+        lambda facts, *_: facts.command_here("edit limitranges"),
         "A LimitRange of the namespace refuses what the containers request. Change either of them.",
     ),
     ("no PriorityClass with name", _without_priority, "Or create that PriorityClass."),
     ("error looking up service account", _account, "If other objects of the manifests lack, too, apply them again."),
     (
         "violates PodSecurity|admission webhook|ValidatingAdmissionPolicy",
-        lambda facts, deployment, _: _in_namespace(facts, "edit", "deployment", deployment.metadata.name or ""),
+        lambda facts, deployment, _: _edited(facts, deployment),
         "Change what the message names, or let its owner allow it.",
     ),
 )
 
 
-def _replicas_step(facts: Facts, deployment: Deployment, subject: str) -> DoctorStep:
-    code, wanted, ready = StepCode.ReplicasReady, deployment.spec.replicas, deployment.status.ready_replicas
+def _replicas_step(facts: Facts, deployment: V1Deployment, subject: str) -> DoctorStep:
+    code, wanted, ready = StepCode.ReplicasReady, deployment.spec.replicas, deployment.status.ready_replicas or 0
+    wanted = 1 if wanted is None else wanted
     if wanted == 0:
-        command = _in_namespace(facts, "scale", "deployment", deployment.metadata.name or "", "--replicas=2")
-        return DoctorStep(code, FAILED, "the Deployment wants no replica", subject, (command,))
-    if ready >= wanted:
-        return DoctorStep(code, PASSED, f"{ready} of {wanted} are ready", subject)
+        command = facts.command_here("scale deployment NAME --replicas=2", NAME=deployment.metadata.name)
+        return code.failed("the Deployment wants no replica", subject, (command,))
     message = f"{ready} of {wanted} are ready"
+    if ready >= wanted:
+        return code.passed(message, subject)
     if deployment is not facts.installed.deployment or isinstance(facts.installed.pods, Unread):
-        selector = ("-l", _selector(deployment))
-        commands = (_in_namespace(facts, "describe", "pods", *selector),
-                    _in_namespace(facts, "logs", *selector, "--tail=20", "--prefix"))  # fmt: skip
-        return DoctorStep(code, FAILED, message, subject, commands)
-    unready = [pod for pod in facts.installed.pods if not pod.ready]
+        selector = selector_of(deployment)
+        commands = (facts.command_here("describe pods -l SELECTOR", SELECTOR=selector),
+                    facts.command_here("logs -l SELECTOR --tail=20 --prefix", SELECTOR=selector))  # fmt: skip
+        return code.failed(message, subject, commands)
+    unready = [pod for pod in facts.installed.pods if not is_ready(pod)]
     if not unready:
-        return DoctorStep(
-            code, FAILED, f"{message}, and there is no other pod", subject, (_described(facts, deployment),)
-        )
-    named = [f"{pod.metadata.name}: {pod.waiting or pod.status.phase}" for pod in unready]
-    return DoctorStep(code, FAILED, "; ".join([message, *named]), subject, tuple(_looked_at(facts, unready)))
+        return code.failed(f"{message}, and there is no other pod", subject, (_described(facts, deployment),))
+    named = [f"{pod.metadata.name}: {status_of(pod)}" for pod in unready]
+    return code.failed("; ".join([message, *named]), subject, tuple(_looked_at(facts, unready)))
 
 
-def _looked_at(facts: Facts, pods: Iterable[ReplicaPod]) -> Iterator[str]:
+def _looked_at(facts: Facts, pods: Iterable[V1Pod]) -> Iterator[str]:
     """Yield the commands that show why pods are not ready: their events, and their logs if they have ever run."""
     for pod in pods:
-        name = pod.metadata.name or ""
-        yield _in_namespace(facts, "describe", "pod", name)
+        yield facts.command_here("describe pod NAME", NAME=pod.metadata.name)
         if pod.status.phase == "Running":
-            again = ("--previous",) if pod.waiting == "CrashLoopBackOff" else ()
-            yield _in_namespace(facts, "logs", name, "--tail=20", *again)
+            again = " --previous" if status_of(pod) == "CrashLoopBackOff" else ""
+            yield facts.command_here(f"logs NAME --tail=20{again}", NAME=pod.metadata.name)
 
 
 def _service_step(facts: Facts) -> DoctorStep:
     code, installed = StepCode.ServiceLeadsHere, facts.installed
     service, deployment = installed.service, installed.deployment
     if isinstance(service, Unread):
-        return unknown(code, service)
+        return code.unread(service)
     labels, selector = dict[str, str](), {"app.kubernetes.io/name": "topodns", "app.kubernetes.io/component": "dns"}
-    if isinstance(deployment, Deployment):
+    if isinstance(deployment, Unread):
+        if service is None:
+            return code.unread(deployment)
+    elif deployment is not None:
         labels = deployment.spec.template.metadata.labels or {}
-        selector = deployment.spec.selector.match_labels
-    if service is None and isinstance(deployment, Unread):
-        return unknown(code, deployment)
+        selector = deployment.spec.selector.match_labels or {}
     if service is None:
         ports = [{"name": name, "port": 53, "targetPort": name, "protocol": protocol}
                  for name, protocol in (("dns", "UDP"), ("dns-tcp", "TCP"))]  # fmt: skip
@@ -283,15 +291,16 @@ def _service_step(facts: Facts) -> DoctorStep:
             "spec": {"selector": selector, "ports": ports},
         }  # fmt: skip
         message = f"no Service of topodns in namespace {installed.namespace}"
-        return DoctorStep(code, FAILED, message, commands=(applied(facts.kubectl, made),))
+        return code.failed(message, commands=(applied(facts.kubectl, made),))
     name = f"{installed.namespace}/{service.metadata.name}"
     wanted = service.spec.selector or {}
     if labels and not wanted.items() <= labels.items():
         patch = json.dumps([{"op": "replace", "path": "/spec/selector", "value": selector}])
-        command = _in_namespace(facts, "patch", "service", service.metadata.name or "", "--type", "json", "-p", patch)
+        template = "patch service NAME --type json -p PATCH"
+        command = facts.command_here(template, NAME=service.metadata.name, PATCH=patch)
         message = f"Service {name} selects {_pairs(wanted)}, the replicas have {_pairs(labels)}"
-        return DoctorStep(code, FAILED, message, commands=(command,))
-    return DoctorStep(code, PASSED, f"Service {name}: {', '.join(service.spec.cluster_ips)}")
+        return code.failed(message, commands=(command,))
+    return code.passed(f"Service {name}: {', '.join(service.spec.cluster_ips or ())}")
 
 
 def _pairs(labels: dict[str, str]) -> str:
@@ -301,20 +310,21 @@ def _pairs(labels: dict[str, str]) -> str:
 def _rights_step(facts: Facts) -> DoctorStep:
     code, installed = StepCode.RightsGranted, facts.installed
     if isinstance(installed.rights, Unread):
-        return unknown(code, installed.rights)
+        return code.unread(installed.rights)
     account = account_of(installed.deployment)
     missing = [right for right, allowed in installed.rights.items() if not allowed]
     if not missing:
         rights = f"{len(installed.rights)} rights of ServiceAccount {installed.namespace}/{account}"
-        return DoctorStep(code, PASSED, rights if installed.rights else "it reads a dump, and needs none")
+        return code.passed(rights if installed.rights else "it reads a dump, and needs none")
     named = ", ".join(f"{right.verb} {'.'.join(filter(None, (right.resource, right.group)))}" for right in missing)
     message = f"ServiceAccount {installed.namespace}/{account} may not {named}"
-    return DoctorStep(code, FAILED, message, commands=(applied(facts.kubectl, *_roles(installed, account, missing)),))
+    return code.failed(message, commands=(applied(facts.kubectl, *_roles(installed, account, missing)),))
 
 
-def account_of(deployment: Deployment | Unread | None) -> str:
+def account_of(deployment: V1Deployment | Unread | None) -> str:
     """Return the name of the ServiceAccount that topodns runs with."""
-    return deployment.spec.template.spec.service_account_name if isinstance(deployment, Deployment) else "topodns"
+    found = read_or(deployment, None)
+    return "topodns" if found is None else found.spec.template.spec.service_account_name or "default"
 
 
 def _roles(installed: Installed, account: str, rights: Iterable[Right]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -330,19 +340,20 @@ def _roles(installed: Installed, account: str, rights: Iterable[Right]) -> tuple
     return {**made, "kind": "ClusterRole", "rules": rules}, binding
 
 
-def _crd_step(facts: Facts, name: str, crd: Crd | Unread | None) -> DoctorStep:
+def _crd_step(facts: Facts, name: str, crd: V1CustomResourceDefinition | Unread | None) -> DoctorStep:
     code, ours = StepCode.ResourcesCurrent, CUSTOM_RESOURCES[name]
     if isinstance(crd, Unread):
-        return unknown(code, crd, name)
+        return code.unread(crd, name)
     commands = (f"{facts.kubectl} apply --server-side --force-conflicts -f {ours.manifest}",)
     if crd is None:
-        return DoctorStep(code, FAILED, "the CRD is not installed", name, commands)
+        return code.failed("the CRD is not installed", name, commands)
     served = next((version for version in crd.spec.versions if version.name == VERSION and version.served), None)
     if served is None:
         versions = ", ".join(version.name for version in crd.spec.versions) or "none"
-        return DoctorStep(code, FAILED, f"versions {versions} found, expected {VERSION} to be served", name, commands)
-    fields = fields_of(served.schema.schema)
+        return code.failed(f"versions {versions} found, expected {VERSION} to be served", name, commands)
+    schema = None if served.schema is None else served.schema.open_apiv3_schema
+    fields = frozenset[str]() if schema is None else fields_of(schema.model_dump(by_alias=True))
     if missing := sorted(ours.fields - fields):
-        return DoctorStep(code, FAILED, f"the CRD is older: it has no {', '.join(missing)}", name, commands)
+        return code.failed(f"the CRD is older: it has no {', '.join(missing)}", name, commands)
     newer = f"; newer than this program: {', '.join(sorted(fields - ours.fields))}" if fields > ours.fields else ""
-    return DoctorStep(code, PASSED, f"{VERSION} with all fields{newer}", name)
+    return code.passed(f"{VERSION} with all fields{newer}", name)

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from dnsserver.tools.corefile.caddyfile import Block
 from dnsserver.tools.corefile.stub_blocks import COREDNS, NODELOCAL
-from dnsserver.tools.doctor.objects import ConfigMap
-from locator.printable import shell_words
+from dnsserver.tools.doctor.facts import V1ConfigMap
+from locator.printable import filled, shell_words
 
 SYSTEM, OPENSHIFT = "kube-system", "openshift-dns"
 NODELOCAL_CONFIG = "kube-system/node-local-dns"
@@ -76,7 +76,7 @@ class Provider(Struct, frozen=True):
 
 
 def marks_of(
-    config_maps: Mapping[str, ConfigMap], node_labels: Iterable[Mapping[str, str]], *, dns_endpoints: bool
+    config_maps: Mapping[str, V1ConfigMap], node_labels: Iterable[Mapping[str, str]], *, dns_endpoints: bool
 ) -> frozenset[str]:
     """Return the lines by which providers are recognised.
 
@@ -120,8 +120,8 @@ def merged(edit: Edit) -> tuple[str, ...]:
     namespace, _, name = edit.config_map.partition("/")
     as_read = {} if edit.version is None else {"metadata": {"resourceVersion": edit.version}}
     patch = json.dumps({**as_read, "data": {edit.key: edit.text}})
-    words = shell_words("-n", namespace, "patch", "configmap", name, "--type", "merge", "-p", patch)
-    return (f"{edit.kubectl} {words}",)
+    words = {"NAMESPACE": namespace, "NAME": name, "PATCH": patch}
+    return (f"{edit.kubectl} {filled('-n NAMESPACE patch configmap NAME --type merge -p PATCH', words)}",)
 
 
 def _addon(edit: Edit) -> tuple[str, ...]:

@@ -8,10 +8,13 @@ Codes are stable, so that scripts need not parse messages. ``make docs`` generat
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import TypeVar
 
 from msgspec import Struct
 
 from locator.findings import prose_of
+
+T = TypeVar("T")
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 
@@ -58,6 +61,24 @@ class StepCode(Enum):
         """What to do if the step fails, in Markdown."""
         return prose_of(StepCode)[self.name]["fix"]
 
+    def passed(self, message: str, subject: str = "") -> DoctorStep:
+        """Return a step that found no fault."""
+        return DoctorStep(self, PASSED, message, subject)
+
+    def failed(
+        self, message: str, subject: str = "", commands: tuple[str, ...] = (), advice: str = "", difference: str = ""
+    ) -> DoctorStep:
+        """Return a step that found a fault."""
+        return DoctorStep(self, FAILED, message, subject, commands, advice, difference)
+
+    def unknown(self, message: str, subject: str = "", commands: tuple[str, ...] = (), advice: str = "") -> DoctorStep:
+        """Return a step that could not be looked at."""
+        return DoctorStep(self, UNKNOWN, message, subject, commands, advice)
+
+    def unread(self, unread: Unread, subject: str = "") -> DoctorStep:
+        """Return a step that could not be looked at since something could not be read."""
+        return self.unknown(unread.why, subject, unread.commands)
+
 
 class DoctorStep(Struct, frozen=True):
     """What was found at one step. ``subject`` is the object that it is about, where a step has several.
@@ -83,9 +104,9 @@ class Unread(Struct, frozen=True):
     commands: tuple[str, ...] = ()
 
 
-def unknown(code: StepCode, unread: Unread, subject: str = "") -> DoctorStep:
-    """Return a step that could not be looked at."""
-    return DoctorStep(code, UNKNOWN, unread.why, subject, unread.commands)
+def read_or(value: T | Unread, otherwise: T) -> T:
+    """Return what was read, or *otherwise* if it could not be read."""
+    return otherwise if isinstance(value, Unread) else value
 
 
 def as_json(step: DoctorStep) -> dict[str, object]:

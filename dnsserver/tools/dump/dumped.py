@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import field
@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from dnsserver.metrics.tables import TABLES
 from dnsserver.settings.fields import FLAGS
-from dnsserver.tools.doctor import objects
-from dnsserver.tools.doctor.objects import Items
 from dnsserver.tools.doctor.steps import DoctorStep
 from dnsserver.tools.dump.hashed_names import HashedNames
 from locator.api import schema
 from locator.api.conversion import ADDRESS_ANNOTATIONS, CIDR_ANNOTATIONS, read_annotations
 from locator.api.decoding import Resource
 from locator.topology.constraints import SERVICE_ANNOTATIONS
+
+T = TypeVar("T")
 
 READ_ANNOTATIONS = frozenset((*ADDRESS_ANNOTATIONS, *(key for keys in CIDR_ANNOTATIONS.values() for key in keys)))
 READ_ANNOTATIONS |= SERVICE_ANNOTATIONS
@@ -164,10 +164,16 @@ class PodSpec(schema.PodSpec, rename="camel"):
     containers: list[Named] | None = None
 
 
+class PodMeta(schema.AnnotatedMeta):
+    """The metadata of a Pod, with the time at which it was told to end."""
+
+    deleted: str | None = field(name="deletionTimestamp", default=None)
+
+
 class Pod(schema.Struct):
     """A Pod of topodns."""
 
-    metadata: objects.PodMeta
+    metadata: PodMeta
     spec: PodSpec | None = None
     status: PodStatus | None = None
 
@@ -184,6 +190,12 @@ class Event(schema.Struct, rename="camel"):
     first_timestamp: str | None = None
     last_timestamp: str | None = None
     event_time: str | None = None
+
+
+class Items(schema.Struct, Generic[T]):
+    """A list of objects."""
+
+    items: list[T]
 
 
 WORKLOADS, PODS, EVENTS = Decoder(Items[Workload]), Decoder(Items[Pod]), Decoder(Items[Event])

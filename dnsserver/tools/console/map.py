@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The map: which topology domains there are, by whatever keys are in use, and which nodes are in them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from starlette.requests import Request
+
+from dnsserver.tools.api.contents import BATCH, ClusterContents, Located, batches, keys_in_use, located_in
+from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter
+from dnsserver.tools.console.page import PAGE, WITHIN, Page, PageContext, part_of, read
+from locator.model import CLUSTER, HOSTNAME, SUCCESSORS
+from locator.state.snapshot import Snapshot
+
+MAX_DOMAINS = 30  # of one key, beside those of others
+DOMAINS = 100  # of one key alone
+NODES = 50
+FEW = BATCH // 4  # nodes at a time: each is some work
+MAX_WITHIN = 16  # domains that one is within: constraints have as many keys
+KEY = Parameter("key", "The only topology key.", str, "a label key")
+
+Within = tuple[tuple[str, str], ...]  # keys with values, "" for what has no such label
+
+
+class Site(Struct, frozen=True, gc=False):
+    """A node, or what is on no node but has these labels: then ``node`` is empty.
+
+    ``values`` are those of the keys in use, "" where there is no such label. ``known`` says whether there is such a
+    Node: an EndpointSlice may name another one.
+    """
+
+    cluster: str
+    node: str
+    values: Mapping[str, str]
+    endpoints: int
+    clients: int
+    known: bool
+
+
+class Totals:
+    """How many nodes, ready endpoints and clients there are in a domain."""
+
+    def __init__(self, sites: Iterable[Site] = ()) -> None:
+        self.nodes = self.endpoints = self.clients = 0
+        for site in sites:
+            self.add(site)
+
+    def add(self, site: Site) -> None:
+        """Count what is at a site, too."""
+        self.nodes += site.known
+        self.endpoints += site.endpoints
+        self.clients += site.clients
+
+
+async def map_page(context: PageContext, request: Request) -> Page:
+    """Return what is in some domains, divided by all other keys in use, or by the only one that is asked for.
+
+    The part that is asked for is that of the domains of this key, else that of the nodes.
+    """
+    given, texts = read(request, KEY, PAGE), request.query_params.getlist(WITHIN)
+    sites, keys = await _all_sites(context)
+    within = read_within([text[:MAX_PARAMETER] for text in texts[:MAX_WITHIN]], keys)
+    key, number = given["key"], given["page"]
+    if key is not None and key not in keys:
+        raise BadParameter(WITHIN, f"{key!r} is no topology key in use, expected one of {', '.join(keys)}")
+    inside = await sites_within(sites, within)
+    shown_keys = [one for one in keys if one not in dict(within) and one != HOSTNAME and key in (None, one)]
+    size = DOMAINS if key else MAX_DOMAINS
+    shown = {
+        "keys": keys,
+        "within": within,
+        "pairs": [(WITHIN, f"{name}={value}") for name, value in within],
+        "key": key,
+        "whole": Totals(inside),
+        "domains": [(one, part_of(await domains_in(inside, one), number if key else 1, size)) for one in shown_keys],
+        "nodes": part_of(inside, 1 if key else number, NODES),
+    }
+    return Page("map.html", "Map", shown)
+
+
+async def console_keys(context: PageContext, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the topology keys in use."""
+    return await context.once("keys", (snapshot.services,), lambda: keys_in_use(snapshot.services))
+
+
+async def _all_sites(context: PageContext) -> tuple[Sequence[Site], tuple[str, ...]]:
+    """Return all sites, and the keys by which they are divided."""
+    inspected = context.inspected
+    current = inspected.current()
+    keys = await console_keys(context, current)
+    if len(inspected.clusters) > 1 and CLUSTER not in keys:
+        keys = (CLUSTER, *keys)
+    clusters = await inspected.contents()
+    snapshots = [cluster.snapshot for cluster in clusters]
+
+    async def compute() -> Sequence[Site]:
+        made_of = [part for one in snapshots for part in (one.services, one.exported, one.addresses)]
+        located = await context.once("located", made_of, lambda: located_in(clusters))
+        return await sites_of(clusters, located, keys)
+
+    return await context.once("sites", (current.services, *snapshots), compute), keys
+
+
+async def sites_of(clusters: Sequence[ClusterContents], located: Located, keys: Sequence[str]) -> Sequence[Site]:
+    """Return all sites, by cluster and name; *keys* are those in use."""
+    counts: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
+    known = dict[tuple[str, str], Mapping[str, str]]()
+    for cluster in clusters:
+        async for nodes in batches(cluster.nodes, FEW):
+            for node in nodes:
+                labels = {**node.labels, CLUSTER: cluster.name}
+                known[cluster.name, node.name] = labels
+                counts[cluster.name, node.name, _values(labels, keys)] = [0, 0]
+    for column, locations in enumerate((located.endpoints, located.clients)):
+        async for batch in batches(locations.items()):
+            for location, times in batch:
+                where = location.cluster, location.node or ""
+                values = _values(known.get(where, location.labels), keys)
+                counts.setdefault((*where, values), [0, 0])[column] += times
+    order: list[tuple[str, bool, str, tuple[str, ...]]] = []
+    async for found in batches(counts, FEW):
+        order += [(cluster_name, not name, name, values) for cluster_name, name, values in found]
+        order.sort()  # batches in order are soon merged
+    sites: list[Site] = []
+    async for rows in batches(order, FEW):
+        for cluster_name, _, name, values in rows:
+            endpoints, clients = counts[cluster_name, name, values]
+            is_known = (cluster_name, name) in known
+            sites.append(Site(cluster_name, name, dict(zip(keys, values, strict=True)), endpoints, clients, is_known))
+    return sites
+
+
+def _values(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(labels.get(key, "") for key in keys)
+
+
+async def sites_within(sites: Sequence[Site], within: Within) -> list[Site]:
+    """Return the sites *within* some domains."""
+    inside: list[Site] = []
+    async for batch in batches(sites):
+        inside += [site for site in batch if all(site.values.get(name) == value for name, value in within)]
+    return inside
+
+
+async def domains_in(sites: Iterable[Site], key: str) -> list[tuple[str, Totals]]:
+    """Return the domains of a key by their values, last what has no value, which is empty."""
+    domains: defaultdict[str, Totals] = defaultdict(Totals)
+    async for batch in batches(sites):
+        for site in batch:
+            domains[site.values[key]].add(site)
+    return sorted(domains.items(), key=lambda domain: (not domain[0], domain[0]))
+
+
+def read_within(texts: Iterable[str], keys: Sequence[str]) -> Within:
+    """Parse ``KEY=VALUE`` of some *keys*. Raises BadParameter."""
+    within = dict[str, str]()
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = SUCCESSORS.get(key, key)
+        if not equals or key not in keys:
+            found = f"{text!r} found, expected KEY=VALUE with a key in use: {', '.join(keys)}"
+            raise BadParameter(WITHIN, found)
+        within[key] = value
+    return tuple(within.items())
