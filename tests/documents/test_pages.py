@@ -9,6 +9,7 @@ import re
 import shlex
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -17,10 +18,10 @@ import pytest
 from dnsserver.cli.dispatch import COMMANDS, parser_of
 from dnsserver.tools.doctor.steps import StepCode
 from docs.pages.site_pages import pages
+from tests.kit.commands_in_process import Run
 from tests.kit.consoles import commands
 from tests.kit.import_graph import MODULES
 from tests.kit.this_machine import ROOT
-from tests.kit.topodns_process import run
 
 EXEMPT = {"None"}  # no class
 FOREIGN = {"cluster.local", "metav1.Condition", "metav1.Time"}  # they look like names of our code
@@ -76,6 +77,7 @@ def names_of(code: ast.AST) -> Iterator[str]:
                         yield name
 
 
+@cache
 def defined() -> set[str]:
     """Return what pages may name: ``module.name``, ``Class`` and ``Class.name``, of the product and of the tests."""
     found: set[str] = set()
@@ -169,11 +171,11 @@ def test_rows_stand_in_a_table(page: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page.name not in FOLLOWED], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_output_that_a_page_shows_is_printed(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
+def test_output_that_a_page_shows_is_printed(topodns: Run, monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
     """By ``topodns`` with the example cluster, word for word; ``...`` leaves out the rest."""
     monkeypatch.chdir(ROOT)
     for entry in commands(page.read_text()):
         (program, *arguments), output = shlex.split(entry.command), entry.output
         if program.endswith("topodns") and output:
-            printed = run(*arguments).stdout
+            printed = topodns(*arguments).out
             assert printed.startswith(output.removesuffix("...\n")) if output.endswith("...\n") else printed == output
