@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -280,6 +281,14 @@ def endpoints(name: str, *subsets: Item, where: str = "shop", annotations: Mappi
 def pod_locator(name: str, where: str, addresses: Sequence[str], **fields: Any) -> Item:
     """Return a PodLocator; *fields* are ``nodeName`` and ``nodeLabels``."""
     return item("PodLocator", name, where, ips=[{"ip": address} for address in addresses], **fields)
+
+
+def service_health(name: str, cluster: str, votes: Mapping[str, bool], renewed: float) -> Item:
+    """Return the ServiceHealth of ``shop/NAME`` as the prober of *cluster* writes it: who is healthy, by address."""
+    entries = [{"address": address, "healthy": healthy} for address, healthy in votes.items()]
+    told = {"cluster": cluster, "service": {"namespace": "shop", "name": name}, "entries": entries}
+    moment = datetime.fromtimestamp(renewed, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return item("ServiceHealth", f"{name}.shop", status={**told, "renewTime": moment})
 
 
 def _ports(ports: Sequence[Port]) -> list[Item]:

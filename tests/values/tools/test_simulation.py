@@ -17,8 +17,8 @@ from dnsserver.tools.simulation import groups
 from dnsserver.tools.simulation.groups import FEW
 from tests.kit import clusters
 from tests.kit.api_objects import HOSTNAME, RACK, ZONE, listed
-from tests.kit.cluster_worlds import case_of
 from tests.kit.commands_in_process import Run
+from tests.kit.random_clusters import case_of
 from tests.oracle.twin import Modes
 from tests.oracle.twin_clusters import FEDERATION, TwinClusters
 from tests.oracle.twin_simulation import Expected, FixedTwin, Key, clients_of, expected, failed, pods_that_ask, tried

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Several random clusters that export Services to each other, made from a seed.
+"""Several random clusters that export Services to each other, made from a seed, and how they change.
 
 Each one begins as a cluster of ``tests/kit/clusters.py``. What makes them several is added here: networks that overlap
 or do not, exports, load balancers, the ages of Services, votes, flat networks, and networks outside that are somewhere.
@@ -8,15 +8,16 @@ or do not, exports, load balancers, the ages of Services, votes, flat networks, 
 
 from __future__ import annotations
 
+import copy
 import json
 import random
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tests.kit import clusters
 from tests.kit.api_objects import (
     HOSTNAME,
+    IMPORTED_SERVICE_NAME,
     RACK,
     REGION,
     SERVICE_NAME,
@@ -26,15 +27,15 @@ from tests.kit.api_objects import (
     endpoint,
     endpoint_slice,
     item,
+    service_health,
 )
+from tests.kit.in_memory import NOW
 from tests.kit.random_sources import chance
 from tests.oracle.twin import Modes
 from tests.oracle.twin_clusters import DEFAULT_KEYS, FEDERATION, PLAIN, ClusterWorld
 from tests.oracle.twin_map import CLUSTER, of_kind
-from tests.oracle.twin_places import IMPORTED
 
 NAMES = ("east", "north", "south", "west")
-NOW = 1_700_000_000
 KEYS = (CLUSTER, CLUSTER, HOSTNAME, RACK, ZONE, REGION)
 MCS = ("multicluster.x-k8s.io/v1beta1", "multicluster.x-k8s.io/v1alpha1")
 FEDERATED = "topodns.io/federated"
@@ -164,9 +165,9 @@ def federate(rng: random.Random, items: list[Item], number: int) -> None:
         if spec["clusterIP"] == "None" and chance(rng, 35):
             addresses = cluster_ips(rng, number, int(name[1:]))
             spec |= {"clusterIP": next(iter(addresses), ""), "clusterIPs": addresses}
-        spec["ports"] = PORTS
+        spec["ports"] = [*PORTS]
         for owned in slices_of(items, name):
-            owned["ports"] = PORTS
+            owned["ports"] = [*PORTS]
         meta["creationTimestamp"] = f"2024-0{rng.randint(1, 3)}-01T00:00:00Z"
         if chance(rng, 35):
             meta["annotations"][TOPOLOGY_KEYS] = ",".join(keys(rng))
@@ -250,7 +251,7 @@ def imported(rng: random.Random, made: dict[str, list[Item]], name: str) -> list
     if not others or chance(rng, 50):
         return []
     rows = [endpoint(text, nodeName="node-0", zone="a") for text in rng.sample(others, min(3, len(others)))]
-    copied = endpoint_slice("imported-s0", 0, rows, labels={IMPORTED: "s0"})
+    copied = endpoint_slice("imported-s0", 0, rows, labels={IMPORTED_SERVICE_NAME: "s0"})
     del copied["metadata"]["labels"][SERVICE_NAME]
     return [copied]
 
@@ -277,23 +278,64 @@ def votes(rng: random.Random, made: dict[str, list[Item]], name: str) -> list[It
             for row in other["status"]["loadBalancer"].get("ingress", ())
         }
         if balancers and chance(rng, 85):
-            entries = [{"address": text, "healthy": is_healthy(rng, text)} for text in sorted(balancers)]
-            found.append(health(service, name, entries, NOW - rng.choice(AGES)))
+            told = {text: chance(rng, 20 if sum(text.encode()) % 2 else 90) for text in sorted(balancers)}
+            found.append(service_health(service, name, told, NOW - rng.choice(AGES)))
     return found
-
-
-def is_healthy(rng: random.Random, balancer: str) -> bool:
-    return chance(rng, 20 if sum(balancer.encode()) % 2 else 90)
-
-
-def health(service: str, cluster: str, entries: Sequence[Item], renewed: float) -> Item:
-    """Return a ServiceHealth object as a cluster's prober writes it."""
-    moment = datetime.fromtimestamp(renewed, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    told = {"namespace": "shop", "name": service}
-    status = {"cluster": cluster, "service": told, "entries": list(entries), "renewTime": moment}
-    return {**item("ServiceHealth", f"{service}.shop", status=status), "apiVersion": "topodns.io/v1alpha1"}
 
 
 def flat(rng: random.Random, names: Sequence[str]) -> list[frozenset[str]]:
     pairs = [frozenset(rng.sample(names, 2)) for _ in range(2)]
     return rng.choice(([], [], pairs[:1], pairs, [frozenset(names)]))
+
+
+# How they change
+
+
+def changed(case: Case, seed: int) -> Case:
+    """Return the world some time later: something changed in one cluster, or what a host name resolves to."""
+    rng = random.Random(seed)
+    world = case.world
+    name = rng.choice(sorted(world.clusters))
+    items = copy.deepcopy(list(world.clusters[name]))
+    what = rng.choice(("anything", "anything", "export", "balancer", "kind", "votes", "hosts", "ready"))
+    services = shop(items)
+    found = rng.choice(services) if services else None
+    if what == "hosts":
+        return case._replace(world=world._replace(hosts=resolved_later(rng, world.hosts)))
+    if what == "anything" or found is None:
+        items = clusters.changed(items, rng.randrange(10**6))
+        for owned in of_kind(items, "EndpointSlice"):
+            owned["ports"] = [*PORTS]
+    elif what == "export":
+        export(rng, items, found)
+    elif what == "balancer":
+        balance(rng, found, rng.randrange(4))
+    elif what == "kind":
+        change_kind(rng, found)
+    elif what == "ready":
+        for row in (row for owned in slices_of(items, found["metadata"]["name"]) for row in owned["endpoints"]):
+            row["conditions"] = {"ready": chance(rng, 50)}
+    else:
+        items = [vote_again(rng, other) if other["kind"] == "ServiceHealth" else other for other in items]
+    later = world._replace(clusters={**world.clusters, name: items})
+    return case._replace(world=later, names=service_names(later))
+
+
+def change_kind(rng: random.Random, found: Item) -> None:
+    """Let a Service be headless, or no longer."""
+    spec = found["spec"]
+    addresses = ["None"] if spec["clusterIP"] != "None" else cluster_ips(rng, 0, int(found["metadata"]["name"][1:]))
+    spec |= {"clusterIP": next(iter(addresses), ""), "clusterIPs": addresses}
+
+
+def vote_again(rng: random.Random, voted: Item) -> Item:
+    """Return the votes of one cluster on one Service, renewed now."""
+    told = voted["status"]
+    votes = {entry["address"]: chance(rng, 50) for entry in told["entries"]}
+    return service_health(told["service"]["name"], told["cluster"], votes, NOW)
+
+
+def resolved_later(rng: random.Random, hosts: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Return what a resolver says later: one host name has the addresses of another."""
+    names = sorted(HOSTS)
+    return {**hosts, rng.choice(names): HOSTS[rng.choice(names)]}
