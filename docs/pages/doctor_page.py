@@ -51,9 +51,9 @@ Each of its queries carries an EDNS option for local use (code 65107, `topodns d
 answer is the same with it and without. topodns counts these queries as `topodns_probes_total`, and in all metrics about
 requests, responses and answers; not as queries of clients, so that nobody who looks from a laptop raises an alert.
 
-With `-o json`, the fields are `version`, `namespace`, `providers`, `steps` and `counts` (of `failed`, `unknown` and
-`passed` steps). A step has the fields `code`, `title`, `subject`, `status`, `message`, `why`, `cure`, `difference` and
-`commands`.
+With `-o json` or `yaml`, the fields are `version`, `namespace`, `providers`, `steps` and `counts` (of `failed`,
+`unknown` and `passed` steps). A step has the fields `code`, `title`, `subject`, `status`, `message`, `why`, `cure`,
+`difference` and `commands`.
 Codes are stable; the words of a message are not. `subject` is empty if there is only one such step.
 
 ## Who owns the Corefile

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from dnsserver.cli.dispatch import COMMANDS, parser_of
 from dnsserver.cli.parser import CommandParser
-from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.flags import THEMES, Flag
+from dnsserver.settings.fields import FLAGS, THEMES, Settings, Theme
+from dnsserver.settings.flags import Flag, flags_in
 from dnsserver.settings.reading import ENVIRONMENT, option
 
 HEAD = """\
@@ -32,8 +32,12 @@ says how. An unknown flag, or an unknown key in the file, is an error, and an un
 that Kubernetes makes for a Service called `topodns`, such as `TOPODNS_PORT`, count as neither. An empty variable counts
 as not set.
 """
+SETTINGS_HEAD = """
+| flag and variable | default | meaning | commands |
+| --- | --- | --- | --- |
+"""
 FOOT = """
-<!-- Printed by "make docs" from the commands, and from dnsserver/settings/fields.py. -->
+<!-- Printed by "make docs" from the commands, and from dnsserver/settings/. -->
 """
 
 
@@ -48,7 +52,7 @@ def _command(name: str) -> str:
     rows = "".join(f"| {words} | {_cell(_help(action))} |\n" for words, action in _own(parser))
     table = f"\n| argument or flag | meaning |\n| --- | --- |\n{rows}" if rows else ""
     usage = re.sub(r"\s+", " ", parser.format_usage().removeprefix("usage: ")).strip()
-    themes = [theme for theme in THEMES if any(name in flag.commands for flag in _of(theme).values())]
+    themes = [theme.title for theme in THEMES if any(name in flag.commands for flag in _of(theme).values())]
     links = ", ".join(f"[{theme}](#{_anchor(theme)})" for theme in themes)
     more = f"\nIts settings: {links}.\n" if links else ""
     lines = "\n\n".join(f"# {example.about}\n{example.command}" for example in parser.examples)
@@ -61,10 +65,11 @@ def _command(name: str) -> str:
 def _own(parser: CommandParser) -> Iterator[tuple[str, argparse.Action]]:
     """Yield the arguments of a command and its flags that are no settings, or are written otherwise, too."""
     settings = {option(name) for name in FLAGS}
-    for action in parser.actions():
+    for action in sorted(parser.actions(), key=lambda action: bool(action.option_strings)):
         names = action.option_strings or [""]
         if not settings.issuperset(names) and "--help" not in names:
             value = action.metavar or ("|".join(action.choices) if action.choices else "")
+            value = "" if action.option_strings and action.nargs == "?" else value  # of a switch
             yield (
                 ", ".join(f"`{' '.join(filter(None, (name, str(value))))}`".replace("|", r"\|") for name in names),
                 action,
@@ -75,13 +80,13 @@ def _help(action: argparse.Action) -> str:
     return (action.help or "").replace("%%", "%")
 
 
-def _of(theme: str) -> dict[str, Flag]:
-    return {name: flag for name, flag in FLAGS.items() if flag.theme == theme}
+def _of(theme: Theme) -> dict[str, Flag]:
+    return {name: FLAGS[name] for name in flags_in(theme.settings)}
 
 
-def _theme(theme: str) -> str:
+def _theme(theme: Theme) -> str:
     rows = "".join(_setting(name, flag) for name, flag in _of(theme).items())
-    return f"\n### {theme}\n\n| flag and variable | default | meaning | commands |\n| --- | --- | --- | --- |\n{rows}"
+    return f"\n### {theme.title}\n{SETTINGS_HEAD}{rows}"
 
 
 def _setting(name: str, flag: Flag) -> str:
