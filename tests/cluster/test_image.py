@@ -26,7 +26,6 @@ from packaging.utils import canonicalize_name
 
 from dnsserver import __version__
 from tests.kit import helm, openshift
-from tests.kit.clusters import WEB, WEB_AND_MANY
 from tests.kit.consoles import commands, entries
 from tests.kit.container import Image
 from tests.kit.in_memory import cluster_text
@@ -34,6 +33,7 @@ from tests.kit.kube import TOKEN, ControlPlane, config_of
 from tests.kit.kustomize import EVERYTHING, NAMESPACE, SERVER, container_of, object_of, objects_of
 from tests.kit.programs import ready
 from tests.kit.requirements import in_the_image
+from tests.kit.small_cluster import WEB, WEB_AND_MANY
 from tests.kit.this_machine import ROOT, free_port, needs_tool
 from tests.kit.waiting import PATIENCE, until
 

@@ -18,8 +18,8 @@ from locator.state.snapshot import CompiledService, Entry, FederatedMember, Snap
 from locator.topology.selection import LocatedEndpoint
 from tests.kit.api_objects import IMPORTED_SERVICE_NAME, SOURCE_CLUSTER, TOPOLOGY_KEYS, Item, item
 from tests.kit.in_memory import NOW, ClustersInMemory, resolved
-from tests.kit.random_clusters import HOSTS, Case, case_of, changed, keys, resolved_later
-from tests.kit.random_sources import chance
+from tests.kit.random_cluster import chance
+from tests.kit.random_federations import HOSTS, Case, case_of, changed, keys, resolved_later
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin_map import of_kind
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from locator.ip import parse_address
 from tests.kit.dns_queries import opt, query
 from tests.kit.in_memory import ClustersInMemory, CountedResponder, resolved
-from tests.kit.random_clusters import Case, Question, case_of, changed, questions
+from tests.kit.random_federations import Case, Question, case_of, changed, questions
 from tests.kit.replies import addresses_of_targets, parsed
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin_clusters import (

@@ -2,8 +2,9 @@
 
 """Several random clusters that export Services to each other, made from a seed, and how they change.
 
-Each one begins as a cluster of ``tests/kit/clusters.py``. What makes them several is added here: networks that overlap
-or do not, exports, load balancers, the ages of Services, votes, flat networks, and networks outside that are somewhere.
+Each one begins as a cluster of ``tests/kit/random_cluster.py``. What makes them several is added here: networks that
+overlap or do not, exports, load balancers, ages of Services, votes, flat networks, and networks outside that are
+somewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tests.kit import clusters
+from tests.kit import random_cluster
 from tests.kit.api_objects import (
     HOSTNAME,
     IMPORTED_SERVICE_NAME,
@@ -30,7 +31,7 @@ from tests.kit.api_objects import (
     service_health,
 )
 from tests.kit.in_memory import NOW
-from tests.kit.random_sources import chance
+from tests.kit.random_cluster import OUTSIDE, UNKNOWN_CLIENT, chance
 from tests.oracle.twin import Modes
 from tests.oracle.twin_clusters import DEFAULT_KEYS, FEDERATION, PLAIN, ClusterWorld
 from tests.oracle.twin_map import CLUSTER, of_kind
@@ -47,14 +48,14 @@ HOSTS = {
     "none.lb.example": [],
 }
 SUBNETS = {
-    **clusters.SUBNETS,
+    **random_cluster.SUBNETS,
     "198.18.1.0/24": {CLUSTER: "east", ZONE: "b"},
     "198.18.2.0/24": {CLUSTER: "south"},
     "198.18.3.0/24": {CLUSTER: "elsewhere", REGION: "r2"},
     "198.18.4.0/24": {HOSTNAME: "node-0", ZONE: "a"},
     "10.240.0.0/12": {ZONE: "c"},  # around all pods
 }
-IN_SUBNETS = ["198.18.1.1", "198.18.2.1", "198.18.3.1", "198.18.4.1", clusters.OUTSIDE, clusters.UNKNOWN_CLIENT]
+IN_SUBNETS = ["198.18.1.1", "198.18.2.1", "198.18.3.1", "198.18.4.1", OUTSIDE, UNKNOWN_CLIENT]
 AGES = (0, 0, 5, 5, 20, 29, -10, 31, 45, 3600)  # of votes, in seconds; some clocks are ahead
 
 
@@ -85,7 +86,7 @@ def case_of(seed: int) -> Case:
         apart = {what: number * (not same) for what, same in alike.items()}
         if number and chance(rng, 15):  # the last ones overlap, the own cluster does not
             apart["pods"] = 1
-        made[name], found = moved(clusters.world(rng.randrange(10**6)), apart, name)
+        made[name], found = moved(random_cluster.world(rng.randrange(10**6)), apart, name)
         addresses += found
     own = rng.choice(names) if chance(rng, 50) else names[0]
     for number, name in enumerate(names):
@@ -142,7 +143,7 @@ def shop(items: Sequence[Item]) -> list[Item]:
 # What makes one of several clusters
 
 
-def moved(world: clusters.World, apart: dict[str, int], name: str) -> tuple[list[Item], list[str]]:
+def moved(world: random_cluster.World, apart: dict[str, int], name: str) -> tuple[list[Item], list[str]]:
     """Return a cluster's objects and clients in networks of their own, and with nodes of their own names, or not."""
     text = json.dumps([world.items, world.addresses])
     for old, new in (
@@ -154,7 +155,7 @@ def moved(world: clusters.World, apart: dict[str, int], name: str) -> tuple[list
     ):
         text = text.replace(old, new)
     items, addresses = json.loads(text)
-    outside = {clusters.UNKNOWN_CLIENT, clusters.OUTSIDE}
+    outside = {UNKNOWN_CLIENT, OUTSIDE}
     return items, [text for text in addresses if not text.endswith(".0.53") and text not in outside]
 
 
@@ -303,7 +304,7 @@ def changed(case: Case, seed: int) -> Case:
     if what == "hosts":
         return case._replace(world=world._replace(hosts=resolved_later(rng, world.hosts)))
     if what == "anything" or found is None:
-        items = clusters.changed(items, rng.randrange(10**6))
+        items = random_cluster.changed(items, rng.randrange(10**6))
         for owned in of_kind(items, "EndpointSlice"):
             owned["ports"] = [*PORTS]
     elif what == "export":
