@@ -183,6 +183,11 @@ def service(
     )
 
 
+def load_balancer_status(addresses: Iterable[str]) -> Item:
+    """Return the status of a Service with these IP addresses or host names of load balancers."""
+    return {"loadBalancer": {"ingress": [{"hostname" if text[-1].isalpha() else "ip": text} for text in addresses]}}
+
+
 def external(name: str, target: str, *, where: str = "shop") -> Item:
     """Return a Service of type ExternalName."""
     return item("Service", name, where, annotations={}, spec={"type": "ExternalName", "externalName": target})

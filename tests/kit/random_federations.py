@@ -67,14 +67,6 @@ class Case(NamedTuple):
     clients: list[str]
 
 
-class Question(NamedTuple):
-    """What one client asks."""
-
-    name: str
-    qtype: str
-    client: str
-
-
 def case_of(seed: int) -> Case:
     """Return two to four clusters whose Services have the same names."""
     rng = random.Random(seed)
@@ -112,17 +104,6 @@ def case_of(seed: int) -> Case:
     )
     clients = rng.sample(sorted(set(addresses)), 8) + rng.sample(IN_SUBNETS, 3)
     return Case(world, service_names(world), clients)
-
-
-def questions(case: Case, most: int = 40) -> list[Question]:
-    """Return some of all questions; those for federated names are as many as those for plain ones, or more."""
-    rows = [
-        Question(f"{port}{name}", qtype, client)
-        for name in case.names
-        for client in case.clients
-        for port, qtype in (("", "A"), ("", "AAAA"), ("", "SRV"), ("_main._tcp.", "SRV"))
-    ]
-    return random.Random(len(rows)).sample(rows, min(most, len(rows)))
 
 
 def service_names(world: ClusterWorld) -> list[str]:

@@ -4,10 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tests.kit.api_objects import REGION, ZONE, Item, endpoint, endpoint_slice, namespace, node, service, service_health
+from tests.kit.api_objects import (
+    REGION,
+    ZONE,
+    Item,
+    endpoint,
+    endpoint_slice,
+    load_balancer_status,
+    namespace,
+    node,
+    service,
+    service_health,
+)
 from tests.oracle.twin_map import of_kind
 
 NUMBERS = {"east": 1, "west": 2, "south": 3}
@@ -29,7 +40,7 @@ def cluster(
     ips = ("None",) if headless else (f"10.96.{number}.1",)
     web = service("web", cluster_ips=ips, annotations=annotations, **fields)
     web["metadata"]["creationTimestamp"] = f"2024-01-0{number}T00:00:00Z"
-    web["status"] = ingress(balancers)
+    web["status"] = load_balancer_status(balancers)
     endpoints = [endpoint(f"10.{number}.0.{last}", nodeName="n1") for last in range(5, 5 + size)]
     labels = {ZONE: f"z{number}", REGION: region or f"r{number}"}
     return [
@@ -38,11 +49,6 @@ def cluster(
         web,
         endpoint_slice("web", 1, endpoints),
     ]
-
-
-def ingress(balancers: Iterable[str]) -> Item:
-    """Return the status of a Service with load balancers: their addresses or host names."""
-    return {"loadBalancer": {"ingress": [{"ip" if text[-1].isdigit() else "hostname": text} for text in balancers]}}
 
 
 def three_clusters(*changes: Change) -> Clusters:
@@ -77,7 +83,7 @@ def web(
             if keys is not None:
                 found["metadata"]["annotations"]["topodns.io/topology-keys"] = keys
             if balancers is not None:
-                found["status"] = ingress(balancers)
+                found["status"] = load_balancer_status(balancers)
 
     return change
 

@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import dns.flags
 import dns.message
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 from locator.ip import parse_address
 from tests.kit.dns_queries import opt, query
 from tests.kit.in_memory import ClustersInMemory, CountedResponder, resolved
-from tests.kit.random_federations import Case, Question, case_of, changed, questions
+from tests.kit.random_federations import Case, case_of, changed
 from tests.kit.replies import addresses_of_targets, parsed
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin_clusters import (
@@ -36,6 +38,25 @@ from tests.oracle.twin_clusters import (
 
 steady = settings(unshrunk, max_examples=15)
 SEEDS = st.integers(0, 100_000)
+
+
+class Question(NamedTuple):
+    """What one client asks."""
+
+    name: str
+    qtype: str
+    client: str
+
+
+def questions(case: Case, most: int = 40) -> list[Question]:
+    """Return some of all questions; those for federated names are as many as those for plain ones, or more."""
+    rows = [
+        Question(f"{port}{name}", qtype, client)
+        for name in case.names
+        for client in case.clients
+        for port, qtype in (("", "A"), ("", "AAAA"), ("", "SRV"), ("_main._tcp.", "SRV"))
+    ]
+    return random.Random(len(rows)).sample(rows, min(most, len(rows)))
 
 
 def clusters_of(world: ClusterWorld) -> ClustersInMemory:
