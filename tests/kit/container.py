@@ -2,8 +2,8 @@
 
 """Builds images with buildah, without a registry.
 
-The base images are made of this machine's files: those of Python's Debian packages, and the certificates and settings by
-which pip reaches its index from here.
+The base images are made of this machine's files: those of Python's Debian packages, and the certificates and settings
+by which pip reaches its index from here.
 """
 
 from __future__ import annotations
