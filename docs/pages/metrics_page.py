@@ -34,15 +34,8 @@ They are those of the last second: two requests within a second get the same.
 
 What to look at first:
 
-- **What does topodns save, and what could it save?** `topodns_answer_zones_total` counts each answer by the client's
-  zone, and by whether the endpoints in the answer are in that zone. It counts Services without a constraint, too. So
-  before you set any constraint, it says which part of the traffic crosses zones:
-
-  ```promql
-  sum by (client_zone, answer) (rate(topodns_answer_zones_total[1h]))
-  ```
-
-  `--metrics-per-service` adds the labels `service_namespace` and `service_name`, and so says which Services these are.
+- **What does topodns save, and what could it save?** `topodns_answer_zones_total`: [What it saves](cost.md)
+  has the queries.
 - **Is somebody without an answer?** `topodns_answers_total{outcome="unmet"}` counts queries that got no endpoint,
   because a Service insists on nearness. `topodns_clients_total{located_by="unknown"}` counts clients that topodns
   cannot locate.

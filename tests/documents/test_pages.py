@@ -9,6 +9,7 @@ import re
 import shlex
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -17,14 +18,14 @@ import pytest
 from dnsserver.cli.dispatch import COMMANDS, parser_of
 from dnsserver.tools.doctor.steps import StepCode
 from docs.pages.site_pages import pages
+from tests.kit.commands_in_process import Run
 from tests.kit.consoles import commands
 from tests.kit.import_graph import MODULES
 from tests.kit.this_machine import ROOT
-from tests.kit.topodns_process import run
 
 EXEMPT = {"None"}  # no class
 FOREIGN = {"cluster.local", "metav1.Condition", "metav1.Time"}  # they look like names of our code
-GUIDES = (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md")  # to the code
+GUIDES = (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "releasing.md")  # to the code
 PAGES = [page for page in pages() if page.name != "CHANGELOG.md"]  # which names what there was
 # Other tests run their commands, in order.
 FOLLOWED = {"tutorial-cluster.md", "rollback.md", "tutorial-laptop.md"}
@@ -76,6 +77,7 @@ def names_of(code: ast.AST) -> Iterator[str]:
                         yield name
 
 
+@cache
 def defined() -> set[str]:
     """Return what pages may name: ``module.name``, ``Class`` and ``Class.name``, of the product and of the tests."""
     found: set[str] = set()
@@ -93,9 +95,12 @@ def defined() -> set[str]:
 def test_what_a_guide_names_exists(page: Path) -> None:
     """Paths, modules' names, classes and their methods, as they stand in backticks."""
     known = defined()
+    files = [path for top in ("locator", "dnsserver", "tests") for path in (ROOT / top).rglob("*")]
     for text in quoted(page):
         if text.startswith(tuple(f"{name}/" for name in TOP)) or text in TOP:
             assert list(ROOT.glob(text.rstrip("/"))), f"{text} does not exist"
+        elif text.endswith((".py", ".toml")):
+            assert any(path.name == text for path in files), f"{text} does not exist"
         elif re.fullmatch(r"[A-Za-z_]+\.[A-Za-z_]+|[A-Z][a-z]\w+", text) and text not in EXEMPT:
             assert text in known, f"{text} does not exist"
 
@@ -166,11 +171,11 @@ def test_rows_stand_in_a_table(page: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page.name not in FOLLOWED], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_output_that_a_page_shows_is_printed(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
+def test_output_that_a_page_shows_is_printed(topodns: Run, monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
     """By ``topodns`` with the example cluster, word for word; ``...`` leaves out the rest."""
     monkeypatch.chdir(ROOT)
     for entry in commands(page.read_text()):
         (program, *arguments), output = shlex.split(entry.command), entry.output
         if program.endswith("topodns") and output:
-            printed = run(*arguments).stdout
+            printed = topodns(*arguments).out
             assert printed.startswith(output.removesuffix("...\n")) if output.endswith("...\n") else printed == output
