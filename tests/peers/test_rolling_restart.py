@@ -165,7 +165,7 @@ class Replica:
         self._daemon.process.send_signal(signal.SIGTERM)
 
     def killed(self) -> None:
-        assert self._daemon.process.poll() is None, self._daemon.words()
+        assert self._daemon.process.poll() is None, self._daemon.last_lines()
         self.load.leave()
         self._running.close()
 
