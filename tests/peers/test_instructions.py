@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from tests.kit import topodns_process
-from tests.kit.clusters import WEB, WEB_AND_MANY
 from tests.kit.dns_queries import ecs, opt, query
 from tests.kit.in_memory import HAS_NATIVE, cluster_text
 from tests.kit.programs import environment
+from tests.kit.small_cluster import WEB, WEB_AND_MANY
 from tests.kit.this_machine import ROOT, lacking, needs_tool
 from tests.kit.topodns_process import Server
 from tests.kit.waiting import PATIENCE

@@ -22,8 +22,8 @@ from locator.cluster.dump_files import DumpFiles
 from locator.cluster.dumps.reading import BadDump, Dump
 from locator.model import Finding, Object
 from tests.kit.api_objects import endpoint, endpoint_slice, namespace, node, pod, service
-from tests.kit.clusters import world
 from tests.kit.commands_in_process import Run
+from tests.kit.random_cluster import world
 from tests.kit.topodns_process import Server
 
 ZONE = "topology.kubernetes.io/zone"

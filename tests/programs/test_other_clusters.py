@@ -17,7 +17,7 @@ import pytest
 
 from tests.kit.api_objects import listed
 from tests.kit.kube import config_of
-from tests.kit.three_clusters import site
+from tests.kit.three_clusters import three_clusters
 from tests.kit.topodns_process import Server
 from tests.kit.waiting import PATIENCE, until
 from tests.oracle.twin_map import of_kind
@@ -29,7 +29,7 @@ FLAGS = ("--forwarder-service=off", "--cluster-name=east", "--federation=fed.exa
 @pytest.fixture
 def own(tmp_path: Path) -> str:
     path = tmp_path / "east.json"
-    path.write_text(listed(site("east")))
+    path.write_text(listed(three_clusters()["east"]))
     return f"--snapshot={path}"
 
 
@@ -76,10 +76,10 @@ def test_log_lines_about_a_cluster_name_it(own: str, tmp_path: Path) -> None:
 
 def test_a_dump_that_breaks_is_told_of(own: str, tmp_path: Path) -> None:
     """Its last version stays; findings between the clusters name the file, as all others do."""
-    west, after = tmp_path / "west.json", site("west")
+    west, after = tmp_path / "west.json", three_clusters()["west"]
     (web,) = of_kind(after, "Service")
     web["status"] = {"loadBalancer": {"ingress": [{"hostname": "lb.example.com"}]}}
-    west.write_text(listed(site("west")))
+    west.write_text(listed(three_clusters()["west"]))
     with serving(own, f"--cluster=west={west}", "--upstream=off") as server:
         until(lambda: server.get("/readyz")[0] == 200, "the server to be ready", within=PATIENCE)
         assert "[+]cluster west ok\n" in server.get("/readyz?verbose")[1]

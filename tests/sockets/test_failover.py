@@ -7,7 +7,6 @@ Load balancers are listeners on loopback addresses. The client is in no cluster,
 
 from __future__ import annotations
 
-import copy
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,13 +17,14 @@ import pytest
 from tests.kit.api_objects import endpoint
 from tests.kit.balancers import Balancer
 from tests.kit.in_memory import ClustersInMemory, ask_in_memory
-from tests.kit.three_clusters import IN_R2, NUMBERS, Change, balanced, endpoints, noted, site, votes
+from tests.kit.three_clusters import NUMBERS, Change, endpoints, three_clusters, votes, web
 
 FLAGS: dict[str, Any] = {
     "cluster-name": "east", "federation": ["fed.example"], "forwarder-service": "off", "upstream": "off",
     "subnet": ["198.51.100.0/24=topology.kubernetes.io/region=r2"],
 }  # fmt: skip
 HOSTS = {name: f"127.0.9.{number}" for name, number in NUMBERS.items()}
+CLIENT = "198.51.100.1"
 PATIENCE = 2.0  # seconds that a client waits for a connection
 ASKS = 6
 
@@ -68,8 +68,8 @@ class Row(NamedTuple):
 
 NOT_READY = endpoints("south", endpoint("10.3.0.5", nodeName="n1", ready=False))
 AGAINST_SOUTH = votes("east west", HOSTS["south"])
-ALL_ALIKE = noted("east west south", topology_keys="*")
-HARD = noted("east west south", topology_keys="topology.kubernetes.io/region")
+ALL_ALIKE = web("east west south", keys="*")
+HARD = web("east west south", keys="topology.kubernetes.io/region")
 
 ROWS = [
     Row("nothing", "", "south", "south", "south"),
@@ -99,14 +99,11 @@ def balancers() -> Iterator[Mapping[str, Balancer]]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_failover(row: Row, balancers: Mapping[str, Balancer]) -> None:
     """Spares help who tries all addresses; votes help everybody; asking again helps among those that are alike."""
-    clusters = {name: copy.deepcopy(site(name)) for name in NUMBERS}
-    for change in (*(balanced(name, host) for name, host in HOSTS.items()), *row.changes):
-        change(clusters)
-    others = {name: items for name, items in clusters.items() if name != "east"}
-    responder = ClustersInMemory(clusters["east"], others, FLAGS).responder()
+    clusters = three_clusters(*(web(name, balancers=[host]) for name, host in HOSTS.items()), *row.changes)
+    responder = ClustersInMemory(clusters.pop("east"), clusters, FLAGS).responder()
 
     def answer() -> Sequence[str]:
-        reply = ask_in_memory(responder, dns.message.make_query("web.shop.fed.example", "A"), IN_R2)
+        reply = ask_in_memory(responder, dns.message.make_query("web.shop.fed.example", "A"), CLIENT)
         assert reply is not None
         return [str(found) for rrset in reply.answer for found in rrset]
 

@@ -26,7 +26,7 @@ from locator.api import yaml_text
 from locator.api.dump import DumpEntry, ListOf, OtherKind, Skipped, entries
 from locator.api.dump_text import MAX_OCTETS, NotADump, unpacked
 from locator.model import ERROR, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Service
-from tests.kit.clusters import world
+from tests.kit.random_cluster import world
 
 Item = Mapping[str, Any]
 COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"

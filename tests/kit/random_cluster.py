@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whole clusters: a small one that many tests serve, and random ones made from a seed."""
+"""A random cluster made from a seed, what its Services ask for by every source at once, and how it changes.
+
+Functions that take a ``random.Random`` make the same from one state of it. Most of what they make is valid.
+"""
 
 from __future__ import annotations
 
 import copy
 import ipaddress
-import json
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.kit import random_sources
 from tests.kit.api_objects import (
     HOSTNAME,
     MANAGED_BY,
@@ -19,16 +20,17 @@ from tests.kit.api_objects import (
     RACK,
     REGION,
     SLICE_CONTROLLER,
+    TOPOLOGY_KEYS,
     ZONE,
     Item,
     endpoint,
     endpoint_slice,
     external,
-    large,
-    listed,
+    item,
     namespace,
     node,
     pod,
+    pod_locator,
     service,
 )
 
@@ -39,6 +41,14 @@ SUBNETS = {
     **{"198.51.100.0/24": {ZONE: "a"}, "198.51.0.0/16": {ZONE: "b", REGION: "r1"}},
     **{"10.244.1.0/26": {ZONE: "c", RACK: "2"}, "fd00:244:a2::/48": {REGION: "r2"}},  # what nodes lack
 }
+KEYS = (HOSTNAME, RACK, ZONE, REGION)
+INVALID = ("*,a", f"{ZONE},{ZONE}", "-bad-", ",", f"{ZONE},,*", ",".join(f"k{number}" for number in range(17)))
+DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode", "PreferSameZone", "PreferSameNode", "PreferFar")
+AWARE, MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
+APPS = ("web", "db")  # values of the label that policies select by
+# How many percent of a Service's endpoints have hints for zones, and for nodes.
+HINTED = (*[(0, 0)] * 5, (100, 0), (0, 100), (100, 100), (70, 70), (100, 60))
+CHANGED = (*["Service", "EndpointSlice", "Node"] * 2, "Pod", "ServicePolicy", "PodLocator")  # by ``changed``
 
 
 class World(NamedTuple):
@@ -47,26 +57,6 @@ class World(NamedTuple):
     items: list[Item]
     names: list[str]
     addresses: list[str]
-
-
-WEB = "web.shop.svc.cluster.local"
-MANY = "many.shop.svc.cluster.local"
-# A small Service and a large one, without constraints.
-WEB_AND_MANY = listed(
-    [
-        namespace("shop"),
-        service("web"),
-        endpoint_slice("web", 0, [endpoint("10.0.0.1"), endpoint("10.0.0.2")]),
-        *large("many", 250),
-    ]
-)
-
-
-# The same, and two ExternalName Services, for example.org and example.net.
-OUT, OUT_2 = "out.shop.svc.cluster.local", "out-2.shop.svc.cluster.local"
-WITH_ALIASES = listed(
-    [*json.loads(WEB_AND_MANY)["items"], external("out", "example.org"), external("out-2", "example.net")]
-)
 
 
 def world(seed: int, *, truthful: bool = False) -> World:
@@ -104,7 +94,7 @@ class _Builder:
         ]
         for number in range(self.rng.randint(2, 5)):
             self.service(f"s{number}")
-        self.items += random_sources.policies(self.rng)
+        self.items += policies(self.rng)
         for number in range(self.rng.randint(0, 4)):
             self.alias(f"alias-{number}")
         for number in range(self.rng.randint(0, 6)):
@@ -172,14 +162,14 @@ class _Builder:
         if not self.truthful and self.chance(15):
             number = self.rng.randrange(self.count + 1)  # the last one is unknown
         self.items.append(pod(name, addresses, f"node-{number}", phase=phase, created=self.moment()))
-        self.locator(name, addresses, f"node-{number}")
+        self.add_locator(name, addresses, f"node-{number}")
         if not self.truthful and self.chance(15):  # its address, reused later
             other = self.rng.randrange(self.count)
             self.items.append(pod(f"{name}-again", addresses[:1], f"node-{other}", created=self.moment()))
 
-    def locator(self, name: str, addresses: Sequence[str], on: str) -> None:
+    def add_locator(self, name: str, addresses: Sequence[str], on: str) -> None:
         if self.chance(60):
-            self.items.append(random_sources.locator(self.rng, name, addresses, on, self.labels.get(on, {})))
+            self.items.append(locator(self.rng, name, addresses, on, self.labels.get(on, {})))
 
     def service(self, name: str) -> None:
         rng = self.rng
@@ -189,13 +179,13 @@ class _Builder:
         addresses = (
             ("None",) if headless else (f"10.96.0.{20 + len(self.items) % 200}", f"fd00:96::{len(self.items):x}")
         )
-        said, selects = random_sources.declarations(rng), self.truthful or self.chance(85)
+        said, selects = declarations(rng), self.truthful or self.chance(85)
         own = service(name, cluster_ips=addresses, ports=ports, selects=selects, **said)
         self.items.append(own)
         base = f"{name}.shop.svc.cluster.local"
         self.names += [base, base, f"_main._tcp.{base}", f"_tcp.{base}", f"_nope._tcp.{base}", f"nope.{base}"]
         count = rng.choice((0, 1, 1, 2, 2, 3, 5, 8, 120)) if headless else 2
-        dual, named, hinted = self.chance(50), self.chance(50), rng.choice(random_sources.HINTED)
+        dual, named, hinted = self.chance(50), self.chance(50), rng.choice(HINTED)
         rows: dict[str, list[Item]] = {"IPv4": [], "IPv6": []}
         for number in range(count):
             self.endpoint(f"{name}-{number}", rows, dual=dual, hostname=f"{name}-{number}" if named else None)
@@ -207,7 +197,7 @@ class _Builder:
             if row and self.chance(15):  # on its way from one slice to another
                 row.append({**rng.choice(row), "conditions": {"ready": self.chance(50)}})
             for entry in row:
-                random_sources.set_hints(rng, entry, hinted, self.count)
+                set_hints(rng, entry, hinted, self.count)
         for family, row in rows.items():
             size = rng.choice((1, 3, 100)) if len(row) < 10 else 100
             for start in range(0, len(row), size):
@@ -247,7 +237,7 @@ class _Builder:
         if self.truthful or self.chance(60):
             self.pod(name, addresses, on if on < self.count else number)
         else:
-            self.locator(name, addresses, f"node-{on}")
+            self.add_locator(name, addresses, f"node-{on}")
             self.addresses.append(addresses[0])
 
 
@@ -256,19 +246,7 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
     rng = random.Random(seed)
     later = copy.deepcopy(list(items))
     for _ in range(rng.randint(0, 3)):
-        kind = rng.choice(
-            (
-                "Service",
-                "Service",
-                "EndpointSlice",
-                "EndpointSlice",
-                "Node",
-                "Node",
-                "Pod",
-                "ServicePolicy",
-                "PodLocator",
-            )
-        )
+        kind = rng.choice(CHANGED)
         of_kind = [item for item in later if item["kind"] == kind]
         if not of_kind:
             continue
@@ -293,7 +271,126 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
                 if locator["nodeName"] == item["nodeName"]:
                     locator["nodeLabels"][ZONE] = zone
         else:
-            random_sources.change(rng, item)
+            change_declarations(rng, item)
     for item in later:  # a change that no answer shows
         item["metadata"]["resourceVersion"] = str(rng.randrange(10**6))
     return later
+
+
+# What Services ask for
+
+
+def chance(rng: random.Random, percent: int) -> bool:
+    return rng.randrange(100) < percent
+
+
+def keys(rng: random.Random) -> list[str]:
+    """Return valid keys, hard or soft, some by their old names, rarely one by both."""
+    drawn = rng.sample(KEYS, rng.choice((0, 1, 2, 2, 3)))
+    drawn = [OLD[key] if key in OLD and chance(rng, 20) else key for key in drawn]
+    if ZONE in drawn and chance(rng, 10):
+        drawn.append(OLD[ZONE])
+    return drawn + ["*"] * (not drawn or chance(rng, 40))
+
+
+def annotation(rng: random.Random) -> str:
+    """Return a value of the annotation for topology keys: mostly valid, some with spaces, blank or invalid."""
+    if chance(rng, 20):
+        return rng.choice(("", "  ", *INVALID))
+    return rng.choice((",", ",", " , ")).join(keys(rng))
+
+
+def declarations(rng: random.Random) -> dict[str, Any]:
+    """Return arguments of ``api_objects.service``: what a Service says by its own annotations, labels and fields.
+
+    Some Services declare nothing, so that later sources decide.
+    """
+    early = chance(rng, 60)
+    asked: dict[str, Any] = {
+        "labels": {"app": rng.choice(APPS)} if early and chance(rng, 80) else {},
+        "annotations": {},
+    }
+    if early and chance(rng, 50):
+        asked["keys"] = annotation(rng)
+    if early and chance(rng, 45):
+        asked["field"] = keys(rng) if chance(rng, 85) else rng.choice(([], ["*", ZONE], [ZONE, ZONE]))
+    if chance(rng, 40):
+        asked["least"] = rng.choice(("2", "02", " 3 ", "0", "x", "-1", "1000000000"))
+    if chance(rng, 50):
+        asked["trafficDistribution"] = rng.choice(DISTRIBUTIONS)
+    for name in (AWARE, MODE):
+        if chance(rng, 25):
+            asked["annotations"][name] = rng.choice(("Auto", "auto", "Disabled", "AUTO", ""))
+    if chance(rng, 12):
+        asked["publishNotReadyAddresses"] = True
+    if chance(rng, 6):
+        asked["externalTrafficPolicy"] = "Local"
+    return asked
+
+
+def policies(rng: random.Random) -> list[Item]:
+    """Return ServicePolicies: mostly of the Services' namespace, many of one age, in some clusters invalid ones."""
+    invalid = chance(rng, 15)
+    return [policy(rng, f"policy-{number}", invalid=invalid) for number in range(rng.choice((0, 1, 2, 4, 6)))]
+
+
+def policy(rng: random.Random, name: str, *, invalid: bool) -> Item:
+    operator, values = rng.choice(
+        (("In", APPS[:1]), ("In", APPS), ("NotIn", APPS), ("Exists", ()), ("DoesNotExist", ()))
+    )
+    expression = {"key": "app", "operator": operator, **({"values": [*values]} if values else {})}
+    selector = {"matchLabels": {"app": rng.choice(APPS)}} if chance(rng, 60) else {"matchExpressions": [expression]}
+    if invalid and chance(rng, 20):
+        selector = rng.choice(({}, {"matchExpressions": [{"key": "app", "operator": "Equals"}]}))
+    key = rng.choice((*KEYS, *OLD.values())) if not invalid or chance(rng, 85) else rng.choice(("*", "a b", ""))
+    mode = rng.choice(("required", "Required", *["preferred", "Preferred"] * 5, "ignored", "Ignored", None, None))
+    topology = {"key": key, "mode": mode if not invalid or chance(rng, 90) else "REQUIRED"}
+    if mode is None:
+        del topology["mode"]
+    where = "shop" if chance(rng, 90) else "kube-system"
+    made = item("ServicePolicy", name, where, spec={"serviceSelector": selector, "topology": topology})
+    made["metadata"]["creationTimestamp"] = f"2024-01-0{rng.choice((1, 1, 2, 3))}T00:00:00Z"
+    return made
+
+
+def locator(rng: random.Random, name: str, addresses: Sequence[str], on: str, labels: dict[str, str]) -> Item:
+    """Return the PodLocator of a pod on a node with *labels*; some are out of date, or have few labels."""
+    told = {key: value for key, value in labels.items() if chance(rng, 90)}
+    if chance(rng, 10):
+        told[ZONE] = rng.choice("abc")
+    return pod_locator(name, "shop", addresses, nodeName=on, nodeLabels=told)
+
+
+def set_hints(rng: random.Random, entry: Item, percents: tuple[int, int], nodes: int) -> None:
+    """Give an endpoint hints for zones, for nodes or none; some name a zone or a node where nobody is."""
+    entry.pop("hints", None)
+    zones = rng.sample("abcz", rng.choice((1, 1, 2))) if chance(rng, percents[0]) else []
+    names = rng.sample(range(nodes + 1), rng.choice((1, 1, 2))) if chance(rng, percents[1]) else []
+    if zones or names or chance(rng, 10):
+        entry["hints"] = {
+            **({"forZones": [{"name": zone} for zone in zones]} if zones or chance(rng, 20) else {}),
+            **({"forNodes": [{"name": f"node-{number}"} for number in names]} if names else {}),
+        }
+
+
+def change_declarations(rng: random.Random, changed: Item) -> None:
+    """Change what a Service, an EndpointSlice or a ServicePolicy says."""
+    meta = changed["metadata"]
+    if changed["kind"] == "Service":
+        said = declarations(rng)
+        if chance(rng, 50):
+            meta["annotations"][TOPOLOGY_KEYS] = annotation(rng)
+        else:
+            meta["annotations"].pop(TOPOLOGY_KEYS, None)
+        meta["annotations"] |= said["annotations"]
+        meta["labels"] = said["labels"]
+        changed["spec"].pop("trafficDistribution", None)
+        changed["spec"] |= {name: said[name] for name in ("trafficDistribution",) if name in said}
+    elif changed["kind"] == "EndpointSlice":
+        percents, more = rng.choice(HINTED), chance(rng, 50)
+        for entry in changed["endpoints"]:
+            set_hints(rng, entry, percents, 6)
+            if more and chance(rng, 30):
+                entry["conditions"] = {"ready": rng.choice((True, False))}
+    elif changed["kind"] == "ServicePolicy":
+        changed["spec"] = policy(rng, meta["name"], invalid=chance(rng, 10))["spec"]

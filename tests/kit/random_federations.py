@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Several random clusters that export Services to each other, made from a seed.
+"""Several random clusters that export Services to each other, made from a seed, and how they change.
 
-Each one begins as a cluster of ``tests/kit/clusters.py``. What makes them several is added here: networks that overlap
-or do not, exports, load balancers, the ages of Services, votes, flat networks, and networks outside that are somewhere.
+Each one begins as a cluster of ``tests/kit/random_cluster.py``. What makes them several is added here: networks that
+overlap or do not, exports, load balancers, ages of Services, votes, flat networks, and networks outside that are
+somewhere.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import random
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tests.kit import clusters
+from tests.kit import random_cluster
 from tests.kit.api_objects import (
     HOSTNAME,
+    IMPORTED_SERVICE_NAME,
     RACK,
     REGION,
     SERVICE_NAME,
@@ -26,15 +28,15 @@ from tests.kit.api_objects import (
     endpoint,
     endpoint_slice,
     item,
+    service_health,
 )
-from tests.kit.random_sources import chance
+from tests.kit.in_memory import NOW
+from tests.kit.random_cluster import OUTSIDE, UNKNOWN_CLIENT, chance
 from tests.oracle.twin import Modes
 from tests.oracle.twin_clusters import DEFAULT_KEYS, FEDERATION, PLAIN, ClusterWorld
 from tests.oracle.twin_map import CLUSTER, of_kind
-from tests.oracle.twin_places import IMPORTED
 
 NAMES = ("east", "north", "south", "west")
-NOW = 1_700_000_000
 KEYS = (CLUSTER, CLUSTER, HOSTNAME, RACK, ZONE, REGION)
 MCS = ("multicluster.x-k8s.io/v1beta1", "multicluster.x-k8s.io/v1alpha1")
 FEDERATED = "topodns.io/federated"
@@ -46,14 +48,14 @@ HOSTS = {
     "none.lb.example": [],
 }
 SUBNETS = {
-    **clusters.SUBNETS,
+    **random_cluster.SUBNETS,
     "198.18.1.0/24": {CLUSTER: "east", ZONE: "b"},
     "198.18.2.0/24": {CLUSTER: "south"},
     "198.18.3.0/24": {CLUSTER: "elsewhere", REGION: "r2"},
     "198.18.4.0/24": {HOSTNAME: "node-0", ZONE: "a"},
     "10.240.0.0/12": {ZONE: "c"},  # around all pods
 }
-IN_SUBNETS = ["198.18.1.1", "198.18.2.1", "198.18.3.1", "198.18.4.1", clusters.OUTSIDE, clusters.UNKNOWN_CLIENT]
+IN_SUBNETS = ["198.18.1.1", "198.18.2.1", "198.18.3.1", "198.18.4.1", OUTSIDE, UNKNOWN_CLIENT]
 AGES = (0, 0, 5, 5, 20, 29, -10, 31, 45, 3600)  # of votes, in seconds; some clocks are ahead
 
 
@@ -63,14 +65,6 @@ class Case(NamedTuple):
     world: ClusterWorld
     names: list[str]  # plain and federated ones
     clients: list[str]
-
-
-class Question(NamedTuple):
-    """What one client asks."""
-
-    name: str
-    qtype: str
-    client: str
 
 
 def case_of(seed: int) -> Case:
@@ -84,7 +78,7 @@ def case_of(seed: int) -> Case:
         apart = {what: number * (not same) for what, same in alike.items()}
         if number and chance(rng, 15):  # the last ones overlap, the own cluster does not
             apart["pods"] = 1
-        made[name], found = moved(clusters.world(rng.randrange(10**6)), apart, name)
+        made[name], found = moved(random_cluster.world(rng.randrange(10**6)), apart, name)
         addresses += found
     own = rng.choice(names) if chance(rng, 50) else names[0]
     for number, name in enumerate(names):
@@ -112,17 +106,6 @@ def case_of(seed: int) -> Case:
     return Case(world, service_names(world), clients)
 
 
-def questions(case: Case, most: int = 40) -> list[Question]:
-    """Return some of all questions; those for federated names are as many as those for plain ones, or more."""
-    rows = [
-        Question(f"{port}{name}", qtype, client)
-        for name in case.names
-        for client in case.clients
-        for port, qtype in (("", "A"), ("", "AAAA"), ("", "SRV"), ("_main._tcp.", "SRV"))
-    ]
-    return random.Random(len(rows)).sample(rows, min(most, len(rows)))
-
-
 def service_names(world: ClusterWorld) -> list[str]:
     """Return the federated names of all Services, exported or not, and the plain ones of the own headless ones."""
     keys = {found["metadata"]["name"]: found for items in world.clusters.values() for found in shop(items)}
@@ -141,7 +124,7 @@ def shop(items: Sequence[Item]) -> list[Item]:
 # What makes one of several clusters
 
 
-def moved(world: clusters.World, apart: dict[str, int], name: str) -> tuple[list[Item], list[str]]:
+def moved(world: random_cluster.World, apart: dict[str, int], name: str) -> tuple[list[Item], list[str]]:
     """Return a cluster's objects and clients in networks of their own, and with nodes of their own names, or not."""
     text = json.dumps([world.items, world.addresses])
     for old, new in (
@@ -153,7 +136,7 @@ def moved(world: clusters.World, apart: dict[str, int], name: str) -> tuple[list
     ):
         text = text.replace(old, new)
     items, addresses = json.loads(text)
-    outside = {clusters.UNKNOWN_CLIENT, clusters.OUTSIDE}
+    outside = {UNKNOWN_CLIENT, OUTSIDE}
     return items, [text for text in addresses if not text.endswith(".0.53") and text not in outside]
 
 
@@ -164,9 +147,9 @@ def federate(rng: random.Random, items: list[Item], number: int) -> None:
         if spec["clusterIP"] == "None" and chance(rng, 35):
             addresses = cluster_ips(rng, number, int(name[1:]))
             spec |= {"clusterIP": next(iter(addresses), ""), "clusterIPs": addresses}
-        spec["ports"] = PORTS
+        spec["ports"] = [*PORTS]
         for owned in slices_of(items, name):
-            owned["ports"] = PORTS
+            owned["ports"] = [*PORTS]
         meta["creationTimestamp"] = f"2024-0{rng.randint(1, 3)}-01T00:00:00Z"
         if chance(rng, 35):
             meta["annotations"][TOPOLOGY_KEYS] = ",".join(keys(rng))
@@ -250,7 +233,7 @@ def imported(rng: random.Random, made: dict[str, list[Item]], name: str) -> list
     if not others or chance(rng, 50):
         return []
     rows = [endpoint(text, nodeName="node-0", zone="a") for text in rng.sample(others, min(3, len(others)))]
-    copied = endpoint_slice("imported-s0", 0, rows, labels={IMPORTED: "s0"})
+    copied = endpoint_slice("imported-s0", 0, rows, labels={IMPORTED_SERVICE_NAME: "s0"})
     del copied["metadata"]["labels"][SERVICE_NAME]
     return [copied]
 
@@ -277,23 +260,64 @@ def votes(rng: random.Random, made: dict[str, list[Item]], name: str) -> list[It
             for row in other["status"]["loadBalancer"].get("ingress", ())
         }
         if balancers and chance(rng, 85):
-            entries = [{"address": text, "healthy": is_healthy(rng, text)} for text in sorted(balancers)]
-            found.append(health(service, name, entries, NOW - rng.choice(AGES)))
+            told = {text: chance(rng, 20 if sum(text.encode()) % 2 else 90) for text in sorted(balancers)}
+            found.append(service_health(service, name, told, NOW - rng.choice(AGES)))
     return found
-
-
-def is_healthy(rng: random.Random, balancer: str) -> bool:
-    return chance(rng, 20 if sum(balancer.encode()) % 2 else 90)
-
-
-def health(service: str, cluster: str, entries: Sequence[Item], renewed: float) -> Item:
-    """Return a ServiceHealth object as a cluster's prober writes it."""
-    moment = datetime.fromtimestamp(renewed, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    told = {"namespace": "shop", "name": service}
-    status = {"cluster": cluster, "service": told, "entries": list(entries), "renewTime": moment}
-    return {**item("ServiceHealth", f"{service}.shop", status=status), "apiVersion": "topodns.io/v1alpha1"}
 
 
 def flat(rng: random.Random, names: Sequence[str]) -> list[frozenset[str]]:
     pairs = [frozenset(rng.sample(names, 2)) for _ in range(2)]
     return rng.choice(([], [], pairs[:1], pairs, [frozenset(names)]))
+
+
+# How they change
+
+
+def changed(case: Case, seed: int) -> Case:
+    """Return the world some time later: something changed in one cluster, or what a host name resolves to."""
+    rng = random.Random(seed)
+    world = case.world
+    name = rng.choice(sorted(world.clusters))
+    items = copy.deepcopy(list(world.clusters[name]))
+    what = rng.choice(("anything", "anything", "export", "balancer", "kind", "votes", "hosts", "ready"))
+    services = shop(items)
+    found = rng.choice(services) if services else None
+    if what == "hosts":
+        return case._replace(world=world._replace(hosts=resolved_later(rng, world.hosts)))
+    if what == "anything" or found is None:
+        items = random_cluster.changed(items, rng.randrange(10**6))
+        for owned in of_kind(items, "EndpointSlice"):
+            owned["ports"] = [*PORTS]
+    elif what == "export":
+        export(rng, items, found)
+    elif what == "balancer":
+        balance(rng, found, rng.randrange(4))
+    elif what == "kind":
+        change_kind(rng, found)
+    elif what == "ready":
+        for row in (row for owned in slices_of(items, found["metadata"]["name"]) for row in owned["endpoints"]):
+            row["conditions"] = {"ready": chance(rng, 50)}
+    else:
+        items = [vote_again(rng, other) if other["kind"] == "ServiceHealth" else other for other in items]
+    later = world._replace(clusters={**world.clusters, name: items})
+    return case._replace(world=later, names=service_names(later))
+
+
+def change_kind(rng: random.Random, found: Item) -> None:
+    """Let a Service be headless, or no longer."""
+    spec = found["spec"]
+    addresses = ["None"] if spec["clusterIP"] != "None" else cluster_ips(rng, 0, int(found["metadata"]["name"][1:]))
+    spec |= {"clusterIP": next(iter(addresses), ""), "clusterIPs": addresses}
+
+
+def vote_again(rng: random.Random, voted: Item) -> Item:
+    """Return the votes of one cluster on one Service, renewed now."""
+    told = voted["status"]
+    votes = {entry["address"]: chance(rng, 50) for entry in told["entries"]}
+    return service_health(told["service"]["name"], told["cluster"], votes, NOW)
+
+
+def resolved_later(rng: random.Random, hosts: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Return what a resolver says later: one host name has the addresses of another."""
+    names = sorted(HOSTS)
+    return {**hosts, rng.choice(names): HOSTS[rng.choice(names)]}
