@@ -15,8 +15,8 @@ import yaml
 from dnsserver import __version__
 from dnsserver.programs.from_settings import store_of
 from dnsserver.settings.fields import OLD_NAMES, Settings
-from docs.pages import chart_pages, metrics_page
-from docs.pages.chart_pages import CHART, PAGE, SCHEMA, VALUES
+from docs.pages import chart_pages, make_pages
+from docs.pages.chart_pages import CHART, SCHEMA, VALUES
 from locator.api.decoding import RESOURCES
 from tests.kit import helm, openshift
 from tests.kit.helm import (
@@ -43,12 +43,6 @@ def test_helm_finds_no_fault() -> None:
     """With all warnings as errors."""
     for values in CASES.values():
         helm.run("lint", "--strict", str(CHART), values=values)
-
-
-def test_the_schema_and_the_page_are_renewed() -> None:
-    """They say what the flags and the values are."""
-    assert SCHEMA.read_text() == chart_pages.schema(), "renew it: make docs"
-    assert PAGE.read_text() == chart_pages.page(), "renew it: make docs"
 
 
 def test_the_schema_has_the_values_and_no_others() -> None:
@@ -467,7 +461,7 @@ def test_alerts_lead_to_a_runbook_of_ones_own() -> None:
     for url in ("", "https://wiki.example/topodns"):
         values = {"metrics": {**ON, "rules": True, "runbookUrl": url}}
         (group,) = made_of(values, "PrometheusRule", SERVER)["spec"]["groups"]
-        page = url or metrics_page.rules()[0]["annotations"]["runbook_url"].partition("#")[0]
+        page = url or make_pages.rules()[0]["annotations"]["runbook_url"].partition("#")[0]
         links = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"]}
         assert links == {alert: f"{page}#{alert.lower()}" for alert in links}
 
@@ -547,7 +541,7 @@ def test_nobody_misses_a_server_that_is_not_wanted(dns: bool) -> None:
     """Of the alerts, TopodnsAbsent is for those who have a server."""
     values = {"dns": {"enabled": dns}, "webhook": ON, "metrics": {**ON, "rules": True}}
     (group,) = made_of(values, "PrometheusRule", SERVER)["spec"]["groups"]
-    wanted = [rule["alert"] for rule in metrics_page.rules() if dns or rule["alert"] != "TopodnsAbsent"]
+    wanted = [rule["alert"] for rule in make_pages.rules() if dns or rule["alert"] != "TopodnsAbsent"]
     assert [rule["alert"] for rule in group["rules"]] == wanted
 
 

@@ -16,7 +16,7 @@ import yaml
 
 from dnsserver.metrics import server as server_metrics
 from dnsserver.metrics.tables import TABLES
-from docs.pages.metrics_page import RULES, names_in, rules, series_of
+from docs.pages.make_pages import RULES, names_in, rules, series_of
 from docs.pages.site_pages import pages
 from tests.kit import kustomize
 from tests.kit.go_programs import promtool
