@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shlex
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,14 +19,11 @@ from docs.pages.site_pages import pages
 from tests.kit.consoles import commands
 from tests.kit.import_graph import MODULES
 from tests.kit.this_machine import ROOT
-from tests.kit.topodns_process import run
 
 EXEMPT = {"None"}  # no class
 FOREIGN = {"cluster.local", "metav1.Condition", "metav1.Time"}  # they look like names of our code
 GUIDES = (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md")  # to the code
 PAGES = [page for page in pages() if page.name != "CHANGELOG.md"]  # which names what there was
-# Other tests run their commands, in order.
-FOLLOWED = {"tutorial-cluster.md", "rollback.md", "tutorial-laptop.md"}
 OTHERS_FLAGS = {
     "--build-arg",  # of docker
     "--locked", "--package",  # of cargo
@@ -157,16 +153,3 @@ def test_rows_stand_in_a_table(page: Path) -> None:
     """Below a head and its line: after an empty line, Markdown shows rows as a paragraph."""
     for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
         assert re.match(r".*\n\|(?: *:?-+:? *\|)+\n", table), table.partition("\n")[0]
-
-
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in FOLLOWED], ids=lambda page: str(page.relative_to(ROOT))
-)
-def test_output_that_a_page_shows_is_printed(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
-    """By ``topodns`` with the example cluster, word for word; ``...`` leaves out the rest."""
-    monkeypatch.chdir(ROOT)
-    for entry in commands(page.read_text()):
-        (program, *arguments), output = shlex.split(entry.command), entry.output
-        if program.endswith("topodns") and output:
-            printed = run(*arguments).stdout
-            assert printed.startswith(output.removesuffix("...\n")) if output.endswith("...\n") else printed == output
