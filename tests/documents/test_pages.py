@@ -139,6 +139,8 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), f"{path} does not exist"
         assert not anchor or anchor in anchors(target), f"{path} has no heading #{anchor}"
+    for folder in re.findall(r"kubectl [^\n`]*?(?:apply|delete|diff) -k ([\w./-]+)", page.read_text()):
+        assert (ROOT / folder / "kustomization.yaml").is_file(), f"{folder} has no kustomization"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
