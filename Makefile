@@ -12,7 +12,7 @@ SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 WORKERS ?= 3
 
-.PHONY: run demo test e2e fuzz soak release reproducible bench docs screenshots site lint spdx lock sbom audit clean
+.PHONY: run demo test e2e fuzz soak release reproducible bench docs man screenshots site lint spdx lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -53,6 +53,11 @@ bench: $(VENV)/.installed-tests
 docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m docs.pages.make_pages
 	$(VENV)/bin/topodns simulate --snapshot examples/cluster.yaml --picture docs/simulate.svg > /dev/null
+
+# Writes the manual page: man -l build/topodns.1
+man: $(VENV)/.installed-tests
+	@mkdir -p build
+	$(VENV)/bin/python -m docs.pages.man_page > build/topodns.1
 
 # Makes the pictures of the console again; needs Chromium.
 screenshots: $(VENV)/.installed-tests

@@ -9,7 +9,6 @@ Only the module of the given command is imported, and it imports in ``run`` what
 from __future__ import annotations
 
 import logging
-import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -19,7 +18,6 @@ from dnsserver.cli.errors import EXIT_DONE, EXIT_WRONG, STATUSES, CommandError, 
 from dnsserver.cli.log_format import say, set_up_logging
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import CommandParser, Example, program
-from dnsserver.cli.settings_flags import early_log_format
 from dnsserver.spelling import nearest, suggestion
 
 EXPLAIN_A_DUMP = "topodns explain memcached.shop --client 10.244.2.16 --snapshot cluster.yaml"
@@ -37,7 +35,6 @@ COMMANDS = {
     "dump": "Write an archive for a bug report: objects, flags, metrics and logs",
     "corefile": "Print the stub block for a forwarder, or check or fix a Corefile",
     "completion": "Print the code by which a shell completes commands, flags and values",
-    "man": "Print the manual page",
     "version": "Print the versions of topodns, Python and the libraries",
 }
 EXAMPLES = (
@@ -67,7 +64,7 @@ def run_command(argv: Sequence[str]) -> int:
 
     A ``CommandError`` is printed to standard error.
     """
-    set_up_logging(early_log_format(argv))
+    set_up_logging("text")  # until the settings are read
     try:
         return _run(argv)
     except CommandError as error:
@@ -149,9 +146,7 @@ def _reject(argument: str, name: str, parser: CommandParser) -> NoReturn:
     """Raise WrongInput for an argument that the command *name* does not take."""
     flag = argument.partition("=")[0]
     if not argument.startswith("-") or argument == "-":
-        as_dump = "--snapshot" in parser.known_flags() and os.path.exists(argument)
-        hint = f"; --snapshot {argument} reads it as a dump" if as_dump else ""
-        raise WrongInput(f"{argument!r} found, expected no more arguments after {name}{hint}")
+        raise WrongInput(f"{argument!r} found, expected no more arguments after {name}")
     if others := [other for other in COMMANDS if flag in parser_of(other).known_flags()]:
         *rest, last = others
         commands = f"{', '.join(rest)} and {last}" if rest else last

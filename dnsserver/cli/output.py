@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from dnsserver.cli.errors import BrokenPipe, Failed
+from dnsserver.text import COLOUR_CODES, PLAIN
 from locator.printable import MAX_LINE, as_line, ascii_json, printable
 
 
@@ -25,6 +27,22 @@ def write(text: str) -> None:
 def write_json(text: str) -> None:
     """Write JSON to standard output, in ASCII, and flush it. Raises Failed or BrokenPipe."""
     write_as_it_is(ascii_json(text))
+
+
+def write_result(result: object, output: str) -> None:
+    """Write a result for programs as "json" or "yaml". Raises Failed or BrokenPipe."""
+    if output == "json":
+        write_json(f"{json.dumps(result, indent=2)}\n")
+    else:
+        write_as_it_is(as_yaml(result))
+
+
+def as_yaml(result: object) -> str:
+    """Return a result as YAML, its fields in their order."""
+    import yaml  # loaded late: most commands do not need it
+
+    text: str = yaml.safe_dump(result, sort_keys=False)
+    return text
 
 
 def write_as_it_is(text: str) -> None:
@@ -59,11 +77,6 @@ def standard_output() -> Iterator[TextIO]:
 def _shown(line: str) -> str:
     if not coloured():
         return as_line(line)
-    from dnsserver.tools.explain.explanation_text import (  # loaded late: most commands load it themselves
-        COLOUR_CODES,
-        PLAIN,
-    )
-
     parts = COLOUR_CODES.split(line)
     shown, plain = "".join(part if n % 2 else printable(part) for n, part in enumerate(parts)), "".join(parts[::2])
     return shown if len(plain.encode()) <= MAX_LINE else f"{PLAIN}{as_line(plain)}"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, NamedTuple, NoReturn, TypeVar
 
 from dnsserver.cli.errors import WrongInput
-from dnsserver.settings.values import NAMESPACE
 
 T = TypeVar("T")
 
@@ -136,9 +135,10 @@ class _Formatter(argparse.HelpFormatter):
 
 
 def add_output_format(parser: CommandParser, *more: str) -> None:
-    """Add ``-o``, the choice between text for people, JSON for programs, and *more*."""
+    """Add ``-o``, the choice between text for people, JSON and YAML for programs, and *more*."""
+    choices = ("text", "json", "yaml", *more)
     parser.flags.add_argument(
-        "-o", dest="output", choices=("text", "json", *more), default="text", help="Output format (default: text)"
+        "-o", dest="output", choices=choices, default="text", help="Output format (default: text)"
     )
 
 
@@ -160,12 +160,6 @@ def read_file(path: str, expected: str, opened: IO[bytes] | None = None) -> byte
     if len(content) > MAX_FILE:
         raise WrongInput(f"{path}: more than {MAX_FILE >> 20} MiB, expected {expected}")
     return content
-
-
-def check_namespace(text: str | None) -> None:
-    """Raise WrongInput if the value of ``-n`` cannot be the name of a namespace."""
-    if text is not None:
-        parse_argument("-n", NAMESPACE.read, text, NAMESPACE.expected)
 
 
 def parse_argument(name: str, parse: Callable[[str], T], text: str, expected: str) -> T:

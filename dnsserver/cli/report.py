@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Prints the findings of ``check`` and ``corefile --check`` as text or JSON."""
+"""Prints the findings of ``check`` and ``corefile --check`` as text, JSON or YAML."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED
-from dnsserver.cli.output import coloured, write, write_json
-from dnsserver.tools.explain.explanation_text import PLAIN, RED, YELLOW, counted
+from dnsserver.cli.output import coloured, write, write_result
+from dnsserver.text import PLAIN, RED, YELLOW, counted, painter
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
 from locator.printable import printable
 
@@ -22,14 +21,14 @@ _COLOURS = {ERROR: RED, WARNING: YELLOW, INFO: PLAIN}
 def report(findings: Sequence[Finding], output: str, *, fail_on: str = ERROR, remarks: Sequence[str] = ()) -> int:
     """Print findings, the most severe first; return exit status 1 if one is as severe as *fail_on*, else 0.
 
-    *output* is "text" or "json". Text has *remarks*, too: lines between the findings and their numbers.
+    *output* is "text", "json" or "yaml". Text has *remarks*, too: lines between the findings and their numbers.
     """
     findings = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
-    if output == "json":
-        write_json(f"{json.dumps(list(map(as_json, findings)), indent=2)}\n")
-    else:
+    if output == "text":
         *lines, numbers = as_lines(findings, colour=coloured())
         write("".join(f"{line}\n" for line in [*lines, *map(printable, remarks), numbers]))
+    else:
+        write_result([*map(as_json, findings)], output)
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     return EXIT_FAILED if any(finding.severity in failing for finding in findings) else EXIT_DONE
 
@@ -47,10 +46,8 @@ def as_lines(findings: Sequence[Finding], *, colour: bool) -> list[str]:
 
     The last line leaves out infos if there are none.
     """
-    lines = []
-    for finding in findings:
-        severity = f"{finding.severity:<8}"
-        lines.append(f"{_COLOURS[finding.severity]}{severity}{PLAIN} {finding}" if colour else f"{severity} {finding}")
+    paint = painter(colour=colour)
+    lines = [f"{paint(f'{finding.severity:<8}', _COLOURS[finding.severity])} {finding}" for finding in findings]
     numbers = {severity: sum(finding.severity == severity for finding in findings) for severity in SEVERITIES}
     counts = [counted(number, severity) for severity, number in numbers.items() if number or severity != INFO]
     return [*lines, ", ".join(counts)]

@@ -9,61 +9,50 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from itertools import zip_longest
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.log_format import set_up_logging
 from dnsserver.cli.parser import CommandParser, read_file
 from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
-from dnsserver.settings.flags import SERVING, THEMES
-from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_settings
+from dnsserver.settings.flags import SERVING, Flag, flags_in
+from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_flags, read_settings
+
+if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
+T = TypeVar("T")
 
 log = logging.getLogger("topodns")
 
 # Of commands that look at what is served: as kubectl means them, they look at one namespace.
 ONE_NAMESPACE = {"serve_namespace": ("-n", "--namespace")}
-_PREFIX = "setting_"  # of a setting among the parsed arguments: keeps it apart from the command's own arguments
+# Before the name of a setting, and of a command's own flag, among the parsed arguments: one name may be both.
+_SETTING, _OWN = "setting_", "own_"
+_PATHS = "paths"
 
 
 def add_settings(
-    parser: CommandParser,
-    command: str,
-    *,
-    common: Sequence[str] = (),
-    also: Mapping[str, Sequence[str]] | None = None,
+    parser: CommandParser, command: str, *, common: Sequence[str] = (), also: Mapping[str, Sequence[str]] | None = None
 ) -> None:
     """Add the flags of *command*'s settings, grouped by theme, those of the fields *common* before all groups.
 
-    *also* has further flags for some, by field. ``serve`` takes their old names, too.
+    *also* has further flags for some, by field. ``serve`` takes their old names, too. A command that reads dumps takes
+    their paths also as arguments.
     """
     defaults = Settings()
-    for theme in THEMES:
-        flags = {name: flag for name, flag in FLAGS.items() if flag.theme == theme and command in flag.commands}
-        if not flags:
-            continue
-        group = parser.add_argument_group(theme)  # one without flags is not shown
-        for name, flag in flags.items():
-            default = flag.shown or getattr(defaults, name)
-            repeatable = "; repeatable" if flag.repeatable else ""
-            (parser.flags if name in common else group).add_argument(
-                *(also or {}).get(name, ()),
-                option(name),
-                dest=_PREFIX + name,
-                metavar=flag.syntax.metavar,
-                action="append",
-                nargs="?" if flag.switch else None,
-                help=f"{flag.help} (default: {default}{repeatable})".replace("%", "%%"),
-            )
-            if flag.switch:
-                parser.switches.add(option(name))
-            elif flag.syntax.words:
-                parser.words[_PREFIX + name] = flag.syntax.words
+    for title in dict.fromkeys(flag.theme for flag in FLAGS.values()):
+        group = parser.add_argument_group(title)  # one without flags is not shown
+        for name, flag in FLAGS.items():
+            if flag.theme != title or command not in flag.commands:
+                continue
+            spelled = *(also or {}).get(name, ()), option(name)
+            where = parser.flags if name in common else group
+            _add_flag(parser, where, _SETTING + name, flag, getattr(defaults, name), spelled)
             if flag.old_name and command in SERVING:
                 group.add_argument(
                     option(flag.old_name),
-                    dest=_PREFIX + flag.old_name,
+                    dest=_SETTING + flag.old_name,
                     metavar=flag.syntax.metavar,
                     action="append",
                     help=f"Old name of {option(name)}, which a later version does not take",
@@ -71,12 +60,50 @@ def add_settings(
     parser.flags.add_argument(
         "--config", metavar="FILE", help="Read settings from this YAML file. Its keys are the flags without --"
     )
+    if command in FLAGS["snapshot"].commands:
+        parser.usage = str(parser.usage).replace("[flags]", "[PATH...] [flags]")
+        parser.positionals.add_argument(
+            _PATHS,
+            metavar="PATH",
+            nargs="*",
+            help="A file or folder to read the cluster from, as --snapshot; without one and without --snapshot, the "
+            "live cluster is read",
+        )
 
 
-def give(arguments: Namespace, name: str, texts: Sequence[str]) -> None:
-    """Add values of the setting *name* that the command line has without its flag."""
-    if texts:
-        setattr(arguments, _PREFIX + name, [*(getattr(arguments, _PREFIX + name) or ()), *texts])
+def add_flags(parser: CommandParser, record: type) -> None:
+    """Add the flags of *record*, which this command alone has, and only on the command line."""
+    defaults = record()
+    for name, flag in flags_in(record).items():
+        spelled = (flag.short, option(name)) if flag.short else (option(name),)
+        _add_flag(parser, parser.flags, _OWN + name, flag, getattr(defaults, name), spelled)
+
+
+def _add_flag(
+    parser: CommandParser, group: _ArgumentGroup, destination: str, flag: Flag, default: object, spelled: Sequence[str]
+) -> None:
+    group.add_argument(
+        *spelled,
+        dest=destination,
+        metavar=flag.syntax.metavar,
+        action="append",
+        nargs="?" if flag.switch else None,
+        help=flag.described(default).replace("%", "%%"),
+    )
+    if flag.switch:
+        parser.switches.add(spelled[-1])
+    elif flag.syntax.words:
+        parser.words[destination] = flag.syntax.words
+
+
+def flags_of(arguments: Namespace, record: type[T]) -> T:
+    """Return the command's own flags, as they were given. Raises WrongInput."""
+    names = flags_in(record)
+    given = {name: texts for name in names if (texts := getattr(arguments, _OWN + name)) is not None}
+    try:
+        return read_flags(record, given)
+    except InvalidSetting as error:
+        raise WrongInput(str(error)) from None
 
 
 def settings_of(arguments: Namespace) -> Settings:
@@ -88,24 +115,6 @@ def settings_of(arguments: Namespace) -> Settings:
     for warning in warnings:
         log.warning("%s", warning)
     return settings
-
-
-def early_log_format(argv: Sequence[str]) -> str:
-    """Return the log format that a command line, the environment or the configuration file asks for.
-
-    The command line may be wrong otherwise, and a file that cannot be read asks for nothing. A pipe is read only once.
-    """
-    given = dict[str, str]()
-    for word, following in zip_longest(argv, argv[1:], fillvalue=""):
-        name, equals, value = word.partition("=")
-        given[name] = value if equals else following
-    path, file = given.get("--config") or os.environ.get(CONFIG_VARIABLE, ""), None
-    if os.path.isfile(path):
-        with suppress(WrongInput):
-            file = path, _content(path, file_content(path))
-    flag = option("log_format")
-    flags = {"log_format": [given[flag]]} if flag in given else {}
-    return log_format_of(flags=flags, environment=os.environ, file=file)
 
 
 def given_settings(
@@ -143,7 +152,10 @@ def _read(given: _Given) -> tuple[Settings, list[str]]:
 def given_flags(arguments: Namespace) -> dict[str, list[str]]:
     """Return the texts of the settings that the command line itself has, by field, or by its old name."""
     names = (*FLAGS, *OLD_NAMES)
-    return {name: texts for name in names if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
+    given = {name: texts for name in names if (texts := getattr(arguments, _SETTING + name, None)) is not None}
+    if paths := getattr(arguments, _PATHS, ()):
+        given["snapshot"] = [*given.get("snapshot", ()), *paths]
+    return given
 
 
 def file_content(path: str) -> bytes:

@@ -53,9 +53,7 @@ async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
     kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
     elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
-    make = partial(
-        Controller, client, elector, field_manager=FIELD_MANAGER, writes_per_second=settings.writes_per_second
-    )
+    make = partial(Controller, client, elector, field_manager=FIELD_MANAGER)
     locators = make(LocatorRules(settings.labels))
     policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
     prober = _prober(settings, client, elector, make) if settings.health else None

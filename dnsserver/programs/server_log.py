@@ -12,7 +12,7 @@ import trio
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.sockets import log_alone
-from dnsserver.tools.explain.explanation_text import counted
+from dnsserver.text import counted
 from locator.cluster.publisher import Publisher, Subscriber
 from locator.ip import Network
 from locator.model import ZONE, Finding, Node, Object, Pod, PodLocator

@@ -85,7 +85,7 @@ async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
     elector = LeaderElector(client, election_of(settings, client, NAME), writes="EndpointSlices")
     rules = HintRules()
-    controller = Controller(client, elector, rules, field_manager=NAME, writes_per_second=settings.writes_per_second)
+    controller = Controller(client, elector, rules, field_manager=NAME)
     counts = WebhookCounts()
     shutdown = Shutdown(settings.shutdown_delay)
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Defines the fields of ``Settings``, each with the flag that sets it on the command line.
+"""Defines the fields of settings, and of a command's own flags: each with the flag that sets it on the command line.
 
-Pure. ``single``, ``repeatable`` and ``switch`` claim to return a value of the field's type, as ``dataclasses.field``
-does. So a type checker reports a field whose type, default and syntax do not agree.
+Pure. ``single``, ``repeatable``, ``several`` and ``switch`` claim to return a value of the field's type, as
+``dataclasses.field`` does. So a type checker reports a field whose type, default and syntax do not agree.
 """
 
 from __future__ import annotations
 
-from dataclasses import Field, field
+from collections.abc import Mapping
+from dataclasses import Field, field, fields
 from typing import Any, NamedTuple, TypeVar
 
 from dnsserver.settings.values import SWITCH, Syntax
@@ -16,96 +17,85 @@ from dnsserver.settings.values import SWITCH, Syntax
 T = TypeVar("T")
 D = TypeVar("D")
 
-# The headings of --help, in their order.
-OUTPUT = "Output"
-CLUSTER_TO_READ = "Cluster to read"
-ANSWERS = "Names and answers"
-CLUSTERS = "Several clusters"
-CLIENTS_AND_FORWARDERS = "Clients and forwarders"
-CONTROLLER = "Controller"
-WEBHOOK = "Webhook"
-SERVER = "Server"
-LOGGING = "Logging"
-THEMES = (OUTPUT, CLUSTER_TO_READ, ANSWERS, CLUSTERS, CLIENTS_AND_FORWARDERS, CONTROLLER, WEBHOOK, SERVER, LOGGING)
-
 # The commands that have a flag.
 SERVING = ("serve",)
 EXPLAINING = ("explain",)
 ASKING = ("explain", "tail")
 CHECKING = ("check",)
-SIMULATING = ("simulate",)
-SHOWING = ("console",)
-READING = (*SERVING, *EXPLAINING, *CHECKING, *SIMULATING, *SHOWING)
+READING = (*SERVING, *EXPLAINING, *CHECKING, "simulate", "console")
 CONTROLLING = ("controller",)
 PROBING = (*READING, *CONTROLLING)
 HINTING = ("webhook",)
 WRITING = (*CONTROLLING, *HINTING)
 ANSWERING = (*SERVING, *HINTING)
-RUNNING = (*SERVING, *SHOWING, *WRITING)
-EXAMINING = ("doctor",)
+RUNNING = (*SERVING, "console", *WRITING)
 DUMPING = ("dump",)
-EVERY_COMMAND = (*READING, *WRITING, *EXAMINING, *DUMPING)
+EVERY_COMMAND = (*READING, *WRITING, "doctor", *DUMPING)
 
 
 class Flag(NamedTuple):
-    """The flag of a setting, and its text in ``--help``.
+    """The flag of a field, and its text in ``--help``.
 
     ``shown`` describes the default where the value itself would not explain it, and is empty otherwise. ``syntax``
     parses one value; in a repeatable flag, a value that parses to None adds nothing. ``several``: it parses to several
     values, of which each counts once however often it is given. ``old_name`` is what the field was called, empty if it
-    has its first name: for a release, ``serve``, files and the environment take it with a warning.
+    has its first name: for a release, ``serve``, files and the environment take it with a warning. ``short`` is a
+    shorter spelling, such as ``-n``. A command's own flag is of no theme, and no other command has it.
     """
 
     syntax: Syntax[object]
-    theme: str
     help: str
-    commands: tuple[str, ...]
-    shown: str
-    repeatable: bool
+    shown: str = ""
+    repeatable: bool = False
     several: bool = False
+    commands: tuple[str, ...] = ()
     old_name: str = ""
+    short: str = ""
+    theme: str = ""
 
     @property
     def switch(self) -> bool:
         """Whether the flag needs no value: alone it means ``on``."""
         return self.syntax is SWITCH
 
+    def described(self, default: object) -> str:
+        """Return the text in ``--help``, with the default."""
+        words = [*([] if default is None and not self.shown else [f"default: {self.shown or default}"])]
+        words += ["repeatable"] if self.repeatable else []
+        return f"{self.help} ({'; '.join(words)})" if words else self.help
+
 
 def single(
-    default: T, syntax: Syntax[T], *, theme: str, help: str, commands: tuple[str, ...] = READING, shown: str = ""
-) -> T:
-    """Return a field whose flag may be given once."""
-    return field(default=default, metadata={Flag: Flag(syntax, theme, help, commands, shown, repeatable=False)})
+    default: D, syntax: Syntax[T], *, help: str, commands: tuple[str, ...] = (), shown: str = "", short: str = ""
+) -> D | T:
+    """Return a field whose flag may be given once. Without *commands*, those of its theme have it."""
+    return field(default=default, metadata={Flag: Flag(syntax, help, shown, commands=commands, short=short)})
 
 
 def repeatable(
-    default: D,
-    syntax: Syntax[T | None],
-    *,
-    theme: str,
-    help: str,
-    shown: str,
-    commands: tuple[str, ...] = READING,
-    old_name: str = "",
+    default: D, syntax: Syntax[T | None], *, help: str, shown: str, commands: tuple[str, ...] = (), old_name: str = ""
 ) -> D | tuple[T, ...]:
     """Return a field whose flag may be given several times. The field holds all values in order."""
-    flag = Flag(syntax, theme, help, commands, shown, repeatable=True, old_name=old_name)
+    flag = Flag(syntax, help, shown, repeatable=True, commands=commands, old_name=old_name)
     return field(default=default, metadata={Flag: flag})
 
 
-def several(default: D, syntax: Syntax[tuple[T, ...]], *, theme: str, help: str, shown: str) -> D | tuple[T, ...]:
+def several(default: D, syntax: Syntax[tuple[T, ...]], *, help: str, shown: str) -> D | tuple[T, ...]:
     """Return a field whose flag may be given several times, and each time for several values."""
-    flag = Flag(syntax, theme, help, READING, shown, repeatable=True, several=True)
-    return field(default=default, metadata={Flag: flag})
+    return field(default=default, metadata={Flag: Flag(syntax, help, shown, repeatable=True, several=True)})
 
 
-def switch(*, theme: str, help: str, commands: tuple[str, ...] = READING) -> bool:
+def switch(*, help: str, commands: tuple[str, ...] = ()) -> bool:
     """Return a boolean field that is off by default."""
-    return single(False, SWITCH, theme=theme, help=help, commands=commands, shown="off")
+    return single(False, SWITCH, help=help, commands=commands, shown="off")
 
 
-def flag_of(setting: Field[Any]) -> Flag:
-    """Return the flag of a field."""
+def flags_in(record: type) -> Mapping[str, Flag]:
+    """Return the flags of a record by field."""
+    return {setting.name: _flag_of(setting) for setting in fields(record)}
+
+
+def _flag_of(setting: Field[Any]) -> Flag:
     flag = setting.metadata[Flag]
     assert isinstance(flag, Flag)
     return flag

@@ -11,14 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
-from dnsserver.settings.flags import Flag
+from dnsserver.settings.flags import Flag, flags_in
 from dnsserver.settings.values import OFF, PODS
 from dnsserver.spelling import nearest
 from locator.ip import network_text
 from locator.model import CLUSTER
+
+T = TypeVar("T")
 
 ENVIRONMENT = "TOPODNS_"
 CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"  # stands for --config, which is not a setting
@@ -64,11 +66,23 @@ def read_settings(
         warnings += _rename(source, spelled)
         given |= source
     # mypy cannot check this dictionary; ``fields`` makes sure that each syntax yields values of its field's type.
-    values: dict[str, Any] = {name: _value(name, *setting) for name, setting in given.items()}
+    values: dict[str, Any] = {name: _value(FLAGS[name], *setting) for name, setting in given.items()}
     settings = Settings(**values)
     sources = {name: setting.source for name, setting in given.items()}
     _check(settings, sources)
     return settings, [*warnings, *_warnings(settings, sources)]
+
+
+def read_flags(record: type[T], texts: Mapping[str, Sequence[str]]) -> T:
+    """Return a command's own flags: a record whose fields have flags, as settings have. Raises InvalidSetting.
+
+    *texts* maps field names to the texts given on the command line, of which the last counts if one was expected.
+    """
+    values: dict[str, Any] = {}
+    for name, flag in flags_in(record).items():
+        if given := texts.get(name):
+            values[name] = _value(flag, flag.short or option(name), given if flag.repeatable else given[-1:])
+    return record(**values)
 
 
 def log_format_of(
@@ -86,8 +100,8 @@ def log_format_of(
 
 
 def option(name: str) -> str:
-    """Return the spelling of a field's flag, such as ``--log-level``."""
-    return f"--{_key(name)}"
+    """Return the spelling of a field's flag, such as ``--log-level``, or ``--with`` of the field ``with_``."""
+    return f"--{_key(name.removesuffix('_'))}"
 
 
 def _key(name: str) -> str:
@@ -109,21 +123,20 @@ def _rename(given: dict[str, _GivenSetting], spelled: Callable[[str], str]) -> I
             yield f"{setting.source}: an old name, expected {spelled(name)}; a later version does not know it"
 
 
-def _value(name: str, source: str, texts: Sequence[str]) -> object:
+def _value(flag: Flag, source: str, texts: Sequence[str]) -> Any:
     """Parse the value of a setting. Raises InvalidSetting."""
-    syntax, repeatable = FLAGS[name].syntax, FLAGS[name].repeatable
     values: list[Any] = []
     for text in texts:
         try:
-            values.append(syntax.read(text))
+            values.append(flag.syntax.read(text))
         except ValueError as error:
             found = str(error)
             if repr(text) not in found:
                 found = f"{text!r}: {found}"
-            raise InvalidSetting(f"{source}: {found}, expected {syntax.expected}") from None
-    if FLAGS[name].several:
+            raise InvalidSetting(f"{source}: {found}, expected {flag.syntax.expected}") from None
+    if flag.several:
         return tuple(dict.fromkeys(chain.from_iterable(values)))
-    if repeatable:
+    if flag.repeatable:
         return tuple(value for value in values if value is not None)
     if len(values) != 1:
         raise InvalidSetting(f"{source}: {len(values)} values found, expected one")

@@ -15,7 +15,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from dnsserver.names import Zone, parse_zone, parse_zones
 from locator.ip import Network, address_text, parse_address, parse_network
 from locator.labels import Selector, parse_selector, valid_label_key
-from locator.model import MAX_NAME, is_dns_label
+from locator.model import MAX_NAME, is_dns_label, object_key
 from locator.topology.constraints import keys_error
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ T_co = TypeVar("T_co", covariant=True)
 DNS_PORT = 53
 MAX_NSID = 128  # octets; fits a reply of 512 octets beside the longest question
 ON_WORDS, OFF_WORDS = ("on", "true"), ("off", "false")  # YAML 1.1 parses a bare on or off as a boolean
+SERVICE_WORDS = ("service", "services", "svc")  # as kubectl takes the kind
 OFF: Final = "off"  # the value of a setting that is switched off where None means that it was not given
 HONOR, IGNORE = "honor", "ignore"  # the values of --traffic-distribution
 PODS, POD_LOCATORS, NODES = "pods", "podlocators", "nodes"  # the values of --client-source
@@ -70,6 +71,17 @@ class ZoneKeys(NamedTuple):
     keys: tuple[str, ...]
 
 
+class ServiceName(NamedTuple):
+    """A Service as people name it. Its namespace is None if ``-n`` gives it."""
+
+    namespace: str | None
+    name: str
+
+    def key(self, namespace: Callable[[], str]) -> str:
+        """Return its key; *namespace* is asked only if it names none."""
+        return object_key(self.namespace or namespace(), self.name)
+
+
 class ClusterSource(NamedTuple):
     """Another cluster: its name, the path of a kubeconfig or a dump, and a context of the kubeconfig or None."""
 
@@ -90,9 +102,25 @@ def parse_upstream(text: str) -> ListenAddress:
     return ListenAddress(parse_address(bare), _port(port, 1))
 
 
+def parse_service(text: str) -> ServiceName:
+    """Parse NAMESPACE/NAME, NAME.NAMESPACE, or svc/NAME as kubectl takes it. Raises ValueError."""
+    namespace, slash, name = text.partition("/")
+    if not slash:
+        name, _, namespace = text.partition(".")
+    of_kind = slash and namespace.lower() in SERVICE_WORDS
+    if not (of_kind or is_dns_label(namespace)) or not all(map(is_dns_label, name.split("."))):
+        raise ValueError(repr(text))
+    return ServiceName(None if of_kind else namespace, name)
+
+
 def any_text(metavar: str, expected: str) -> Syntax[str]:
     """Return the syntax of a text that is not empty."""
     return Syntax(metavar, expected, _text)
+
+
+def as_it_is(metavar: str) -> Syntax[str]:
+    """Return the syntax of a text that another module parses, which says what it expects."""
+    return Syntax(metavar, "", str)
 
 
 def whole_number(low: int, high: int) -> Syntax[int]:
@@ -174,8 +202,15 @@ def _object_key(text: str) -> tuple[str, str]:
     return namespace, _object_name(name)
 
 
-def _service_key(text: str) -> str:
+def _key(text: str) -> str:
     return "/".join(_object_key(text))
+
+
+def _service_key(text: str) -> str:
+    namespace, name = parse_service(text)
+    if namespace is None:
+        raise ValueError(f"{text!r} names no namespace")
+    return object_key(namespace, name)
 
 
 def _server_url(text: str) -> str:
@@ -267,9 +302,12 @@ ZONES: Syntax[tuple[Zone, ...]] = Syntax(
     "NAME", "a domain name such as cluster.local, or a network such as 10.96.0.0/12", parse_zones
 )
 NAMESPACE = Syntax("NAME", "the name of a namespace", _dns_label)
+IN_NAMESPACE = Syntax("NAMESPACE", NAMESPACE.expected, _dns_label)  # of -n
 OBJECT_NAME = Syntax("NAME", "the name of an object", _object_name)
 OBJECT_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _object_key)
-SERVICE_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _service_key)
+KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _key)
+SERVICE_KEY = Syntax("NS/NAME", "NAMESPACE/NAME or NAME.NAMESPACE", _service_key)
+SERVICE = Syntax("NS/NAME", "NAMESPACE/NAME, NAME.NAMESPACE, or svc/NAME with -n NAMESPACE", parse_service)
 SERVER_URL = Syntax("URL", "http://HOST:PORT", _server_url)
 LABEL_KEY = Syntax("KEY", "a label key", _label_key)
 SELECTOR: Syntax[Selector] = Syntax("SELECTOR", "a label selector such as 'team=shop,!internal'", parse_selector)
@@ -280,10 +318,7 @@ LISTEN_ADDRESS = Syntax(
 )
 UPSTREAM_ADDRESS = Syntax("ADDR[:PORT]", "ADDRESS or ADDRESS:PORT", parse_upstream)
 CLIENT_SOURCES = Syntax(
-    "SOURCES",
-    "some of pods, podlocators and nodes, separated by commas",
-    _client_sources,
-    (PODS, POD_LOCATORS, NODES),
+    "SOURCES", "some of pods, podlocators and nodes, separated by commas", _client_sources, (PODS, POD_LOCATORS, NODES)
 )
 SUBNET = Syntax("CIDR=KEY=VALUE[,KEY=VALUE]", "CIDR=KEY=VALUE[,KEY=VALUE]", _subnet)
 ZONE_KEYS = Syntax("ZONE=KEY[,KEY]", "ZONE=KEY[,KEY] with a domain name, label keys, and * only at the end", _zone_keys)

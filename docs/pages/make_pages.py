@@ -21,8 +21,8 @@ from dnsserver.cli.dispatch import COMMANDS, parser_of
 from dnsserver.cli.parser import CommandParser
 from dnsserver.metrics.families import ANY_VALUE, HISTOGRAM, Family
 from dnsserver.metrics.tables import TABLES
-from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.flags import THEMES, Flag
+from dnsserver.settings.fields import FLAGS, THEMES, Settings
+from dnsserver.settings.flags import Flag, flags_in
 from dnsserver.settings.reading import ENVIRONMENT, option
 from dnsserver.settings.values import parse_upstream
 from dnsserver.tools.api.operations import EVENT_STREAM, description
@@ -49,22 +49,23 @@ CRDS = ("servicepolicies.yaml", "podlocators.yaml", "servicehealths.yaml")
 def own_arguments(parser: CommandParser) -> Iterator[tuple[str, argparse.Action]]:
     """Yield the arguments of a command and its flags that are no settings, or are written otherwise, too."""
     settings = {option(name) for name in FLAGS}
-    for action in parser.actions():
+    for action in sorted(parser.actions(), key=lambda action: bool(action.option_strings)):
         names = action.option_strings or [""]
         if not settings.issuperset(names) and "--help" not in names:
             value = action.metavar or ("|".join(action.choices) if action.choices else "")
+            value = "" if action.option_strings and action.nargs == "?" else value  # of a switch
             words = (f"`{f'{name} {value}'.strip()}`" for name in names)
             yield cell(", ".join(words)), action
 
 
-def flags_of(theme: str) -> Mapping[str, Flag]:
-    """Return the settings of a theme by name."""
-    return {name: flag for name, flag in FLAGS.items() if flag.theme == theme}
+def themes() -> Mapping[str, Mapping[str, Flag]]:
+    """Return the flags of each theme of the settings, by its title and their names."""
+    return {theme.title: {name: FLAGS[name] for name in flags_in(theme.settings)} for theme in THEMES}
 
 
 def themes_of(command: str) -> list[str]:
-    """Return the themes of the settings of a command."""
-    return [theme for theme in THEMES if any(command in flag.commands for flag in flags_of(theme).values())]
+    """Return the titles of the themes of the settings of a command."""
+    return [title for title, flags in themes().items() if any(command in flag.commands for flag in flags.values())]
 
 
 # -- metrics and alerts
@@ -172,7 +173,7 @@ def _crds() -> Mapping[str, Any]:
 def _flags() -> Mapping[str, Any]:
     return {
         "commands": {name: (summary, parser_of(name)) for name, summary in COMMANDS.items()},
-        "themes": {theme: flags_of(theme) for theme in THEMES},
+        "themes": themes(),
         "themes_of": themes_of,
         "own_arguments": own_arguments,
         "environment": ENVIRONMENT,

@@ -18,7 +18,7 @@ from tests.kit.this_machine import ROOT
     ("library", "only"),
     [("dnslib", {"dnsserver.message"}), ("prometheus_client", {"dnsserver.metrics", "dnsserver.http"}),
      ("kubernetes", {"locator.cluster.api_client", "locator.cluster.credentials", "dnsserver.cli.reading"}),
-     ("yaml", {"dnsserver.cli.commands.explain", "locator.api.yaml_text"}),
+     ("yaml", {"dnsserver.cli.output", "locator.api.yaml_text"}),
      ("dns", {"dnsserver.tools.tap.lines", "dnsserver.cli.reading.asking", "dnsserver.net.upstream"}),
      ("cryptography", {"locator.cluster.certificates.issuing"}),
      ("h11", {"dnsserver.http.conversation", "locator.cluster.leading.probe"}),

@@ -103,7 +103,7 @@ def test_nothing_is_loaded_from_the_internet(site: Path, pages: Mapping[Path, Ht
 
 def test_code_in_tables_is_shown_as_it_is_typed(site: Path) -> None:
     """Without the backslash that a forge needs before ``|`` in a cell."""
-    assert "<code>--client ADDR|CIDR</code>" in (site / "tail.html").read_text()
+    assert "<code>topodns check | true</code>" in (site / "command-line.html").read_text()
     assert [path.name for path in site.rglob("*.html") if re.search(r"<td>.*\\\|", path.read_text())] == []
 
 

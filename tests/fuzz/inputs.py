@@ -22,7 +22,8 @@ from tests.kit.in_memory import CountedResponder, responder_of
 from tests.kit.outside import FAILED, said
 from tests.kit.random_queries import Asked, replied, without_header
 from tests.kit.replies import assert_same, assert_sound
-from tests.kit.wire_rows import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, RECORD, ROWS, UNSYNCED, WEB, Row
+from tests.kit.wire_cluster import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, RECORD, WEB, Row
+from tests.kit.wire_rows import ROWS, UNSYNCED
 
 SOURCES = (IN_A, IN_B, FORWARDER, NOWHERE, "fd00:1::1", "10.244.1.1", "10.244.2.77", "2001:db8::9")
 PROTOCOLS = ("udp", "tcp")

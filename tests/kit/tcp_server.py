@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from inspect import signature
 from typing import Any, NamedTuple
 
 import trio
@@ -145,10 +147,13 @@ def here(
     limit: int = 100,
     leaping: bool = True,
     made: Callable[[], CountedResponder] = chasing,
-) -> Callable[[Callable[[Here], Awaitable[None]]], None]:
-    """Run a test with its own server, in virtual time; the clock leaps ahead, unless timers of the kernel matter."""
+) -> Callable[[Callable[..., Awaitable[None]]], None]:
+    """Run a test with its own server, in virtual time; the clock leaps ahead, unless timers of the kernel matter.
 
-    def run(test: Callable[[Here], Awaitable[None]]) -> None:
+    Each further parameter of the test is a client that is connected.
+    """
+
+    def run(test: Callable[..., Awaitable[None]]) -> None:
         async def main() -> None:
             responder, upstream = made(), Held()
             counts = responder.counts
@@ -164,7 +169,10 @@ def here(
                 await nursery.start(server.serve)
                 await nursery.start(server.listen, sock)
                 with trio.fail_after(10_000):
-                    await test(Here(port, upstream, counts, server, responder))
+                    this = Here(port, upstream, counts, server, responder)
+                    async with AsyncExitStack() as stack:
+                        clients = len(signature(test).parameters) - 1
+                        await test(this, *[await stack.enter_async_context(this.connected()) for _ in range(clients)])
                 nursery.cancel_scope.cancel()
             assert not upstream.waiting and counts.connections == 0
 
@@ -204,3 +212,19 @@ async def listening(server: Here, says: Sequence[OSError | str], family: int = s
         yield port
         nursery.cancel_scope.cancel()
     assert sock.fileno() == -1
+
+
+def answered_in(server: Here, *, seconds: float = 0) -> list[int]:
+    """Return a list to which the id of each query is added as it is answered; an answer takes so many *seconds*."""
+    order: list[int] = []
+    answer = server.responder.answer
+
+    def noted(wire: bytes, *more: Any, **named: Any) -> Any:
+        order.append(int.from_bytes(wire[:2]))
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+        return answer(wire, *more, **named)
+
+    server.responder.answer = noted  # type: ignore[method-assign]
+    return order

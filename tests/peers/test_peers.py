@@ -23,26 +23,15 @@ import dns.resolver
 import pytest
 
 from tests.kit import api_objects
+from tests.kit.api_objects import external
 from tests.kit.dns_queries import CLIENT_OPTION
 from tests.kit.in_memory import HAS_NATIVE
 from tests.kit.programs import Daemon
 from tests.kit.this_machine import ROOT, free_port, needs_tool
 from tests.kit.topodns_process import Server, serving
 from tests.kit.waiting import PATIENCE
-from tests.kit.wire_rows import CLUSTER as WIRE_CLUSTER
-from tests.kit.wire_rows import (
-    FLAGS,
-    FORWARDER,
-    FREE,
-    IN_A,
-    IN_B,
-    MANY,
-    MISSING,
-    NOWHERE,
-    SERVED,
-    WEB,
-    external,
-)
+from tests.kit.wire_cluster import CLUSTER as WIRE_CLUSTER
+from tests.kit.wire_cluster import FLAGS, FORWARDER, FREE, IN_A, IN_B, MANY, MISSING, NOWHERE, SERVED, WEB
 
 RELOADS = 3
 

@@ -18,10 +18,11 @@ import dns.rcode
 import pytest
 
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, external, listed, namespace, node, service
+from tests.kit.commands_in_process import Run
 from tests.kit.coredns import running_coredns
 from tests.kit.programs import Daemon
 from tests.kit.this_machine import free_port, needs_tool
-from tests.kit.topodns_process import Server, run, serving
+from tests.kit.topodns_process import Server, serving
 
 SHOP = "shop.svc.cluster.local"
 IN_A, IN_B = "127.1.0.1", "127.1.0.2"
@@ -147,16 +148,16 @@ def test_what_it_says_is_passed_on(server: Server, case: str, tcp: bool) -> None
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_it_is_explained(server: Server, case: str) -> None:
+def test_it_is_explained(server: Server, case: str, topodns: Run) -> None:
     """By the command, and by the running server."""
     name, qtype, client, rcode, data, _, errors = ROWS[case]
     folder: Path = server.folder  # type: ignore[attr-defined]
-    ran = run("explain", f"{name}.{SHOP}", qtype, "--client", client, "-o", "json", "--snapshot",
-              str(folder / "cluster.yaml"), "--upstream", (folder / "upstream").read_text())  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (0, "")
+    ran = topodns("explain", f"{name}.{SHOP}", qtype, "--client", client, "-o", "json", "--snapshot",
+                  str(folder / "cluster.yaml"), "--upstream", (folder / "upstream").read_text())  # fmt: skip
+    assert (ran.status, ran.err) == (0, "")
     status, text = server.get(f"/api/v1/explain?name={name}.{SHOP}&type={qtype}&client={client}")
     assert status == 200
-    explanations: list[dict[str, Any]] = [json.loads(ran.stdout), json.loads(text)]
+    explanations: list[dict[str, Any]] = [ran.json, json.loads(text)]
     for explained in explanations:
         assert (explained["rcode"], [answer["data"] for answer in explained["answers"]]) == (rcode, data)
         error = explained["extended_error"]

@@ -117,7 +117,7 @@ def test_explain(server: Server, dump: Path, topodns: Run, asked: dict[str, str]
 LONG = "x" * 2000
 PROBLEMS = [
     # id, path, parameters, status, parameter, detail
-    ("no-name", "explain", {"client": "10.0.0.1"}, 400, "name", "missing, expected svc/NAME or a domain name"),
+    ("no-name", "explain", {"client": "10.0.0.1"}, 400, "name", "missing, expected svc/NAME, NAMESPACE/NAME or a "),
     ("no-client", "explain", {"name": "near.shop"}, 400, "client", "missing, expected an address"),
     ("empty-name", "explain", {"name": "", "client": "10.0.0.1"}, 400, "name", "'' is not a domain name"),
     ("bad-name", "explain", {"name": "a..b", "client": "10.0.0.1"}, 400, "name", "'a..b' is not a domain name"),

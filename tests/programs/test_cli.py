@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The command line: its output, its exit status, and its messages for wrong input."""
+"""``check``, ``explain`` and ``serve`` on dumps of a small cluster: what they print, and their exit status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,6 @@ import pytest
 import yaml
 
 from dnsserver import __version__
-from dnsserver.cli.dispatch import parser_of
-from dnsserver.cli.settings_flags import given_flags
-from dnsserver.settings.fields import FLAGS
-from dnsserver.settings.reading import read_settings
 from tests.kit.api_objects import (
     HOSTNAME,
     SLICE_CONTROLLER,
@@ -38,7 +34,6 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.commands_in_process import Run
-from tests.kit.in_memory import settings_of
 from tests.kit.programs import environment
 from tests.kit.topodns_process import COMMAND, Process, Server, run
 from tests.kit.waiting import PATIENCE
@@ -90,390 +85,6 @@ def cluster(tmp_path: Path) -> str:
     return str(path)
 
 
-# --- Settings -------------------------------------------------------------------------------------------------------
-
-BAD_SETTINGS = [
-    ("ttl", "3601", "from 0 to 3600"),
-    ("ttl", "-1", "from 0 to 3600"),
-    ("ttl", "5s", "whole number"),
-    ("zone", "", "domain name"),
-    ("zone", "cluster..local", "domain name"),
-    ("zone", "a" * 64 + ".local", "domain name"),
-    ("zone", "in-addr.arpa", "only reverse zones"),
-    ("trusted-forwarder", "10.0.0.1/24", r"'10.0.0.1/24' has host bits set.* 10\.0\.0\.0/24,"),
-    ("trusted-forwarder", "fd00::1:1/112", "'fd00::1:1/112' has host bits set.* fd00::1:0/112,"),
-    ("trusted-forwarder", "::ffff:10.0.0.1/120", "host bits"),
-    ("trusted-forwarder", "10.0.0.0/33", "CIDR|address block"),
-    ("trusted-forwarder", "kube-dns", "address block"),
-    ("subnet", "10.0.0.0/8", "CIDR=KEY=VALUE"),
-    ("subnet", "10.0.0.0/8=zone", "CIDR=KEY=VALUE"),
-    ("subnet", "10.0.0.0/8=a/b/c=d", "CIDR=KEY=VALUE"),
-    ("subnet", "10.0.0.1/8=topology.kubernetes.io/zone=a", r"host bits.* 10\.0\.0\.0/8,"),
-    ("ns-address", "10.0.0.256", "address"),
-    ("ns-address", "fe80::1%eth0", "address"),
-    ("unknown-client", "some", "strict or all"),
-    ("client-source", "pods,services", "podlocators"),
-    ("forwarder-service", "kube-dns", "NAMESPACE/NAME"),
-    ("client-option", "65000", "65001 to 65534"),
-    ("client-option", "8", "65001 to 65534"),
-    ("client-option", "65535", "65001 to 65534"),
-    ("client-option", "0xfde8", "'0xfde8'.*65001 to 65534"),
-    ("client-option", "0xffff", "'0xffff'.*65001 to 65534"),
-    ("client-option", "0x1fe00", "65001 to 65534"),
-    ("client-option", "0x", "65001 to 65534"),
-    ("client-option", "fe00", "65001 to 65534"),
-    ("client-option", "-65024", "65001 to 65534"),
-    ("client-option", "on", "65001 to 65534"),
-    ("serve-namespace", "shop/web", "namespace"),
-    ("serve-namespace", "shop.svc", "namespace"),
-    ("serve-namespace", "Shop", "namespace"),
-    ("namespace-selector", "team in a", "label selector"),
-    ("service-selector", "-team", "label key.*label selector"),
-    ("pods", "all", "disabled, insecure or verified"),
-    ("endpoint-pod-names", "yes", "on or off"),
-    ("ignore-empty-service", "1", "on or off"),
-    ("no-endpoints", "maybe", "on or off"),
-    ("zonal", "a/b/c", "a label key"),
-    ("zonal", "on", "a label key"),
-    ("upstream", "example.org", "ADDRESS"),
-    ("upstream", "192.0.2.1:", "ADDRESS"),
-    ("upstream", "192.0.2.1:0", "ADDRESS"),
-    ("upstream", "[::1]:65536", "ADDRESS"),
-    ("default-topology-keys", "cluster.local", "no valid label key"),
-    ("default-topology-keys", "cluster.local=*,a", "only the last key"),
-    ("default-topology-keys", "=a", "ZONE=KEY"),
-    ("default-topology-keys", "topo.local=a,*", "topo.local is not served, expected one of --zone: cluster.local"),
-    ("traffic-distribution", "PreferClose", "honor or ignore"),
-    ("log-level", "loud", "debug"),
-    ("log-format", "xml", "text or json"),
-    ("snapshot", "", "file"),
-]
-BAD_SERVER_SETTINGS = [
-    ("proxy-protocol", "v2", "on or off"),
-    ("listen", "127.0.0.1", "PORT"),
-    ("listen", "127.0.0.1:65536", "PORT"),
-    ("listen", "localhost:53", "ADDRESS"),
-    ("listen", "::1:53", "bracket"),
-    ("http", "9153", "PORT"),
-    ("max-connections", "0", "from 1"),
-    ("tcp-idle-timeout", "0", "from 1"),
-    ("max-queries-in-flight", "0", "from 1"),
-    ("nsid", "n" * 129, "at most 128 octets"),
-    ("stale-after", "0", "from 1 to 86400"),
-    ("state-dir", "", "a folder"),
-    ("state-max-age", "-1", "from 1"),
-]
-BAD_CONTROLLER_SETTINGS = [
-    ("lease", "topodns", "NAMESPACE/NAME"),
-    ("lease", "a/b/c", "NAMESPACE/NAME"),
-    ("writes-per-second", "0", "from 1 to 10000"),
-    ("labels", "", "a pattern"),
-    ("http", "9153", "PORT"),
-]
-
-
-@pytest.mark.parametrize(
-    ("flag", "value", "expected", "way"),
-    [
-        (flag, value, expected, way)
-        for flag, value, expected in BAD_SETTINGS
-        for way in ("flag", "environment", "file")
-        # By white space, an empty variable holds no value at all.
-        if not (way == "environment" and not value and FLAGS[flag.replace("-", "_")].repeatable)
-    ],
-)
-def test_bad_setting(
-    topodns: Run, cluster: str, tmp_path: Path, flag: str, value: str, expected: str, way: str
-) -> None:
-    """A wrong setting ends the command with status 2; the error says where it is, what was found and expected."""
-    variable = f"TOPODNS_{flag.upper().replace('-', '_')}"
-    config = tmp_path / "settings.yaml"
-    settings = ["--snapshot", cluster] if flag != "snapshot" else []
-    if way == "flag":
-        ran, where = topodns("check", *settings, f"--{flag}={value}"), f"--{flag}"
-    elif way == "environment":
-        ran, where = topodns("check", *settings, **{variable: value}), variable
-    else:
-        config.write_text(yaml.safe_dump({flag: value}))
-        ran, where = topodns("check", *settings, "--config", str(config)), f"{config}: {flag}"
-    assert (ran.status, ran.out) == (WRONG, "")
-    assert ran.err.startswith(f"topodns: {where}: ") and ran.err.count("\n") == 1
-    assert re.search(expected, ran.err)
-
-
-@pytest.mark.parametrize(("flag", "value", "expected"), BAD_SERVER_SETTINGS)
-def test_bad_server_setting(topodns: Run, cluster: str, flag: str, value: str, expected: str) -> None:
-    """The same for settings that only ``serve`` has."""
-    ran = topodns("serve", "--snapshot", cluster, f"--{flag}={value}")
-    assert ran.status == WRONG and ran.err.startswith(f"topodns: --{flag}: ")
-    assert repr(value) in ran.err and expected in ran.err
-
-
-@pytest.mark.parametrize(("flag", "value", "expected"), BAD_CONTROLLER_SETTINGS)
-def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: str) -> None:
-    """The same for ``controller``, before it connects to a cluster."""
-    ran = topodns("controller", f"--{flag}={value}")
-    assert ran.status == WRONG and ran.err.startswith(f"topodns: --{flag}: ")
-    assert repr(value) in ran.err and expected in ran.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("check", "--snapshop", "x"), "--snapshop: unknown flag, did you mean --snapshot?"),
-        (("check", "--tll=5"), "--tll: unknown flag, did you mean --ttl?"),
-        (("serve", "--trusted-forwarders=10.0.0.0/8"), "did you mean --trusted-forwarder?"),
-        (("check", "--http=off"), "--http: "),
-        (("explain", NAME, "A", "more", "--client", "10.0.0.1"), "'more' found"),
-        (("serve", "--snapshot=x", "--context=y"), "--context: given together with --snapshot, expected only one"),
-        (("check", "--default-topology-keys=cluster.local=a", "--default-topology-keys=cluster.local=b"),
-         "--default-topology-keys: cluster.local is given twice"),
-        (("serve", "--no-endpoints", "on"), "'on' found"),
-        (("webhook", "--tls-cert=x"), "--tls-cert: given without --tls-key, expected both or neither"),
-        (("webhook", "--tls-key=x"), "--tls-key: given without --tls-cert, expected both or neither"),
-        (("webhook", "--tls-cert=x", "--tls-key=y", "--tls-secret=a/b"),
-         "--tls-secret: given together with --tls-cert, expected only one of them"),
-        (("webhook", "--tls-cert=x", "--tls-key=y", "--webhook-configuration=z"),
-         "--webhook-configuration: given together with --tls-cert, expected only one of them"),
-        (("webhook", "--tls-secret=x"), "--tls-secret: 'x', expected NAMESPACE/NAME"),
-        (("webhook", "--tls-secret=A/b"), "--tls-secret: 'A/b', expected NAMESPACE/NAME"),
-        (("webhook", "--webhook-configuration=a b"), "--webhook-configuration: 'a b', expected the name of an object"),
-        (("webhook", "--webhook-listen=8443"), "--webhook-listen: '8443', expected ADDRESS:PORT"),
-        (("webhook",), "neither --tls-cert with --tls-key nor --tls-secret given"),
-        (("webhook", "--tls-cert=/none/crt", "--tls-key=/none/key"),
-         "/none/crt: No such file or directory, expected a file in PEM"),
-        (("webhook", "--tls-secret=a/b"), "/nonexistent/.kube/config: no such file, expected a kubeconfig"),
-        (("webhook", "--install-ca"), "nor --tls-secret given, expected one of them outside a pod"),
-        (("webhook", "--install-ca", "--tls-cert=x", "--tls-key=y"),
-         "--install-ca: given together with --tls-cert, expected only one of them"),
-        (("webhook", "--snapshot=x"),
-         "--snapshot: a flag of serve, explain, check, simulate, console and dump, not of webhook"),
-        (("serve", "--fail-on=error"), "--fail-on: a flag of check and simulate, not of serve"),
-        (("serve", "--picture=x"), "--picture: a flag of simulate, not of serve"),
-    ],
-    ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "too-many", "two-clusters", "two-defaults",
-         "value-of-a-switch", "certificate-alone", "key-alone", "two-certificates", "whose-configuration", "secret",
-         "secret-in-capitals", "configuration-with-a-space", "https", "no-certificate", "certificate-not-there",
-         "webhook-without-cluster", "install-nothing", "install-for-another", "of-six-others", "of-two-others",
-         "of-one-other"],
-)  # fmt: skip
-def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
-    """A wrong command line ends with status 2 and one line that quotes the word and the nearest known one."""
-    ran = topodns(*arguments)
-    assert (ran.status, ran.out) == (WRONG, "")
-    assert ran.err.startswith("topodns: ") and message in ran.err and ran.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("tttl: 5", "settings.yaml: tttl: unknown key, did you mean ttl?"),
-        ("ttl: 5\nzone: [a", "line "),
-        ("- ttl", "list"),
-        ("ttl: {seconds: 5}", "ttl: a mapping found"),
-        ("ttl: [5, 6]", "ttl: 2 values"),
-        ("ttl:", "ttl: "),
-        ("\x00", "YAML"),
-        ("? [a]\n: b", "YAML"),
-        ("ttl: 0x" + "f" * 5000, "ttl: '0xfff"),
-        ('kubeconfig: "a\\0b"', "kubeconfig: 'a\\x00b', expected a kubeconfig"),
-    ],
-    ids=["unknown-key", "broken", "no-mapping", "nested", "several", "nothing", "binary", "key-that-is-a-list",
-         "number-of-thousands-of-digits", "no-name-of-a-file"],
-)  # fmt: skip
-def test_bad_configuration_file(topodns: Run, cluster: str, tmp_path: Path, content: str, message: str) -> None:
-    """A configuration file that cannot be used is an error that names file and place."""
-    path = tmp_path / "settings.yaml"
-    path.write_text(content)
-    ran = topodns("check", "--snapshot", cluster, "--config", str(path))
-    assert ran.status == WRONG and ran.err.startswith(f"topodns: {path}: ") and message in ran.err
-
-
-def test_missing_configuration_file(topodns: Run, cluster: str, tmp_path: Path) -> None:
-    """A missing configuration file is an error."""
-    ran = topodns("check", "--snapshot", cluster, "--config", str(tmp_path / "none.yaml"))
-    assert ran.status == WRONG and f"topodns: {tmp_path}/none.yaml: No such file" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [("65001", 65001), ("65534", 65534), ("0xfde9", 65001), ("0xFFFE", 65534), ("0XfE00", 65024), ("off", None)],
-)
-def test_an_option_code_may_be_hexadecimal(text: str, code: int | None) -> None:
-    """As in Corefiles; YAML reads some of these as numbers by itself."""
-    assert settings_of({"client-option": text}).client_option == code
-    assert settings_of({"client-option": yaml.safe_load(text)}).client_option == code
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "named"),
-    [("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/8"), ("10.0.0.0/8", "::ffff:10.0.0.0/104", "10.0.0.0/8"),
-     ("::ffff:0:0/96", "0.0.0.0/0", "0.0.0.0/0"), ("10.1.2.3", "10.1.2.3/32", "10.1.2.3/32"),
-     ("2001:db8::/32", "2001:DB8:0::/32", "2001:db8::/32")],
-)  # fmt: skip
-@pytest.mark.parametrize("way", ["flag", "environment", "file"])
-def test_a_subnet_stands_once(
-    topodns: Run, cluster: str, tmp_path: Path, first: str, second: str, named: str, way: str
-) -> None:
-    """A subnet that is configured twice is an error, even with the same labels."""
-    values = [f"{each}=topology.kubernetes.io/zone=a" for each in (first, "192.0.2.0/24", second)]
-    config = tmp_path / "settings.yaml"
-    if way == "flag":
-        ran, where = topodns("check", "--snapshot", cluster, *(f"--subnet={value}" for value in values)), "--subnet"
-    elif way == "environment":
-        ran, where = topodns("check", "--snapshot", cluster, TOPODNS_SUBNET=" ".join(values)), "TOPODNS_SUBNET"
-    else:
-        config.write_text(yaml.safe_dump({"subnet": values}))
-        ran, where = topodns("check", "--snapshot", cluster, "--config", str(config)), f"{config}: subnet"
-    assert (ran.status, ran.out) == (WRONG, "")
-    assert ran.err.startswith(f"topodns: {where}: {named} ") and "twice" in ran.err and ran.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("client", "zone"),
-    [("192.0.2.1", "c"), ("192.0.3.1", "b"), ("192.1.0.1", "a"), ("192.0.2.0/24", "c"), ("192.0.2.0/25", "c"),
-     ("192.0.0.0/24", "b"), ("192.0.0.0/16", None), ("::ffff:192.0.2.9", "c"), ("::ffff:192.0.2.0/120", "c")],
-)  # fmt: skip
-@pytest.mark.parametrize("order", [1, -1])
-def test_overlapping_subnets(topodns: Run, cluster: str, client: str, zone: str | None, order: int) -> None:
-    """The longest prefix decides, in any order; a client subnet around several has the labels that they share."""
-    subnets = [f"--subnet={block}=topology.kubernetes.io/zone={zone}"
-               for block, zone in (("192.0.0.0/8", "a"), ("192.0.0.0/16", "b"), ("192.0.2.0/24", "c"))]  # fmt: skip
-    ran = topodns("explain", NAME, "--client", client, "-o", "json", "--snapshot", cluster, *subnets[::order])
-    assert (ran.status, ran.err) == (DONE, "")
-    found = ran.json["client"]
-    assert found["labels"] == ({"topology.kubernetes.io/zone": zone} if zone else {})
-    assert found["located_by"] == ("subnet" if zone else "unknown")
-
-
-@pytest.mark.parametrize(
-    ("block", "named"), [("0.0.0.0/0", "0.0.0.0/0"), ("::/0", "::/0"), ("::ffff:0.0.0.0/96", "0.0.0.0/0")]
-)
-def test_trust_in_everybody_is_a_warning(topodns: Run, cluster: str, block: str, named: str) -> None:
-    """It is allowed, and a warning says what it means."""
-    ran = topodns("check", "--snapshot", cluster, "--trusted-forwarder=10.0.0.0/8", f"--trusted-forwarder={block}")
-    assert ran.status == DONE
-    (line,) = [line for line in ran.err.splitlines() if "WARNING" in line]
-    assert f"--trusted-forwarder: {named} trusts every sender" in line and "unknown" in line
-
-
-def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:
-    """Without Nodes, a client's node has a name but no labels: hardly what is meant."""
-    ran = topodns("check", "--snapshot", cluster, "--client-source", "pods")
-    assert ran.status == DONE
-    assert (
-        "WARNING --client-source: with pods alone, topodns knows the node of a client, but not the node's labels"
-        in ran.err
-    )
-
-
-def test_unknown_variable_is_a_warning(topodns: Run, cluster: str) -> None:
-    """Another program may have set it: the warning names the nearest known variable, and the command goes on."""
-    ran = topodns("check", "--snapshot", cluster, TOPODNS_TLL="5")
-    assert ran.status == DONE
-    assert "WARNING TOPODNS_TLL: unknown environment variable, did you mean TOPODNS_TTL?" in ran.err
-
-
-@pytest.mark.parametrize(
-    "variable",
-    ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_DNS", "SERVICE_PORT_DNS_TCP", "PORT", "PORT_53_UDP",
-     "PORT_53_UDP_ADDR", "PORT_53_TCP_PROTO"],
-)  # fmt: skip
-def test_service_links_are_passed_over(topodns: Run, cluster: str, variable: str) -> None:
-    """topodns ignores the variables that Kubernetes sets for a Service called topodns."""
-    assert topodns("check", "--snapshot", cluster, **{f"TOPODNS_{variable}": "tcp://10.96.0.9:53"}).err == ""
-
-
-# Where a setting is given by its old name: flags, environment, file; what counts, and the warnings.
-OLD_NAME = {
-    "flag": (("--namespace=a", "--namespace", "b"), {}, None, ("a", "b"), ["--namespace: an old name, expected "
-             "--serve-namespace; a later version does not know it"]),
-    "variable": ((), {"TOPODNS_NAMESPACE": "a b"}, None, ("a", "b"), ["TOPODNS_NAMESPACE: an old name, expected "
-                 "TOPODNS_SERVE_NAMESPACE; a later version does not know it"]),
-    "file": ((), {}, {"namespace": ["a", "b"]}, ("a", "b"), ["FILE: namespace: an old name, expected "
-             "serve-namespace; a later version does not know it"]),
-    "both": ((), {"TOPODNS_NAMESPACE": "a", "TOPODNS_SERVE_NAMESPACE": "b"}, {"serve-namespace": "c"}, ("b",), [
-             "TOPODNS_NAMESPACE: an old name, expected TOPODNS_SERVE_NAMESPACE; a later version does not know it"]),
-    "flag-beats-variable": (("--serve-namespace=b",), {"TOPODNS_NAMESPACE": "a"}, None, ("b",), [
-             "TOPODNS_NAMESPACE: an old name, expected TOPODNS_SERVE_NAMESPACE; a later version does not know it"]),
-    "new": (("--serve-namespace=b",), {"TOPODNS_SERVE_NAMESPACE": "a"}, {"serve-namespace": "c"}, ("b",), []),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("words", "variables", "content", "served", "warnings"), OLD_NAME.values(), ids=OLD_NAME)
-def test_old_name_of_a_setting(
-    words: Sequence[str], variables: dict[str, str], content: object, served: tuple[str, ...], warnings: list[str]
-) -> None:
-    """``serve`` takes it for a release, and says what to write; the new one counts if both are there."""
-    arguments, unknown = parser_of("serve").parse(words)
-    file = None if content is None else ("FILE", content)
-    read = read_settings(flags=given_flags(arguments), environment=variables, file=file)
-    assert (unknown, read[0].serve_namespace, read[1]) == ([], served, warnings)
-
-
-def test_a_wrong_value_by_its_old_name(topodns: Run, cluster: str) -> None:
-    """The message names what the user wrote."""
-    ran = topodns("serve", "--snapshot", cluster, "--namespace", "A")
-    assert (ran.status, ran.err) == (WRONG, "topodns: --namespace: 'A', expected the name of a namespace\n")
-
-
-def test_flag_beats_environment_beats_file(topodns: Run, cluster: str, tmp_path: Path) -> None:
-    """For each setting, a flag has precedence over the environment, and that over the file."""
-    config = tmp_path / "settings.yaml"
-    config.write_text(f"snapshot: {cluster}\nttl: 7\nclient-source: nodes\nunknown-client: all\n")
-    command = ("explain", NAME, "--client", "127.1.0.1", "-o", "json")
-
-    def ttl(*flags: str, **env: str) -> int:
-        return int(topodns(*command, *flags, **env).json["answers"][0]["ttl"])
-
-    assert ttl("--config", str(config)) == 7
-    assert ttl("--config", str(config), TOPODNS_TTL="8") == 8
-    assert ttl("--config", str(config), "--ttl", "9", TOPODNS_TTL="8") == 9
-    assert ttl(TOPODNS_CONFIG=str(config)) == 7
-    assert ttl(TOPODNS_SNAPSHOT=cluster) == 5
-
-
-def test_switches_in_every_place(topodns: Run, cluster: str, tmp_path: Path) -> None:
-    """A switch takes no value from the next word of the command line; ``off`` disables it."""
-    config = tmp_path / "settings.yaml"
-    config.write_text(f"snapshot: {cluster}\nno-endpoints: true\n")
-
-    def rcode(*flags: str, **env: str) -> str:
-        return str(topodns("explain", *flags, "--client", "127.1.0.1", "-o", "json", **env).json["rcode"])
-
-    assert rcode("--snapshot", cluster, NAME) == "NOERROR"
-    assert rcode("--snapshot", cluster, "--no-endpoints", NAME) == "NXDOMAIN"
-    assert rcode("--snapshot", cluster, NAME, "--no-endpoints=on") == "NXDOMAIN"
-    assert rcode("--config", str(config), NAME) == "NXDOMAIN"
-    assert rcode("--config", str(config), NAME, "--no-endpoints=off") == "NOERROR"
-    assert rcode("--config", str(config), NAME, TOPODNS_NO_ENDPOINTS="false") == "NOERROR"
-    assert rcode("--snapshot", cluster, NAME, TOPODNS_NO_ENDPOINTS="true") == "NXDOMAIN"
-
-
-def test_an_upstream_with_and_without_a_port() -> None:
-    """The default port is 53; an IPv6 address with a port is in brackets; ``off`` means no upstream."""
-    settings = settings_of({"upstream": ["192.0.2.1", "192.0.2.2:5353", "::1", "[::2]", "[::3]:54"]})
-    assert settings.upstream is not None
-    assert list(map(str, settings.upstream)) == ["192.0.2.1:53", "192.0.2.2:5353", "[::1]:53", "[::2]:53", "[::3]:54"]
-    assert settings_of({"upstream": False}).upstream == ()
-    assert settings_of().upstream is None
-
-
-def test_lists_in_every_place(topodns: Run, cluster: str, tmp_path: Path) -> None:
-    """A repeatable flag is a list in a file, and separated by white space in the environment."""
-    config = tmp_path / "settings.yaml"
-    config.write_text(f"snapshot: [{cluster}]\nzone: [one.test, two.test]\nforwarder-service: false\n")
-    for ways in (
-        {"arguments": ("--config", str(config)), "env": {}},
-        {"arguments": ("--snapshot", cluster), "env": {"TOPODNS_ZONE": "one.test  two.test"}},
-        {"arguments": ("--snapshot", cluster, "--zone", "one.test", "--zone=two.test."), "env": {}},
-    ):
-        for zone, rcode in (("one.test", "NOERROR"), ("two.test", "NOERROR"), ("cluster.local", "REFUSED")):
-            ran = topodns("explain", f"web.shop.svc.{zone}", "--client", "127.1.0.1", "-o", "json",
-                          *ways["arguments"], **ways["env"])  # fmt: skip
-            assert (ran.status, ran.err, ran.json["rcode"]) == (DONE, "", rcode)
-
-
 # --- Snapshots ------------------------------------------------------------------------------------------------------
 
 
@@ -521,22 +132,14 @@ OTHERS = [
 LIST = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": CLUSTER}
 
 FORMS: dict[str, Callable[[Path], list[str]]] = {
-    "list": lambda folder: _flags(_files(folder, yaml.safe_dump(LIST))),
-    "list-json": lambda folder: _flags(_files(folder, json.dumps(LIST), suffix=".json")),
-    "list-json-indented": lambda folder: _flags(_files(folder, json.dumps(LIST, indent=4) + "\n", suffix=".json")),
     "json-without-suffix": lambda folder: _flags(_files(folder, json.dumps(LIST), suffix="")),
     "json-stream": lambda folder: _flags(_files(folder, "\n".join(map(json.dumps, CLUSTER)), suffix=".json")),
-    "documents": lambda folder: _flags(_files(folder, yaml.safe_dump_all(CLUSTER))),
     "documents-with-empty-ones": lambda folder: _flags(
         _files(folder, "# dumped\n---\n" + "\n---\n---\n# and\n".join(map(yaml.safe_dump, CLUSTER)) + "\n---\n")
     ),
     "windows-lines": lambda folder: _flags(_files(folder, yaml.safe_dump_all(CLUSTER).replace("\n", "\r\n"))),
-    "flow-style": lambda folder: _flags(_files(folder, yaml.safe_dump(LIST, default_flow_style=True))),
     "a-list-of-each-kind": lambda folder: _flags(_files(folder, *map(yaml.safe_dump, _lists()))),
-    "a-list-of-each-kind-json": lambda folder: _flags(_files(folder, *map(json.dumps, _lists()), suffix=".json")),
-    "single-objects": lambda folder: _flags(_files(folder, *map(yaml.safe_dump, CLUSTER))),
     "folder": lambda folder: _folder(folder),
-    "unknown-kinds-between": lambda folder: _flags(_files(folder, yaml.safe_dump_all([*OTHERS, *CLUSTER, *OTHERS]))),
     "a-list-with-unknown-kinds": lambda folder: _flags(
         _files(folder, yaml.safe_dump({**LIST, "items": [*OTHERS, *CLUSTER]}))
     ),
@@ -572,19 +175,6 @@ def test_labels_that_look_like_something_else(topodns: Run, tmp_path: Path) -> N
     ran = topodns("explain", NAME, "--client", "127.1.0.1", "-o", "json", "--snapshot", *_files(tmp_path, text))
     expected = dict(label.split(": ") for label in labels) | {"hard": "true"}
     assert expected.items() <= ran.json["client"]["labels"].items()
-
-
-def test_the_same_object_twice(topodns: Run, tmp_path: Path) -> None:
-    """The later one counts, and a warning names it."""
-    later = changed(SLICE, endpoints=[endpoint("10.9.0.7", nodeName="a1"), endpoint("10.9.0.8", nodeName="b1")])
-    flags = _flags(_files(tmp_path, yaml.safe_dump_all(CLUSTER), yaml.safe_dump(later)))
-    explained = topodns("explain", NAME, "--client", "127.1.0.9", "-o", "json", *flags).json
-    assert [answer["data"] for answer in explained["answers"]] == ["10.9.0.7"]
-    ran = topodns("check", "-o", "json", *flags)
-    (finding,) = ran.json
-    assert ran.status == DONE
-    assert (finding["code"], finding["severity"], finding["kind"], finding["namespace"], finding["name"]) == (
-        "ObjectTwice", "warning", "EndpointSlice", "shop", "web-1")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -702,33 +292,11 @@ def test_bad_item_of_a_list(topodns: Run, tmp_path: Path) -> None:
 
 ODDITIES: dict[str, tuple[list[dict[str, Any]], str, str, str]] = {
     # what: (objects beside the cluster, code, kind and name, words)
-    "node-without-zone": ([changed(NODE_B, metadata__labels={})], "NodeWithoutZone", "Node b1", "node without zone"),
-    "endpoint-without-location": (
-        [changed(SLICE, metadata__name="web-2", endpoints=[{"addresses": ["10.9.0.5"]}])],
-        "EndpointWithoutLocation", "EndpointSlice shop/web-2", "endpoint without location"),
-    "endpoint-on-an-unknown-node": (
-        [changed(SLICE, metadata__name="web-2", endpoints=[{"addresses": ["10.9.0.5"], "nodeName": "gone"}])],
-        "EndpointWithoutLocation", "EndpointSlice shop/web-2", "gone"),
-    "slice-without-a-service": (
-        [changed(SLICE, metadata__name="web-2", metadata__labels={"kubernetes.io/service-name": "none"})],
-        "SliceWithoutService", "EndpointSlice shop/web-2", "shop/none"),
     "slice-without-a-label": ([changed(SLICE, metadata__name="web-2", metadata__labels={})],
                               "SliceWithoutService", "EndpointSlice shop/web-2", "without a Service"),
-    "pod-cidr-that-lies": (
-        [changed(NODE_B, spec={"podCIDR": "10.9.0.0/24"})], "PodCidrDistrusted", "Node b1", "10.9.0.0/24"),
     "pod-cidr-that-is-shared": (
         [changed(NODE_A, spec={"podCIDR": "10.8.0.0/24"}), changed(NODE_B, spec={"podCIDR": "10.8.0.0/24"})],
         "PodCidrDistrusted", "Node b1", "10.8.0.0/24"),
-    "constraint-without-effect": (
-        [changed(SERVICE, metadata__name="s2", spec__clusterIPs=["10.96.0.7"])],
-        "ConstraintWithoutEffect", "Service shop/s2", "not headless"),
-    "unknown-annotation": (
-        [changed(SERVICE, metadata__annotations__topodns=None, metadata__name="s2",
-                 metadata__annotations={"topodns.io/topology-key": "a"})],
-        "UnknownAnnotation", "Service shop/s2", "topodns.io/topology-keys"),
-    "min-endpoints": (
-        [changed(SERVICE, metadata__name="s2", metadata__annotations={"topodns.io/min-endpoints": "many"})],
-        "InvalidMinEndpoints", "Service shop/s2", "'many' counts as 1"),
 }  # fmt: skip
 
 
@@ -982,26 +550,6 @@ def test_version_by_every_name(program: str) -> None:
     lines = ran.stdout.splitlines()
     assert lines[0] == f"topodns {__version__}" and lines[1].startswith("python 3.")
     assert any(line.startswith("dnslib ") for line in lines)
-
-
-def test_help_of_the_program(topodns: Run) -> None:
-    """``--help`` lists the commands."""
-    ran = topodns("--help")
-    assert ran.status == DONE and all(word in ran.out for word in ("serve", "explain", "check", "version"))
-
-
-@pytest.mark.parametrize("command", ["serve", "explain", "check"])
-def test_help_of_a_command(topodns: Run, command: str) -> None:
-    """Flags are grouped by theme, each with its default and its unit."""
-    ran = topodns(command, "--help")
-    text = re.sub(r"\s+", " ", ran.out)
-    assert ran.status == DONE
-    for theme in ("Cluster to read:", "Names and answers:", "Clients and forwarders:"):
-        assert theme in text
-    for flag in ("--snapshot PATH", "--zone NAME", "--ttl SECONDS", "--config FILE"):
-        assert flag in text
-    assert "default: 5)" in text and "(default: cluster.local, " in text
-    assert ("--listen" in text) == (command == "serve")
 
 
 def test_no_command(topodns: Run) -> None:

@@ -30,6 +30,7 @@ from dnsserver.metrics.reading import Samples
 from dnsserver.programs.from_settings import authority_of, store_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
+from dnsserver.text import RED
 from dnsserver.tools.corefile.checks import check
 from dnsserver.tools.corefile.stub_zones import read
 from dnsserver.tools.doctor.answers import compared
@@ -40,7 +41,6 @@ from dnsserver.tools.doctor.facts import Comparison, Facts, Installed, NameServe
 from dnsserver.tools.doctor.installation import needed_rights
 from dnsserver.tools.doctor.providers import PROVIDERS
 from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, as_json
-from dnsserver.tools.explain.explanation_text import RED
 from locator.cluster.api_client import ApiClient
 from locator.ip import parse_address
 from locator.model import Node

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dnsserver.tools.explain.naming import EXPECTED_NAME
 from tests.kit.api_objects import (
     HOSTNAME,
     OLD,
@@ -28,6 +29,7 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.commands_in_process import Ran, Run
+from tests.kit.other_server import Response, other_server
 
 DONE, WRONG = 0, 2
 
@@ -71,6 +73,8 @@ NAMES = [
     ("service/memcached", ("-nshop",), MEMCACHED),
     ("services/memcached", ("-n=shop",), MEMCACHED),
     ("SVC/memcached", ("-n", "shop"), MEMCACHED),
+    ("shop/memcached", (), MEMCACHED),
+    ("shop/memcached", ("-n", "lab"), MEMCACHED),
     ("svc/asleep", ("-n", "shop"), "asleep.shop.svc.cluster.local."),
     ("svc/web", (), "web.default.svc.cluster.local."),
     ("svc/web", ("--zone", "in-addr.arpa", "--zone", "topo.local", "--zone", "cluster.local"),
@@ -209,10 +213,12 @@ WRONG_ARGUMENTS = [
      "NAME: no Service shop/memcached.shop.svc.cluster.local, did you mean memcached?"),
     ("svc/memcache", "10.0.0.1", ("-n", "no"), "NAME: no Service no/memcache, did you mean shop/memcached (-n shop)?"),
     ("svc/web", "10.0.0.1", ("--zone", ".".join(["z" * 60] * 4)[:241]), "NAME: 'web.default.svc.zzz"),
-    ("svc/a/b", "10.0.0.1", (), "NAME: 'svc/a/b', expected svc/NAME or a domain name"),
-    ("svc/", "10.0.0.1", (), "NAME: 'svc/', expected svc/NAME or a domain name"),
-    ("deploy/memcached", "10.0.0.1", (), "NAME: 'deploy/memcached', expected svc/NAME or a domain name"),
-    ("pod/front", "10.0.0.1", (), "NAME: 'pod/front', expected svc/NAME or a domain name"),
+    ("svc/a/b", "10.0.0.1", (), "NAME: 'svc/a/b', expected svc/NAME, NAMESPACE/NAME or a domain name"),
+    ("svc/", "10.0.0.1", (), "NAME: 'svc/', expected svc/NAME, NAMESPACE/NAME or a domain name"),
+    ("shop/memcachd", "10.0.0.1", ("-n", "lab"), "NAME: no Service shop/memcachd, did you mean memcached?"),
+    ("deploy/memcached", "10.0.0.1", (),
+     "NAME: no Service deploy/memcached, did you mean shop/memcached (-n shop)?"),
+    ("pod/front", "10.0.0.1", (), "NAME: 'pod/front', expected svc/NAME, NAMESPACE/NAME or a domain name"),
     ("web", "pod/frnt", ("-n", "shop"), "--client: no Pod shop/frnt, did you mean front?"),
     ("web", "pod/proxy", (), "--client: no Pod default/proxy, did you mean shop/proxy (-n shop)?"),
     ("web", "pod/done", ("-n", "shop"), "--client: Pod shop/done has finished, expected one that has an address"),
@@ -272,13 +278,74 @@ def test_unknown_name_says_what_is_near(topodns: Run, snapshot: str) -> None:
         assert (said["rcode"], said["reason"]) == ("NXDOMAIN", reason)
 
 
-def test_output_as_yaml(topodns: Run, snapshot: str) -> None:
-    """YAML has what JSON has, in the same order."""
-    flags = ("-n", "shop", "--candidates", "--snapshot", snapshot)
-    command = ("explain", "memcached.shop", "--client", "pod/front", *flags)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain", "memcached.shop", "--client", "pod/front", "-n", "shop", "--candidates"),
+        ("check",),
+        ("simulate",),
+        ("simulate", "--service", "shop/asleep"),
+        ("corefile", "--check", "Corefile"),
+    ],
+    ids=" ".join,
+)
+def test_output_as_yaml(
+    topodns: Run, snapshot: str, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command that prints a result prints it as YAML, too: what JSON has, in the same order."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Corefile").write_text(".:53 {\n    forward . 10.96.0.53\n}\n")
+    command = (*command, *(("--snapshot", snapshot) if command[0] in ("explain", "check", "simulate") else ()))
     as_yaml, as_json = topodns(*command, "-o", "yaml"), topodns(*command, "-o", "json")
+    assert (as_yaml.status, as_yaml.err) == (as_json.status, as_json.err)
     assert json.dumps(yaml.safe_load(as_yaml.out)) == json.dumps(as_json.json)
-    assert topodns("check", "-o", "yaml", "--snapshot", snapshot).status == WRONG
+
+
+SPELLINGS = [("shop/memcached", ()), ("memcached.shop", ()), ("svc/memcached", ("-n", "shop"))]
+
+
+@pytest.mark.parametrize(("spelled", "flags"), SPELLINGS, ids=[row[0] for row in SPELLINGS])
+def test_how_a_service_is_named(topodns: Run, snapshot: str, spelled: str, flags: tuple[str, ...]) -> None:
+    """Every command that takes a Service takes these, and means the same by them."""
+    said = explained(topodns("explain", spelled, "--client", "10.0.0.1", "-o", "json", "--snapshot", snapshot, *flags))
+    assert said["question"]["name"] == MEMCACHED
+    for tried in (("--service", spelled), ("--with", f"{spelled}={ZONE}")):
+        ran = topodns("simulate", *tried, "-o", "json", "--snapshot", snapshot, *flags)
+        assert [found["name"] for found in ran.json["services"]] == ["memcached"]
+    with other_server(lambda: Response(200, b"", "text/event-stream")) as address:
+        ran = topodns("tail", "--server", f"http://{address}", "--service", spelled, *flags)
+    assert ran.err == f"topodns: --server http://{address}: the server has ended\n"
+
+
+def test_a_setting_names_a_service_with_its_namespace(topodns: Run, snapshot: str) -> None:
+    """It may stand in a file, where no ``-n`` says which."""
+
+    def check(spelled: str) -> Ran:
+        return topodns("check", "--snapshot", snapshot, "--forwarder-service", spelled, "-o", "json")
+
+    assert check("shop/memcached").json == check("memcached.shop").json == []
+    message = "'svc/memcached' names no namespace, expected NAMESPACE/NAME or NAME.NAMESPACE, or off"
+    assert check("svc/memcached").err == f"topodns: --forwarder-service: {message}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("check",), ("simulate",), ("explain", "memcached.shop", "--client", "10.0.0.1")],
+    ids=lambda row: row[0],
+)
+def test_paths_as_arguments(topodns: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """A path that stands plain is read as ``--snapshot`` reads it, beside others, wherever it stands."""
+    paths = [str(tmp_path / "nodes.json"), str(tmp_path / "others.json")]
+    for path, items in zip(paths, (CLUSTER[:8], CLUSTER[8:]), strict=True):
+        Path(path).write_text(listed(items))
+    expected = topodns(*command, "--snapshot", paths[0], "--snapshot", paths[1])
+    assert expected.status == DONE and expected.out
+    name, rest = command[:2], command[2:]
+    assert topodns(*command, *paths) == topodns(*command, "--snapshot", paths[0], paths[1]) == expected
+    assert topodns(*name, *paths, *rest) == expected
+    if name[0] == "explain":
+        assert topodns(*name, "A", *paths, *rest) == topodns(*name, paths[0], *rest, paths[1]) == expected
+        assert "question    memcached.shop.svc.cluster.local. SRV\n" in topodns(*name, "SRV", *paths, *rest).out
 
 
 def test_candidates_flag(topodns: Run, snapshot: str) -> None:
@@ -299,16 +366,14 @@ def test_candidates_flag(topodns: Run, snapshot: str) -> None:
 def test_as_a_plugin_of_kubectl(topodns: Run, monkeypatch: pytest.MonkeyPatch, program: str, called: str) -> None:
     """Help and messages call the program as the user does; the prefix of a message stays."""
     monkeypatch.setattr(sys, "argv", [program])
-    assert f"usage: {called} explain NAME [TYPE] --client ADDR [flags]" in topodns("explain", "--help").out
+    assert f"usage: {called} explain NAME [TYPE] --client ADDR [PATH...] [flags]" in topodns("explain", "--help").out
     helped = topodns("doctor", "--help").out
     assert f"\n  {called} doctor\n" in helped
     assert "\n  kubectl -n topodns exec deploy/topodns -- topodns doctor\n" in helped, "not by the plugin"
     assert f" | {called} check --snapshot -\n" in topodns("check", "--help").out
     assert f"'{called} COMMAND --help'" in " ".join(topodns("--help").out.split())
     messages = {
-        (
-            "explain",
-        ): "NAME: missing, expected svc/NAME or a domain name such as SERVICE.NAMESPACE; see '{} explain --help'",
+        ("explain", "--client", "x"): f"NAME: missing, expected {EXPECTED_NAME}; see '{{}} explain --help'",
         ("explain", "--clint", "x"): "--clint: unknown flag, did you mean --client?; see '{} explain --help'",
         ("explan",): "explan: unknown command, did you mean explain?; see '{} --help'",
         ("corefile",): "--for: missing, expected a program to print for, or --check FILE; see '{} corefile --help'",

@@ -37,7 +37,7 @@ KINDS = (
 OWN_CONFIG = "; 'kubectl config view --raw' prints the one that kubectl uses"
 ADDRESS = "ADDRESS:PORT such as 127.0.0.1:1053, with an IPv6 address in brackets: [::1]:1053"
 CLIENTS = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.kubernetes.io/zone=a"
-NAMES = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
+NAMES = "svc/NAME, NAMESPACE/NAME or a domain name such as SERVICE.NAMESPACE"
 
 # What somebody types where there is no cluster yet; {file} is a file with the content, {folder} its folder.
 BOMB = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 10)}]\n" for n in range(12))
@@ -65,11 +65,8 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
     "no-value-of-a-short-flag": (
         ["check", "-n"], None, "--serve-namespace: no value found, expected NAME; see 'topodns check --help'"),
     "no-value-of-a-choice": (
-        ["check", "-o"], None, "-o: no value found, expected text or json; see 'topodns check --help'"),
-    "choice": (["check", "-o", "yaml"], None, "-o: 'yaml', expected text or json; see 'topodns check --help'"),
-    "dump-without-a-flag": (
-        ["check", "{file}"], "x",
-        "'{file}' found, expected no more arguments after check; --snapshot {file} reads it as a dump"),
+        ["check", "-o"], None, "-o: no value found, expected text, json or yaml; see 'topodns check --help'"),
+    "choice": (["check", "-o", "xml"], None, "-o: 'xml', expected text, json or yaml; see 'topodns check --help'"),
     "no-kubeconfig": (
         ["check"], None,
         "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another); "
@@ -154,8 +151,13 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
         ["explain", "web.shop", "--client", "web.example.com", "--snapshot", EXAMPLE], None,
         f"--client: 'web.example.com' is no IP address, expected {CLIENTS}"),
     "name-with-a-slash": (
-        ["explain", "shop/memcached", "--client", "10.0.0.1", "--snapshot", EXAMPLE], None,
-        f"NAME: 'shop/memcached', expected {NAMES}"),
+        ["explain", "shop/Memcached", "--client", "10.0.0.1", "--snapshot", EXAMPLE], None,
+        f"NAME: 'shop/Memcached', expected {NAMES}"),
+    "folder-for-a-type": (
+        ["explain", "memcached.shop", "dump", "--client", "10.0.0.1", "--snapshot", EXAMPLE], None,
+        "TYPE: 'dump' is not a record type, expected a record type such as A, AAAA or SRV"),
+    "path-beside-a-context": (
+        ["check", "{file}", "--context", "x"], "x", "--context: given together with --snapshot, expected only one"),
     "name-that-is-a-url": (
         ["explain", "http://memcached.shop", "--client", "10.0.0.1", "--snapshot", EXAMPLE], None,
         f"NAME: 'http://memcached.shop' is a URL, expected {NAMES}"),
@@ -169,6 +171,9 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
         ["explain", "memcached.shop", "--client", "pod/foo", "--snapshot", EXAMPLE], None,
         "--client: no Pod default/foo; -n names another namespace"),
     "no-shell": (["completion"], None, "SHELL: missing, expected bash, zsh or fish"),
+    "no-such-configuration": (
+        ["check", "--config", "{folder}/none"], None,
+        "{folder}/none: No such file or directory, expected a configuration file"),
     "configuration-that-is-a-word": (
         ["check", "--config", "{file}"], "foo", "{file}: a text found, expected settings as KEY: VALUE"),
     "unknown-key": (["check", "--config", "{file}"], "foo: 1", "{file}: foo: unknown key"),

@@ -17,7 +17,7 @@ import dns.edns
 import dns.message
 import pytest
 
-from dnsserver.tools.explain.explanation_text import PLAIN
+from dnsserver.text import PLAIN
 from tests.kit.api_objects import MIN_ENDPOINTS, REGION, TOPOLOGY_KEYS, ZONE, external, listed, pod
 from tests.kit.commands_in_process import Ran, Run
 from tests.kit.other_server import Response, other_server
@@ -194,7 +194,7 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
         (("--service", "shop/virtual"), "--service: shop/virtual has a cluster IP, so DNS chooses no endpoints"),
         (("--service", "web"), "--service: 'web', expected NAMESPACE/NAME"),
         (("--with", "shop/wep=a"), "--with: no Service shop/wep, did you mean shop/web?"),
-        (("--with", "shop/web"), "--with: 'shop/web' found, expected NAMESPACE/NAME=KEYS"),
+        (("--with", "shop/web"), "--with: 'shop/web', expected NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/"),
         (("--with", f"shop/web=*,{ZONE}"), "--with: shop/web=*,topology.kubernetes.io/zone: '*' is key 1 of 2"),
         (("--with", "shop/virtual=a,*"), "--with: shop/virtual has a cluster IP"),
         (("--service", "shop/plain", "--with", "shop/web=*"),
@@ -205,16 +205,16 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
         (("--clients", "shp"), "--clients: shp: no running pod in namespace shp, did you mean shop?"),
         (("--clients", "shop/app=fron"), "matches; they have app=front, app=web"),
         (("--clients", "shop/colour=red"), "matches; none has colour"),
-        (("--clients", "shop/app in"), "--clients: 'app in' is no label selector, expected a label selector"),
+        (("--clients", "shop/app in"), "'app in' is no label selector, expected NAMESPACE"),
         (("--price", "0.02"), "--traffic: missing, expected both --price and --traffic"),
         (("--price", "cheap", "--traffic", "1"), "--price: 'cheap', expected a number from 0 on"),
         (("--price", "nan", "--traffic", "1"), "--price: 'nan', expected a number from 0 on"),
-        (("--price", "1e308", "--traffic", "1e308"), "--price: '1e308' times --traffic '1e308' is too large"),
+        (("--price", "1e308", "--traffic", "1e308"), "--price: 1e+308 times --traffic 1e+308 is too large"),
         (("--clients-from", "http://a:99999"), "--clients-from: 'http://a:99999', expected http://HOST:PORT"),
         (("--clients-from", "http://[::1"), "--clients-from: 'http://[::1', expected http://HOST:PORT"),
         (("--price", "-1", "--traffic", "1"), "--price: '-1', expected a number from 0 on"),
         (("--max-overload", "0.5"), "--max-overload: '0.5', expected a factor from 1 on"),
-        (("--fail-on", "fire"), "--fail-on: 'fire' found, expected never, overload, idle or unmet"),
+        (("--fail-on", "fire"), "--fail-on: 'fire', expected never, overload, idle or unmet"),
         (("--picture", "/nowhere/x.svg"), "--picture /nowhere/x.svg: No such file or directory"),
         (("--clients-from", "localhost"), "--clients-from: 'localhost', expected http://HOST:PORT"),
     ],

@@ -16,6 +16,7 @@ from typing import Any
 import dns.edns
 import dns.message
 import pytest
+import yaml
 
 from dnsserver.settings.reading import read_settings
 from dnsserver.tools.api.api import MAX_STREAMS
@@ -153,22 +154,31 @@ class Tail:
 
 @pytest.mark.usefixtures("_heeds_sigint")
 def test_tail_prints_a_line_for_each_decision(tmp_path: Path) -> None:
-    """As text or as JSON, until it is interrupted or the server ends."""
+    """As text, JSON or YAML, until it is interrupted or the server ends."""
     with running(tmp_path) as server:
         text, as_json = Tail(server, "--client", FRONT), Tail(server, "-o", "json", "--outcome", "nearest")
+        as_yaml = Tail(server, "-o", "yaml", "--service", "svc/near", "-n", "shop")
         addresses = asked(server, "near", FRONT)
         line = text.line()
         assert line.endswith(
             f"  {FRONT} (pod shop/front)  near.shop.svc.cluster.local. A  nearest zone=a  {', '.join(addresses)}\n"
         )
-        assert sent(json.loads(as_json.line())) == addresses
+        said = json.loads(as_json.line())
+        assert sent(said) == addresses
+        assert as_yaml.line() == "---\n"
+        document = [as_yaml.line() for _ in yaml.safe_dump(said, sort_keys=False).splitlines()]
+        assert yaml.safe_load("".join(document)) == said
+        as_yaml.end(signal.SIGTERM)
         assert as_json.end(signal.SIGINT) == (-signal.SIGINT, "")
         server.end()
         assert text.end() == (1, f"topodns: --server http://{server.http}: the server has ended\n")
 
 
 FILTERS = [
-    (("--service", "near"), "--service: 'near', expected NAMESPACE/NAME"),
+    (
+        ("--service", "near"),
+        "--service: 'near', expected NAMESPACE/NAME, NAME.NAMESPACE, or svc/NAME with -n NAMESPACE",
+    ),
     (("--client", "front"), "--client: 'front' is no IP address, expected an address or a CIDR"),
     (("--outcome", "best"), "--outcome: 'best', expected nearest, all, unconstrained or unmet"),
     (("--server", "localhost:9153"), "--server: 'localhost:9153', expected http://HOST:PORT"),

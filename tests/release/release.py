@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dnsserver import __version__
-from docs.pages import site_pages
+from docs.pages import man_page, site_pages
 from tests.kit import go_programs, helm, kustomize
 from tests.kit.container import Buildah
 from tests.kit.this_machine import ROOT, needs_tool
@@ -161,6 +161,7 @@ def make(root: Path, dist: Path, *, machine: bool) -> None:
         helm.run("package", str(tree / "manifests" / "chart"), "--destination", str(dist))
         image = {"name": "topodns", "newName": at.image, "newTag": __version__}
         (dist / "install.yaml").write_text(kustomize.build(kustomize.kustomization("base", images=[image])))
+        (dist / "topodns.1").write_text(man_page.document())
         (dist / f"topodns-{__version__}.cdx.json").write_text(bill_of_materials.document())
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(dist.iterdir())}
     (dist / SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))

@@ -85,7 +85,8 @@ def test_it_has_these_files(dist: Path) -> None:
     (wheel,) = (path.name for path in dist.glob("*.whl"))
     assert wheel.startswith(f"topodns-{__version__}-cp311-abi3-manylinux_2_")
     version = f"topodns-{__version__}"
-    names = {f"{version}.cdx.json", f"{version}.oci.tar", f"{version}.tar.gz", f"{version}.tgz", "install.yaml", wheel}
+    endings = ("cdx.json", "oci.tar", "tar.gz", "tgz")
+    names = {*(f"{version}.{ending}" for ending in endings), "install.yaml", "topodns.1", wheel}
     assert {path.name for path in dist.iterdir()} == {*names, SUMS}
     sums = dict(reversed(line.split("  ")) for line in (dist / SUMS).read_text().splitlines())
     assert sums == {name: hashlib.sha256((dist / name).read_bytes()).hexdigest() for name in names}

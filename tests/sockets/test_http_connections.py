@@ -90,12 +90,7 @@ class Pages:
 
 
 def serving(
-    test: Test,
-    *,
-    app: ASGIApp | None = None,
-    grace: float = 1.0,
-    idle: float = PATIENCE,
-    all_for: bytes = b"",
+    test: Test, *, app: ASGIApp | None = None, grace: float = 1.0, idle: float = PATIENCE, all_for: bytes = b""
 ) -> Counter[str]:
     """Run *test* with a function that connects to a server, and one that makes the server end and waits for it.
 

@@ -189,16 +189,22 @@ def resolves_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
+NOT_PROBED = "the host name has no address that is probed"
+
+
 @pytest.mark.parametrize(
     ("addresses", "expected"),
     [(["127.0.0.1", "127.0.0.2", "127.0.0.3"], ""), (["127.0.0.1", "127.0.0.3"], "Connection refused"),
-     ([], "the host name has no address that is probed")],
-    ids=["one-of-them-answers", "none-answers", "no-address"],
+     ([], NOT_PROBED), (["169.254.169.254", "fe80::1"], NOT_PROBED)],
+    ids=["one-of-them-answers", "none-answers", "no-address", "metadata-service"],
 )  # fmt: skip
 def test_a_host_name_with_several_addresses(
     monkeypatch: pytest.MonkeyPatch, addresses: Sequence[str], expected: str
 ) -> None:
-    """It is healthy if one of them is: clients try one after another."""
+    """It is healthy if one of them is: clients try one after another.
+
+    Whoever owns the name chooses its addresses: the prober does not ask a metadata service.
+    """
 
     async def main() -> str | None:
         async with listening(closes, "127.0.0.2") as port:
@@ -206,12 +212,6 @@ def test_a_host_name_with_several_addresses(
             return await probe.failure_of(ProbeTarget("a/b", "lb.example", port), probe.Lookups())
 
     assert trio.run(main) == expected
-
-
-def test_a_host_name_that_leads_to_no_load_balancer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever owns the name chooses its addresses: the prober does not ask a metadata service."""
-    resolves_to(monkeypatch, "169.254.169.254", "fe80::1")
-    assert probed(ProbeTarget("a/b", "lb.example", 80, "/")) == "the host name has no address that is probed"
 
 
 def test_a_host_name_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,18 +345,18 @@ def pauses(times: Sequence[float]) -> set[float]:
     return {round(second - first, 6) for first, second in pairwise(times)}
 
 
-MANY = [f"10.0.{number // 250}.{number % 250}" for number in range(5000)]
+MANY = [f"10.0.{number // 250}.{number % 250}" for number in range(2000)]
 
 
 def test_addresses_are_spread_over_the_interval(found: Found) -> None:
-    """Five thousand are not probed in the same instant, and each keeps its moment."""
+    """Two thousand are not probed in the same instant, and each keeps its moment."""
     found.over(30, MANY)
-    assert len(found.times) == 5000
+    assert len(found.times) == 2000
     for times in found.times.values():
         assert len(times) == 6
         assert pauses(times) == {5.0}
     by_tenth = Counter(int(times[0] * 10) for times in found.times.values())
-    assert len(by_tenth) == 50 and max(by_tenth.values()) < 200
+    assert len(by_tenth) == 50 and max(by_tenth.values()) < 90
 
 
 def test_one_that_hangs_delays_no_other(found: Found) -> None:
@@ -376,7 +376,7 @@ def test_what_is_in_flight_is_bounded(found: Found, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_namespace_delays_another(found: Found) -> None:
-    """Though five thousand of its addresses hang, those of others are probed every 5 s."""
+    """Though two thousand of its addresses hang, those of others are probed every 5 s."""
     found.hanging = found.of_evil = set(MANY[20:])
     found.over(60, MANY)
     assert {len(found.times[address]) for address in MANY[:20]} == {12}
@@ -386,9 +386,7 @@ def test_what_is_followed(found: Found) -> None:
     """An address that stays keeps its moment, one that goes is probed no more."""
     found.over(20, ["a", "b"], ["b", "c"], [])
     assert {address: len(times) for address, times in found.times.items()} == {"a": 4, "b": 8, "c": 4}
-    assert {
-        round(second - first, 6) for first, second in zip(found.times["b"], found.times["b"][1:], strict=False)
-    } == {5.0}
+    assert pauses(found.times["b"]) == {5.0}
 
 
 def test_results_are_reported_and_counted(found: Found, caplog: pytest.LogCaptureFixture) -> None:

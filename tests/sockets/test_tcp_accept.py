@@ -127,25 +127,24 @@ def test_a_fault_of_our_own_ends_one_connection(when: str, caplog: pytest.LogCap
     """A bug is counted and logged, and ends one connection alone."""
 
     @here()
-    async def _(server: Here) -> None:
-        async with server.connected() as client, server.connected() as other:
-            await client.send(query(OUT))
-            assert await client.silent()
+    async def _(server: Here, client: Peer, other: Peer) -> None:
+        await client.send(query(OUT))
+        assert await client.silent()
 
-            def broken(*_: object, **__: object) -> bytes:
-                raise RuntimeError("a fault")
+        def broken(*_: object, **__: object) -> bytes:
+            raise RuntimeError("a fault")
 
-            kept = getattr(server.responder, when)
-            setattr(server.responder, when, broken)
-            await client.send(query(WEB))
-            server.upstream.tell("example.org")
-            if when == "finish":
-                await client.read()
-            with suppress(trio.BrokenResourceError):
-                assert await client.read() == b""
-            setattr(server.responder, when, kept)
-            await other.send(query(WEB, number=1))
-            assert await other.numbers(1) == [1]
-            assert server.counts.failures == {"connection": 1} and server.counts.connections == 1
+        kept = getattr(server.responder, when)
+        setattr(server.responder, when, broken)
+        await client.send(query(WEB))
+        server.upstream.tell("example.org")
+        if when == "finish":
+            await client.read()
+        with suppress(trio.BrokenResourceError):
+            assert await client.read() == b""
+        setattr(server.responder, when, kept)
+        await other.send(query(WEB, number=1))
+        assert await other.numbers(1) == [1]
+        assert server.counts.failures == {"connection": 1} and server.counts.connections == 1
 
     assert "a fault" in caplog.text

@@ -101,9 +101,7 @@ def request(body: bytes, headers: bytes = b"", *, start: bytes = b"POST /mutate/
 
 
 def listening(
-    test: Callable[[Listener], Awaitable[None]],
-    *,
-    reply: Callable[[bytes], ReviewReply] | None = None,
+    test: Callable[[Listener], Awaitable[None]], *, reply: Callable[[bytes], ReviewReply] | None = None
 ) -> WebhookCounts:
     """Run *test* with a listener; return what that has counted."""
     serving, counts, failures = ServingCertificate(), WebhookCounts(), Counter[str]()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import CommandParser, Example
-from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, give, settings_of
+from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
 
 EXAMPLES = (
     Example("Look at a dump of a cluster in a browser:", "topodns console cluster.yaml"),
@@ -18,29 +18,16 @@ EXAMPLES = (
     Example("Several files, which are read again when they change, at a port of your choice:",
             "topodns console nodes.yaml services.yaml --http 127.0.0.1:8080"),
 )  # fmt: skip
-STATUSES = {
-    **STATUSES,
-    EXIT_DONE: "ended by SIGTERM or SIGINT",
-    EXIT_FAILED: "the port cannot be bound",
-}
+STATUSES = {**STATUSES, EXIT_DONE: "ended by SIGTERM or SIGINT", EXIT_FAILED: "the port cannot be bound"}
 
 
 def add_arguments(parser: CommandParser) -> None:
-    """Add the files and the settings."""
-    parser.usage = f"{parser.prog} [PATH...] [flags]"
-    parser.positionals.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="*",
-        help="A file or folder to read the cluster from, as --snapshot; without one and without --snapshot, the live "
-        "cluster is read",
-    )
+    """Add the paths of dumps and the settings."""
     add_settings(parser, "console", common=("http",), also=ONE_NAMESPACE)
 
 
 def run(arguments: Namespace) -> int:
     """Show the console until SIGTERM or SIGINT arrives."""
-    give(arguments, "snapshot", arguments.paths)
     settings = settings_of(arguments)
     from dnsserver.cli.cluster import cluster_errors
     from dnsserver.http.guard import is_loopback

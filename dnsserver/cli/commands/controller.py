@@ -12,19 +12,14 @@ from dnsserver.cli.settings_flags import add_settings, settings_of
 
 EXAMPLES = (
     Example(
-        "Write PodLocators, with the labels of topology only:",
-        "topodns controller --labels 'topology.kubernetes.io/*'",
+        "Write PodLocators, with the labels of topology only:", "topodns controller --labels 'topology.kubernetes.io/*'"
     ),
     Example(
         "Probe load balancers, too, also those of another cluster:",
         "topodns controller --health --cluster-name east --cluster west=west.kubeconfig",
     ),
 )
-STATUSES = {
-    **STATUSES,
-    EXIT_DONE: "ended by SIGTERM or SIGINT",
-    EXIT_FAILED: "an address or a port cannot be bound",
-}
+STATUSES = {**STATUSES, EXIT_DONE: "ended by SIGTERM or SIGINT", EXIT_FAILED: "an address or a port cannot be bound"}
 
 
 def add_arguments(parser: CommandParser) -> None:

@@ -8,13 +8,17 @@ import logging
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import is_seen, write_as_it_is, write_octets
-from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of, parse_argument, program, read_file
-from dnsserver.settings.values import OTHER_ZONE, ZONES, ListenAddress
+from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of, program, read_file
+from dnsserver.cli.settings_flags import add_flags, flags_of
+from dnsserver.names import Zone
+from dnsserver.settings.flags import several, single, switch
+from dnsserver.settings.values import OTHER_ZONE, ZONES, ListenAddress, Syntax, any_text, choice
 from dnsserver.tools.corefile.stub_blocks import (
     CHECKED,
     CLUSTER_DOMAIN,
@@ -36,6 +40,8 @@ from locator.model import ERROR
 if TYPE_CHECKING:
     from dnsserver.tools.corefile.stub_zones import Corefile
 
+A_COREFILE = "a file, or - for standard input"
+
 EXAMPLES = (
     Example("Print the block that makes CoreDNS ask topodns:", "topodns corefile --for coredns --to 10.96.0.53"),
     Example("The same, with CoreDNS answering by itself while topodns does not:",
@@ -53,160 +59,168 @@ STATUSES = {
 }
 
 
-def add_arguments(parser: CommandParser) -> None:
-    """Add the flags for all: what to print, what to check, and what to fix."""
-    parser.flags.add_argument(
-        "--for",
-        dest="forwarder",
-        metavar="PROGRAM",
-        choices=FORWARDERS,
-        help=f"Forwarder to print for: {', '.join(FORWARDERS[:-1])} or {FORWARDERS[-1]}. With --check, the forwarder "
-        f"that uses FILE: {' or '.join(CHECKED)} (default with --check: {COREDNS})",
+def _read_to(text: str) -> tuple[ListenAddress, ...]:
+    return tuple(map(stub_address, text.split(",")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorefileFlags:
+    """What to print, what to check, and what to fix."""
+
+    for_: str | None = single(
+        None,
+        choice("PROGRAM", *FORWARDERS),
+        help=f"Forwarder to print for: {one_of(FORWARDERS)}. With --check, the forwarder that uses FILE: "
+        f"{one_of(CHECKED)} (default with --check: {COREDNS})",
     )
-    parser.flags.add_argument(
-        "--to",
-        metavar="ADDR[:PORT],...",
-        action="append",
+    """Each forwarder has a syntax of its own."""
+
+    to: tuple[ListenAddress, ...] = several(
+        (),
+        Syntax("ADDR[:PORT],...", "ADDRESS or ADDRESS:PORT, separated by commas", _read_to),
         help="Addresses of topodns, separated by commas (default port: 53). With --check, check only the blocks that "
-        "forward to these addresses (default with --check: the blocks that forward a zone of --zone; repeatable)",
+        "forward to these addresses",
+        shown="with --check, the blocks that forward a zone of --zone",
     )
-    parser.flags.add_argument(
-        "--zone",
-        metavar="NAME",
-        action="append",
-        help="Zone to forward to topodns; a network such as 10.96.0.0/12 means its reverse zones (default: "
-        f"{CLUSTER_DOMAIN}, unless another zone is given by the next two flags; with --check, the zones of the plugin "
-        "'kubernetes' in FILE; repeatable)",
+    """A block needs one at least."""
+
+    zone: tuple[Zone, ...] = several(
+        (),
+        ZONES,
+        help="Zone to forward to topodns; a network such as 10.96.0.0/12 means its reverse zones",
+        shown=f"{CLUSTER_DOMAIN}, unless another zone is given by the next two flags; with --check, the zones of the "
+        "plugin 'kubernetes' in FILE",
     )
-    for flag, names in (("--federation", "federated names"), ("--multicluster", "names of multi-cluster Services")):
-        parser.flags.add_argument(
-            flag,
-            metavar="ZONE",
-            action="append",
-            help=f"Zone of {names} to forward to topodns, as its own {flag} (default: none; repeatable)",
-        )
-    parser.flags.add_argument(
-        "--fail-open",
-        action="store_true",
-        help=f"Let {COREDNS} answer with its own plugin 'kubernetes' while topodns does not answer (default: off)",
+    """Those of the server's own --zone."""
+
+    federation: tuple[Zone, ...] = several(
+        (), OTHER_ZONE, help="Zone of federated names to forward to topodns, as its own --federation", shown="none"
     )
-    parser.flags.add_argument(
-        "--coredns-version",
-        metavar="VERSION",
+    """CoreDNS must not answer these by itself while topodns does not: nobody else knows them."""
+
+    multicluster: tuple[Zone, ...] = several(
+        (),
+        OTHER_ZONE,
+        help="Zone of names of multi-cluster Services to forward to topodns, as its own --multicluster",
+        shown="none",
+    )
+    """As for --federation."""
+
+    fail_open: bool = switch(
+        help=f"Let {COREDNS} answer with its own plugin 'kubernetes' while topodns does not answer"
+    )
+    """Off, because its answers are then those of any endpoint."""
+
+    coredns_version: CoreDNSVersion | None = single(
+        None,
+        Syntax("VERSION", "a version such as 1.14.7", parse_version),
         help=f"Version of the {COREDNS} that gets the block, such as 1.14.7 (default: any from "
         f"{version_text(REVERTING)} on, with --fail-open from {version_text(FAILING_OVER)} on). From "
         f"{version_text(TIMING_READS)} on, it is told to wait 0.4 s for topodns in place of 2 s",
     )
-    parser.flags.add_argument(
-        "--check",
-        metavar="FILE",
+    """An older CoreDNS refuses a Corefile with an option that it does not know."""
+
+    check: str | None = single(
+        None,
+        any_text("FILE", A_COREFILE),
         help="Check this Corefile, or - for standard input; only 'topodns doctor' also knows the cluster's "
         "ExternalName Services",
     )
-    parser.flags.add_argument(
-        "--fix",
-        metavar="FILE",
+    """In place of printing."""
+
+    fix: str | None = single(
+        None,
+        any_text("FILE", A_COREFILE),
         help="Print this Corefile, or - for standard input, with the lines at fault changed that --check finds, and "
         "all else as it is; what needs a decision of yours is left, and said on standard error",
     )
+    """In place of printing."""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Add the flags for all: what to print, what to check, and what to fix."""
+    add_flags(parser, CorefileFlags)
     add_output_format(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Print a stub block, the findings of a Corefile, or a fixed Corefile."""
-    to = [
-        parse_argument("--to", stub_address, text, "ADDRESS or ADDRESS:PORT, separated by commas")
-        for texts in arguments.to or ()
-        for text in texts.split(",")
-    ]
-    zones, federation, multicluster = (
-        [zone.name for text in given or () for zone in parse_argument(flag, syntax.read, text, syntax.expected)]
-        for flag, syntax, given in (
-            ("--zone", ZONES, arguments.zone),
-            ("--federation", OTHER_ZONE, arguments.federation),
-            ("--multicluster", OTHER_ZONE, arguments.multicluster),
-        )
-    )
-    if arguments.check is not None and arguments.fix is not None:
+    flags, output = flags_of(arguments, CorefileFlags), str(arguments.output)
+    if flags.check is not None and flags.fix is not None:
         raise WrongInput("--fix: given together with --check, expected only one of them")
-    if arguments.check is not None:
-        return _check(arguments, to, [*zones, *federation, *multicluster])
-    if arguments.fix is not None:
-        return _fix(arguments, to, [*zones, *federation, *multicluster])
-    return _print(arguments, to, zones, federation, multicluster)
+    if flags.check is not None:
+        return _check(flags, flags.check, output)
+    if flags.fix is not None:
+        return _fix(flags, flags.fix, output)
+    return _print(flags, output)
 
 
-def _print(
-    arguments: Namespace,
-    to: Sequence[ListenAddress],
-    zones: Sequence[str],
-    federation: Sequence[str],
-    multicluster: Sequence[str],
-) -> int:
-    if arguments.forwarder is None:
+def _print(flags: CorefileFlags, output: str) -> int:
+    if flags.for_ is None:
         raise WrongInput(
             f"--for: missing, expected a program to print for, or --check FILE; see '{program()} corefile --help'"
         )
-    if not to:
+    if not flags.to:
         raise WrongInput(f"--to: missing, expected the address of topodns; see '{program()} corefile --help'")
-    if arguments.output != "text":
-        raise WrongInput(f"-o: {arguments.output!r} without --check, expected it only with --check FILE")
-    if len(to) + arguments.fail_open > MAX_UPSTREAMS:
-        raise WrongInput(f"--to: {len(to)} addresses, expected at most {MAX_UPSTREAMS - arguments.fail_open}")
-    version = _coredns_version(arguments)
+    if output != "text":
+        raise WrongInput(f"-o: {output!r} without --check, expected it only with --check FILE")
+    if len(flags.to) + flags.fail_open > MAX_UPSTREAMS:
+        raise WrongInput(f"--to: {len(flags.to)} addresses, expected at most {MAX_UPSTREAMS - flags.fail_open}")
+    _check_version(flags)
+    default = () if flags.federation or flags.multicluster else (CLUSTER_DOMAIN,)
     try:
-        default = () if federation or multicluster else (CLUSTER_DOMAIN,)
         text = stub_block(
-            arguments.forwarder,
-            to,
-            zones or default,
-            federation=federation,
-            multicluster=multicluster,
-            fail_open=arguments.fail_open,
-            version=version,
+            flags.for_,
+            flags.to,
+            _names(flags.zone) or default,
+            federation=_names(flags.federation),
+            multicluster=_names(flags.multicluster),
+            fail_open=flags.fail_open,
+            version=flags.coredns_version,
         )
     except ValueError as error:
         raise WrongInput(f"--fail-open: {error}") from None
     write_as_it_is(text)
-    if arguments.forwarder == COREDNS and version is None and is_seen():
+    if flags.for_ == COREDNS and flags.coredns_version is None and is_seen():
         newer = version_text(TIMING_READS)
         why = "lets it wait 0.4 s for topodns in place of 2 s"
         say(f"--coredns-version: is it CoreDNS {newer} or later? --coredns-version {newer} {why}", logging.INFO)
     return EXIT_DONE
 
 
-def _coredns_version(arguments: Namespace) -> CoreDNSVersion | None:
-    """Return the version of CoreDNS that gets the block. Raises WrongInput."""
-    text = arguments.coredns_version
-    if text is None:
-        return None
-    if arguments.forwarder != COREDNS:
-        raise WrongInput(f"--coredns-version: given with --for {arguments.forwarder}, expected it with --for {COREDNS}")
-    version = parse_argument("--coredns-version", parse_version, text, "a version such as 1.14.7")
-    oldest = oldest_version(fail_open=arguments.fail_open)
-    if version < oldest:
-        what = "--fail-open needs" if arguments.fail_open else "the block needs"
-        raise WrongInput(f"--coredns-version: {text!r}, expected {version_text(oldest)} or later, which {what}")
-    return version
+def _check_version(flags: CorefileFlags) -> None:
+    """Raise WrongInput if the version of CoreDNS cannot have the block."""
+    if flags.coredns_version is None:
+        return
+    if flags.for_ != COREDNS:
+        raise WrongInput(f"--coredns-version: given with --for {flags.for_}, expected it with --for {COREDNS}")
+    oldest = oldest_version(fail_open=flags.fail_open)
+    if flags.coredns_version < oldest:
+        found, what = version_text(flags.coredns_version), "--fail-open needs" if flags.fail_open else "the block needs"
+        raise WrongInput(f"--coredns-version: {found!r}, expected {version_text(oldest)} or later, which {what}")
 
 
-def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
+def _names(zones: Sequence[Zone]) -> list[str]:
+    return [zone.name for zone in zones]
+
+
+def _check(flags: CorefileFlags, file: str, output: str) -> int:
     from dnsserver.cli.report import report
     from dnsserver.tools.corefile.checks import check, fixed
 
-    file = arguments.check
-    corefile = _corefile(arguments, "--check", file, to, zones, errors="replace")
-    status = report(check(corefile, file=file), arguments.output)
+    corefile = _corefile(flags, "--check", file, errors="replace")
+    status = report(check(corefile, file=file), output)
     if is_seen() and fixed(corefile).text != corefile.text:
         say("--check: --fix in its place prints the Corefile with the lines at fault changed", logging.INFO)
     return status
 
 
-def _fix(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
+def _fix(flags: CorefileFlags, file: str, output: str) -> int:
     from dnsserver.tools.corefile.checks import check, fixed
 
-    file = arguments.fix
-    after = fixed(_corefile(arguments, "--fix", file, to, zones, errors="surrogateescape"))
+    if output != "text":
+        raise WrongInput(f"-o: {output!r} with --fix, expected it only with --check FILE")
+    after = fixed(_corefile(flags, "--fix", file, errors="surrogateescape"))
     left = check(after, file=file)
     write_octets(after.text.encode(errors="surrogateescape"))
     for finding in left:
@@ -214,27 +228,22 @@ def _fix(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]
     return EXIT_FAILED if any(finding.severity == ERROR for finding in left) else EXIT_DONE
 
 
-def _corefile(
-    arguments: Namespace, flag: str, file: str, to: Sequence[ListenAddress], zones: Sequence[str], *, errors: str
-) -> Corefile:
+def _corefile(flags: CorefileFlags, flag: str, file: str, *, errors: str) -> Corefile:
     """Return the Corefile that *flag* names. Raises WrongInput, also for what goes only with a printed block."""
     from dnsserver.tools.corefile.caddyfile import Unparsable
     from dnsserver.tools.corefile.stub_zones import read
 
-    forwarder = arguments.forwarder or COREDNS
+    forwarder = flags.for_ or COREDNS
     if forwarder not in CHECKED:
         raise WrongInput(f"--for: {forwarder!r}, expected {one_of(CHECKED)} with {flag}")
-    for other, given in (("--fail-open", arguments.fail_open), ("--coredns-version", arguments.coredns_version)):
+    for other, given in (("--fail-open", flags.fail_open), ("--coredns-version", flags.coredns_version)):
         if given:
             raise WrongInput(f"{other}: given together with {flag}, expected only one of them")
-    if flag == "--fix" and arguments.output != "text":
-        raise WrongInput(f"-o: {arguments.output!r} with --fix, expected it only with --check FILE")
-    if not file:
-        raise WrongInput(f"{flag}: '' found, expected a file, or - for standard input")
     if file == "-" and sys.stdin is None:
         raise WrongInput("-: standard input is closed, expected a Corefile")
     octets = read_file(file, "a Corefile", sys.stdin.buffer if file == "-" else None)
+    zones = _names((*flags.zone, *flags.federation, *flags.multicluster))
     try:
-        return read(octets.decode(errors=errors), forwarder=forwarder, to=to, zones=zones)
+        return read(octets.decode(errors=errors), forwarder=forwarder, to=flags.to, zones=zones)
     except Unparsable as error:
         raise WrongInput(f"{file}: {error}") from None

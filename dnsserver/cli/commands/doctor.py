@@ -4,18 +4,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES
-from dnsserver.cli.output import coloured, write_as_it_is, write_json
-from dnsserver.cli.parser import CommandParser, Example, add_output_format, check_namespace
-from dnsserver.cli.settings_flags import add_settings, settings_of
-from dnsserver.tools.explain.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
+from dnsserver.cli.output import coloured, write_as_it_is, write_result
+from dnsserver.cli.parser import CommandParser, Example, add_output_format
+from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, settings_of
+from dnsserver.settings import values
+from dnsserver.settings.flags import single
+from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, Paint, painter
 from locator.printable import as_line, cut, printable
 
 if TYPE_CHECKING:
@@ -27,35 +29,36 @@ EXAMPLES = (
     Example("Examine the installation in the cluster of the current kubeconfig:", "topodns doctor"),
     Example("Examine another one:", "topodns doctor --context staging -n dns"),
     Example(
-        "Examine it from inside, where pods can be reached:",
-        "kubectl -n topodns exec deploy/topodns -- topodns doctor",
+        "Examine it from inside, where pods can be reached:", "kubectl -n topodns exec deploy/topodns -- topodns doctor"
     ),
 )
-STATUSES = {
-    **STATUSES,
-    EXIT_DONE: "no step failed",
-    EXIT_FAILED: "a step failed, or the API server cannot be reached",
-}
+STATUSES = {**STATUSES, EXIT_DONE: "no step failed", EXIT_FAILED: "a step failed, or the API server cannot be reached"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorFlags:
+    """What is examined."""
+
+    namespace: str | None = single(
+        None,
+        values.IN_NAMESPACE,
+        short="-n",
+        help="Namespace that topodns is installed in",
+        shown="that of the Deployment with the label app.kubernetes.io/name=topodns, else topodns",
+    )
+    """Most who install it leave the names as they are."""
 
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the namespace, the output format and the settings."""
-    parser.flags.add_argument(
-        "-n",
-        "--namespace",
-        dest="in_namespace",
-        metavar="NAMESPACE",
-        help="Namespace that topodns is installed in (default: that of the Deployment with the label "
-        "app.kubernetes.io/name=topodns, else topodns)",
-    )
+    add_flags(parser, DoctorFlags)
     add_output_format(parser)
     add_settings(parser, "doctor")
 
 
 def run(arguments: Namespace) -> int:
     """Print all steps. The exit status is 1 if one of them failed."""
-    settings = settings_of(arguments)
-    check_namespace(arguments.in_namespace)
+    settings, namespace = settings_of(arguments), flags_of(arguments, DoctorFlags).namespace
     import trio
 
     from dnsserver.cli.cluster import cluster_errors
@@ -69,29 +72,28 @@ def run(arguments: Namespace) -> int:
         client = cluster_of(settings)
     with shown_progress() as report:
         report(f"{client.host}: looking at the installation")
-        facts = trio.run(partial(observe, client, arguments.in_namespace, kubectl_of(settings)))
+        facts = trio.run(partial(observe, client, namespace, kubectl_of(settings)))
     steps = diagnose(facts)
-    if arguments.output == "json":
-        write_json(json_of(facts, steps))
-    else:
+    if arguments.output == "text":
         encoding = (sys.stdout.encoding if sys.stdout is not None else None) or "ascii"
         write_as_it_is(text_of(steps, encoding, colour=coloured()))
+    else:
+        write_result(result_of(facts, steps), arguments.output)
     return EXIT_FAILED if any(step.status == FAILED for step in steps) else EXIT_DONE
 
 
-def json_of(facts: Facts, steps: Sequence[DoctorStep]) -> str:
-    """Return the steps as ``-o json`` prints them."""
+def result_of(facts: Facts, steps: Sequence[DoctorStep]) -> dict[str, Any]:
+    """Return the steps as ``-o json`` and ``-o yaml`` print them."""
     from dnsserver.tools.doctor.corefiles import providers_of
     from dnsserver.tools.doctor.steps import as_json
 
-    document = {
+    return {
         "version": facts.version,
         "namespace": facts.installed.namespace,
         "providers": [provider.name for provider in providers_of(facts)],
         "steps": list(map(as_json, steps)),
         "counts": _counts(steps),
     }
-    return json.dumps(document, indent=2) + "\n"
 
 
 def _counts(steps: Sequence[DoctorStep]) -> dict[str, int]:
@@ -109,8 +111,7 @@ def text_of(steps: Sequence[DoctorStep], encoding: str, *, colour: bool) -> str:
     except (LookupError, UnicodeEncodeError):
         column = 1
 
-    def paint(text: str, code: str) -> str:
-        return f"{code}{text}{PLAIN}" if colour else text
+    paint = painter(colour=colour)
 
     def lines() -> Iterator[str]:
         for step in steps:
@@ -125,7 +126,7 @@ def text_of(steps: Sequence[DoctorStep], encoding: str, *, colour: bool) -> str:
     return "".join(f"{line.encode(encoding, 'replace').decode(encoding)}\n" for line in lines())
 
 
-def _fixing(step: DoctorStep, paint: Callable[[str, str], str]) -> Iterator[str]:
+def _fixing(step: DoctorStep, paint: Paint) -> Iterator[str]:
     if step.status == "passed":
         return
     if step.status == "failed":

@@ -13,6 +13,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain
 from typing import IO, TYPE_CHECKING
 
@@ -20,8 +21,10 @@ from dnsserver import __version__
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import standard_output, write
-from dnsserver.cli.parser import CommandParser, Example, check_namespace
-from dnsserver.cli.settings_flags import add_settings, settings_of
+from dnsserver.cli.parser import CommandParser, Example
+from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, settings_of
+from dnsserver.settings import values
+from dnsserver.settings.flags import single, switch
 from locator.printable import shell_words
 from locator.times import time_text
 
@@ -85,37 +88,45 @@ and topodns define stay. Logs, messages and Corefiles are left out.
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class DumpFlags:
+    """What is written, and where."""
+
+    output: str | None = single(
+        None,
+        values.as_it_is("FILE"),
+        help="Write the archive to this file, which must not exist, or - for standard output",
+        shown=f"{FOLDER}-DATE-TIME.tar.gz",
+    )
+    """A name of its own for each archive: none is ever overwritten."""
+
+    hash_names: bool = switch(
+        help="Hash the names of this cluster, values of labels and addresses, the same everywhere, by a key that "
+        "nobody keeps; leave out logs, messages and Corefiles"
+    )
+    """Off, because names help whoever reads the report."""
+
+    namespace: str | None = single(
+        None,
+        values.IN_NAMESPACE,
+        short="-n",
+        help="Namespace that topodns is installed in",
+        shown="as 'doctor' finds it",
+    )
+    """The same as that of ``doctor``, whose findings are in the archive."""
+
+
 def add_arguments(parser: CommandParser) -> None:
     """Add the file, whether to hash names, the namespace, and the settings."""
-    parser.flags.add_argument(
-        "--output",
-        dest="file",
-        metavar="FILE",
-        help="Write the archive to this file, which must not exist, or - for standard output "
-        f"(default: {FOLDER}-DATE-TIME.tar.gz)",
-    )
-    parser.flags.add_argument(
-        "--hash-names",
-        action="store_true",
-        help="Hash the names of this cluster, values of labels and addresses, the same everywhere, by a key "
-        "that nobody keeps; leave out logs, messages and Corefiles",
-    )
-    parser.flags.add_argument(
-        "-n",
-        "--namespace",
-        dest="in_namespace",
-        metavar="NAMESPACE",
-        help="Namespace that topodns is installed in (default: as 'doctor' finds it)",
-    )
+    add_flags(parser, DumpFlags)
     add_settings(parser, "dump", common=("snapshot",))
 
 
 def run(arguments: Namespace) -> int:
     """Write the archive. What cannot be read is missing in it, and named."""
-    settings = settings_of(arguments)
-    check_namespace(arguments.in_namespace)
+    settings, flags = settings_of(arguments), flags_of(arguments, DumpFlags)
     began = int(time.time())
-    path = arguments.file or f"{FOLDER}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}.tar.gz"
+    path = flags.output or f"{FOLDER}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}.tar.gz"
     if path != STANDARD_OUTPUT and os.path.lexists(path):
         raise WrongInput(f"--output {path}: exists, expected a new file; remove it, or name another one")
 
@@ -123,10 +134,10 @@ def run(arguments: Namespace) -> int:
     from dnsserver.cli.reading.dumping import Dumping
     from dnsserver.tools.dump.hashed_names import HashedNames
 
-    names = HashedNames(os.urandom(KEY_OCTETS)) if arguments.hash_names else None
+    names = HashedNames(os.urandom(KEY_OCTETS)) if flags.hash_names else None
     with shown_progress() as report:
         dumping = Dumping(names, report)
-        members = _members(settings, arguments.in_namespace, dumping, hashed=names is not None)
+        members = _members(settings, flags.namespace, dumping, hashed=names is not None)
         first = next(members)  # nothing is written before the cluster has answered
         with _opened(path) as file:
             octets, number = _write(file, chain([first], members), dumping, began, hashed=names is not None)
@@ -180,7 +191,7 @@ def _live(settings: Settings, namespace: str | None, dumping: Dumping, *, hashed
 
 def _doctor(facts: Facts, *, hashed: bool) -> Iterator[Member]:
     """Yield what ``doctor`` says: if names are *hashed*, without any text about this cluster."""
-    from dnsserver.cli.commands.doctor import json_of, text_of
+    from dnsserver.cli.commands.doctor import result_of, text_of
     from dnsserver.cli.reading.dumping import Member
     from dnsserver.tools.doctor.diagnosis import diagnose
     from dnsserver.tools.dump.dumped import step_without_secrets
@@ -191,7 +202,7 @@ def _doctor(facts: Facts, *, hashed: bool) -> Iterator[Member]:
         yield Member("doctor.json", _json({"steps": words}))
         return
     yield Member("doctor.txt", text_of(steps, "utf-8", colour=False).encode())
-    yield Member("doctor.json", json_of(facts, steps).encode())
+    yield Member("doctor.json", _json(result_of(facts, steps)))
 
 
 def _readme(*, live: bool, hashed: bool) -> str:

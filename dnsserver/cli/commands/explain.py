@@ -4,18 +4,20 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
-from dnsserver.cli.output import coloured, write, write_as_it_is, write_json
-from dnsserver.cli.parser import CommandParser, Example, add_output_format, check_namespace, parse_argument, program
-from dnsserver.cli.settings_flags import add_settings, given_flags, settings_of
-from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.flags import ANSWERS, CLIENTS_AND_FORWARDERS, CLUSTER_TO_READ, CLUSTERS
+from dnsserver.cli.output import coloured, write, write_result
+from dnsserver.cli.parser import CommandParser, Example, add_output_format, parse_argument, program
+from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, given_flags, settings_of
+from dnsserver.settings import values
+from dnsserver.settings.answering import Answers, ClientsAndForwarders, Clusters
+from dnsserver.settings.fields import ClusterToRead, Settings
+from dnsserver.settings.flags import flags_in, single
 from dnsserver.settings.reading import option
 from locator.findings import ClusterCode
 from locator.model import Node, Object
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
 # What messages call the arguments: ``naming.NAME`` and ``naming.CLIENT``, and those of the HTTP API.
 ARGUMENTS = {"name": "NAME", "type": "TYPE", "client": "--client", "namespace": "-n"}
-# Of the settings that a running server has of its own.
-CLUSTER_THEMES = (CLUSTER_TO_READ, ANSWERS, CLUSTERS, CLIENTS_AND_FORWARDERS)
+# The themes whose settings a running server has of its own.
+OF_A_SERVER = (ClusterToRead, Answers, Clusters, ClientsAndForwarders)
 
 TYPES = ("A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT")  # that answers have
 
@@ -52,34 +54,44 @@ STATUSES = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExplainFlags:
+    """Who asks."""
+
+    client: str | None = single(
+        None,
+        values.as_it_is("ADDR"),
+        help="Who asks: an address, a prefix, pod/NAME, node/NAME, or labels of nodes, separated by commas, such as "
+        "topology.kubernetes.io/zone=a",
+    )
+    """Necessary: without a client, no endpoint is near."""
+
+    namespace: str | None = single(
+        None,
+        values.IN_NAMESPACE,
+        short="-n",
+        help="Namespace of svc/NAME and pod/NAME, and of a partial name without one",
+        shown="the only one of --serve-namespace, or that of the kubeconfig's context; with --snapshot: default",
+    )
+    """As kubectl has it, but a name that topodns does not serve would be NXDOMAIN."""
+
+
 def add_arguments(parser: CommandParser) -> None:
     """Add the question, the client, the output format and the settings."""
     parser.usage = f"{parser.prog} NAME [TYPE] --client ADDR [flags]"
     parser.positionals.add_argument(
-        "name", metavar="NAME", nargs="?", help="Name to query, whole or partial (memcached.shop), or svc/NAME"
+        "name", metavar="NAME", nargs="?", help="Name to query, whole or partial (memcached.shop), svc/NAME or NS/NAME"
     )
     parser.positionals.add_argument(
         "type",
         metavar="TYPE",
         nargs="?",
         default="A",
-        help=f"Record type, such as {', '.join(TYPES[:-1])} or {TYPES[-1]} (default: A)",
+        help=f"Record type, such as {', '.join(TYPES[:-1])} or {TYPES[-1]} (default: A). A word with a dot or a slash "
+        "is a PATH",
     )
-    parser.flags.add_argument(
-        "--client",
-        metavar="ADDR",
-        help="Who asks: an address, a prefix, pod/NAME, node/NAME, or labels of nodes, separated by commas, such as "
-        "topology.kubernetes.io/zone=a",
-    )
-    parser.flags.add_argument(
-        "-n",
-        "--namespace",
-        dest="in_namespace",
-        metavar="NAMESPACE",
-        help="Namespace of svc/NAME and pod/NAME, and of a partial name without one (default: the only one of "
-        "--serve-namespace, or that of the kubeconfig's context; with --snapshot: default)",
-    )
-    add_output_format(parser, "yaml")
+    add_flags(parser, ExplainFlags)
+    add_output_format(parser)
     parser.words["type"] = TYPES
     add_settings(parser, "explain", common=("candidates",))
 
@@ -88,7 +100,10 @@ def run(arguments: Namespace) -> int:
     """Print the decision that ``topodns serve`` would answer from."""
     from dnsserver.tools.explain import naming
 
-    if arguments.name is None or arguments.client is None:
+    if is_path(arguments.type):
+        arguments.paths, arguments.type = [arguments.type, *arguments.paths], "A"
+    flags = flags_of(arguments, ExplainFlags)
+    if arguments.name is None or flags.client is None:
         is_name = arguments.name is None
         missing, what = ("NAME", naming.EXPECTED_NAME) if is_name else ("--client", naming.EXPECTED_CLIENT)
         raise WrongInput(f"{missing}: missing, expected {what}; see '{program()} explain --help'")
@@ -100,10 +115,9 @@ def run(arguments: Namespace) -> int:
     if arguments.name in naming.KIND_WORDS:  # kubectl also takes two words
         types = f"{arguments.name}/{arguments.type} as NAME, or {types}"
     qtype = parse_argument("TYPE", type_number, arguments.type, types)
-    client = parse_argument("--client", naming.parse_asker, arguments.client, naming.EXPECTED_CLIENT)
-    check_namespace(arguments.in_namespace)
+    client = parse_argument("--client", naming.parse_asker, flags.client, naming.EXPECTED_CLIENT)
     if settings.server is not None:
-        return _ask(settings.server, arguments, settings)
+        return _ask(settings.server, arguments, flags, settings)
     from dnsserver.cli.cluster import read_objects
     from dnsserver.programs.from_settings import authority_of
 
@@ -117,7 +131,7 @@ def run(arguments: Namespace) -> int:
     usual = "default" if cluster is None else cluster.namespace
     usual = served[0] if len(served) == 1 else usual  # a name elsewhere is NXDOMAIN
     objects = {kind: naming.by_key(found) for kind, found in reading.objects.items()}
-    known = naming.NameContext(reading.publication.snapshot, objects, arguments.in_namespace or usual)
+    known = naming.NameContext(reading.publication.snapshot, objects, flags.namespace or usual)
     explained = partial(naming.explain_named, name, qtype, client, known, authority, candidates=settings.candidates)
     try:
         explanation = _looked_up(explained, qtype, settings)
@@ -129,6 +143,11 @@ def run(arguments: Namespace) -> int:
         for hint in naming.topology_hints(client, constraint.keys if constraint else (), reading.nodes):
             say(f"--client: {hint}")
     return EXIT_DONE
+
+
+def is_path(word: str) -> bool:
+    """Whether a word behind NAME is a PATH: no record type has a dot or a slash."""
+    return word == "-" or "." in word or "/" in word
 
 
 def _looked_up(explained: Callable[..., Explanation], qtype: int, settings: Settings) -> Explanation:
@@ -149,10 +168,11 @@ def _looked_up(explained: Callable[..., Explanation], qtype: int, settings: Sett
     return trio.run(Upstream(upstream_of(settings), Counts()).find_all, compute, qtype)
 
 
-def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
+def _ask(url: str, arguments: Namespace, flags: ExplainFlags, settings: Settings) -> int:
     """Print what the running server at *url* would answer. Raises CommandError."""
+    own = {name for theme in OF_A_SERVER for name in flags_in(theme)} - {"server"}
     for name in given_flags(arguments):
-        if FLAGS[name].theme in CLUSTER_THEMES and name != "server":
+        if name in own:
             raise WrongInput(f"{option(name)}: given together with --server, expected only one of them")
     import msgspec
 
@@ -163,8 +183,8 @@ def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
     parameters = {
         "name": arguments.name,
         "type": arguments.type,
-        "client": arguments.client,
-        "namespace": arguments.in_namespace,
+        "client": flags.client,
+        "namespace": flags.namespace,
         "candidates": "true" if settings.candidates else None,
     }
     body = RemoteServer(url, ARGUMENTS).get(EXPLAIN, parameters)
@@ -182,12 +202,6 @@ def _print(explanation: Explanation, output: str) -> None:
 
         write(as_text(explanation, colour=coloured()))
         return
-    import msgspec  # loaded late, as yaml: text does not need them
+    import msgspec  # loaded late: text does not need it
 
-    plain = msgspec.to_builtins(explanation)
-    if output == "json":
-        write_json(f"{json.dumps(plain, indent=2)}\n")
-    else:
-        import yaml
-
-        write_as_it_is(yaml.safe_dump(plain, sort_keys=False))
+    write_result(msgspec.to_builtins(explanation), output)

@@ -6,17 +6,23 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
-from dnsserver.cli.output import coloured, write, write_json
-from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of, parse_argument
-from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_settings, settings_of
+from dnsserver.cli.output import as_yaml, coloured, write, write_as_it_is, write_json
+from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of
+from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_flags, add_settings, flags_of, settings_of
 from dnsserver.settings import values
 from dnsserver.settings.fields import Settings
+from dnsserver.settings.flags import repeatable, several, single
+from dnsserver.settings.values import HONOR, ServiceName, Syntax
 from dnsserver.tools.simulation import IDLE, MAX_OVERLOAD, OVERLOAD, UNMET
+from locator.labels import Selector
+from locator.model import SUCCESSORS
 
 if TYPE_CHECKING:
     from dnsserver.cli.cluster import ReadClusters
@@ -29,6 +35,8 @@ MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each 
 MAX_FINDINGS = 50  # in text: people read no more
 NEVER = "never"
 FAIL_ON = (NEVER, OVERLOAD, IDLE, UNMET)
+AMOUNT = "a number from 0 on"
+TRIED = "NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/NAME=KEYS with -n NAMESPACE"
 
 EXAMPLES = (
     Example("What do the constraints of a cluster do to the load, and to the traffic between zones?",
@@ -52,89 +60,154 @@ STATUSES = {
 }
 
 
+def _read_domain(text: str) -> tuple[str, str]:
+    from locator.labels import valid_label_key, valid_label_value
+
+    key, equals, value = text.partition("=")
+    if not equals or not valid_label_key(key) or not value or not valid_label_value(value):
+        raise ValueError(repr(text))
+    return SUCCESSORS.get(key, key), value
+
+
+def _read_tried(text: str) -> tuple[ServiceName, str | None]:
+    name, equals, keys = text.partition("=")
+    if not equals:
+        raise ValueError(repr(text))
+    return values.parse_service(name), keys.strip() or None
+
+
+def _read_clients(text: str) -> ClientSelector:
+    from dnsserver.tools.simulation.selecting import ClientSelector
+
+    name, slash, selector = text.partition("/")
+    return ClientSelector(text, values.NAMESPACE.read(name), values.SELECTOR.read(selector) if slash else Selector())
+
+
+def _read_amount(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(repr(text)) from None
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(repr(text))
+    return number
+
+
+def _read_factor(text: str) -> float:
+    if (number := _read_amount(text)) < 1:
+        raise ValueError(repr(text))
+    return number
+
+
+def _read_fail_on(text: str) -> tuple[str, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if unknown := [word for word in words if word not in FAIL_ON]:
+        raise ValueError(repr(unknown[0]))
+    return tuple(word for word in words if word != NEVER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateFlags:
+    """What is simulated, and what is too much of it."""
+
+    service: tuple[ServiceName, ...] = repeatable(
+        (), values.SERVICE, help="Simulate this Service", shown="every headless one with a constraint"
+    )
+    """A Service without a constraint can be simulated, too: then its name says so."""
+
+    with_: tuple[tuple[ServiceName, str | None], ...] = repeatable(
+        (),
+        Syntax("NS/NAME=KEYS", TRIED, _read_tried),
+        help="As if the Service had these keys as topodns.io/topology-keys; '=' alone takes the annotation away",
+        shown="none",
+    )
+    """None stands for no annotation."""
+
+    fail: tuple[tuple[str, str], ...] = repeatable(
+        (),
+        Syntax("KEY=VALUE", "KEY=VALUE of a node label", _read_domain),
+        help="As if nothing in this topology domain were ready",
+        shown="none",
+    )
+    """The clients there go on asking."""
+
+    clients: tuple[ClientSelector, ...] = repeatable(
+        (),
+        Syntax("NS[/SELECTOR]", "NAMESPACE, or NAMESPACE/SELECTOR with a label selector", _read_clients),
+        help="Who asks: the running pods of a namespace with these labels",
+        shown="every running pod that is no endpoint of the Service",
+    )
+    """Each pod asks as much as any other, unless --clients-from says more."""
+
+    clients_from: str | None = single(
+        None,
+        replace(values.SERVER_URL, metavar="URL"),
+        help="How much each zone asks: as a running server has counted, at an address of its --http",
+        shown="each pod asks as much",
+    )
+    """A server counts the answers to each zone, and with --metrics-per-service those of each Service."""
+
+    max_overload: float = single(
+        MAX_OVERLOAD,
+        Syntax("FACTOR", "a factor from 1 on", _read_factor),
+        help="Warn of an endpoint with more than so many even shares of the load",
+    )
+    """What a deployment with some room left still carries."""
+
+    fail_on: tuple[str, ...] = several(
+        (),
+        Syntax("WHAT", one_of(FAIL_ON), _read_fail_on, FAIL_ON),
+        help=f"End with status 1 if there is: {one_of(FAIL_ON[1:])}; several by commas",
+        shown=NEVER,
+    )
+    """A simulation is a question, and its answer no failure."""
+
+    price: float | None = single(
+        None,
+        Syntax("PER_GB", AMOUNT, _read_amount),
+        help="What a gigabyte between zones costs, in any currency",
+        shown="none",
+    )
+    """Needs --traffic."""
+
+    traffic: float | None = single(
+        None,
+        Syntax("GB", AMOUNT, _read_amount),
+        help="Gigabytes that the clients of each Service get in a month",
+        shown="none",
+    )
+    """Needs --price."""
+
+    picture: str | None = single(
+        None, values.as_it_is("FILE.svg"), help="Draw who flows where, and what is overloaded", shown="none"
+    )
+    """Written before the text is."""
+
+
 def add_arguments(parser: CommandParser) -> None:
     """Add what is simulated, thresholds, output format and the settings."""
-    add = parser.flags.add_argument
-    add(
-        "--service",
-        metavar="NS/NAME",
-        action="append",
-        default=[],
-        help="Simulate this Service (default: every headless one with a constraint; repeatable)",
-    )
-    add(
-        "--with",
-        dest="tried",
-        metavar="NS/NAME=KEYS",
-        action="append",
-        default=[],
-        help="As if the Service had these keys as topodns.io/topology-keys; '=' alone takes the annotation away "
-        "(default: none; repeatable)",
-    )
-    add(
-        "--fail",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="As if nothing in this topology domain were ready (default: none; repeatable)",
-    )
-    add(
-        "--clients",
-        metavar="NS[/SELECTOR]",
-        action="append",
-        default=[],
-        help="Who asks: the running pods of a namespace with these labels (default: every running pod that is no "
-        "endpoint of the Service; repeatable)",
-    )
-    add(
-        "--clients-from",
-        metavar="URL",
-        help="How much each zone asks: as a running server has counted, at an address of its --http (default: each pod "
-        "asks as much)",
-    )
-    add(
-        "--max-overload",
-        metavar="FACTOR",
-        default=str(MAX_OVERLOAD),
-        help=f"Warn of an endpoint with more than so many even shares of the load (default: {MAX_OVERLOAD})",
-    )
-    add(
-        "--fail-on",
-        metavar="WHAT",
-        action="append",
-        default=[],
-        help=f"End with status 1 if there is: {one_of(FAIL_ON[1:])}; several by commas (default: {NEVER}; repeatable)",
-    )
-    add("--price", metavar="PER_GB", help="What a gigabyte between zones costs, in any currency (default: none)")
-    add("--traffic", metavar="GB", help="Gigabytes that the clients of each Service get in a month (default: none)")
-    add("--picture", metavar="FILE.svg", help="Draw who flows where, and what is overloaded (default: none)")
-    parser.words["fail_on"] = FAIL_ON
+    add_flags(parser, SimulateFlags)
     add_output_format(parser, "markdown")
     add_settings(parser, "simulate", common=("snapshot",), also=ONE_NAMESPACE)
 
 
 def run(arguments: Namespace) -> int:
     """Print the simulation; the exit status is 1 if something of --fail-on was found."""
-    settings = settings_of(arguments)
+    settings, flags = settings_of(arguments), flags_of(arguments, SimulateFlags)
     from dnsserver.cli.reading.simulated import read_counted, read_world
     from dnsserver.tools.simulation.selecting import BadSelection, subjects
 
-    changes, selectors = _changes(arguments, settings), list(_client_selectors(arguments.clients))
-    price = _price(arguments)
-    max_overload, fail_on = _factor(arguments.max_overload), _fail_on(arguments.fail_on)
-    named = [parse_argument("--service", values.SERVICE_KEY.read, text, values.SERVICE_KEY.expected)
-             for text in arguments.service]  # fmt: skip
-    url = arguments.clients_from
-    if url is not None:
-        url = parse_argument("--clients-from", values.SERVER_URL.read, url, values.SERVER_URL.expected)
+    price, namespace = _price(flags), partial(_namespace, settings)
+    named, changes = [service.key(namespace) for service in flags.service], _changes(flags, settings, namespace)
+    counted = None if flags.clients_from is None else read_counted(flags.clients_from)
     try:
-        world, reading = read_world(settings, changes, selectors, None if url is None else read_counted(url))
+        world, reading = read_world(settings, changes, flags.clients, counted)
         selected = subjects(world.snapshot, world.authority, named, changes.annotations)
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
-    simulation = _simulated(selected, world, reading, changes, max_overload, price)
-    _print(simulation, arguments)
-    return EXIT_FAILED if _found(simulation, fail_on) else EXIT_DONE
+    simulation = _simulated(selected, world, reading, changes, flags.max_overload, price)
+    _print(simulation, flags, arguments.output)
+    return EXIT_FAILED if _found(simulation, flags.fail_on) else EXIT_DONE
 
 
 def _simulated(
@@ -165,121 +238,69 @@ def _simulated(
     return Simulation(services, distinct_clients(services, world), max_overload, findings, proposals, price)
 
 
-def _changes(arguments: Namespace, settings: Settings) -> Changes:
-    """Return what --with and --fail ask for. Raises WrongInput."""
-    from dnsserver.settings.values import HONOR
+def _namespace(settings: Settings) -> str:
+    """Return the namespace of svc/NAME: that of ``-n``, or of the kubeconfig's context. Raises CommandError."""
+    if len(settings.serve_namespace) == 1:
+        return settings.serve_namespace[0]
+    if settings.snapshot:
+        return "default"
+    from dnsserver.cli.cluster import cluster_errors
+    from dnsserver.programs.from_settings import cluster_of
+
+    with cluster_errors(or_dump=True):
+        return cluster_of(settings).namespace
+
+
+def _changes(flags: SimulateFlags, settings: Settings, namespace: Callable[[], str]) -> Changes:
+    """Return what --with and --fail ask for."""
     from dnsserver.tools.simulation.as_if import Changes
-    from locator.model import SUCCESSORS
     from locator.topology.annotations import TOPOLOGY_KEYS
 
-    annotations: dict[str, dict[str, str | None]] = {}
-    for text in arguments.tried:
-        name, equals, keys = text.partition("=")
-        if not equals:
-            raise WrongInput(f"--with: {text!r} found, expected NAMESPACE/NAME=KEYS")
-        key = parse_argument("--with", values.SERVICE_KEY.read, name, values.SERVICE_KEY.expected)
-        annotations[key] = {TOPOLOGY_KEYS: keys.strip() or None}
-    failed = [parse_argument("--fail", _domain, text, "KEY=VALUE of a node label") for text in arguments.fail]
-    return Changes(
-        annotations, [(SUCCESSORS.get(key, key), value) for key, value in failed],
-        honor_kubernetes=settings.traffic_distribution == HONOR,
-    )  # fmt: skip
+    annotations = {service.key(namespace): {TOPOLOGY_KEYS: keys} for service, keys in flags.with_}
+    return Changes(annotations, flags.fail, honor_kubernetes=settings.traffic_distribution == HONOR)
 
 
-def _domain(text: str) -> tuple[str, str]:
-    from locator.labels import valid_label_key, valid_label_value
-
-    key, equals, value = text.partition("=")
-    if not equals or not valid_label_key(key) or not value or not valid_label_value(value):
-        raise ValueError(repr(text))
-    return key, value
-
-
-def _client_selectors(texts: Sequence[str]) -> Iterator[ClientSelector]:
-    """Yield what --clients asks for. Raises WrongInput."""
-    from dnsserver.tools.simulation.selecting import ClientSelector
-    from locator.labels import Selector
-
-    for text in texts:
-        name, slash, selector = text.partition("/")
-        namespace = parse_argument("--clients", values.NAMESPACE.read, name, values.NAMESPACE.expected)
-        chosen = Selector()
-        if slash:
-            chosen = parse_argument("--clients", values.SELECTOR.read, selector, values.SELECTOR.expected)
-        yield ClientSelector(text, namespace, chosen)
-
-
-def _price(arguments: Namespace) -> Price | None:
+def _price(flags: SimulateFlags) -> Price | None:
     """Return what --price and --traffic say, None if neither is given. Raises WrongInput."""
     from dnsserver.tools.simulation.results import Price
 
-    given = {"--price": arguments.price, "--traffic": arguments.traffic}
-    if all(text is None for text in given.values()):
+    if flags.price is None and flags.traffic is None:
         return None
-    for flag, text in given.items():
-        if text is None:
-            raise WrongInput(f"{flag}: missing, expected both --price and --traffic")
-    amounts = [parse_argument(flag, _amount, text or "", "a number from 0 on") for flag, text in given.items()]
-    if not math.isfinite(amounts[0] * amounts[1]):
-        raise WrongInput(f"--price: {arguments.price!r} times --traffic {arguments.traffic!r} is too large")
-    return Price(*amounts)
+    if flags.price is None or flags.traffic is None:
+        missing = "--price" if flags.price is None else "--traffic"
+        raise WrongInput(f"{missing}: missing, expected both --price and --traffic")
+    if not math.isfinite(flags.price * flags.traffic):
+        raise WrongInput(f"--price: {flags.price:g} times --traffic {flags.traffic:g} is too large")
+    return Price(flags.price, flags.traffic)
 
 
-def _amount(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError(repr(text)) from None
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(repr(text))
-    return number
-
-
-def _factor(text: str) -> float:
-    """Return the value of --max-overload. Raises WrongInput."""
-
-    def read(text: str) -> float:
-        if (number := _amount(text)) < 1:
-            raise ValueError(repr(text))
-        return number
-
-    return parse_argument("--max-overload", read, text, "a factor from 1 on")
-
-
-def _fail_on(texts: Sequence[str]) -> set[str]:
-    """Return the words of --fail-on. Raises WrongInput."""
-    words = [word.strip() for text in texts for word in text.split(",")]
-    for word in words:
-        if word not in FAIL_ON:
-            raise WrongInput(f"--fail-on: {word!r} found, expected {one_of(FAIL_ON)}")
-    return set(words) - {NEVER}
-
-
-def _found(simulation: Simulation, fail_on: set[str]) -> bool:
+def _found(simulation: Simulation, fail_on: Sequence[str]) -> bool:
     from dnsserver.tools.simulation.codes import FAILS_ON
 
     return any(FAILS_ON.get(finding.code) in fail_on for finding in simulation.findings)
 
 
-def _print(simulation: Simulation, arguments: Namespace) -> None:
+def _print(simulation: Simulation, flags: SimulateFlags, output: str) -> None:
     """Write the simulation to standard output, and the picture to its file. Raises CommandError."""
     from dnsserver.cli.report import as_json, as_lines
     from dnsserver.tools.simulation.results import json_parts
     from dnsserver.tools.simulation.text import as_markdown, as_text
 
-    if arguments.picture is not None:
+    if flags.picture is not None:
         from dnsserver.tools.simulation.picture import picture
 
         try:
-            Path(arguments.picture).write_text(
-                picture(simulation.services, simulation.max_overload), encoding="utf-8"
-            )  # fmt: skip
+            Path(flags.picture).write_text(picture(simulation.services, simulation.max_overload), encoding="utf-8")
         except OSError as error:
-            raise WrongInput(f"--picture {arguments.picture}: {error.strerror}, expected a file to write") from None
-    if arguments.output == "json":
-        for part in json_parts(simulation, list(map(as_json, simulation.findings))):
+            raise WrongInput(f"--picture {flags.picture}: {error.strerror}, expected a file to write") from None
+    findings = [*map(as_json, simulation.findings)]
+    if output == "json":
+        for part in json_parts(simulation, findings):
             write_json(part)
-    elif arguments.output == "markdown":
+    elif output == "yaml":
+        for part in _yaml_parts(simulation, findings):
+            write_as_it_is(part)
+    elif output == "markdown":
         write(as_markdown(simulation))
     else:
         write(as_text(simulation, colour=coloured()))
@@ -287,3 +308,15 @@ def _print(simulation: Simulation, arguments: Namespace) -> None:
         if (more := len(lines) - MAX_FINDINGS) > 0:
             lines[MAX_FINDINGS:] = [f"{more:,} more findings; -o json has all"]
         write("".join(f"{line}\n" for line in (*lines, numbers)))
+
+
+def _yaml_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[str]:
+    """Yield what ``json_parts`` yields as YAML, a Service at a time, too."""
+    import msgspec
+
+    from dnsserver.tools.simulation.results import service_json
+
+    yield "services:\n" if simulation.services else "services: []\n"
+    for simulated in simulation.services:
+        yield as_yaml([msgspec.to_builtins(service_json(simulated, simulation.proposal(simulated)))])
+    yield as_yaml({"totals": msgspec.to_builtins(simulation.totals()), "findings": findings})

@@ -5,13 +5,17 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import dataclass
 
 from dnsserver.cli.errors import EXIT_FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
-from dnsserver.cli.output import coloured, write, write_json
+from dnsserver.cli.output import as_yaml, coloured, write, write_as_it_is, write_json
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of
-from dnsserver.cli.settings_flags import add_settings, settings_of
-from dnsserver.tools.explain.explanation_text import counted
+from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, settings_of
+from dnsserver.settings import values
+from dnsserver.settings.flags import single
+from dnsserver.settings.values import ServiceName
+from dnsserver.text import counted
 from locator.topology.selection import OUTCOMES
 
 DEFAULT_SERVER = "http://127.0.0.1:9153"  # where ``serve`` listens on the same machine
@@ -25,19 +29,35 @@ EXAMPLES = (
 STATUSES = {**STATUSES, EXIT_FAILED: "the server cannot be reached, refuses, or has ended"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class TailFlags:
+    """Which decisions are printed: without any of these, all."""
+
+    service: ServiceName | None = single(None, values.SERVICE, help="Only decisions about names of this Service")
+    """Also those of its endpoints, and those about it from other clusters."""
+
+    namespace: str = single("default", values.IN_NAMESPACE, short="-n", help="Namespace of svc/NAME in --service")
+    """``tail`` reads no kubeconfig, whose context could name another one."""
+
+    client: str | None = single(None, values.as_it_is("ADDR|CIDR"), help="Only decisions for this address or network")
+    """As the client was named, whoever sent the query."""
+
+    outcome: str | None = single(
+        None, values.choice("WORD", *OUTCOMES), help=f"Only decisions with this outcome: {one_of(OUTCOMES)}"
+    )
+    """How the endpoints were chosen."""
+
+
 def add_arguments(parser: CommandParser) -> None:
     """Add the filters, the output format and the settings."""
-    parser.flags.add_argument("--service", metavar="NS/NAME", help="Only decisions about names of this Service")
-    parser.flags.add_argument("--client", metavar="ADDR|CIDR", help="Only decisions for this address or network")
-    parser.flags.add_argument("--outcome", metavar="WORD", help=f"Only decisions with this outcome: {one_of(OUTCOMES)}")
-    parser.words["outcome"] = OUTCOMES
+    add_flags(parser, TailFlags)
     add_output_format(parser)
     add_settings(parser, "tail", common=("server",))
 
 
 def run(arguments: Namespace) -> int:
     """Print decisions until the server ends, or this process is interrupted."""
-    settings = settings_of(arguments)
+    settings, flags = settings_of(arguments), flags_of(arguments, TailFlags)
     import msgspec
 
     from dnsserver.cli.remote import RemoteServer
@@ -45,7 +65,9 @@ def run(arguments: Namespace) -> int:
     from dnsserver.tools.tap.lines import DECODER, as_text
 
     url = settings.server or DEFAULT_SERVER
-    parameters = {name: text for name in ARGUMENTS if (text := getattr(arguments, name)) is not None}
+    given = {"service": flags.service and flags.service.key(lambda: flags.namespace)}
+    given |= {"client": flags.client, "outcome": flags.outcome}
+    parameters = {name: text for name, text in given.items() if text is not None}
     try:
         read_parameters(TAIL.parameters, parameters.items())
     except BadParameter as error:
@@ -55,10 +77,12 @@ def run(arguments: Namespace) -> int:
             if name == "lost":
                 lost = counted(int(msgspec.json.decode(data)["lost"]), "decision")
                 say(f"{lost} left out: the server makes more than it can tell this reader")
+            elif arguments.output == "text":
+                write(as_text(DECODER.decode(data), colour=coloured()))
             elif arguments.output == "json":
                 write_json(f"{msgspec.json.encode(msgspec.json.decode(data)).decode()}\n")
             else:
-                write(as_text(DECODER.decode(data), colour=coloured()))
+                write_as_it_is(f"---\n{as_yaml(msgspec.json.decode(data))}")
         except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
             raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
     raise Failed(f"--server {url}: the server has ended")

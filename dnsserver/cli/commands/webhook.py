@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import dataclass
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.parser import CommandParser, Example
-from dnsserver.cli.settings_flags import add_settings, settings_of
+from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, settings_of
+from dnsserver.settings.flags import switch
 
 EXAMPLES = (
     Example(
@@ -20,8 +22,7 @@ EXAMPLES = (
         "topodns webhook --install-ca --tls-secret kube-system/topodns-webhook",
     ),
     Example(
-        "Answer with a certificate of cert-manager:",
-        "topodns webhook --tls-cert /tls/tls.crt --tls-key /tls/tls.key",
+        "Answer with a certificate of cert-manager:", "topodns webhook --tls-cert /tls/tls.crt --tls-key /tls/tls.key"
     ),
 )
 STATUSES = {
@@ -32,15 +33,20 @@ STATUSES = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class WebhookFlags:
+    """What to do in place of answering."""
+
+    install_ca: bool = switch(
+        help="Issue a CA for the webhook's own certificate if --tls-secret holds none for the next five years, put it "
+        "into --webhook-configuration, and end. The webhook itself then needs no right to change the configuration"
+    )
+    """Who may change the webhook configuration does this once."""
+
+
 def add_arguments(parser: CommandParser) -> None:
     """Add the settings, and what to do with them."""
-    parser.flags.add_argument(
-        "--install-ca",
-        action="store_true",
-        help="Issue a CA for the webhook's own certificate if --tls-secret holds none for the next five years, put it "
-        "into --webhook-configuration, and end. The webhook itself then needs no right to change the configuration "
-        "(default: off)",
-    )
+    add_flags(parser, WebhookFlags)
     add_settings(parser, "webhook", common=("webhook_listen", "tls_cert", "tls_key", "tls_secret"))
 
 
@@ -53,7 +59,7 @@ def run(arguments: Namespace) -> int:
 
     try:
         with cluster_errors():
-            if not arguments.install_ca:
+            if not flags_of(arguments, WebhookFlags).install_ca:
                 webhook.run(settings)
             elif settings.tls_cert is not None:
                 raise WrongInput("--install-ca: given together with --tls-cert, expected only one of them")

@@ -116,8 +116,8 @@ EXPLAIN = Operation(
     "The answer that a client would get, and why",
     (
         Parameter(
-            "name", "Name to query, whole or partial, or svc/NAME.", naming.parse_name, naming.EXPECTED_NAME,
-            required=True, example="svc/memcached",
+            "name", "Name to query, whole or partial, svc/NAME or NAMESPACE/NAME.",
+            naming.parse_name, naming.EXPECTED_NAME, required=True, example="svc/memcached",
         ),
         Parameter(
             "client", "Who asks: an address, a prefix, pod/NAME, node/NAME, or labels of nodes separated by commas.",
@@ -156,7 +156,7 @@ SERVICES = Operation(
             "limit", values.whole_number(1, MAX_PAGE), "The most Services to return.",
             schema={"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, default=str(PAGE),
         ),
-        _parameter("continue", values.SERVICE_KEY, "What the page before has as continue.", example="shop/memcached"),
+        _parameter("continue", values.KEY, "What the page before has as continue.", example="shop/memcached"),
     ),
     ConstrainedServices,
 )  # fmt: skip

@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from dnsserver import __version__
 from dnsserver.metrics.server import RELATIONS
+from dnsserver.text import counted
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.overview import percent_of, trusting_flag
 from dnsserver.tools.console.services import sort_of
@@ -82,7 +83,7 @@ def _shown(value: object) -> object:
 def _duration(seconds: int) -> str:
     """Return ``45 seconds`` or ``5 minutes``."""
     if seconds < 120:
-        return f"{seconds} second{'' if seconds == 1 else 's'}"
+        return counted(seconds, "second")
     if seconds < 7200:
         return f"{seconds // 60} minutes"
     return f"{seconds // 3600} hours"

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from dnsserver.answers.decision import Authority
 from dnsserver.message.wire import A
 from dnsserver.settings import values
+from dnsserver.settings.values import ServiceName
 from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.operations import BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.page import (
@@ -126,7 +127,7 @@ def _answers(
 ) -> Iterator[Explanation]:
     """Yield what anybody gets, and if there is a *client*, what that gets by each of some *snapshots*."""
     own = known._replace(namespace=service.namespace)
-    name = naming.question_name(naming.ObjectReference(Service, service.name), own, authority)
+    name = naming.question_name(ServiceName(None, service.name), own, authority)
     yield explain(name, A, Asker("", UNKNOWN_PLACE), known.snapshot, authority)
     if client is not None:
         asker = naming.asker_named(client, known)

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from dnsserver.text import counted
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.inspected import Inspected
 from dnsserver.tools.console.page import PageContext
-from dnsserver.tools.explain.explanation_text import counted
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import Annotations, Changes, snapshot_as_if
 from dnsserver.tools.simulation.groups import Groupings

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, counted, painter, table
 from dnsserver.tools.explain.explanation import (
     CandidateExplained,
     ClientExplained,
@@ -16,7 +16,7 @@ from dnsserver.tools.explain.explanation import (
     SourceExplained,
 )
 from locator.health.votes import NO_VOTE
-from locator.model import CLUSTER, ENDPOINTS, HOSTNAME, REGION, SUCCESSORS, ZONE
+from locator.model import CLUSTER, HOSTNAME, REGION, SUCCESSORS, ZONE
 from locator.printable import printable_values
 from locator.topology.selection import Step
 
@@ -25,17 +25,13 @@ WIDTH = 100 - INDENT  # columns at which sentences and lists of keys are wrapped
 
 SHOWN_LABELS = (CLUSTER, REGION, ZONE, HOSTNAME)
 
-BOLD, DIM, GREEN, YELLOW, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"
-COLOUR_CODES = re.compile(r"(\033\[[0-9]+m)")  # any of these
 OUTCOME_COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
 
 
 def as_text(explained: Explanation, *, colour: bool = False) -> str:
     """Return the explanation as aligned text, with ANSI colours if *colour*."""
 
-    def paint(text: str, code: str) -> str:
-        return f"{code}{text}{PLAIN}" if colour else text
-
+    paint = painter(colour=colour)
     explained = printable_values(explained)
     question, service, constraint = explained.question, explained.service, explained.constraint
     first, *others = _wrapped(f"{explained.outcome}: {explained.reason}")
@@ -193,18 +189,3 @@ def _shortened(text: str, short: Mapping[str, str]) -> str:
     for key, name in short.items():
         text = text.replace(key, name)
     return text
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows with aligned columns, at least one."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def counted(number: int, noun: str) -> str:
-    """Return for example ``1 endpoint``, ``2 endpoints``, ``2 ServicePolicies`` or ``2 Ingresses``."""
-    if number == 1 or noun == ENDPOINTS:
-        return f"{number} {noun}"
-    if noun.endswith("y") and noun[-2] not in "aeiou":
-        return f"{number} {noun[:-1]}ies"
-    return f"{number} {noun}{'es' if noun.endswith(('s', 'x')) else 's'}"

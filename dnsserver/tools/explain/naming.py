@@ -11,6 +11,7 @@ from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.answers.resolution import nothing_outside, resolve
 from dnsserver.message.wire import NXDOMAIN, A
 from dnsserver.names import SERVICE, labels_of, query_name_of
+from dnsserver.settings.values import SERVICE_WORDS, ServiceName, parse_service
 from dnsserver.spelling import listed, names_in, nearest_key, nearest_label, suggestion
 from dnsserver.tools.explain.explain import Asker, explain
 from dnsserver.tools.explain.explanation import Explanation
@@ -27,17 +28,18 @@ from locator.model import (
     PodLocator,
     Service,
     canonical_labels,
+    is_dns_label,
     object_key,
 )
 from locator.places.book import NODE, SUBNET, Place
 from locator.state.snapshot import Snapshot, lacking
 
 KIND_WORDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, short
-    **dict.fromkeys(("service", "services", "svc"), Service),
+    **dict.fromkeys(SERVICE_WORDS, Service),
     **dict.fromkeys(("pod", "pods", "po"), Pod),
     **dict.fromkeys(("node", "nodes", "no"), Node),
 }
-EXPECTED_NAME = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
+EXPECTED_NAME = "svc/NAME, NAMESPACE/NAME or a domain name such as SERVICE.NAMESPACE"
 EXPECTED_TYPE = "a record type such as A, AAAA or SRV"
 LONGEST = "a name of at most 253 characters"
 EXPECTED_CLIENT = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.kubernetes.io/zone=a"
@@ -57,7 +59,7 @@ class UnknownName(Exception):
 
 
 class ObjectReference(NamedTuple):
-    """An object as people write it: ``svc/memcached``."""
+    """A Pod or a Node as people write it: ``pod/frontend-0``."""
 
     kind: type[Object]
     name: str
@@ -108,14 +110,20 @@ class NameContext(NamedTuple):
         return f", did you mean {closest} (-n {namespace})?"
 
 
-def parse_name(text: str) -> ObjectReference | str:
-    """Parse NAME: a reference to a Service, or a domain name, whole or partial. Raises ValueError."""
-    reference = _parse_reference(text, (Service,))
-    if reference is None:
-        if "://" in text:
-            raise ValueError(f"{text!r} is a URL")
-        labels_of(text)
-    return reference or text
+def parse_name(text: str) -> ServiceName | str:
+    """Parse NAME: a Service as kubectl or a key names it, or a domain name, whole or partial. Raises ValueError.
+
+    A domain name may have slashes, too, such as 0/25.2.0.192.in-addr.arpa (RFC 2317).
+    """
+    word, slash, rest = text.partition("/")
+    if slash and is_dns_label(word.lower()) and (word.isalpha() or "." not in rest):
+        if KIND_WORDS.get(word.lower(), Service) is not Service:
+            raise ValueError(repr(text))
+        return parse_service(text)
+    if "://" in text:
+        raise ValueError(f"{text!r} is a URL")
+    labels_of(text)
+    return text
 
 
 def parse_asker(text: str) -> Network | ObjectReference | LabelledClient:
@@ -125,16 +133,11 @@ def parse_asker(text: str) -> Network | ObjectReference | LabelledClient:
         if not all(valid_label_key(key) and value and "=" not in value for key, _, value in pairs):
             raise ValueError(repr(text))
         return LabelledClient(text, canonical_labels({key: value for key, _, value in pairs}))
-    return _parse_reference(text, (Pod, Node)) or parse_client(text)
-
-
-def _parse_reference(text: str, kinds: Sequence[type[Object]]) -> ObjectReference | None:
-    """Parse KIND/NAME; return None if *text* has no slash after a word. Raises ValueError for any other kind."""
     word, slash, name = text.partition("/")
     if not slash or not word.isalpha():
-        return None
+        return parse_client(text)
     kind = KIND_WORDS.get(word.lower())
-    if kind is None or kind not in kinds or not name or "/" in name:
+    if kind not in (Pod, Node) or not name or "/" in name:
         raise ValueError(repr(text))
     return ObjectReference(kind, name)
 
@@ -172,7 +175,7 @@ class Missing(Mapping[str, None]):
 
 
 def explain_named(
-    name: ObjectReference | str,
+    name: ServiceName | str,
     qtype: int,
     client: Network | ObjectReference | LabelledClient,
     known: NameContext,
@@ -191,11 +194,12 @@ def by_key(objects: Iterable[Object]) -> dict[str, Any]:
     return {found.key: found for found in objects}
 
 
-def question_name(name: ObjectReference | str, known: NameContext, authority: Authority) -> Labels:
+def question_name(name: ServiceName | str, known: NameContext, authority: Authority) -> Labels:
     """Return the labels of the name, completed as a resolver in a pod of the namespace would. Raises UnknownName."""
     zone = next(zone.name for zone in authority.zones if not zone.reverse)
-    if isinstance(name, ObjectReference):
-        service = known.find(Service, name.name, NAME)
+    if isinstance(name, ServiceName):
+        where = known if name.namespace is None else known._replace(namespace=name.namespace)
+        service = where.find(Service, name.name, NAME)
         try:
             return labels_of(f"{service.name}.{service.namespace}.svc.{zone}")
         except ValueError as error:

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dnsserver.tools.explain.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, table
+from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, Paint, grouped, painter, table
 from dnsserver.tools.simulation.results import Proposed, Simulation
 from dnsserver.tools.simulation.service import DomainOutcome, Simulated, domain_at, exceeds, first_address
 from locator.model import listed
@@ -19,15 +19,12 @@ MAX_ROWS = 20  # of a table
 MAX_LISTED = 50  # Services in the table of many
 
 Row = tuple[str, ...]
-Paint = Callable[[str, str], str]  # of a text and the code of a colour
 
 
 def as_text(simulation: Simulation, *, colour: bool = False) -> str:
     """Return the text: each Service in detail if they are few, else a table of them; then the totals."""
 
-    def paint(text: str, code: str) -> str:
-        return f"{code}{text}{PLAIN}" if colour and text and code else text
-
+    paint = painter(colour=colour)
     lines: list[str] = []
     if len(simulation.services) <= MAX_DETAILED:
         for simulated in simulation.services:
@@ -80,11 +77,6 @@ def commands(simulated: Simulated, proposed: Proposed) -> str:
     pairs = [f"{key}={shell_words(text)}" if text is not None else f"{key}-"
              for key, text in proposed.annotations.items()]  # fmt: skip
     return f"kubectl -n {shell_words(namespace)} annotate service {shell_words(name)} --overwrite {' '.join(pairs)}"
-
-
-def grouped(number: int, noun: str) -> str:
-    """Return for example ``1 endpoint`` or ``1,200 endpoints``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def outcome_of(proposed: Proposed) -> str:

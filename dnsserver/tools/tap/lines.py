@@ -10,9 +10,10 @@ from msgspec import structs
 from dnsserver.answers.decision import Authority
 from dnsserver.message import wire
 from dnsserver.message.records import type_name
+from dnsserver.text import painter
 from dnsserver.tools.explain.explain import Asker, client_text, explain
 from dnsserver.tools.explain.explanation import AnswerExplained, Explanation
-from dnsserver.tools.explain.explanation_text import OUTCOME_COLOURS, PLAIN
+from dnsserver.tools.explain.explanation_text import OUTCOME_COLOURS
 from dnsserver.tools.tap.tap import TapEvent
 from locator.ip import address_text
 from locator.printable import printable_values
@@ -84,7 +85,7 @@ def as_text(line: TailLine, *, colour: bool = False) -> str:
 def summary(line: TailLine, *, colour: bool = False) -> str:
     """Return all of that but the time. What others wrote is not made printable."""
     question, outcome = line.question, line.outcome
-    painted = f"{OUTCOME_COLOURS[outcome]}{outcome}{PLAIN}" if colour else outcome
+    painted = painter(colour=colour)(outcome, OUTCOME_COLOURS[outcome])
     parts = (_client(line), f"{question.name} {question.type}", painted + _decisive(line), _answer(line))
     return "  ".join(parts)
 

@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.ip import (
-    Network,
-    address_text,
-    network_text,
-    parse_address,
-    parse_network,
-)
+from locator.ip import Network, address_text, network_text, parse_address, parse_network
 from locator.model import UNKNOWN_LOCATION, Location
 from locator.places.address_map import AddressMap
 from locator.places.book import UNKNOWN_PLACE, AddressBook, AgreementCache, Place
@@ -38,15 +32,9 @@ ADDRESSES = st.builds(
 
 @pytest.mark.parametrize(
     ("text", "plain"),
-    [
-        ("10.0.0.1", "10.0.0.1"),
-        ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("::FFFF:0a00:0001", "10.0.0.1"),
-        ("::10.0.0.1", "::a00:1"),
-        ("2001:DB8::0", "2001:db8::"),
-        ("::1", "::1"),
-    ],
-)
+    [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("::FFFF:0a00:0001", "10.0.0.1"),
+     ("::10.0.0.1", "::a00:1"), ("2001:DB8::0", "2001:db8::"), ("::1", "::1")],
+)  # fmt: skip
 def test_address(text: str, plain: str) -> None:
     """IPv4-mapped IPv6 is IPv4; the IPv4-compatible form is not."""
     assert address_text(parse_address(text)) == plain
@@ -61,16 +49,9 @@ def test_no_address(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "plain"),
-    [
-        ("10.0.0.0/8", "10.0.0.0/8"),
-        ("10.0.0.1", "10.0.0.1/32"),
-        ("0.0.0.0/0", "0.0.0.0/0"),
-        ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
-        ("::ffff:0:0/96", "0.0.0.0/0"),
-        ("::/0", "::/0"),
-        ("2001:db8::/32", "2001:db8::/32"),
-    ],
-)
+    [("10.0.0.0/8", "10.0.0.0/8"), ("10.0.0.1", "10.0.0.1/32"), ("0.0.0.0/0", "0.0.0.0/0"), ("::/0", "::/0"),
+     ("::ffff:10.0.0.0/104", "10.0.0.0/8"), ("::ffff:0:0/96", "0.0.0.0/0"), ("2001:db8::/32", "2001:db8::/32")],
+)  # fmt: skip
 def test_block(text: str, plain: str) -> None:
     """A subnet of IPv4-mapped addresses is an IPv4 subnet."""
     assert network_text(parse_network(text)) == plain
@@ -100,18 +81,18 @@ def located(cluster: list[dict[str, Any]], client: str, flags: dict[str, Any] | 
     return place.located_by, place.location.value("topology.kubernetes.io/zone")
 
 
-def test_a_node_of_one_family_leaves_the_other_alone() -> None:
-    """An IPv4 and an IPv6 address with the same bits are different addresses."""
-    cluster = [node("a1", cidrs=["10.0.0.0/8"])]
-    assert located(cluster, "10.1.1.1") == ("podcidr", "a")
-    assert located(cluster, "a00::1") == ("unknown", None)
-
-
-def test_a_whole_family_as_subnet() -> None:
-    """/0 holds everything of its family."""
-    flags = {"subnet": ["0.0.0.0/0=topology.kubernetes.io/zone=x"]}
-    assert located([node("a1")], "203.0.113.9", flags) == ("subnet", "x")
-    assert located([node("a1")], "2001:db8::1", flags) == ("unknown", None)
+@pytest.mark.parametrize(
+    ("client", "flags", "expected"),
+    [
+        ("10.1.1.1", {}, ("podcidr", "a")),
+        ("a00::1", {}, ("unknown", None)),  # the same bits as 10.0.0.0
+        ("203.0.113.9", {"subnet": ["0.0.0.0/0=topology.kubernetes.io/zone=x"]}, ("subnet", "x")),
+        ("2001:db8::1", {"subnet": ["0.0.0.0/0=topology.kubernetes.io/zone=x"]}, ("unknown", None)),
+    ],
+)
+def test_families_are_apart(client: str, flags: dict[str, Any], expected: tuple[str, str | None]) -> None:
+    """An IPv4 and an IPv6 address with the same bits are different addresses; /0 holds everything of its family."""
+    assert located([node("a1", cidrs=["10.0.0.0/8"])], client, flags) == expected
 
 
 def test_a_whole_family_is_nowhere() -> None:
@@ -124,8 +105,7 @@ def test_a_whole_family_is_nowhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "expected"),
-    [("pods,nodes", ("pod", "a")), ("pods", ("pod", None)), ("nodes", ("podcidr", "b"))],
+    ("sources", "expected"), [("pods,nodes", ("pod", "a")), ("pods", ("pod", None)), ("nodes", ("podcidr", "b"))]
 )
 def test_client_source(sources: str, expected: tuple[str, str | None]) -> None:
     """A kind that topodns does not watch tells it nothing: neither pods' places nor nodes' labels."""
@@ -139,10 +119,7 @@ LABELLED = {"k8s-app": "kube-dns"}
 def kube_dns(
     namespace: str = "kube-system", name: str = "kube-dns", labels: dict[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    rows = (
-        endpoint("10.0.0.53", nodeName="a1"),
-        endpoint("10.0.0.54", ready=False),
-    )
+    rows = (endpoint("10.0.0.53", nodeName="a1"), endpoint("10.0.0.54", ready=False))
     dns = service(name, cluster_ips=("10.96.0.10",), where=namespace, selects=True)
     dns["metadata"]["labels"] = labels or {}
     return [node("a1", cidrs=["10.0.0.0/24"]), dns, endpoints(f"{namespace}/{name}", *rows)]
@@ -241,37 +218,6 @@ def test_findings(cluster: list[dict[str, Any]], expected: list[tuple[str, tuple
     for each, (_, words) in zip(found, expected, strict=True):
         assert each.code == "PodCidrDistrusted" and each.field == "spec.podCIDRs"
         assert not [word for word in words if word not in each.message]
-
-
-def test_a_block_agrees_with_the_subnets_within_it() -> None:
-    """A client subnet has the labels that all of it shares, longer configured subnets in it included."""
-    flags = {"subnet": ["10.0.0.0/8=region=north,zone=a", "10.0.1.0/24=region=north,zone=b"]}
-    book = snapshot_of([node("a1")], flags).addresses
-    assert book.locate_network(parse_network("10.0.0.0/16")).location.labels == {"region": "north"}
-    assert book.locate_network(parse_network("10.0.1.0/25")).location.labels == {"region": "north", "zone": "b"}
-    assert book.locate_network(parse_network("10.2.0.0/16")).location.labels == {"region": "north", "zone": "a"}
-
-
-@pytest.mark.parametrize(
-    ("block", "labels"),
-    [("10.0.0.0/24", {"zone": "a", "region": "north"}), ("10.0.0.0/16", {"zone": "a", "region": "north"}),
-     ("10.0.1.0/24", {"zone": "a", "region": "north"}), ("10.0.0.0/15", {"region": "north"}),
-     ("10.0.0.0/8", {"region": "north"}), ("10.1.0.0/16", {"region": "north"}), ("10.0.0.0/7", {"region": "north"}),
-     ("12.0.0.0/8", {})],
-)  # fmt: skip
-@pytest.mark.parametrize("of", ["subnets", "pod CIDRs"])
-def test_only_what_lies_in_a_block_narrows_it(block: str, labels: dict[str, str], of: str) -> None:
-    """The longest subnet around it decides; a longer one that only begins at the same address does not count."""
-    if of == "subnets":
-        flags = {"subnet": ["10.0.0.0/8=region=north", "10.0.0.0/16=region=north,zone=a"]}
-        book = snapshot_of([node("a1")], flags).addresses
-    else:
-        book = AddressBook().with_changes(
-            {},
-            {parse_network("10.0.0.0/8"): place_at(Location("n", {"region": "north"})),
-             parse_network("10.0.0.0/16"): place_at(Location("m", {"region": "north", "zone": "a"}))},
-        )  # fmt: skip
-    assert book.locate_network(parse_network(block)).location.labels == labels
 
 
 # Blocks, read naively

@@ -13,10 +13,10 @@ import pytest
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED
 from dnsserver.cli.report import as_lines, report
+from dnsserver.text import RED
 from dnsserver.tools.corefile.codes import CorefileCode
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE, FALLBACK_PORT, MAX_UPSTREAMS, NODELOCAL_TTL
 from dnsserver.tools.doctor.steps import StepCode
-from dnsserver.tools.explain.explanation_text import RED
 from dnsserver.tools.simulation.codes import SimulationCode
 from locator.findings import ClusterCode, FindingCode, prose_of
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding

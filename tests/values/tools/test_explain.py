@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnsserver.text import BOLD, PLAIN
 from dnsserver.tools.explain.explanation import Explanation
-from dnsserver.tools.explain.explanation_text import BOLD, PLAIN, as_text
+from dnsserver.tools.explain.explanation_text import as_text
 from tests.kit import api_objects
 from tests.kit.api_objects import (
     HOSTNAME,

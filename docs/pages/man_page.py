@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``topodns man``: prints the manual page, which is made from the commands and their flags."""
+"""Prints the manual page ``topodns.1`` from the commands and their flags: ``make man``; a release has it, too."""
 
 from __future__ import annotations
 
 import textwrap
-from argparse import Action, Namespace
+from argparse import Action
 from collections.abc import Iterator
 
 from dnsserver import __version__
-from dnsserver.cli.errors import EXIT_DONE, PRINTING_STATUSES
-from dnsserver.cli.output import write
-from dnsserver.cli.parser import CommandParser, Example
-
-EXAMPLES = (
-    Example("Read it:", "topodns man | man -l -"),
-    Example("Install it for 'man topodns':", "topodns man > /usr/local/share/man/man1/topodns.1"),
-)
-STATUSES = PRINTING_STATUSES
+from dnsserver.cli.dispatch import COMMANDS, overview, parser_of
+from dnsserver.cli.parser import CommandParser
 
 WIDTH = 78  # of lines, where roff has no say
 ENVIRONMENT = {
@@ -30,20 +23,12 @@ ENVIRONMENT = {
 }
 
 
-def add_arguments(parser: CommandParser) -> None:
-    """Add none: ``man`` takes no arguments."""
+def document() -> str:
+    """Return the page in roff, with the macros of man(7)."""
+    return "".join(f"{line}\n" for line in _page())
 
 
-def run(_: Namespace) -> int:
-    """Print the page."""
-    write("".join(f"{line}\n" for line in page()))
-    return EXIT_DONE
-
-
-def page() -> Iterator[str]:
-    """Yield the lines of the page in roff, with the macros of man(7)."""
-    from dnsserver.cli.dispatch import COMMANDS, overview, parser_of
-
+def _page() -> Iterator[str]:
     whole = overview()
     yield f'.TH TOPODNS 1 "" "topodns {__version__}" "User Commands"'
     yield from _section("NAME", "topodns \\- topology-aware DNS for Kubernetes headless Services")
@@ -107,3 +92,7 @@ def _text(text: str) -> str:
     """Return a text, in lines, in which nothing is a request or an escape of roff."""
     lines = textwrap.wrap(_word(text), WIDTH, break_long_words=False, break_on_hyphens=False)
     return "\n".join(f"\\&{line}" if line.startswith(".") else line for line in lines)
+
+
+if __name__ == "__main__":
+    print(document(), end="")
