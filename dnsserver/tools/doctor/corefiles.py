@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whether what pods ask forwards to topodns: judged by ``corefile/checks.py``, and fixed where the owner allows it."""
+"""Whether what pods ask forwards to topodns: judged by ``checks.check``, and fixed where the owner allows it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Target(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True):
-    """What ``corefile/checks.py`` says of a Corefile: its findings, and the zones that it forwards to topodns."""
+    """What ``checks.check`` says of a Corefile: its findings, and the zones that it forwards to topodns."""
 
     findings: tuple[Finding, ...] = ()
     zones: tuple[str, ...] = ()
