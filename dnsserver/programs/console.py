@@ -28,7 +28,7 @@ from dnsserver.tools.console.page import PageContext
 
 
 def show(settings: Settings, opened: Callable[[str], None]) -> None:
-    """Show the console at ``Settings.http`` until SIGTERM or SIGINT. *opened* gets its URL, once it can be opened.
+    """Show the console at ``Server.http`` until SIGTERM or SIGINT. *opened* gets its URL, once it can be opened.
 
     Raises CannotListen, BadCluster, and BadDump before the first snapshot.
     """

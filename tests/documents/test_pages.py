@@ -85,9 +85,12 @@ def defined() -> set[str]:
 def test_what_a_guide_names_exists(page: Path) -> None:
     """Paths, modules' names, classes and their methods, as they stand in backticks."""
     known = defined()
+    files = [path for top in ("locator", "dnsserver", "tests") for path in (ROOT / top).rglob("*")]
     for text in quoted(page):
         if text.startswith(tuple(f"{name}/" for name in TOP)) or text in TOP:
             assert list(ROOT.glob(text.rstrip("/"))), f"{text} does not exist"
+        elif text.endswith((".py", ".toml")):
+            assert any(path.name == text for path in files), f"{text} does not exist"
         elif re.fullmatch(r"[A-Za-z_]+\.[A-Za-z_]+|[A-Z][a-z]\w+", text) and text not in EXEMPT:
             assert text in known, f"{text} does not exist"
 
