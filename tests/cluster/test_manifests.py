@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from dnsserver.http.application import application
 from dnsserver.http.webhook import PATH
 from dnsserver.programs.webhook import HTTPS_PORT, NAME
+from docs.pages.make_pages import rules
 from locator.topology.hints import OPT_IN_LABELS
 from tests.kit import kustomize
 from tests.kit.api_objects import item, node
@@ -354,3 +355,13 @@ def test_services_lead_to_the_ports_of_the_pods(
         return sum(len(one["endpoints"] or ()) for one in slices), named
 
     until(lambda: found() == (pods, ports), lambda: f"{pods} pods at {ports}: {found()}")
+
+
+def test_alerts_lead_to_a_runbook_of_ones_own() -> None:
+    """By the lines of the page, in an overlay; each alert to its section."""
+    (lines,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "runbook.md").read_text(), re.DOTALL)
+    own = yaml.safe_load(lines)
+    built = yaml.safe_load_all(kustomize.build(kustomize.kustomization("base", ("monitoring",), **own)))
+    (rule,) = (made for made in built if made["kind"] == "PrometheusRule")
+    links = [one["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for one in group["rules"]]
+    assert links == [f"{own['replacements'][0]['sourceValue']}#{one['alert'].lower()}" for one in rules()]

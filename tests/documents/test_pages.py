@@ -8,6 +8,7 @@ import ast
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ def names_of(code: ast.AST) -> Iterator[str]:
                         yield name
 
 
+@cache
 def defined() -> set[str]:
     """Return what pages may name: ``module.name``, ``Class`` and ``Class.name``, of the product and of the tests."""
     found: set[str] = set()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Sections of pages, and the commands in their ``console`` blocks."""
+"""Sections of pages, their tables, and the commands in their ``console`` blocks."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def section(page: Path, heading: str) -> str:
     """Return the text below a heading of the second level, up to the next one."""
     (text,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), re.DOTALL | re.MULTILINE)
     return str(text)
+
+
+def table(page: Path, heading: str) -> dict[str, list[str]]:
+    """Return the first table below a heading: the other cells by the first."""
+    lines = re.findall(r"^\| (.*) \|$", section(page, heading), re.MULTILINE)
+    return {first: rest for first, *rest in (line.split(" | ") for line in lines)}
 
 
 def commands(page: str) -> Iterator[Entry]:

@@ -91,7 +91,6 @@ def benchmark(part: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.e2e
 def test_benchmark_measures_every_server_under_every_load() -> None:
     """``make bench`` checks replies while it measures: a wrong reply of any server, unbound included, ends it."""
     needs_tool("unbound")
@@ -108,7 +107,6 @@ def test_benchmark_measures_every_server_under_every_load() -> None:
     assert rows == [(server, load) for server, loads in expected.items() for load in loads], printed
 
 
-@pytest.mark.e2e
 def test_benchmark_floods_with_random_subnets() -> None:
     """The flood checks replies too: whatever subnet a query names, its reply and those to others are right."""
     printed = benchmark("flooding")
@@ -116,7 +114,6 @@ def test_benchmark_floods_with_random_subnets() -> None:
     assert re.search(r"MB of memory before the flood, .* after 32,768 random subnets", printed), printed
 
 
-@pytest.mark.e2e
 def test_benchmark_remembers_with_every_constraint() -> None:
     """Wherever a constraint comes from, an answer to a client on any node is computed once."""
     printed = benchmark("choosing")

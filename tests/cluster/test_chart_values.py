@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 import pytest
@@ -15,8 +15,8 @@ import yaml
 from dnsserver import __version__
 from dnsserver.programs.from_settings import store_of
 from dnsserver.settings.fields import OLD_NAMES, Settings
-from docs.pages import chart_pages, make_pages
-from docs.pages.chart_pages import CHART, SCHEMA, VALUES
+from docs.pages import make_pages
+from docs.pages.chart_pages import CHART
 from locator.api.decoding import RESOURCES
 from tests.kit import helm, openshift
 from tests.kit.helm import (
@@ -34,7 +34,6 @@ from tests.kit.helm import (
 )
 from tests.kit.kube import Item
 from tests.kit.kustomize import CONTROLLER, HOOKS, SERVER, WEBHOOK, container_of, rights_in, settings_of
-from tests.kit.this_machine import ROOT
 
 WATCH = ("list", "watch")
 
@@ -43,45 +42,6 @@ def test_helm_finds_no_fault() -> None:
     """With all warnings as errors."""
     for values in CASES.values():
         helm.run("lint", "--strict", str(CHART), values=values)
-
-
-def test_the_schema_has_the_values_and_no_others() -> None:
-    """Each value has a default, but for those that begin empty; the schema lets in no key beside them."""
-
-    def compare(schema: Item, values: Values, path: str) -> None:
-        if "properties" not in schema:
-            return
-        assert schema["additionalProperties"] is False, path
-        assert schema["properties"].keys() == values.keys() | ({"global"} if not path else set()), path
-        for name, value in values.items():
-            compare(schema["properties"][name], value, f"{path}.{name}")
-
-    compare(json.loads(SCHEMA.read_text()), yaml.safe_load(VALUES.read_text()), "")
-
-
-def test_the_requests_are_those_that_were_measured() -> None:
-    """The page about sizes says for which cluster."""
-    (said,) = re.findall(
-        r"Each requests (\w+) CPU and (\w+) of memory, with a limit of (\w+)\.",
-        (ROOT / "docs" / "sizing.md").read_text(),
-    )
-    resources = yaml.safe_load(VALUES.read_text())["dns"]["resources"]
-    assert said == (*(resources["requests"][name] for name in ("cpu", "memory")), resources["limits"]["memory"])
-
-
-def test_every_value_is_commented_on_and_read() -> None:
-    """So each is in the table of the page, and in a template."""
-
-    def leaves(values: Values, path: str) -> Iterator[str]:
-        for name, value in values.items():
-            yield from leaves(value, f"{path}{name}.") if isinstance(value, dict) and value else [f"{path}{name}"]
-
-    rows = [name for name, _, _ in chart_pages.values_rows()]
-    for leaf in leaves(yaml.safe_load(VALUES.read_text()), ""):
-        assert any(leaf == row or leaf.startswith(f"{row}.") for row in rows), leaf
-    templates = "".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
-    for row in rows:
-        assert re.search(rf"\.{row.rpartition('.')[2]}\b", templates), row
 
 
 # What somebody writes, and the words of the refusal.

@@ -42,7 +42,7 @@ def test_each_seed_gets_the_same_reply_from_all() -> None:
         target(data)
 
 
-@pytest.mark.parametrize("half", ["python", pytest.param("native", marks=pytest.mark.e2e)])
+@pytest.mark.parametrize("half", ["python", "native"])
 def test_no_input_gets_an_unsound_reply(half: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Any input gets a sound reply or silence, never an exception or a panic, remembered or computed."""
     needs(half)
