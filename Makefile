@@ -54,15 +54,7 @@ bench: $(VENV)/.installed-tests
 
 # Renews the pages that are made from code. A test fails while one of them is stale.
 docs: $(VENV)/.installed-tests
-	$(VENV)/bin/python -m docs.pages.chart_pages
-	$(VENV)/bin/python -m docs.pages.comparison_page > docs/compared-with-coredns.md
-	$(VENV)/bin/python -m docs.pages.doctor_page > docs/doctor.md
-	$(VENV)/bin/python -m docs.pages.findings_page > docs/findings.md
-	$(VENV)/bin/python -m docs.pages.metrics_page > docs/metrics.md
-	$(VENV)/bin/python -m docs.pages.api_reference_page > docs/api-reference.md
-	$(VENV)/bin/python -m docs.pages.flags_page > docs/flags.md
-	$(VENV)/bin/python -m docs.pages.crds_page > docs/crds.md
-	$(VENV)/bin/python -m docs.pages.providers_page > docs/providers.md
+	$(VENV)/bin/python -m docs.pages.make_pages
 	$(VENV)/bin/topodns simulate --snapshot examples/cluster.yaml --picture docs/simulate.svg > /dev/null
 
 # Writes the manual page: man -l build/topodns.1

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -16,66 +16,34 @@ import yaml
 
 from docs.pages.chart_pages import PAGE
 from tests.kit import kustomize
-from tests.kit.helm import CLUSTERS, FEDERATED, HEALTH, LOCATORS, MULTICLUSTER, NODES, ON, Values, by_name, rendered
+from tests.kit.helm import CLUSTERS, FEDERATED, Values, by_name, rendered
 from tests.kit.kube import Item
-from tests.kit.kustomize import NAMESPACE, VARIANTS, WEBHOOK, rights_in, settings_of
+from tests.kit.kustomize import MANIFESTS, NAMESPACE, VARIANTS, WEBHOOK, rights_in, settings_of
 
-WEBHOOK_ALONE = {"dns": {"enabled": False}, "webhook": ON}
-SNAPSHOT = {"dns": {"snapshot": {"configMap": "snapshot"}}}
-
-# The values that make of the chart what each variant of the kustomize manifests is.
-SAME: Mapping[str, Values] = {
-    "base": {},
-    "base before 1.34": {"dns": {"service": {"trafficDistribution": "PreferClose"}}},
-    "base with metrics": {"metrics": ON},
-    "base without pods": {"dns": {"settings": NODES}},
-    "base with monitoring": {"metrics": {**ON, "monitor": "PodMonitor", "rules": True, "dashboard": True}},
-    "base with admission": {"admission": ON},
-    "base with controller": {"controller": ON},
-    "base with health": HEALTH,
-    "base with multicluster": {"dns": {"settings": MULTICLUSTER}},
-    "base with webhook": {"webhook": ON},
-    "base with quota": {"quota": ON},
-    "base with openshift": {"openshift": True},
-    "base with podlocators": {"controller": ON, "dns": {"settings": LOCATORS}},
-    "base with podlocators and metrics": {"controller": ON, "dns": {"settings": LOCATORS}, "metrics": ON},
-    "coredns-stub": {},
-    "coredns-stub with all": {
-        **HEALTH,
-        "dns": {"settings": {**MULTICLUSTER, **LOCATORS}},
-        "metrics": ON,
-        "quota": ON,
-        "webhook": ON,
-    },
-    "coredns-stub without pods": {"dns": {"settings": NODES}, "metrics": ON, "admission": ON},
-    "nodelocal": {"dns": {"settings": NODES}},
-    "nodelocal with metrics": {"dns": {"settings": NODES}, "metrics": ON},
-    "clusters": {"clusters": CLUSTERS, "dns": {"settings": FEDERATED}},
-    "clusters with multicluster": {"clusters": CLUSTERS, "dns": {"settings": {**FEDERATED, **MULTICLUSTER}}},
-    "clusters without pods": {
-        "clusters": CLUSTERS,
-        "dns": {"settings": {**FEDERATED, **NODES}},
-        "metrics": ON,
-        "admission": ON,
-    },
-    "clusters with podlocators": {
-        "clusters": CLUSTERS,
-        "dns": {"settings": {**FEDERATED, **LOCATORS}},
-        "controller": ON,
-        "webhook": ON,
-    },
-    "clusters with openshift": {
-        "clusters": CLUSTERS,
-        "controller": ON,
-        "dns": {"settings": FEDERATED},
-        "openshift": True,
-        "webhook": ON,
-    },
-    "webhook": WEBHOOK_ALONE,
-    "webhook with metrics": {**WEBHOOK_ALONE, "metrics": ON, "admission": ON},
-    "snapshot": SNAPSHOT,
-    "snapshot with metrics": {**SNAPSHOT, "metrics": ON},
+# What the chart's page says: the values that make of the chart what an overlay or a component is.
+OF_PAGE: Mapping[str, Values] = {
+    name: yaml.safe_load(values)
+    for names, values in re.findall(r"^\| (`(?:overlays|components)/.*`) \| `(.*)` \|$", PAGE.read_text(), re.MULTILINE)
+    for name in re.findall(r"`(.*?)`", names)
 }
+# Values of what the page says in words, or says nothing of.
+IN_WORDS: Mapping[str, Values] = {
+    "base": {},
+    "overlays/clusters": {"clusters": CLUSTERS, "dns": {"settings": FEDERATED}},
+}
+
+
+def merged(values: Values, more: Values) -> Values:
+    """Return values with more of them, as Helm merges ``--values``."""
+    both = {key: merged(values[key], more[key]) for key in values.keys() & more.keys() if isinstance(more[key], dict)}
+    return {**values, **more, **both}
+
+
+def values_of(variant: str) -> Values:
+    """Return the values that make of the chart what a variant of the manifests is."""
+    folder, components = VARIANTS[variant]
+    parts = [folder, *(f"components/{name}" for name in components)]
+    return reduce(merged, [{**OF_PAGE, **IN_WORDS}[part] for part in parts])
 
 
 def without_helms_labels(made: Item) -> None:
@@ -160,15 +128,18 @@ def comparable(made: Item) -> Item:
     return made
 
 
-def test_every_variant_has_its_values() -> None:
-    """All but the one that installs no topodns: ``remote``."""
-    assert SAME.keys() == VARIANTS.keys() - {"remote"}
+def test_the_page_has_values_of_each_overlay_and_component() -> None:
+    """So whoever has one knows what to write for the chart; and each is in a variant that is compared."""
+    folders = {f"{part}/{path.name}" for part in ("overlays", "components") for path in (MANIFESTS / part).iterdir()}
+    assert OF_PAGE.keys() == folders
+    compared = {part for folder, names in VARIANTS.values() for part in (folder, *(f"components/{n}" for n in names))}
+    assert compared >= folders
 
 
-@pytest.mark.parametrize("variant", SAME)
+@pytest.mark.parametrize("variant", sorted(VARIANTS.keys() - {"remote"}))  # which installs no topodns
 def test_the_chart_makes_what_kustomize_builds(variant: str) -> None:
-    """Object for object and field for field, but for what ``MEANT`` and ``LEFT_OUT`` say."""
-    objects = rendered(SAME[variant])
+    """With the values of its page, object for object and field for field, but for ``MEANT`` and ``LEFT_OUT``."""
+    objects = rendered(values_of(variant))
     for made in objects:
         for meant in MEANT:
             meant(made)
@@ -177,26 +148,3 @@ def test_the_chart_makes_what_kustomize_builds(variant: str) -> None:
     assert found.keys() == expected.keys()
     for name, made in found.items():
         assert made == expected[name], name
-
-
-def test_the_page_says_the_same_values() -> None:
-    """As the table that makes what kustomize builds, for each overlay and component."""
-    rows = re.findall(r"^\| (`(?:overlays|components)/.*`) \| `(.*)` \|$", PAGE.read_text(), re.MULTILINE)
-    said = {name: yaml.safe_load(values) for names, values in rows for name in re.findall(r"`(.*?)`", names)}
-    folders = [path for part in ("overlays", "components") for path in (kustomize.MANIFESTS / part).iterdir()]
-    assert said.keys() == {f"{path.parent.name}/{path.name}" for path in folders}
-    del said["overlays/clusters"]  # its row says in words which values
-    for name, values in said.items():
-        folder, _, part = name.partition("/")
-        variant = part if folder == "overlays" else f"base with {part}"
-        assert values == SAME[re.sub(r"with (without|before)-", r"\1 ", variant)], name
-
-
-@pytest.mark.parametrize("meant", MEANT, ids=lambda meant: meant.__name__)
-def test_each_difference_is_there(meant: Callable[[Item], None]) -> None:
-    """No row of ``MEANT`` hides a difference that nobody knows of any more."""
-    objects = rendered(SAME["coredns-stub with all"])
-    before = copy.deepcopy(objects)
-    for made in objects:
-        meant(made)
-    assert objects != before

@@ -15,7 +15,7 @@ import yaml
 from dnsserver import __version__
 from dnsserver.programs.from_settings import store_of
 from dnsserver.settings.fields import OLD_NAMES, Settings
-from docs.pages import metrics_page
+from docs.pages import make_pages
 from docs.pages.chart_pages import CHART
 from locator.api.decoding import RESOURCES
 from tests.kit import helm, openshift
@@ -44,101 +44,77 @@ def test_helm_finds_no_fault() -> None:
         helm.run("lint", "--strict", str(CHART), values=values)
 
 
-BAD: Mapping[str, tuple[Values, str]] = {
-    "unknown": ({"replicas": 5}, "at '': additional properties 'replicas' not allowed"),
-    "section without values": ({"dns": None}, "at '': missing property 'dns'"),
-    "settings without values": ({"controller": {"settings": None}}, "at '/controller': missing property 'settings'"),
-    "scrapers that are not said": ({"metrics": {**ON, "scrapers": None}}, "at '/metrics': missing property 'scrapers'"),
-    "empty setting": ({"dns": {"settings": {"state-dir": ""}}}, "/dns/settings/state-dir': minLength: got 0, want 1"),
-    "unknown below": ({"dns": {"replica": 5}}, "at '/dns': additional properties 'replica' not allowed"),
-    "text for a number": ({"dns": {"replicas": "two"}}, "at '/dns/replicas': got string, want integer"),
-    "text for a switch": ({"webhook": {"enabled": "yes"}}, "at '/webhook/enabled': got string, want boolean"),
-    "switch for a section": ({"controller": True}, "at '/controller': got boolean, want object"),
-    "number as tag": ({"image": {"tag": 1.1}}, "at '/image/tag': got number, want string"),
-    "tag in the repository": ({"image": {"repository": "r:1"}}, "at '/image/repository': 'r:1' does not match"),
-    "digest": ({"image": {"digest": "abc"}}, "at '/image/digest': 'abc' does not match pattern"),
-    "pull policy": ({"image": {"pullPolicy": "Maybe"}}, "at '/image/pullPolicy': value must be one of 'IfNotPresent'"),
-    "unknown flag": ({"dns": {"settings": {"tll": 5}}}, "at '/dns/settings': additional properties 'tll' not allowed"),
-    "flag of another command": (
-        {"controller": {"settings": {"ttl": 5}}},
-        "at '/controller/settings': additional properties 'ttl' not allowed",
-    ),
-    "flag that the chart gives": (
-        {"dns": {"settings": {"listen": ["[::]:53"]}}},
-        "at '/dns/settings': additional properties 'listen' not allowed",
-    ),
-    "number out of range": ({"dns": {"settings": {"ttl": 9999}}}, "/ttl': maximum: got 9,999, want 3,600"),
-    "word of a setting": (
-        {"dns": {"settings": {"log-level": "loud"}}},
+# What somebody writes, and the words of the refusal.
+BAD: Mapping[str, str] = {
+    "replicas: 5": "at '': additional properties 'replicas' not allowed",
+    "dns: null": "at '': missing property 'dns'",
+    "controller: {settings: null}": "at '/controller': missing property 'settings'",
+    "metrics: {enabled: true, scrapers: null}": "at '/metrics': missing property 'scrapers'",
+    "dns: {settings: {state-dir: ''}}": "/dns/settings/state-dir': minLength: got 0, want 1",
+    "dns: {replica: 5}": "at '/dns': additional properties 'replica' not allowed",
+    "dns: {replicas: two}": "at '/dns/replicas': got string, want integer",
+    "webhook: {enabled: 'yes'}": "at '/webhook/enabled': got string, want boolean",
+    "controller: true": "at '/controller': got boolean, want object",
+    "image: {tag: 1.1}": "at '/image/tag': got number, want string",
+    "image: {repository: 'r:1'}": "at '/image/repository': 'r:1' does not match",
+    "image: {digest: abc}": "at '/image/digest': 'abc' does not match pattern",
+    "image: {pullPolicy: Maybe}": "at '/image/pullPolicy': value must be one of 'IfNotPresent'",
+    "dns: {settings: {tll: 5}}": "at '/dns/settings': additional properties 'tll' not allowed",
+    "controller: {settings: {ttl: 5}}": "at '/controller/settings': additional properties 'ttl' not allowed",
+    "dns: {settings: {listen: ['[::]:53']}}": "at '/dns/settings': additional properties 'listen' not allowed",
+    "dns: {settings: {ttl: 9999}}": "/ttl': maximum: got 9,999, want 3,600",
+    "dns: {settings: {log-level: loud}}":
         "at '/dns/settings/log-level': value must be one of 'debug', 'info', 'warning', 'error'",
-    ),
-    "no list": ({"dns": {"settings": {"zone": "cluster.local"}}}, "at '/dns/settings/zone': got string, want array"),
-    "empty list": ({"dns": {"settings": {"zone": []}}}, "at '/dns/settings/zone': minItems: got 0, want 1"),
-    "client source": (
-        {"dns": {"settings": {"client-source": "pod"}}},
-        "at '/dns/settings/client-source': 'pod' does not match pattern",
-    ),
-    "spread": ({"dns": {"zoneSpread": "Always"}}, "at '/dns/zoneSpread': value must be one of 'ScheduleAnyway'"),
-    "traffic distribution": (
-        {"dns": {"service": {"trafficDistribution": "Near"}}},
+    "dns: {settings: {zone: cluster.local}}": "at '/dns/settings/zone': got string, want array",
+    "dns: {settings: {zone: []}}": "at '/dns/settings/zone': minItems: got 0, want 1",
+    "dns: {settings: {client-source: pod}}": "at '/dns/settings/client-source': 'pod' does not match pattern",
+    "dns: {zoneSpread: Always}": "at '/dns/zoneSpread': value must be one of 'ScheduleAnyway'",
+    "dns: {service: {trafficDistribution: Near}}":
         "at '/dns/service/trafficDistribution': value must be one of '', 'PreferSameZone'",
-    ),
-    "cluster IP": ({"dns": {"service": {"clusterIP": "None"}}}, "at '/dns/service/clusterIP': 'None' does not match"),
-    "resources": ({"dns": {"resources": {"cpu": 1}}}, "at '/dns/resources': additional properties 'cpu' not allowed"),
-    "cluster without Secret": ({"clusters": [{"name": "a"}]}, "at '/clusters/0': missing property 'secret'"),
-    "name of a cluster": ({"clusters": [{"name": "A", "secret": "a"}]}, "at '/clusters/0/name': 'A' does not match"),
-    "nobody scrapes": ({"metrics": {**ON, "scrapers": []}}, "at '/metrics/scrapers': minItems: got 0, want 1"),
-    "monitor": ({"metrics": {**ON, "monitor": "Probe"}}, "at '/metrics/monitor': value must be one of '', 'Pod"),
-    "interval": ({"metrics": {"interval": "30"}}, "at '/metrics/interval': '30' does not match pattern"),
-    "empty quota": ({"quota": {"pods": 0}}, "at '/quota/pods': minimum: got 0, want 1"),
-    "number as label": ({"podLabels": {"a": 1}}, "at '/podLabels/a': got number, want string"),
-    "common label of the chart": ({"commonLabels": {"helm.sh/chart": "a"}}, "commonLabels: helm.sh/chart found"),
-    "switch for a quota": ({"quota": {"enabled": "gke"}}, "at '/quota/enabled': value must be one of true, false"),
-    "quota for no class": ({"quota": ON, "priorityClassName": "high"}, 'found with priorityClassName "high", expected'),
-    "switch for OpenShift": ({"openshift": "yes"}, "at '/openshift': value must be one of true, false, 'auto'"),
-    "long name": ({"fullnameOverride": "a" * 51}, "at '/fullnameOverride': maxLength: got 51, want 50"),
-    "name": ({"nameOverride": "Top"}, "at '/nameOverride': 'Top' does not match pattern"),
-    "type of the Service": (
-        {"dns": {"service": {"type": "ExternalName"}}},
+    "dns: {service: {clusterIP: None}}": "at '/dns/service/clusterIP': 'None' does not match",
+    "dns: {resources: {cpu: 1}}": "at '/dns/resources': additional properties 'cpu' not allowed",
+    "clusters: [{name: a}]": "at '/clusters/0': missing property 'secret'",
+    "clusters: [{name: A, secret: a}]": "at '/clusters/0/name': 'A' does not match",
+    "metrics: {enabled: true, scrapers: []}": "at '/metrics/scrapers': minItems: got 0, want 1",
+    "metrics: {enabled: true, monitor: Probe}": "at '/metrics/monitor': value must be one of '', 'Pod",
+    "metrics: {interval: '30'}": "at '/metrics/interval': '30' does not match pattern",
+    "quota: {pods: 0}": "at '/quota/pods': minimum: got 0, want 1",
+    "podLabels: {a: 1}": "at '/podLabels/a': got number, want string",
+    "commonLabels: {helm.sh/chart: a}": "commonLabels: helm.sh/chart found",
+    "quota: {enabled: gke}": "at '/quota/enabled': value must be one of true, false",
+    "{quota: {enabled: true}, priorityClassName: high}": 'found with priorityClassName "high", expected',
+    "openshift: 'yes'": "at '/openshift': value must be one of true, false, 'auto'",
+    "fullnameOverride: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa":
+        "at '/fullnameOverride': maxLength: got 51, want 50",
+    "nameOverride: Top": "at '/nameOverride': 'Top' does not match pattern",
+    "dns: {service: {type: ExternalName}}":
         "at '/dns/service/type': value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'",
-    ),
-    "spread over nothing": (
-        {"webhook": {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}},
+    "webhook: {topologySpreadConstraints: [{maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]}":
         "at '/webhook/topologySpreadConstraints/0': missing property 'topologyKey'",
-    ),
-    "runbook on disk": ({"metrics": {"runbookUrl": "docs/runbook.md"}}, "at '/metrics/runbookUrl': 'docs/runbook.md'"),
-    "object that is none": ({"extraObjects": [1]}, "at '/extraObjects/0': got number, want string or object"),
-    "folder anywhere": (
-        {"dns": {"settings": {"state-dir": "state"}}},
+    "metrics: {runbookUrl: docs/runbook.md}": "at '/metrics/runbookUrl': 'docs/runbook.md'",
+    "extraObjects: [1]": "at '/extraObjects/0': got number, want string or object",
+    "dns: {settings: {state-dir: state}}":
         "dns.settings.state-dir: state found, expected a path that begins with a slash",
-    ),
-    "folder of others": ({"dns": {"settings": {"state-dir": "/tmp/"}}}, "state-dir: /tmp/ found, expected a path that"),
-    "one cluster twice": ({"clusters": [helm.CLUSTERS[0]] * 2}, "clusters: us-central found twice, expected each"),
-    "label of the chart": ({"podLabels": {"app.kubernetes.io/name": "a"}}, "podLabels: app.kubernetes.io/name found"),
-    "nothing to install": ({"dns": {"enabled": False}}, "dns.enabled, controller.enabled, webhook.enabled: false"),
-    "nobody writes locators": (
-        {"dns": {"settings": LOCATORS}},
+    "dns: {settings: {state-dir: /tmp/}}": "state-dir: /tmp/ found, expected a path that",
+    "clusters: [{name: a, secret: a}, {name: a, secret: b}]": "clusters: a found twice, expected each",
+    "podLabels: {app.kubernetes.io/name: a}": "podLabels: app.kubernetes.io/name found",
+    "dns: {enabled: false}": "dns.enabled, controller.enabled, webhook.enabled: false",
+    "dns: {settings: {client-source: podlocators}}":
         "dns.settings.client-source: podlocators found without controller.enabled, expected both",
-    ),
-    "less at most than at least": (
-        {"dns": {"autoscaling": {**ON, "maxReplicas": 2}}},
+    "dns: {autoscaling: {enabled: true, maxReplicas: 2}}":
         "dns.autoscaling.maxReplicas: 2 found, expected at least minReplicas: 3",
-    ),
-    "autoscaling by nothing": (
-        {"dns": {"autoscaling": {**ON, "queriesPerSecond": 0}}},
+    "dns: {autoscaling: {enabled: true, queriesPerSecond: 0}}":
         "dns.autoscaling: neither queriesPerSecond nor cpuUtilization found",
-    ),
-    "monitor of nothing": ({"metrics": {"monitor": "PodMonitor"}}, "metrics.monitor: found without metrics.enabled"),
-    "rules for nothing": ({"metrics": {"rules": True}}, "metrics.rules: found without metrics.enabled, expected both"),
+    "metrics: {monitor: PodMonitor}": "metrics.monitor: found without metrics.enabled",
+    "metrics: {rules: true}": "metrics.rules: found without metrics.enabled, expected both",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_value_is_refused_by_its_name(case: str) -> None:
+@pytest.mark.parametrize("written", BAD)
+def test_a_bad_value_is_refused_by_its_name(written: str) -> None:
     """The message says where it is, what was found and what is expected."""
-    values, message = BAD[case]
-    with pytest.raises(RefusedError, match=re.escape(message)):
-        rendered(values)
+    with pytest.raises(RefusedError, match=re.escape(BAD[written])):
+        rendered(yaml.safe_load(written))
 
 
 def made_of(values: Values, kind: str, name: str, *flags: str) -> Item:
@@ -270,26 +246,22 @@ GKE = ("--kube-version", "v1.34.1-gke.1829001")
 
 
 @pytest.mark.parametrize(
-    ("enabled", "namespace", "flags", "there"),
+    ("values", "namespace", "flags", "there"),
     [
-        ("auto", "topodns", (), False),
-        ("auto", "topodns", GKE, True),
-        ("auto", "kube-system", GKE, False),
-        (True, "topodns", (), True),
-        (False, "topodns", GKE, False),
+        ({}, "topodns", (), False),
+        ({}, "topodns", GKE, True),
+        ({}, "kube-system", GKE, False),
+        ({"quota": {"enabled": True}}, "topodns", (), True),
+        ({"quota": {"enabled": False}}, "topodns", GKE, False),
+        ({"priorityClassName": ""}, "topodns", GKE, False),
     ],
 )
 def test_a_quota_is_only_where_pods_need_one(
-    enabled: bool | str, namespace: str, flags: tuple[str, ...], there: bool
+    values: Values, namespace: str, flags: tuple[str, ...], there: bool
 ) -> None:
-    """Elsewhere it would count the pods of others. GKE has one in kube-system."""
-    objects = rendered({"quota": {"enabled": enabled}}, *flags, namespace=namespace)
+    """Elsewhere it would count the pods of others. GKE has one in kube-system, and asks for one by the class alone."""
+    objects = rendered(values, *flags, namespace=namespace)
     assert any(made["kind"] == "ResourceQuota" for made in objects) == there
-
-
-def test_a_quota_is_for_the_class_of_the_pods() -> None:
-    """Without such a class, GKE asks for none."""
-    assert not [made for made in rendered({"priorityClassName": ""}, *GKE) if made["kind"] == "ResourceQuota"]
 
 
 IS_OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
@@ -302,6 +274,12 @@ def test_openshift_admits_all_pods(case: str) -> None:
         specs = pod_specs([*rendered(values, *flags), *helm.of_the_test(values, *flags)])
         assert len(specs) > 1 and [openshift.refusals(spec) for spec in specs] == [[]] * len(specs)
         assert all(spec["securityContext"]["runAsNonRoot"] for spec in specs)
+
+
+def test_openshift_refuses_users_of_our_own() -> None:
+    """Which the pods have where nothing tells of OpenShift."""
+    (spec,) = pod_specs(rendered({}))
+    assert openshift.refusals(spec) == ["runAsUser: 65532", "fsGroup: 65532"]
 
 
 @pytest.mark.parametrize("flags", [(), IS_OPENSHIFT])
@@ -421,7 +399,7 @@ def test_alerts_lead_to_a_runbook_of_ones_own() -> None:
     for url in ("", "https://wiki.example/topodns"):
         values = {"metrics": {**ON, "rules": True, "runbookUrl": url}}
         (group,) = made_of(values, "PrometheusRule", SERVER)["spec"]["groups"]
-        page = url or metrics_page.rules()[0]["annotations"]["runbook_url"].partition("#")[0]
+        page = url or make_pages.rules()[0]["annotations"]["runbook_url"].partition("#")[0]
         links = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"]}
         assert links == {alert: f"{page}#{alert.lower()}" for alert in links}
 
@@ -501,7 +479,7 @@ def test_nobody_misses_a_server_that_is_not_wanted(dns: bool) -> None:
     """Of the alerts, TopodnsAbsent is for those who have a server."""
     values = {"dns": {"enabled": dns}, "webhook": ON, "metrics": {**ON, "rules": True}}
     (group,) = made_of(values, "PrometheusRule", SERVER)["spec"]["groups"]
-    wanted = [rule["alert"] for rule in metrics_page.rules() if dns or rule["alert"] != "TopodnsAbsent"]
+    wanted = [rule["alert"] for rule in make_pages.rules() if dns or rule["alert"] != "TopodnsAbsent"]
     assert [rule["alert"] for rule in group["rules"]] == wanted
 
 

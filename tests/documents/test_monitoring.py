@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dnsserver.metrics.tables import TABLES
-from docs.pages.metrics_page import names_in, rules, series_of
+from docs.pages.make_pages import names_in, rules, series_of
 from docs.pages.site_pages import pages
 from tests.kit.monitoring import ALERTS, DASHBOARD, queries
 from tests.kit.this_machine import ROOT

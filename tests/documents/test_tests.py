@@ -8,8 +8,6 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
-import pytest
-
 from tests.kit.this_machine import ROOT
 
 OWN = {"self", "cls"}
@@ -65,35 +63,3 @@ def test_nothing_private_is_read() -> None:
 def test_no_test_imports_another() -> None:
     """What several tests need is in a module named for what it offers."""
     assert [f"{path}: {other}" for path, tree in trees().items() for other in imported_tests(tree)] == []
-
-
-@pytest.mark.parametrize(
-    ("code", "count"),
-    [
-        ("server._known", 1),
-        ("self.server._known = 1", 1),
-        ("self._known, cls._known, row._replace(), os._exit(1), thing.__name__", 0),
-        ("from locator.api.packing import _shape", 1),
-        ('setattr(server, "_known", 1); monkeypatch.setattr("locator.app._known", 1); getattr(server, "known")', 2),
-        ('"_zone" in text, names("_tcp")', 0),
-    ],
-    ids=["read", "written", "own-and-public", "imported", "by-name", "text"],
-)
-def test_what_is_private(code: str, count: int) -> None:
-    """The rule finds each form of private use, and nothing else."""
-    assert len(list(private_reads(ast.parse(code)))) == count
-
-
-@pytest.mark.parametrize(
-    ("code", "count"),
-    [
-        ("from tests.sockets.test_tcp import framed", 1),
-        ("from tests.sockets import test_tcp", 1),
-        ("import tests.sockets.test_tcp", 1),
-        ("from tests.kit.waiting import until\nfrom tests.kit import waiting\nimport pytest", 0),
-    ],
-    ids=["from-it", "as-a-module", "by-its-path", "others"],
-)
-def test_what_is_another_test(code: str, count: int) -> None:
-    """The rule finds each form of import."""
-    assert len(list(imported_tests(ast.parse(code)))) == count

@@ -41,4 +41,5 @@ def entries(block: str) -> Iterator[Entry]:
     for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         line, _, output = text.replace("\\\n", " ").partition("\n")
         command, _, comment = line.partition(" #")
+        output = re.sub(r"(^# .*\n)+\Z", "", output, flags=re.MULTILINE)  # about the next command
         yield Entry(command.strip(), comment.strip(), output)

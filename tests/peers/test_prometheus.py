@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dnsserver.metrics import server as server_metrics
-from docs.pages.metrics_page import RULES, rules
+from docs.pages.make_pages import RULES, rules
 from tests.kit.go_programs import promtool
 from tests.kit.monitoring import ALERTS, PANELS, queries
 from tests.kit.this_machine import ROOT
