@@ -8,6 +8,9 @@ INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install
 LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
     --custom-compile-command 'make lock'
 
+# Some machines keep no compiled modules, and then each program that a test starts would be compiled anew.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 WORKERS ?= 3
@@ -21,13 +24,13 @@ run: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@$(VENV)/bin/python -m examples.demo
 
-# Some machines keep no compiled modules, and then each program that a test starts would be compiled anew.
+# The tests that need nothing but .venv.
 test: $(VENV)/.installed-tests
-	env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/pytest -m 'not e2e' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) tests/values tests/sockets tests/programs tests/documents
 
-# The tests with whole clusters, images, installations and benchmarks.
+# The tests that need other programs, a Kubernetes control plane (built once, in .cache) or a browser.
 e2e: $(VENV)/.installed-tests
-	env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/pytest -m e2e -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) tests/peers tests/cluster tests/browser
 
 # Looks for packets that break topodns: Python for SECONDS, and the native code for SECONDS, where cargo is. Goes on where
 # the last run ended.
@@ -47,19 +50,11 @@ reproducible: $(VENV)/.installed-tests
 	$(VENV)/bin/pytest tests/release/reproducible.py
 
 bench: $(VENV)/.installed-tests
-	$(VENV)/bin/python -m bench
+	$(VENV)/bin/python -m bench --plots docs
 
 # Renews the pages that are made from code. A test fails while one of them is stale.
 docs: $(VENV)/.installed-tests
-	$(VENV)/bin/python -m docs.pages.chart_pages
-	$(VENV)/bin/python -m docs.pages.comparison_page > docs/compared-with-coredns.md
-	$(VENV)/bin/python -m docs.pages.doctor_page > docs/doctor.md
-	$(VENV)/bin/python -m docs.pages.findings_page > docs/findings.md
-	$(VENV)/bin/python -m docs.pages.metrics_page > docs/metrics.md
-	$(VENV)/bin/python -m docs.pages.api_reference_page > docs/api-reference.md
-	$(VENV)/bin/python -m docs.pages.flags_page > docs/flags.md
-	$(VENV)/bin/python -m docs.pages.crds_page > docs/crds.md
-	$(VENV)/bin/python -m docs.pages.providers_page > docs/providers.md
+	$(VENV)/bin/python -m docs.pages.make_pages
 	$(VENV)/bin/topodns simulate --snapshot examples/cluster.yaml --picture docs/simulate.svg > /dev/null
 
 # Writes the manual page: man -l build/topodns.1

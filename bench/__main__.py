@@ -9,59 +9,48 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
+import re
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import (
-    answering,
-    choosing,
-    comparing,
-    flooding,
-    loading,
-    programming,
-    publishing,
-    report,
-    several,
-    simulating,
-)
+from bench import comparing, dumps, offering, programming, publishing
 from bench.attacks import measuring
-from bench.large import churning, first_answers, flat, looking, reading
-from bench.offered import offering
-from bench.plots import DOCS
-from bench.replay import BadReply
-from bench.rounds import Pace
+from bench.large import churning, first_answers, reading
+from bench.sending import BadReply, Pace
 from bench.servers import LOAD_CORE, SERVER_CORE, CannotStart
 
 
-class Part(NamedTuple):
-    """What measures a part and returns its tables; and the minutes that this takes with the default options."""
+class BenchPart(NamedTuple):
+    """What measures a part and returns its tables; and the minutes that this takes with the default options.
 
-    measure: Callable[[Path, Pace], str]
+    It is given a folder to work in, the pace, and the folder for plots, if any are wanted.
+    """
+
+    measure: Callable[[Path, Pace, Path | None], str]
     minutes: int
 
 
-PARTS: Mapping[str, Part] = {
-    "offering": Part(lambda folder, pace: offering.report(offering.measure(folder, _two_thirds(pace)), DOCS), 9),
-    "answering": Part(lambda folder, pace: report.answering(answering.measure(folder, _two_thirds(pace))), 4),
-    "flat": Part(lambda folder, pace: flat.report(flat.measure(folder, _two_thirds(pace)), DOCS), 6),
-    "reading": Part(lambda folder, pace: reading.report(*reading.measure(folder, pace.rounds)), 7),
-    "churning": Part(lambda folder, pace: churning.report(churning.measure(folder, pace)), 5),
-    "looking": Part(lambda folder, pace: looking.report(looking.measure(folder, pace)), 3),
-    "first": Part(lambda folder, pace: first_answers.report(*first_answers.measure(folder, _short(pace))), 1),
-    "flooding": Part(lambda folder, pace: report.flooding(flooding.measure(folder, pace)), 1),
-    "comparing": Part(lambda folder, pace: report.comparing(comparing.measure(folder, _short(pace))), 3),
-    "choosing": Part(lambda folder, pace: report.choosing(choosing.measure()), 1),
-    "loading": Part(lambda folder, pace: report.loading(loading.measure(folder)), 1),
-    "publishing": Part(lambda folder, pace: report.publishing(publishing.measure()), 1),
-    "simulating": Part(lambda folder, pace: simulating.report(simulating.measure(folder)), 1),
-    "attacks": Part(lambda folder, pace: measuring.report(measuring.measure(folder, _twice(pace)), _twice(pace)), 16),
-    "several": Part(lambda folder, pace: several.report(several.measure()), 1),
-    "programming": Part(lambda folder, pace: report.programming(programming.measure(folder)), 1),
+PARTS: Mapping[str, BenchPart] = {
+    "offering": BenchPart(
+        lambda folder, pace, plots: offering.report(offering.measure(folder, _two_thirds(pace)), plots), 9
+    ),
+    "comparing": BenchPart(lambda folder, pace, _: comparing.report(comparing.measure(folder, _short(pace))), 2),
+    "reading": BenchPart(lambda folder, pace, _: reading.report(*reading.measure(folder, pace.rounds)), 7),
+    "churning": BenchPart(lambda folder, pace, _: churning.report(churning.measure(folder, pace)), 5),
+    "first": BenchPart(lambda folder, pace, _: first_answers.report(*first_answers.measure(folder, _short(pace))), 1),
+    "publishing": BenchPart(lambda folder, pace, _: publishing.report(publishing.measure()), 1),
+    "programming": BenchPart(lambda folder, pace, _: programming.report(programming.measure(folder)), 1),
+    "dumps": BenchPart(lambda folder, pace, _: dumps.report(dumps.measure(folder)), 2),
+    "attacks": BenchPart(
+        lambda folder, pace, _: measuring.report(measuring.measure(folder, _twice(pace)), _twice(pace)), 16
+    ),
 }
 
 
@@ -72,8 +61,8 @@ def main() -> int:
         "--seconds",
         type=float,
         default=3.0,
-        help="length of each run in seconds; 'offering', 'answering' and 'flat' take two thirds of it, 'comparing' and "
-        "'first' a fifth (default: %(default)s)",
+        help="length of each run in seconds; 'offering' takes two thirds of it, 'comparing' and 'first' a fifth, "
+        "'attacks' twice as much (default: %(default)s)",
     )
     parser.add_argument(
         "--rounds",
@@ -86,19 +75,29 @@ def main() -> int:
         "--warmup",
         type=float,
         default=1.0,
-        help="seconds of load before each run that are not measured; 'comparing' and 'first' take a fifth of it "
+        help="seconds before each run of 'comparing' and 'first' that are not measured, times a fifth "
         "(default: %(default)s)",
     )
     parser.add_argument("--only", choices=PARTS, help="measure this part alone")
+    parser.add_argument(
+        "--plots", type=Path, metavar="FOLDER", help="draw the plot of 'offering' into this folder, too"
+    )
     options = parser.parse_args()
     if not {SERVER_CORE, LOAD_CORE} <= os.sched_getaffinity(0):
         return _fail(f"needs CPU cores {SERVER_CORE} (for the server) and {LOAD_CORE} (for the load generator)")
-    print(report.machine(), flush=True)
+    print(machine(), flush=True)
     chosen = {options.only: PARTS[options.only]} if options.only else PARTS
-    return measure_all(chosen, Pace(options.rounds, options.warmup, options.seconds))
+    return measure_all(chosen, Pace(options.rounds, options.warmup, options.seconds), options.plots)
 
 
-def measure_all(parts: Mapping[str, Part], pace: Pace) -> int:
+def machine() -> str:
+    """Return the date, the processor, the kernel and Python's version."""
+    cpus = re.findall(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    model = f"{len(cpus)} cores {cpus[0]}" if cpus else platform.machine()
+    return f"{date.today()}, {model}, Linux {platform.release()}, Python {platform.python_version()}\n"
+
+
+def measure_all(parts: Mapping[str, BenchPart], pace: Pace, plots: Path | None = None) -> int:
     """Measure and print each part; return 0, or 1 if one could not be measured. An error ends its own part only."""
     status = 0
     for name, part in parts.items():
@@ -106,7 +105,7 @@ def measure_all(parts: Mapping[str, Part], pace: Pace) -> int:
         began = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="topodns-bench-") as folder:
-                print(part.measure(Path(folder), pace), flush=True)
+                print(part.measure(Path(folder), pace, plots), flush=True)
         except (CannotStart, BadReply) as error:
             status = _fail(f"{name}: {error}")
         except Exception:  # whatever it is, the figures of other parts do not depend on it

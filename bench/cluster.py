@@ -27,7 +27,7 @@ TTL = 5
 PORTS = (("http", 8080, "TCP"),)
 
 
-class ClientPod(NamedTuple):
+class SendingPod(NamedTuple):
     """A pod that sends queries: its address, and the number of its node's zone."""
 
     address: str
@@ -40,10 +40,12 @@ def pod_cidr(node: int) -> str:
 
 
 # Clients that ask directly: the load generator sends from their addresses, two in each zone.
-DIRECT = tuple(ClientPod(f"127.1.0.{node + 1}", node % ZONES) for node in range(2 * ZONES))
+DIRECT = tuple(SendingPod(f"127.1.0.{node + 1}", node % ZONES) for node in range(2 * ZONES))
 # Clients behind a trusted forwarder: one on each node, then a second one on each, and so on.
 FORWARDED = tuple(
-    ClientPod(f"{pod_cidr(node)}.{turn + 2}", node % ZONES) for turn in range(CLIENTS // NODES) for node in range(NODES)
+    SendingPod(f"{pod_cidr(node)}.{turn + 2}", node % ZONES)
+    for turn in range(CLIENTS // NODES)
+    for node in range(NODES)
 )
 
 
@@ -54,20 +56,14 @@ def service_name(service: int) -> str:
 
 def endpoint_address(service: int, zone: int) -> str:
     """Return the address of a Service's endpoint in a zone."""
-    high, low = divmod(service, 62_500)
-    return f"10.{10 + zone + ZONES * high}.{low // 250}.{low % 250 + 1}"
+    return f"10.{10 + zone}.{service // 250}.{service % 250 + 1}"
 
 
-def dump(
-    path: Path, *, pod_cidrs: bool = True, services: int = SERVICES, clients: Sequence[ClientPod] = FORWARDED
-) -> None:
-    """Write the cluster as ``kubectl get -o json`` prints it, as far as topodns reads it.
-
-    Without *pod_cidrs* nodes have none, as in a cluster where Calico assigns addresses: only the pods locate a block.
-    """
+def dump(path: Path, *, services: int = SERVICES, clients: Sequence[SendingPod] = FORWARDED) -> None:
+    """Write the cluster as ``kubectl get -o json`` prints it, as far as topodns reads it."""
     with path.open("w") as file:  # object by object: all of them in memory would take a gigabyte
         separator = '{"apiVersion": "v1", "kind": "List", "items": [\n'
-        for item in _objects(pod_cidrs, services, clients):
+        for item in _objects(services, clients):
             file.write(separator + json.dumps(item))
             separator = ",\n"
         file.write("\n]}\n")
@@ -80,13 +76,13 @@ def static_records(services: int = SERVICES) -> Iterator[str]:
             yield f"{service_name(service)} {TTL} IN A {endpoint_address(service, zone)}"
 
 
-def _objects(pod_cidrs: bool, services: int, clients: Sequence[ClientPod]) -> Iterator[Item]:
+def _objects(services: int, clients: Sequence[SendingPod]) -> Iterator[Item]:
     yield api_objects.namespace(NAMESPACE)
     for number in range(NODES):
         yield api_objects.node(
             _node(number),
             {HOSTNAME: _node(number), ZONE: f"zone-{number % ZONES}"},
-            cidrs=[f"{pod_cidr(number)}.0/24"] if pod_cidrs else [],
+            cidrs=[f"{pod_cidr(number)}.0/24"],
             addresses=[f"172.16.{number // 256}.{number % 256}"],
         )
     for number, client in enumerate(DIRECT):

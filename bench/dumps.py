@@ -1,123 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Dumps of a large cluster, as ``kubectl get ... -A -o yaml`` and ``-o json`` print it; every call writes the same.
+"""How long commands take to read a dump as kubectl prints it, and to work on it: each time a process of its own.
 
-Objects are made from text templates: PyYAML would take longer to print them than topodns takes to read them.
+``python -m bench.dumps ARGUMENTS`` is that process: it runs ``topodns``, and prints its memory to stderr in the end.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import textwrap
-from collections.abc import Iterator, Mapping
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from string import Template
-from typing import TextIO
+from typing import BinaryIO, NamedTuple
 
 import yaml
 
-NODES = 1_000
-SERVICES = 2_000
-ENDPOINTS = 15  # of each Service, each a pod of its own
-PODS = SERVICES * ENDPOINTS
-SIZE = f"{NODES:,} nodes, {PODS:,} pods, {SERVICES:,} Services with {ENDPOINTS} endpoints each"
+from bench.servers import needed, peak
+from bench.standin import wire
+from bench.standin.numbering import ENDPOINTS, NODES
+from bench.standin.objects import StandinObjects
+from bench.standin.recording import PATHS, recording
+from bench.tables import table
+from dnsserver.cli.main import main
 
-NAMESPACE = "shop"
-ZONES = "abc"
-RACKS = 25
-
-_TEMPLATES = Path(__file__).parent / "templates"
-
-
-def write(folder: Path, *, form: str, pod: str) -> Path:
-    """Write the cluster in a *form*, ``yaml`` or ``json``, with the template *pod* for its pods; return the path."""
-    path = folder / f"{pod}s.{form}"
-    with path.open("w") as file:
-        (_write_yaml if form == "yaml" else _write_json)(file, pod)
-    return path
+SERVICES = {"json": 2_000, "yaml": 200}  # each has 15 pods; PyYAML takes a minute to print those of 1,000
+COMMANDS = (("check",), ("simulate",), ("simulate", "--service", "ns-001/service-00001", "-o", "json"))
 
 
-def _write_yaml(file: TextIO, pod: str) -> None:
-    templates = {kind: Template(_as_item(_text(kind, pod))) for kind in KINDS}
-    file.write("apiVersion: v1\nitems:\n")
-    for kind, values in _objects():
-        file.write(templates[kind].substitute(values))
-    file.write('kind: List\nmetadata:\n  resourceVersion: ""\n')
+class Ran(NamedTuple):
+    """What a command took on a dump: seconds, and MB of memory at most. ``size`` is the dump's, in MB."""
+
+    command: str
+    dump: str
+    size: float
+    seconds: float
+    peak: float
 
 
-def _write_json(file: TextIO, pod: str) -> None:
-    templates = {kind: Template(_as_json(_text(kind, pod))) for kind in KINDS}
-    file.write('{\n    "apiVersion": "v1",\n    "items": [')
-    separator = "\n"
-    for kind, values in _objects():
-        file.write(separator + templates[kind].substitute(values))
-        separator = ",\n"
-    file.write('\n    ],\n    "kind": "List",\n    "metadata": {\n        "resourceVersion": ""\n    }\n}\n')
+def measure(folder: Path) -> Iterator[Ran]:
+    """Write each dump, and run the commands on it. Raises CannotStart."""
+    with needed():
+        recorded = recording()
+    for form, services in SERVICES.items():
+        path = folder / f"cluster.{form}"
+        with path.open("wb") as file:
+            _write(file, StandinObjects(recorded, wire.JSON, services), form)
+        for command in COMMANDS:
+            print(f"dumps: {command[0]}, {path.name}", file=sys.stderr)
+            began = time.perf_counter()
+            ran = subprocess.run(
+                [sys.executable, "-m", "bench.dumps", *command, "--snapshot", str(path)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
+            seconds, dump = time.perf_counter() - began, f"{services * ENDPOINTS:,} pods, {form}"
+            yield Ran(" ".join(command), dump, path.stat().st_size / 1e6, seconds, float(ran.stderr.split()[-1]))
 
 
-KINDS = ("namespace", "node", "pod", "service", "endpointslice")
+def report(runs: Iterator[Ran]) -> str:
+    """Return the table."""
+    rows = [
+        (f"`topodns {run.command}`", run.dump, f"{run.size:,.0f} MB", f"{run.seconds:.1f} s", f"{run.peak:,.0f} MB")
+        for run in runs
+    ]
+    return f"{table(('command', 'dump', 'size', 'took', 'peak memory'), rows)}\nThe cluster has {NODES:,} nodes.\n"
 
 
-def _text(kind: str, pod: str) -> str:
-    """Return the template of one object of a kind, in YAML."""
-    text = (_TEMPLATES / f"{pod if kind == 'pod' else kind}.yaml").read_text()
-    endpoint = (_TEMPLATES / "endpoint.yaml").read_text()
-    endpoints = "".join(endpoint.replace("_N", f"_{number}") for number in range(ENDPOINTS))
-    return text.replace("$endpoints\n", endpoints)
+def _write(file: BinaryIO, objects: StandinObjects, form: str) -> None:
+    """Write all objects object by object: all of them in memory would take gigabytes."""
+    chunks = (chunk for kind in PATHS for chunk in objects.chunks[kind])
+    items = (wire.object_of(wire.JSON, chunk.partition(b"\r\n")[2]) for chunk in chunks)
+    if form == "json":
+        file.write(b'{"apiVersion": "v1", "kind": "List", "items": [\n')
+        file.writelines(b",\n" * (number > 0) + item for number, item in enumerate(items))
+        file.write(b"\n]}\n")
+        return
+    for item in items:
+        file.write(b"---\n" + yaml.dump(json.loads(item), Dumper=yaml.CSafeDumper, encoding="utf-8"))
 
 
-def _as_item(text: str) -> str:
-    return "- " + textwrap.indent(text, "  ")[2:]
-
-
-def _as_json(text: str) -> str:
-    return textwrap.indent(json.dumps(yaml.safe_load(text), indent=4), " " * 8)
-
-
-def _objects() -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield kind and values of each object, in the order in which kubectl prints several kinds."""
-    yield "namespace", {"namespace": NAMESPACE, **_identity(NAMESPACE)}
-    for number in range(NODES):
-        yield "node", {**_node(number), **_identity(f"node {number}")}
-    for number in range(PODS):
-        yield "pod", _pod(number)
-    for number in range(SERVICES):
-        values = {"namespace": NAMESPACE, "service": _service(number), **_identity(f"service {number}")}
-        yield "service", dict(values)
-        pods = map(_pod, range(number * ENDPOINTS, (number + 1) * ENDPOINTS))
-        yield (
-            "endpointslice",
-            values | {f"{key}_{n}": value for n, pod in enumerate(pods) for key, value in pod.items()},
-        )
-
-
-def _pod(number: int) -> dict[str, str]:
-    node = number % NODES
-    service = _service(number // ENDPOINTS)
-    identity = _identity(f"pod {number}")
-    ip = f"10.{node // 256}.{node % 256}.{number // NODES + 2}"
-    pod = f"{service}-{identity['hash']}-{number % ENDPOINTS:05}"
-    return {**_node(node), "namespace": NAMESPACE, "service": service, "pod": pod, "ip": ip, **identity}
-
-
-def _node(number: int) -> dict[str, str]:
-    high, low = divmod(number, 256)
-    return {
-        "node": f"node-{number:04}",
-        "zone": ZONES[number % len(ZONES)],
-        "rack": str(number % RACKS),
-        "cidr": f"10.{high}.{low}.0/24",
-        "host_ip": f"172.16.{high}.{low}",
-    }
-
-
-def _service(number: int) -> str:
-    return f"service-{number:04}"
-
-
-def _identity(seed: str) -> dict[str, str]:
-    """Return a uid and such: values that differ for each object and that topodns does not read."""
-    text = hashlib.md5(seed.encode(), usedforsecurity=False).hexdigest()
-    uid = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-    return {"uid": uid, "short": text[:17], "hash": f"h{text[:9]}", "version": str(int(text[:7], 16))}
+if __name__ == "__main__":
+    code = main()
+    print(peak("self"), file=sys.stderr)
+    raise SystemExit(code)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import dns.message
 import dns.query
-from msgspec import Struct
 
-from bench.comparing import needed
-from bench.servers import CannotStart, Server, on_load_core, start_coredns, start_topodns
+from bench.servers import CannotStart, Server, needed, on_load_core, start_coredns, start_topodns
+from bench.tables import table
 from tests.kit import go_programs
 from tests.kit.api_objects import Item, endpoint, endpoint_slice, namespace, service
 from tests.kit.kube import ControlPlane, running_control_plane
@@ -25,19 +24,11 @@ SETTLE_SECONDS = 0.02  # between changes, so that a change never waits for the o
 PATIENCE_SECONDS = 30.0
 
 
-class Programmed(Struct, frozen=True):
-    """One server's delays, in seconds: from the API server's reply to a write until the server answers with it."""
+def measure(folder: Path) -> Mapping[str, Sequence[float]]:
+    """Change a slice for each server in turn, and ask until that server shows the change. Raises CannotStart.
 
-    server: str
-    seconds: Sequence[float]
-
-    def percentile(self, share: float) -> float:
-        """Return the delay that a share of the changes, from 0 to 1, did not exceed."""
-        return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
-
-
-def measure(folder: Path) -> list[Programmed]:
-    """Change a slice for each server in turn, and ask until that server shows the change. Raises CannotStart."""
+    Returns each server's delays in seconds.
+    """
     with needed():
         coredns = go_programs.coredns()
     with on_load_core(), ExitStack() as stack:
@@ -46,17 +37,32 @@ def measure(folder: Path) -> list[Programmed]:
         plane.api.create(namespace(WHERE), service(NAME, where=WHERE), _slice("10.99.0.1"))
         name = f"{NAME}.{WHERE}.svc.cluster.local"
         servers = [
-            start_coredns(coredns, folder, [f"kubeconfig {plane.kubeconfig}"], name=name),
-            start_topodns(["--kubeconfig", str(plane.kubeconfig)], folder),
+            stack.enter_context(start_coredns(coredns, folder, [f"kubeconfig {plane.kubeconfig}"], name=name)),
+            stack.enter_context(start_topodns(["--kubeconfig", str(plane.kubeconfig)], folder)),
         ]
-        for server in servers:
-            stack.callback(server.stop)
         took: Mapping[str, list[float]] = {server.name: [] for server in servers}
         for number in range(CHANGES):
             for turn, server in enumerate(servers):
                 address = f"10.99.{number // 100 + 1}.{number % 100 * 2 + turn + 1}"
                 took[server.name].append(_change(plane, server, name, address))
-        return [Programmed(server.name, took[server.name]) for server in servers]
+        return took
+
+
+def report(servers: Mapping[str, Sequence[float]]) -> str:
+    """Return the table of how soon each server answers with a change."""
+    rows = [
+        (
+            name,
+            f"{len(took)}",
+            *(f"{sorted(took)[int(share * len(took))] * 1e3:.1f} ms" for share in (0.5, 0.99)),
+            f"{max(took) * 1e3:.1f} ms",
+        )
+        for name, took in servers.items()
+    ]
+    return (
+        f"{table(('server', 'changes', 'p50', 'p99', 'longest'), rows)}\n"
+        "From the API server's reply to a write until the server answers with it.\n"
+    )
 
 
 def _slice(address: str) -> Item:

@@ -2,7 +2,7 @@
 
 """How long the store takes for one change and its snapshot, in a cluster at the limits that Kubernetes publishes.
 
-The objects are made here; ``bench.loading`` measures what reading them costs.
+The objects are made here, without reading anything.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from bench.tables import table, verdict
 from locator.api.deltas import Delta, Drop, Put
 from locator.endpoints import compact
-from locator.ip import (
-    Network,
-)
+from locator.ip import Network
 from locator.model import (
     HOSTNAME,
     SLICE_CONTROLLER,
@@ -42,6 +41,7 @@ SERVICES = 10_000
 NAMESPACES = 200
 ENDPOINTS = PODS // SERVICES
 TIMES = 200  # changes of each kind
+MILLISECONDS = 20.0  # at most to publish a change
 SIZE = f"{NODES:,} nodes, {PODS:,} pods, {SERVICES:,} Services with {ENDPOINTS} endpoints each"
 
 Objects = dict[type[Object], list[Any]]
@@ -51,14 +51,13 @@ class Published(NamedTuple):
     """The cost of one kind of change.
 
     ``apply`` is the median time to apply it to the store in microseconds; ``publish`` and ``most`` are the median and
-    the longest time to make the next snapshot in milliseconds. ``small`` changes have a target.
+    the longest time to make the next snapshot in milliseconds.
     """
 
     change: str
     apply: float
     publish: float
     most: float
-    small: bool = True
 
 
 def measure() -> Iterator[Published]:
@@ -73,7 +72,7 @@ def measure() -> Iterator[Published]:
     applied = time.perf_counter()
     store.publish(0)
     took = (time.perf_counter() - applied) * 1e3
-    yield Published("start: all objects", (applied - began) * 1e6, took, took, small=False)
+    yield Published("start: all objects", (applied - began) * 1e6, took, took)
     for name, make in CHANGES.items():
         yield _measured(name, store, [make(objects, rng) for _ in range(TIMES)])
 
@@ -91,23 +90,33 @@ def _measured(name: str, store: Store, changes: Sequence[Sequence[Delta]]) -> Pu
     return Published(name, median(applies), median(publishes), max(publishes))
 
 
-def cluster(
-    nodes: int = NODES, services: int = SERVICES, endpoints_each: int = ENDPOINTS, network: int = 10
-) -> Objects:
-    """Return the objects of a cluster; each endpoint of a Service is on another node.
+def report(changes: Iterable[Published]) -> str:
+    """Return the table of what each kind of change costs."""
+    rows = [
+        (
+            cost.change,
+            f"{cost.apply:,.1f} µs",
+            f"{cost.publish:,.2f} ms",
+            f"{cost.most:,.2f} ms",
+            verdict(cost.most, MILLISECONDS if cost.change in CHANGES else None, "≤ {:.0f} ms"),
+        )
+        for cost in changes
+    ]
+    return f"{table(('change', 'apply', 'publish', 'longest publish', 'target'), rows)}\nThe cluster: {SIZE}.\n"
 
-    *network* is the first octet of the pods' addresses.
-    """
+
+def cluster() -> Objects:
+    """Return the objects of the cluster; each endpoint of a Service is on another node."""
     ports = (Port("main", 80),)
     objects: Objects = {Namespace: [Namespace(f"ns-{number}") for number in range(NAMESPACES)]}
-    objects[Node] = [_node(number, network) for number in range(nodes)]
+    objects[Node] = [_node(number) for number in range(NODES)]
     objects[Pod], objects[Service], objects[EndpointSlice] = [], [], []
-    for number in range(services):
+    for number in range(SERVICES):
         space, name = f"ns-{number % NAMESPACES}", f"service-{number:05}"
         endpoints = []
-        for position in range(number * endpoints_each, (number + 1) * endpoints_each):
-            node, pod = position % nodes, f"{name}-{position:06}"
-            address = bytes((network, node >> 8, node & 255, position // nodes + 2))
+        for position in range(number * ENDPOINTS, (number + 1) * ENDPOINTS):
+            node, pod = position % NODES, f"{name}-{position:06}"
+            address = bytes((10, node >> 8, node & 255, position // NODES + 2))
             objects[Pod].append(Pod(space, pod, (address,), _name(node), created="2024-01-01T00:00:00Z"))
             endpoints.append(Endpoint((bytes(bytearray(address)),), ports, node=_name(node), pod=pod))
         annotations = {"topodns.io/topology-keys": f"{ZONE},*"}
@@ -123,10 +132,10 @@ def _name(node: int) -> str:
     return f"node-{node:04}"
 
 
-def _node(number: int, network: int = 10) -> Node:
+def _node(number: int) -> Node:
     high, low = number >> 8, number & 255
     labels = {HOSTNAME: _name(number), ZONE: "abc"[number % 3]}
-    return Node(_name(number), labels, (bytes((172, 16, high, low)),), (Network(bytes((network, high, low, 0)), 24),))
+    return Node(_name(number), labels, (bytes((172, 16, high, low)),), (Network(bytes((10, high, low, 0)), 24),))
 
 
 def _changed_slice(objects: Objects, rng: random.Random) -> list[Delta]:

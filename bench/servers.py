@@ -16,20 +16,21 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Self
 
 import dns.exception
 import dns.message
 import dns.query
 import dns.rcode
+import pytest
 
-from bench.memory import peak
+from tests.kit import go_programs, waiting
 from tests.kit.this_machine import free_port
 
 SERVER_CORE, LOAD_CORE = 0, 1
 UNBOUND = "/usr/sbin/unbound"  # Debian's package
 # Without it, topodns is measured once only, as it is then.
 HAS_NATIVE = importlib.util.find_spec("dnsserver.net.native") is not None
-WITHOUT_NATIVE = "topodns --native off"
 START_SECONDS = 180.0  # until a server must answer; most take three
 STOP_SECONDS = 10.0
 
@@ -54,15 +55,6 @@ remote-control:
     control-enable: no
 """
 
-ZONE_COREFILE = """\
-cluster.local:{port} {{
-    bind 127.0.0.1
-    errors
-    file {zone}
-{more}
-}}
-"""
-
 ZONE = """\
 $ORIGIN cluster.local.
 @ 5 IN SOA ns hostmaster 1 7200 1800 86400 5
@@ -75,11 +67,7 @@ COREFILE = """\
 .:{port} {{
     bind 127.0.0.1
     errors
-    ready 127.0.0.1:{ready}
-    kubernetes cluster.local {{
-{cluster}
-    }}
-{more}
+{plugins}
 }}
 """
 
@@ -91,25 +79,13 @@ class CannotStart(Exception):
 class Server:
     """A running server, at ``port`` for UDP and TCP.
 
-    ``nearest`` is whether it gives each client the nearest endpoints only, ``additional`` whether it adds the targets'
-    addresses to SRV records, ``answers`` whether it answers at all: a yardstick may send queries back.
+    ``nearest`` is whether it gives each client the nearest endpoints only.
     """
 
-    def __init__(
-        self,
-        name: str,
-        process: subprocess.Popen[bytes],
-        port: int,
-        *,
-        nearest: bool = False,
-        additional: bool = True,
-        answers: bool = True,
-    ) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], port: int, *, nearest: bool = False) -> None:
         self.name = name
         self.port = port
         self.nearest = nearest
-        self.additional = additional
-        self.answers = answers
         self.http = 0
         """The port of /metrics, if the server has any."""
         self.live = (0, "")
@@ -153,6 +129,12 @@ class Server:
         """Return how many threads the process has."""
         return len(os.listdir(f"/proc/{self._process.pid}/task"))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> None:
         """End the process and wait for it."""
         self._process.terminate()
@@ -174,65 +156,61 @@ def on_load_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def start_topodns(
-    flags: Sequence[str],
-    folder: Path,
-    *,
-    name: str = "topodns",
-    answer_cache: bool = True,
-    listen: str = "127.0.0.1",
-    env: Mapping[str, str] | None = None,
-) -> Server:
-    """Start ``topodns serve`` with *flags*, which name the cluster, on the address *listen*. Raises CannotStart."""
-    module = "dnsserver" if answer_cache else "bench.without_answer_cache"
-    command = [sys.executable, "-m", module, "serve", *flags]
+@contextlib.contextmanager
+def needed() -> Iterator[None]:
+    """Raise CannotStart if the block cannot build or start a program."""
+    try:
+        yield
+    except (go_programs.BuildError, waiting.NotReadyError, pytest.skip.Exception, pytest.fail.Exception) as error:
+        raise CannotStart(f"CoreDNS or its control plane is not available: {error}") from None
+
+
+def peak(process: int | str) -> float:
+    """Return the most resident memory that a process (an id, or ``self``) has had in MB, since its program started.
+
+    Not so ``getrusage``, whose maximum begins with that of the process that started it.
+    """
+    status = Path(f"/proc/{process}/status").read_text()
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    assert found is not None, status
+    return int(found[1]) * 1024 / 1e6
+
+
+# Each of these raises CannotStart.
+
+
+def start_topodns(flags: Sequence[str], folder: Path, *, name: str = "topodns", listen: str = "127.0.0.1") -> Server:
+    """Start ``topodns serve`` with *flags*, which name the cluster, on the address *listen*."""
+    command = [sys.executable, "-m", "dnsserver", "serve", *flags]
     command += ["--listen", f"{listen}:0", "--http", "127.0.0.1:0"]  # HTTP is on: the figures include counting
-    log = _log(folder, name)
-    process = _start(command, log, env=env)
-    printed = _wait(name, process, log, lambda text: "ready" in text.splitlines())
+    process, printed = _started(name, command, folder, lambda text: "ready" in text.splitlines())
     server = Server(name, process, _listening(printed, listen), nearest=True)
     server.http = _listening(printed, "127.0.0.1", "http")
     server.live = (server.http, "/livez")
     return server
 
 
-def start_yardstick(name: str, command: Sequence[str], folder: Path, *, answers: bool = True) -> Server:
-    """Start a program that prints where it listens. Raises CannotStart."""
-    log = _log(folder, name)
-    process = _start(command, log)
-    printed = _wait(name, process, log, lambda text: text.endswith("\n"))
-    return Server(name, process, _listening(printed, "127.0.0.1"), answers=answers)
-
-
 def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
-    """Start unbound with *records* as static data; *name* is a name with an A record. Raises CannotStart."""
+    """Start unbound with *records* as static data; *name* is a name with an A record."""
     if not os.access(UNBOUND, os.X_OK):
         raise CannotStart(f"{UNBOUND} is missing, and topodns is measured against it: apt-get install unbound")
-    port = free_port()
-    conf, log = folder / "unbound.conf", folder / "unbound.log"
+    port, conf = free_port(), folder / "unbound.conf"
     lines = "\n".join(f'    local-data: "{record}"' for record in records)
     conf.write_text(UNBOUND_CONF.format(port=port, folder=folder, records=lines))
-    process = _start([UNBOUND, "-d", "-c", str(conf)], log)
-    _wait("unbound", process, log, lambda text: _answers(port, name))
-    return Server("unbound", process, port, additional=False)
+    process, _ = _started("unbound", [UNBOUND, "-d", "-c", str(conf)], folder, lambda _: _answers(port, name))
+    return Server("unbound", process, port)
 
 
 def start_coredns_file(
     program: Path, folder: Path, records: Iterable[str], *, name: str, watched: bool = False
 ) -> Server:
-    """Start CoreDNS with *records* in a zone's file; *name* is a name with an A record. Raises CannotStart.
-
-    If *watched*, it has /health and /metrics.
-    """
-    title, port = "CoreDNS, file", free_port()
-    zone, corefile, log = folder / "zone", folder / f"{title}.Corefile", folder / f"{title}.log"
+    """Start CoreDNS with *records* in a zone's file; *name* has an A record. If *watched*, it has /health, /metrics."""
+    zone, port = folder / "zone", free_port()
     zone.write_text(ZONE.format(records="\n".join(records)))
     health, metrics = (free_port(), free_port()) if watched else (0, 0)
-    more = f"    health 127.0.0.1:{health}\n    prometheus 127.0.0.1:{metrics}" if watched else ""
-    corefile.write_text(ZONE_COREFILE.format(port=port, zone=zone, more=more))
-    process = _start([str(program), "-conf", str(corefile)], log, env={"GOMAXPROCS": "1"})
-    _wait(title, process, log, lambda text: _answers(port, name))
-    server = Server(title, process, port)
+    plugins = [f"file {zone} cluster.local"]
+    plugins += [f"health 127.0.0.1:{health}", f"prometheus 127.0.0.1:{metrics}"] if watched else []
+    server = _start_coredns("CoreDNS, file", program, folder, plugins, port, lambda _: _answers(port, name))
     server.http, server.live = metrics, (health, "/health")
     return server
 
@@ -240,21 +218,21 @@ def start_coredns_file(
 def start_coredns(
     program: Path, folder: Path, options: Sequence[str], *, name: str, title: str = "CoreDNS", caching: bool = False
 ) -> Server:
-    """Start CoreDNS; *options* of its plugin name the cluster, *name* has an A record there. Raises CannotStart."""
+    """Start CoreDNS; *options* of its plugin name the cluster, *name* has an A record there."""
     port, ready = free_port(), free_port()
-    corefile, log = folder / f"{title}.Corefile", folder / f"{title}.log"
-    more = "    cache 30" if caching else ""  # as kubeadm installs it
-    cluster = "\n".join(f"        {option}" for option in options)
-    corefile.write_text(COREFILE.format(port=port, ready=ready, cluster=cluster, more=more))
-    process = _start([str(program), "-conf", str(corefile)], log, env={"GOMAXPROCS": "1"})
-    _wait(title, process, log, lambda text: _says_ready(ready) and _answers(port, name))
+    plugins = [f"ready 127.0.0.1:{ready}", "kubernetes cluster.local {", *options, "}"]
+    plugins += ["cache 30"] if caching else []  # as kubeadm installs it
+    is_up: Callable[[str], bool] = lambda _: _says_ready(ready) and _answers(port, name)  # noqa: E731
+    return _start_coredns(title, program, folder, plugins, port, is_up)
+
+
+def _start_coredns(
+    title: str, program: Path, folder: Path, plugins: Sequence[str], port: int, is_up: Callable[[str], bool]
+) -> Server:
+    corefile = folder / f"{title}.Corefile"
+    corefile.write_text(COREFILE.format(port=port, plugins="\n".join(plugins)))
+    process, _ = _started(title, [str(program), "-conf", str(corefile)], folder, is_up, env={"GOMAXPROCS": "1"})
     return Server(title, process, port)
-
-
-def _log(folder: Path, name: str) -> Path:
-    """Return an empty file for what a server prints; several servers may have the same name."""
-    with NamedTemporaryFile(prefix=f"{name} ".replace("/", " "), suffix=".log", dir=folder, delete=False) as file:
-        return Path(file.name)
 
 
 def _listening(printed: str, address: str, protocol: str = "udp") -> int:
@@ -264,9 +242,19 @@ def _listening(printed: str, address: str, protocol: str = "udp") -> int:
     return int(found[1])
 
 
-def _start(command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    with log.open("wb") as file:
-        return subprocess.Popen(
+def _started(
+    name: str,
+    command: Sequence[str],
+    folder: Path,
+    is_up: Callable[[str], bool],
+    *,
+    env: Mapping[str, str] | None = None,
+) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a server, and wait until it is up by what it has printed; return it and that. Raises CannotStart."""
+    # A file of its own: several servers may have the same name.
+    with NamedTemporaryFile(prefix=f"{name} ".replace("/", " "), suffix=".log", dir=folder, delete=False) as file:
+        log = Path(file.name)
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=file,
@@ -274,15 +262,11 @@ def _start(command: Sequence[str], log: Path, *, env: Mapping[str, str] | None =
             env={**os.environ, **(env or {})},
             preexec_fn=lambda: os.sched_setaffinity(0, {SERVER_CORE}),
         )
-
-
-def _wait(name: str, process: subprocess.Popen[bytes], log: Path, is_up: Callable[[str], bool]) -> str:
-    """Wait until a server is up; return what it has printed. Raises CannotStart."""
     end = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < end:
         printed = log.read_text()
         if is_up(printed):
-            return printed
+            return process, printed
         time.sleep(0.02)  # the part that reads the cluster has a target of a second
     process.kill()
     process.wait()

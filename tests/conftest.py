@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from playwright.sync_api import Browser
 
-from tests.kit.browser import running_chromium
 from tests.kit.commands_in_process import Run, commands_in_process
 from tests.kit.in_memory import Cluster
 from tests.kit.kube import ControlPlane, running_control_plane
@@ -29,25 +27,15 @@ settings.load_profile("steady")
 
 # Files that take minutes. Whoever begins one last keeps the other workers waiting for the end.
 LONG = (
-    *("test_image.py", "test_controller.py", "test_peers.py", "test_every_cluster.py", "test_forwarder_caches.py"),
-    *("test_tenants.py", "test_under_attack.py"),
-)
-# Files in which whole clusters, images, installations or browsers play: ``make e2e`` runs them, ``make test`` does not.
-E2E = (
-    *("test_image.py", "test_chart_live.py", "test_cluster_tutorial.py", "test_clusters_page.py", "test_faults.py"),
-    *("test_restored_etcd.py", "test_rolling_restart.py", "test_tenants.py", "test_three_clusters.py"),
-    *("test_under_attack.py", "test_controller.py", "test_doctor_live.py", "test_dump_live.py", "test_health_live.py"),
-    *("test_stub_blocks.py", "test_bypasses.py", "test_forwarders_take_it.py"),
-    *("test_compared_with_coredns.py", "test_console_browser.py"),
+    *("test_lint.py", "test_store.py", "test_every_cluster.py"),
+    *("test_image.py", "test_controller.py", "test_peers.py", "test_forwarder_caches.py", "test_tenants.py"),
+    *("test_under_attack.py", "test_instructions.py"),
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let long files begin first."""
     items.sort(key=lambda item: item.path.name not in LONG)
-    for item in items:
-        if item.path.name in E2E:
-            item.add_marker(pytest.mark.e2e)
 
 
 @pytest.fixture
@@ -66,13 +54,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
             return stack.enter_context(serving(tmp_path, cluster, *arguments, **more))
 
         yield start
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    """Run a real Chromium for the whole session."""
-    with running_chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="session")

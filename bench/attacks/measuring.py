@@ -8,7 +8,7 @@ import math
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.attacks import targets
-from bench.attacks.attacking import PACE, Flood, attacked
+from bench.attacks.attacking import RATE, attacked
+from bench.attacks.floods import Flood
 from bench.attacks.table import ATTACKS, LOADS
 from bench.attacks.watching import FIRST, FIRST_TCP, LIVE, NEW, NEW_TCP, REMEMBERED, Waits, Watched, watch
-from bench.comparing import needed
-from bench.servers import Server, on_load_core
+from bench.servers import Server, needed, on_load_core
 from bench.tables import table
 from tests.kit import go_programs
 
@@ -57,24 +57,23 @@ def measure(folder: Path, seconds: float) -> list[Row]:
         program = go_programs.coredns()
 
     def suffering(start: Callable[[], Server], attack: str, rate: float | None) -> Suffered:
-        server = start()
-        try:
+        with start() as server:
             print(f"attacks: {server.name}, {attack}", file=sys.stderr)
-            return suffered(server, targets.target_of(server), attack, rate, seconds)
-        finally:
-            server.stop()
+            return suffered(server, targets.target(server.port, server.http, server.live), attack, rate, seconds)
 
     rows = []
     with on_load_core():
         for attack, load in LOADS.items():
-            for rate in (PACE, None) if attack in ATTACKS and isinstance(load.how, Flood) else (PACE,):
+            for rate in (RATE, None) if attack in ATTACKS and isinstance(load.how, Flood) else (RATE,):
                 ours = suffering(partial(targets.topodns, folder), attack, rate)
                 theirs = None if load.only_here else suffering(partial(targets.coredns, program, folder), attack, rate)
                 rows.append(Row(attack if rate else f"{attack}{FASTEST}", ours, theirs))
     return rows
 
 
-def suffered(server: Server, target: targets.Target, attack: str, rate: float | None, seconds: float) -> Suffered:
+def suffered(
+    server: Server, target: targets.AttackedServer, attack: str, rate: float | None, seconds: float
+) -> Suffered:
     """Attack a server, and watch."""
     watch(target, WARMUP_SECONDS)
     server.forget_peak()
@@ -88,12 +87,12 @@ def suffered(server: Server, target: targets.Target, attack: str, rate: float | 
     return Suffered(watched, server.peak(), loop)
 
 
-def loop_delays(target: targets.Target) -> Buckets:
+def loop_delays(target: targets.AttackedServer) -> Buckets:
     """Return how late the event loop was since the start."""
     return {float(labels["le"]): value for name, labels, value in samples(target) if name == f"{LOOP_DELAY}_bucket"}
 
 
-def samples(target: targets.Target) -> Iterator[tuple[str, Mapping[str, str], float]]:
+def samples(target: targets.AttackedServer) -> Iterator[tuple[str, Mapping[str, str], float]]:
     """Yield all samples of /metrics, as soon as it can be read. Raises OSError if that takes very long."""
     end = time.monotonic() + METRICS_SECONDS
     while True:
@@ -116,7 +115,7 @@ def report(rows: Sequence[Row], seconds: float) -> str:
     head = ("attack", *(cell for figure in figures for cell in (figure, "CoreDNS")), "loop")
     return (
         f"{table(('attack', 'what is sent'), ((name, load.text) for name, load in LOADS.items()))}\n"
-        f"{table(head, map(_line, rows))}\nEach attack for {seconds:.0f} s; datagrams {PACE:,} times a second, or as "
+        f"{table(head, map(_line, rows))}\nEach attack for {seconds:.0f} s; datagrams {RATE:,} times a second, or as "
         "fast as the machine sends them. Names: median / 99th percentile in milliseconds, and how many tries got no "
         "reply within 2 s, if any. /livez: the longest, in milliseconds. loop: no delay of the event loop was longer.\n"
     )
@@ -124,29 +123,30 @@ def report(rows: Sequence[Row], seconds: float) -> str:
 
 def _line(row: Row) -> Iterator[str]:
     yield row.attack
-    for kinds in ((NEW, FIRST), (NEW_TCP, FIRST_TCP), (REMEMBERED,)):
-        for server in row[1:]:
-            yield "" if server is None else waited([server.watched[kind] for kind in kinds])
-    for server in row[1:]:
-        yield "" if server is None else _liveness(server.watched[LIVE])
-    for server in row[1:]:
-        yield "" if server is None else f"{server.peak:,.0f} MB"
+    ours = _cells(row.topodns)
+    theirs = _cells(row.coredns) if row.coredns else [""] * len(ours)
+    for pair in zip(ours, theirs, strict=True):
+        yield from pair
     yield longest(row.topodns.loop)
+
+
+def _cells(server: Suffered) -> Sequence[str]:
+    """Return what victims of one server noticed, and its memory."""
+    watched = server.watched
+    kinds = ((NEW, FIRST), (NEW_TCP, FIRST_TCP), (REMEMBERED,))
+    names = (_waited(Waits().add(*(watched[kind] for kind in together))) for together in kinds)
+    return (*names, _liveness(watched[LIVE]), f"{server.peak:,.0f} MB")
 
 
 def _liveness(live: Waits) -> str:
     return f"{1e3 * max(live.seconds):,.0f}" + (f", {live.lost} failed" if live.lost else "")
 
 
-def waited(kinds: Iterable[Waits]) -> str:
-    """Return the waits of some kinds together: median, 99th percentile, and what was lost."""
-    whole = Waits()
-    for waits in kinds:
-        whole.add(waits)
-    text = f"{1e3 * whole.percentile(0.5):,.1f} / {1e3 * whole.percentile(0.99):,.1f}"
-    return text + (
-        f", {whole.lost / (whole.lost + len(whole.seconds) - whole.unanswered):.0%} lost" if whole.lost else ""
-    )
+def _waited(waits: Waits) -> str:
+    """Return median and 99th percentile, and what was lost."""
+    text = f"{1e3 * waits.percentile(0.5):,.1f} / {1e3 * waits.percentile(0.99):,.1f}"
+    tries = waits.lost + len(waits.seconds) - waits.unanswered
+    return text + (f", {waits.lost / tries:.0%} lost" if waits.lost else "")
 
 
 def longest(loop: Buckets) -> str:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import linear_regression
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from bench.attacks.attacking import attacked
 from bench.attacks.measuring import longest, loop_delays, samples
 from bench.attacks.table import ATTACKS, USUAL
-from bench.attacks.targets import FORWARDER, Target
+from bench.attacks.targets import FORWARDER, AttackedServer
 from bench.attacks.watching import LIVE, Waits, watch
 from bench.servers import CannotStart, Server, on_load_core, start_topodns
 from bench.standin.numbering import service_name
@@ -92,17 +92,16 @@ def soak(folder: Path, attacks: Sequence[str], seconds: float) -> Soaked:
     """Attack in these ways in turn for about so many seconds. Raises CannotStart."""
     with on_load_core(), running_standin(folder, "json", services=SERVICES) as standin, ExitStack() as stack:
         flags = ("--kubeconfig", str(standin.kubeconfig), "--trusted-forwarder", FORWARDER)
-        server = start_topodns(flags, folder)
-        stack.callback(server.stop)
+        server = stack.enter_context(start_topodns(flags, folder))
         standin.stand_back()
         standin.set_rate(CHANGES)
         names = [service_name(number) for number in range(SERVICES)]
-        target = Target(server.port, server.http, server.live, names, names[0])
+        target = AttackedServer(server.port, server.http, server.live, names, names[0])
         stack.enter_context(attacked(target, USUAL))
         return _rounds(server, target, attacks, seconds)
 
 
-def _rounds(server: Server, target: Target, attacks: Sequence[str], seconds: float) -> Soaked:
+def _rounds(server: Server, target: AttackedServer, attacks: Sequence[str], seconds: float) -> Soaked:
     began = time.monotonic()
     each = min(ATTACK_SECONDS, seconds / ROUNDS / (len(attacks) + 1))
     watched: dict[str, dict[str, Waits]] = defaultdict(lambda: defaultdict(Waits))
@@ -149,24 +148,12 @@ def report(soaked: Soaked) -> str:
     )
 
 
-def _lines(soaked: Soaked) -> Sequence[Sequence[str]]:
-    lines = []
+def _lines(soaked: Soaked) -> Iterator[Sequence[str]]:
     for attack, kinds in soaked.watched.items():
-        names = Waits()
-        for kind, waits in kinds.items():
-            if kind != LIVE:
-                names.add(waits)
-        waits = [*(1e3 * names.percentile(share) for share in (0.5, 0.99, 1.0)), 1e3 * kinds[LIVE].percentile(1.0)]
-        lines.append(
-            (
-                attack,
-                *(f"{wait:,.1f} ms" for wait in waits[:3]),
-                str(names.lost),
-                str(names.unanswered),
-                f"{waits[3]:,.1f} ms",
-            )
-        )
-    return lines
+        names = Waits().add(*(waits for kind, waits in kinds.items() if kind != LIVE))
+        waits = [*(names.percentile(share) for share in (0.5, 0.99, 1.0)), kinds[LIVE].percentile(1.0)]
+        *of_names, live = (f"{1e3 * wait:,.1f} ms" for wait in waits)
+        yield (attack, *of_names, str(names.lost), str(names.unanswered), live)
 
 
 if __name__ == "__main__":

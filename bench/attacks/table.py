@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.attacks import messages
-from bench.attacks.attacking import Attack, Crowd, Flood
+from bench.attacks.floods import Attack, Crowd, Flood
 from bench.attacks.messages import (
     DATAGRAM,
     LONGEST_DATAGRAM,

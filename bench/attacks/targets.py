@@ -27,7 +27,7 @@ VICTIM, ATTACKER, BYSTANDER = (pod.address for pod in DIRECT[:3])
 FORWARDER = "127.0.0.2"  # is trusted, and names clients for the attacker
 
 
-class Target(NamedTuple):
+class AttackedServer(NamedTuple):
     """A server on loopback: its port for DNS over UDP and TCP, that of /metrics, and what the kubelet would ask.
 
     ``services`` are absolute names with few addresses, ``large`` is the one with the longest answer.
@@ -40,15 +40,10 @@ class Target(NamedTuple):
     large: str
 
 
-def target_of(server: Server) -> Target:
-    """Return a server of this module's cluster as a target."""
-    return target(server.port, server.http, server.live)
-
-
-def target(dns: int, http: int, live: tuple[int, str] | None = None) -> Target:
+def target(dns: int, http: int, live: tuple[int, str] | None = None) -> AttackedServer:
     """Return the server at these ports, which serves this module's cluster; as topodns does unless told *live*."""
     names = [cluster.service_name(number) for number in range(SERVICES)]
-    return Target(dns, http, live or (http, "/livez"), names, LARGE)
+    return AttackedServer(dns, http, live or (http, "/livez"), names, LARGE)
 
 
 def topodns(folder: Path) -> Server:

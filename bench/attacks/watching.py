@@ -18,7 +18,7 @@ from functools import partial
 import trio
 from msgspec import Struct, field
 
-from bench.attacks.targets import VICTIM, Target
+from bench.attacks.targets import VICTIM, AttackedServer
 from tests.kit.dns_queries import framed, query
 
 EVERY = 0.05  # seconds between two queries of a kind
@@ -30,7 +30,7 @@ REMEMBERED_TCP, NEW_TCP, FIRST_TCP = (f"{kind} over TCP" for kind in (REMEMBERED
 LIVE = "/livez"
 TYPES = ("A", "AAAA", "SRV")  # of the first answers
 
-Ask = Callable[[Target, bytes], Awaitable[bytes]]
+Ask = Callable[[AttackedServer, bytes], Awaitable[bytes]]
 
 
 class Waits(Struct):
@@ -44,11 +44,13 @@ class Waits(Struct):
     lost: int = 0
     unanswered: int = 0
 
-    def add(self, other: Waits) -> None:
-        """Add the queries of another time."""
-        self.seconds += other.seconds
-        self.lost += other.lost
-        self.unanswered += other.unanswered
+    def add(self, *others: Waits) -> Waits:
+        """Add the queries of other times or kinds; return all."""
+        for other in others:
+            self.seconds += other.seconds
+            self.lost += other.lost
+            self.unanswered += other.unanswered
+        return self
 
     def percentile(self, share: float) -> float:
         """Return the wait in seconds that a *share* of the queries, from 0 to 1, did not exceed; 0 without any."""
@@ -59,12 +61,12 @@ class Waits(Struct):
 Watched = Mapping[str, Waits]  # by kind
 
 
-def watch(target: Target, seconds: float) -> Watched:
+def watch(target: AttackedServer, seconds: float) -> Watched:
     """Ask for so many seconds, and wait for the last replies."""
     return trio.run(_watch, target, seconds)
 
 
-async def _watch(target: Target, seconds: float) -> Watched:
+async def _watch(target: AttackedServer, seconds: float) -> Watched:
     seen: dict[str, Waits] = defaultdict(Waits)
     end = trio.current_time() + seconds
     async with trio.open_nursery() as nursery:
@@ -109,7 +111,7 @@ async def _resolve(ask: Callable[[bytes], Awaitable[bytes]], wire: bytes, waits:
     waits.seconds.append(trio.current_time() - began)
 
 
-async def _watch_liveness(target: Target, waits: Waits, end: float) -> None:
+async def _watch_liveness(target: AttackedServer, waits: Waits, end: float) -> None:
     """One request after another, each on a connection of its own, as the kubelet asks."""
     port, path = target.live
     failed = 0
@@ -134,7 +136,7 @@ async def _said(port: int, request: bytes) -> bytes:
         return bytes(await stream.receive_some())
 
 
-async def _by_udp(target: Target, wire: bytes) -> bytes:
+async def _by_udp(target: AttackedServer, wire: bytes) -> bytes:
     with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         await sock.bind((VICTIM, 0))
         await sock.connect(("127.0.0.1", target.dns))
@@ -142,7 +144,7 @@ async def _by_udp(target: Target, wire: bytes) -> bytes:
         return await sock.recv(65_535)
 
 
-async def _by_tcp(target: Target, wire: bytes) -> bytes:
+async def _by_tcp(target: AttackedServer, wire: bytes) -> bytes:
     stream = await trio.open_tcp_stream("127.0.0.1", target.dns, local_address=VICTIM)
     async with stream:
         await stream.send_all(framed(wire))
@@ -154,15 +156,15 @@ async def _by_tcp(target: Target, wire: bytes) -> bytes:
         return received[2:]
 
 
-def _remembered(target: Target) -> bytes:
+def _remembered(target: AttackedServer) -> bytes:
     return query(target.services[0], number=random.getrandbits(16))
 
 
-def _new(target: Target) -> bytes:
+def _new(target: AttackedServer) -> bytes:
     parent = target.services[0].partition(".")[2]
     return query(f"victim-{random.getrandbits(64):016x}.{parent}", number=random.getrandbits(16))
 
 
-def _first(target: Target) -> bytes:
+def _first(target: AttackedServer) -> bytes:
     """A name and type that are seldom asked for: hardly any answer is remembered."""
     return query(random.choice(target.services), random.choice(TYPES), number=random.getrandbits(16))

@@ -5,33 +5,51 @@
 from __future__ import annotations
 
 import random
-import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from bench.loads import EDNS, FORWARDER
-from bench.queries import Load, Query, question
-from bench.queries import query as wire
+from bench.loads import EDNS, FORWARDER, WIDTHS
+from bench.queries import Load, PreparedQuery
+from bench.servers import Server
 from bench.standin.numbering import NODES, SERVICES, pod_address, service_name
-from locator.ip import Network
+from tests.kit.dns_queries import ecs, opt, query
 
-CLIENTS = 8  # sockets
 NAMES = 1_000
 STRIDE = SERVICES // NAMES  # the Services asked for are spread over all
 QUERIES = 6_000  # of each socket
-
-
-def asked(number: int) -> str:
-    """Return one of the names asked for."""
-    return service_name(number % NAMES * STRIDE)
+EVERY = 1.0  # seconds between two requests: Prometheus asks less often by default
+TIMEOUT = 10.0  # seconds
 
 
 def forwarded() -> Load:
     """Return a load of a forwarder that names a pod on a node at random in each query; the first pod on it."""
-    pick = random.Random(7)
+    pick, (sockets, window) = random.Random(7), WIDTHS[EDNS]
 
-    def ask(number: int) -> Query:
-        client = Network(socket.inet_aton(pod_address(pick.randrange(NODES), 0)), 32)
-        asked_for = question(asked(pick.randrange(NAMES)), "A")
-        return Query(wire(number, asked_for, EDNS, client=client), frozenset(), frozenset())
+    def ask(number: int) -> PreparedQuery:
+        client = pod_address(pick.randrange(NODES), 0)
+        name = service_name(pick.randrange(NAMES) * STRIDE)
+        return PreparedQuery(query(name, number=number, edns=opt(ecs(client))))
 
-    queries = [[ask(number) for number in range(QUERIES)] for _ in range(CLIENTS)]
-    return Load("forwarded, 1,000 names", EDNS, (FORWARDER,) * CLIENTS, queries, 0, 0)
+    queries = [[ask(number) for number in range(QUERIES)] for _ in range(sockets)]
+    return Load("forwarded, 1,000 names", EDNS, (FORWARDER,) * sockets, queries, window)
+
+
+@contextmanager
+def fetching(server: Server, path: str) -> Iterator[None]:
+    """Read a path of the server's HTTP port once a second until the block ends."""
+    over = threading.Event()
+
+    def fetch() -> None:
+        while not over.wait(EVERY):
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.http}{path}", timeout=TIMEOUT) as response:
+                response.read()
+
+    thread = threading.Thread(target=fetch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How long replies take while the largest cluster changes, while metrics are scraped, and while it is listed anew."""
+"""How long replies take while the largest cluster changes, is scraped, looked at, or listed anew."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench.comparing import needed
-from bench.large import asking
-from bench.large.fetching import fetching
+from bench.large.asking import fetching, forwarded
 from bench.loads import FORWARDER
-from bench.offered.sending import Offered, Sender, percentile
-from bench.rounds import Pace
-from bench.servers import Server, on_load_core, start_coredns, start_topodns
-from bench.standin.numbering import service_name
+from bench.sending import Pace, Run, Sender, percentile
+from bench.servers import Server, needed, on_load_core, start_coredns, start_topodns
+from bench.standin.numbering import node_name, service_name
 from bench.standin.process import StandinProcess, running_standin
 from bench.tables import table, verdict
 from tests.kit import go_programs
@@ -30,7 +27,6 @@ STEPS = 500.0  # changes of a pod and of a slice in each second
 SETTLE_SECONDS = 2.0  # of changes before the first run: pods are replaced a second after others were deleted
 WARMUP_SECONDS = 0.5  # before each further run
 PEER_ROUNDS = 3  # at most, of CoreDNS, which has no target here
-WARM_RATE = 10_000.0
 RELIST_SECONDS = 12.0  # of a run in which all pods are listed anew at its begin: longer than that takes
 P99, P999, MOST = 1.5, 6.0, 15.0  # milliseconds at most; the last while all pods are listed anew
 
@@ -40,12 +36,14 @@ class Row(NamedTuple):
 
     server: str
     situation: str
-    runs: list[Offered]
+    runs: list[Run]
     steps: list[float]
 
 
-QUIET, CHURN, SCRAPED, RELISTED, BOTH = (
+NODE_PAGE = f"/nodes/local/{node_name(0)}"  # the console's page that takes longest
+QUIET, LOOKED_AT, CHURN, SCRAPED, RELISTED, BOTH = (
     "nothing changes",
+    "nothing changes, and a node's page of the console is loaded in each second",
     "500 pods and 500 slices change in each second",
     "the same, and /metrics is read in each second",
     "the same, and all pods are listed anew",
@@ -59,23 +57,18 @@ def measure(folder: Path, pace: Pace) -> list[Row]:
         coredns = go_programs.coredns()
     rows: dict[tuple[str, str], Row] = {}
     with on_load_core(), ExitStack() as stack:
-        sender = Sender(asking.forwarded(), folder)
+        sender = Sender(forwarded(), folder)
         fed = [stack.enter_context(running_standin(folder, form)) for form in ("json", "protobuf")]
-        topodns = start_topodns(
-            [
-                *("--kubeconfig", str(fed[0].kubeconfig), "--trusted-forwarder", FORWARDER),
-                *("--state-dir", str(folder)),  # as the manifests do; it is saved every 30 seconds
-            ],
-            folder,
-        )
-        stack.callback(topodns.stop)
+        flags = ["--kubeconfig", str(fed[0].kubeconfig), "--trusted-forwarder", FORWARDER]
+        flags += ["--state-dir", str(folder)]  # as the manifests do; it is saved every 30 seconds
+        topodns = stack.enter_context(start_topodns(flags, folder))
         options = [f"endpoint {fed[1].url}", "pods verified"]
-        peer = start_coredns(coredns, folder, options, name=service_name(0), title="CoreDNS, pods verified")
-        stack.callback(peer.stop)
+        title = "CoreDNS, pods verified"
+        peer = stack.enter_context(start_coredns(coredns, folder, options, name=service_name(0), title=title))
         servers = ((topodns, fed[0]), (peer, fed[1]))
         for server, standin in servers:
             standin.stand_back()
-            sender.warm(server, WARM_RATE)
+            sender.warm(server)
         for number in range(pace.rounds):
             for server, standin in servers if number < PEER_ROUNDS else servers[:1]:
                 for situation, run in _situations(sender, server, standin, pace.seconds):
@@ -101,14 +94,14 @@ def report(rows: Sequence[Row]) -> str:
 
 def _line(row: Row) -> Iterator[str]:
     yield from (row.server, row.situation)
-    figures = [_middle(row.runs, which) for which in (0.5, 0.99, 0.999)]
+    figures = [percentile(row.runs, share) for share in (0.5, 0.99, 0.999)]
     longest = max(run.latencies[-1] for run in row.runs) * 1e3
     yield from (f"{figure:.2f}" for figure in figures)
     yield f"{longest:.1f}"
     ours = row.server == "topodns"
     if ours and row.situation in (RELISTED, BOTH):
         yield verdict(longest, MOST, "≤ {:.0f} ms at most")
-    elif ours and row.situation != QUIET:
+    elif ours and row.situation not in (QUIET, LOOKED_AT):
         yield f"{verdict(figures[1], P99, '≤ {:.1f}')}; {verdict(figures[2], P999, '≤ {:.0f}')}"
     else:
         yield ""
@@ -117,21 +110,16 @@ def _line(row: Row) -> Iterator[str]:
     yield f"{median(row.steps):.0f}/s"
 
 
-def _middle(runs: Sequence[Offered], share: float) -> float:
-    """Return the median, over the rounds, of a percentile in milliseconds."""
-    return median(percentile(run.latencies, share) for run in runs) * 1e3
-
-
 def _situations(
     sender: Sender, server: Server, standin: StandinProcess, seconds: float
-) -> Iterator[tuple[str, Callable[[], Offered]]]:
-    def run(length: float = seconds, warmup: float = WARMUP_SECONDS) -> Offered:
-        return sender.offer(server, rate=RATE, warmup=warmup, seconds=length, exactly=False)
+) -> Iterator[tuple[str, Callable[[], Run]]]:
+    def run(length: float = seconds, warmup: float = WARMUP_SECONDS) -> Run:
+        return sender.run(server, rate=RATE, warmup=warmup, seconds=length, exactly=False)
 
-    def settled() -> Offered:
+    def settled() -> Run:
         return run(warmup=SETTLE_SECONDS)
 
-    def relisted() -> Offered:
+    def relisted() -> Run:
         timer = threading.Timer(WARMUP_SECONDS + 0.5, standin.expire, ["Pod"])
         timer.start()
         try:
@@ -140,6 +128,9 @@ def _situations(
             timer.join()
 
     yield QUIET, run
+    if server.http:
+        with fetching(server, NODE_PAGE):
+            yield LOOKED_AT, run
     standin.set_rate(STEPS)
     yield CHURN, settled
     if not server.http:

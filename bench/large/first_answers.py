@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import dns.rcode
 
-from bench.cluster import DIRECT, ZONES, pod_cidr
-from bench.comparing import needed
-from bench.loads import EDNS, PLAIN
-from bench.queries import Load, Query, query, question
-from bench.rounds import Pace, Runs, in_turns
-from bench.servers import on_load_core, start_coredns, start_topodns
+from bench.cluster import ZONES, pod_cidr
+from bench.loads import PLAIN, SOURCES, WIDTHS
+from bench.queries import Load, PreparedQuery
+from bench.sending import Pace, Runs, Sender, in_turns
+from bench.servers import needed, on_load_core, start_coredns, start_topodns
 from bench.standin.numbering import NAMESPACES, service_name
 from bench.standin.process import running_standin
 from bench.tables import table, verdict
@@ -35,6 +34,7 @@ from locator.ip import Network, parse_address
 from locator.model import ZONE, Endpoint, EndpointSlice, Node, Object, Port, Service, by_kind
 from locator.state.store import Store, StoreOptions
 from tests.kit import go_programs
+from tests.kit.dns_queries import ecs, opt, query
 
 NODES = 300
 SERVICES = 500  # of each size, each asked for once from each zone
@@ -43,7 +43,6 @@ FORWARDER = parse_address("127.0.0.1")
 ROUNDS = 5
 ABSENT = "a name that does not exist"
 ABSENT_QUERIES = 20_000  # of each socket, all different
-WINDOW = 6 * 32  # fits CoreDNS's receive buffer
 
 
 class First(NamedTuple):
@@ -60,15 +59,16 @@ def measure(folder: Path, pace: Pace) -> tuple[list[First], Runs]:
         coredns = go_programs.coredns()
     with on_load_core(), ExitStack() as stack:
         fed = [stack.enter_context(running_standin(folder, form)) for form in ("json", "protobuf")]
-        options = [f"endpoint {fed[1].url}"]
-        servers = (
-            start_coredns(coredns, folder, options, name=service_name(0)),
-            start_topodns(["--kubeconfig", str(fed[0].kubeconfig), "--forwarder-service", "off"], folder),
+        options, flags = (
+            [f"endpoint {fed[1].url}"],
+            ["--kubeconfig", str(fed[0].kubeconfig), "--forwarder-service", "off"],
         )
-        for server in servers:
-            stack.callback(server.stop)
-        load = absent()
-        return first, in_turns([(server, load) for server in servers], pace)
+        servers = (
+            stack.enter_context(start_coredns(coredns, folder, options, name=service_name(0))),
+            stack.enter_context(start_topodns(flags, folder)),
+        )
+        sender = Sender(absent(), folder)
+        return first, in_turns([(server, sender) for server in servers], pace)
 
 
 def report(first: Sequence[First], runs: Runs) -> str:
@@ -90,14 +90,13 @@ def absent() -> Load:
     """Return a load of names that do not exist, as search lists make them."""
     pick = random.Random(11)
 
-    def ask(number: int) -> Query:
+    def ask(number: int) -> PreparedQuery:
         host, where = pick.randrange(10**6), f"ns-{pick.randrange(NAMESPACES):03}"
         name = f"host-{host:06}.example.com.{where}.svc.cluster.local."
-        return Query(query(number, question(name, "A"), PLAIN), frozenset(), frozenset())
+        return PreparedQuery(query(name, number=number))
 
-    sources = [client.address for client in DIRECT]
-    queries = [[ask(number) for number in range(ABSENT_QUERIES)] for _ in sources]
-    return Load(ABSENT, PLAIN, sources, queries, WINDOW, 0, rcode=dns.rcode.NXDOMAIN)
+    queries = [[ask(number) for number in range(ABSENT_QUERIES)] for _ in SOURCES]
+    return Load(ABSENT, PLAIN, SOURCES, queries, WIDTHS[PLAIN][1], rcode=dns.rcode.NXDOMAIN)
 
 
 def _first(endpoints: int, number: int) -> float:
@@ -127,8 +126,7 @@ def _first(endpoints: int, number: int) -> float:
 def _queries() -> Iterator[bytes]:
     for service in range(SERVICES):
         for zone in range(ZONES):
-            client = Network(socket.inet_aton(f"{pod_cidr(zone)}.2"), 32)
-            yield query(1, question(f"service-{service:03}.bench.svc.cluster.local.", "A"), EDNS, client=client)
+            yield query(f"service-{service:03}.bench.svc.cluster.local", edns=opt(ecs(f"{pod_cidr(zone)}.2")))
 
 
 def _objects(endpoints: int) -> Iterator[Object]:
@@ -141,14 +139,5 @@ def _objects(endpoints: int) -> Iterator[Object]:
         yield Service("bench", name, headless=True, ports=ports, annotations={"topodns.io/topology-keys": f"{ZONE},*"})
         nodes = pick.sample(range(NODES), endpoints)
         addresses = [bytes((10, 200 + service // 250, service % 250, at)) for at in range(endpoints)]
-        yield EndpointSlice(
-            "bench",
-            f"{name}-1",
-            name,
-            compact(
-                [
-                    Endpoint((address,), ports, node=f"node-{node}")
-                    for address, node in zip(addresses, nodes, strict=True)
-                ]
-            ),
-        )
+        rows = [Endpoint((at,), ports, node=f"node-{node}") for at, node in zip(addresses, nodes, strict=True)]
+        yield EndpointSlice("bench", f"{name}-1", name, compact(rows))

@@ -14,8 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench.comparing import needed
-from bench.servers import Server, on_load_core, start_coredns, start_topodns
+from bench.servers import Server, needed, on_load_core, start_coredns, start_topodns
 from bench.standin.numbering import PODS, SERVICES, service_name
 from bench.standin.process import StandinProcess, running_standin
 from bench.tables import table, verdict
@@ -162,8 +161,7 @@ def _settling(coredns: Path, folder: Path) -> Iterator[Callable[[], Reads]]:
             began = time.perf_counter()
             # By its address, CoreDNS asks for protobuf, as in a cluster.
             fed = [f"endpoint {standin.url}", *options]
-            server = start_coredns(coredns, folder, fed, name=service_name(0), title=title)
-            stack.callback(server.stop)
+            server = stack.enter_context(start_coredns(coredns, folder, fed, name=service_name(0), title=title))
             reads[title] = partial(_after, server, time.perf_counter() - began, server.whole_cpu_seconds())
         end = time.monotonic() + GO_SETTLE_SECONDS
 
@@ -176,13 +174,10 @@ def _settling(coredns: Path, folder: Path) -> Iterator[Callable[[], Reads]]:
 
 def _read(flags: Sequence[str], folder: Path) -> Read:
     began = time.perf_counter()
-    server = start_topodns(flags, folder)
-    try:
+    with start_topodns(flags, folder) as server:
         elapsed, cpu = time.perf_counter() - began, server.whole_cpu_seconds()
         time.sleep(SETTLE_SECONDS)
         return _after(server, elapsed, cpu)
-    finally:
-        server.stop()
 
 
 def _after(server: Server, elapsed: float, cpu: float) -> Read:
@@ -191,7 +186,7 @@ def _after(server: Server, elapsed: float, cpu: float) -> Read:
 
 
 def _grown(server: Server, standin: StandinProcess) -> Grown:
-    try:
+    with server:
         standin.step(FIRST_STEPS)
         resident, began = [server.resident()], time.perf_counter()
         for quarter in range(QUARTERS):
@@ -203,5 +198,3 @@ def _grown(server: Server, standin: StandinProcess) -> Grown:
         standin.wait_until_watched("Pod")
         time.sleep(SETTLE_SECONDS)
         return Grown(server.name, resident, took, server.peak())
-    finally:
-        server.stop()

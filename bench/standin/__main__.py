@@ -18,9 +18,9 @@ from pathlib import Path
 
 from bench.standin import wire
 from bench.standin.numbering import SERVICES
+from bench.standin.objects import StandinObjects
 from bench.standin.recording import recording
 from bench.standin.serving import serve
-from bench.standin.world import World
 from tests.kit.kube import config_of
 
 FORMS = {"json": wire.JSON, "protobuf": wire.PROTOBUF}
@@ -31,13 +31,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.standin", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True, help="the file to write")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=["json"], help="topodns reads JSON, CoreDNS both")
+    parser.add_argument("--form", choices=FORMS, default="json", help="topodns reads JSON, CoreDNS asks for protobuf")
     parser.add_argument("--services", type=int, default=SERVICES, help="each has 15 pods (default: %(default)s)")
     options = parser.parse_args()
-    world = World(recording(), [FORMS[form] for form in options.forms], options.services)
+    objects = StandinObjects(recording(), FORMS[options.form], options.services)
     gc.collect()
     gc.freeze()  # no collection walks through all objects while something is measured
-    with serve(world, options.port) as (_, port):
+    with serve(objects, options.port) as (_, port):
         options.kubeconfig.write_text(json.dumps(config_of(f"http://127.0.0.1:{port}")))
         print(f"serving on port {port}", flush=True)
         signal.pause()

@@ -16,11 +16,10 @@ from typing import Any
 
 import msgspec
 
-from bench.comparing import needed
-from bench.servers import CannotStart
+from bench.servers import CannotStart, needed
 from bench.standin.numbering import SERVICES
+from bench.standin.objects import FIRST_VERSION
 from bench.standin.recording import recording
-from bench.standin.world import FIRST_VERSION
 
 PATIENCE = 600.0  # seconds for a request: a step of many changes takes as long as the server does
 
@@ -78,7 +77,7 @@ def running_standin(folder: Path, form: str, *, services: int = SERVICES) -> Ite
     with needed():
         recording()
     kubeconfig = folder / f"standin-{form}-{services}.kubeconfig"
-    command = [sys.executable, "-m", "bench.standin", "--kubeconfig", str(kubeconfig), "--forms", form]
+    command = [sys.executable, "-m", "bench.standin", "--kubeconfig", str(kubeconfig), "--form", form]
     command += ["--services", str(services)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -45,7 +45,7 @@ SET_BY_API_SERVER = ("nodeName", "preemptionPolicy", "priority")
 LEFT_OUT = ("args", "env", "livenessProbe", "securityContext")
 SECONDS = 2  # that a recorded watch lasts
 
-_TEMPLATES = Path(__file__).parents[1] / "templates"
+_TEMPLATES = Path(__file__).with_name("templates")
 _VALUES = {
     **{"namespace": NAMESPACE, "service": SERVICE, "node": NODE, "zone": ZONE, "rack": RACK},
     **{"ip": ADDRESS, "cidr": BLOCK, "host_ip": HOST, "pod": "", "uid": "", "version": ""},

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The stand-in for an API server: streams lists and watches of a world over HTTP/1.1, and makes its changes.
+"""The stand-in for an API server: streams lists and watches of objects over HTTP/1.1, and makes its changes.
 
 It serves what servers of DNS ask a real one for, as that one answers with its default settings: a watch that begins
 with all objects (``sendInitialEvents``), or with what follows the newest version. It has no TLS, no other verbs, and no
@@ -22,8 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from bench.standin import wire
+from bench.standin.objects import StandinObjects, expired
 from bench.standin.recording import PATHS
-from bench.standin.world import World, expired
 
 KINDS = {path: kind for kind, path in PATHS.items()}
 SENT = 64  # chunks for each system call
@@ -33,28 +33,29 @@ BOOKMARKS = 60.0  # seconds between bookmarks, as a real API server sends them
 
 
 class Standin:
-    """The world and the watches of it; every method may be called from any thread."""
+    """The objects and the watches of them; every method may be called from any thread."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._lock = threading.Lock()  # of the world, and of the order of events
-        self._watches: set[Watch] = set()
+    def __init__(self, objects: StandinObjects) -> None:
+        self.form = objects.form
+        self._objects = objects
+        self._lock = threading.Lock()  # of the objects, and of the order of events
+        self._watches: set[OpenWatch] = set()
         self._rate = 0.0
         self._paced = threading.Event()
 
-    def watch(self, kind: str, form: str, version: str) -> Watch | None:
+    def watch(self, kind: str, version: str) -> OpenWatch | None:
         """Begin a watch of a kind: with all objects if *version* is empty. None if *version* has expired."""
         with self._lock:
-            if version and version != str(self._world.version):
+            if version and version != str(self._objects.version):
                 return None
             first: Sequence[bytes] = ()
             if not version:
-                first = [*self._world.chunks[kind, form], self._world.bookmark(kind, form, ends_list=True)]
-            watch = Watch(kind, form, first)
+                first = [*self._objects.chunks[kind], self._objects.bookmark(kind, ends_list=True)]
+            watch = OpenWatch(kind, first)
             self._watches.add(watch)
             return watch
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: OpenWatch) -> None:
         """Forget a watch that has ended."""
         watch.over = True
         self._watches.discard(watch)
@@ -63,17 +64,17 @@ class Standin:
         """Change *number* pods and as many slices, as fast as all watches take the events."""
         for _ in range(number):
             with self._lock:
-                for change in self._world.step():
+                for change in self._objects.step():
                     for watch in tuple(self._watches):
                         if watch.kind == change.kind:
-                            watch.put(change.chunks[watch.form])
+                            watch.put(change.chunk)
 
     def expire(self, kind: str) -> int:
         """End all watches of a kind as if their versions had expired (410); return how many."""
         with self._lock:
             ended = [watch for watch in self._watches if watch.kind == kind]
             for watch in ended:
-                watch.put(expired(watch.form), last=True)
+                watch.put(expired(self.form), last=True)
             return len(ended)
 
     def set_rate(self, steps: float) -> None:
@@ -88,7 +89,7 @@ class Standin:
     def status(self) -> dict[str, Any]:
         """Return what is watched."""
         kinds = sorted(watch.kind for watch in tuple(self._watches))
-        return {"watches": kinds, "version": self._world.version, "rate": self._rate, "drained": self.drained()}
+        return {"watches": kinds, "version": self._objects.version, "rate": self._rate, "drained": self.drained()}
 
     def change_for_ever(self) -> None:
         """Make the changes of ``set_rate``, each in its time."""
@@ -107,14 +108,14 @@ class Standin:
             time.sleep(BOOKMARKS)
             with self._lock:
                 for watch in tuple(self._watches):
-                    watch.put(self._world.bookmark(watch.kind, watch.form))
+                    watch.put(self._objects.bookmark(watch.kind))
 
 
-class Watch:
+class OpenWatch:
     """The events for one response that have not been sent."""
 
-    def __init__(self, kind: str, form: str, first: Sequence[bytes]) -> None:
-        self.kind, self.form = kind, form
+    def __init__(self, kind: str, first: Sequence[bytes]) -> None:
+        self.kind = kind
         self.first = first
         """What the response begins with."""
         self.over = False
@@ -163,9 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif "watch" not in query:
             self._refuse(http.HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed")
         else:
-            form = wire.PROTOBUF if wire.PROTOBUF in self.headers.get("Accept", "") else wire.JSON
             version = "" if query.get("sendInitialEvents") == "true" else query.get("resourceVersion", "")
-            self._stream(KINDS[url.path], form, version)
+            self._stream(KINDS[url.path], version)
 
     def do_POST(self) -> None:
         """Do what the benchmark asks for."""
@@ -184,12 +184,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         self._answer(http.HTTPStatus.OK, self.standin.status())
 
-    def _stream(self, kind: str, form: str, version: str) -> None:
+    def _stream(self, kind: str, version: str) -> None:
+        form = self.standin.form
         self.send_response(http.HTTPStatus.OK)
         self.send_header("Content-Type", form if form == wire.JSON else f"{form};stream=watch")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        watch = self.standin.watch(kind, form, version)
+        watch = self.standin.watch(kind, version)
         try:
             if watch is None:
                 self.wfile.write(expired(form))
@@ -228,9 +229,9 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve(world: World, port: int) -> Iterator[tuple[Standin, int]]:
-    """Serve *world* on a port of loopback, or on a free one for 0; yield what controls it, and the port."""
-    standin = Standin(world)
+def serve(objects: StandinObjects, port: int) -> Iterator[tuple[Standin, int]]:
+    """Serve *objects* on a port of loopback, or on a free one for 0; yield what controls it, and the port."""
+    standin = Standin(objects)
     with _Server(("127.0.0.1", port), type("Handler", (_Handler,), {"standin": standin})) as server:
         for run in (standin.change_for_ever, standin.bookmark_for_ever, server.serve_forever):
             threading.Thread(target=run, daemon=True).start()

@@ -21,8 +21,6 @@ MESSAGE = 2  # of Unknown
 METADATA = 1  # of every object
 VERSION, ANNOTATIONS = 6, 12  # of ObjectMeta
 
-Fields = list[tuple[int, bytes]]  # of a protobuf message: number, and the field whole
-
 
 def split(form: str, body: bytes) -> list[bytes]:
     """Return the events of a response. Raises ValueError if one is cut."""

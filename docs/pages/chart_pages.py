@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Renews what the chart's files say of the code: ``make docs``.
+"""What the chart's files say of the code.
 
 The schema of the settings comes from the flags; the tables of the chart's page from ``values.yaml`` and its comments.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -153,6 +154,6 @@ def _between(text: str, name: str, table: str) -> str:
     return f"{before}{begin}{table}{end}{after}"
 
 
-if __name__ == "__main__":
-    SCHEMA.write_text(schema())
-    PAGE.write_text(page())
+def documents() -> Mapping[Path, str]:
+    """Return the files of the chart that are made from code."""
+    return {SCHEMA: schema(), PAGE: page()}

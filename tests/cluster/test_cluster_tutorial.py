@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import dns.exception
@@ -23,12 +24,12 @@ import pytest
 import yaml
 
 from dnsserver.tools.corefile.stub_blocks import COREDNS, FALLBACK_PORT
-from tests.kit.api_objects import ZONE, deployment, item, node, service
+from tests.kit.api_objects import ZONE, Item, deployment, item, node, service
 from tests.kit.consoles import Entry, commands, section
 from tests.kit.coredns import kubernetes_block
 from tests.kit.forwarders import started
 from tests.kit.kube import ControlPlane
-from tests.kit.kubelet import running_pods
+from tests.kit.kubelet import Kubelet
 from tests.kit.live_server import addresses
 from tests.kit.programs import Daemon
 from tests.kit.shells import Shell
@@ -79,6 +80,28 @@ def kind_nodes() -> list[dict[str, object]]:
         node(f"kind-{number}", one["labels"], cidrs=[f"10.244.{number}.0/24"], addresses=[f"172.18.0.{number + 2}"])
         for number, one in enumerate(nodes)
     ]
+
+
+@contextmanager
+def running_pods(
+    plane: ControlPlane, namespaces: Sequence[str], nodes: Sequence[Item], *, addresses: Mapping[str, str]
+) -> Iterator[None]:
+    """Run the pods of some namespaces until the block ends."""
+    ended = threading.Event()
+    kubelet = Kubelet(plane.api, nodes, addresses)
+
+    def work() -> None:
+        while not ended.wait(0.1):
+            for name in namespaces:
+                kubelet.look_after(name)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(PATIENCE)
 
 
 class Cluster:

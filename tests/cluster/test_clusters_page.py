@@ -11,8 +11,9 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
@@ -32,6 +33,7 @@ from tests.kit.waiting import PATIENCE, until
 PAGE = ROOT / "docs" / "clusters.md"
 BLOCKS = re.findall(r"```(console|sh)\n(.*?)```", PAGE.read_text(), re.DOTALL)
 (PUBLIC,) = re.findall(r"```yaml\n# public.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+DIG = "alias ask='dig @127.0.0.1 -p 1053 +short'"
 OWN, OTHER, THIRD = "europe", "us-central", "us-east"
 
 
@@ -43,68 +45,40 @@ ENTRIES = [
 # With dumps
 
 
-class Session(NamedTuple):
-    """A server, what is done before it starts, and what is done while it runs."""
-
-    before: list[Entry]
-    serve: Entry
-    while_it_runs: list[Entry]
-
-
-def _sessions() -> Iterator[Session]:
-    """Yield a session for each server that the page starts."""
-    by_hand = [entry for entry in ENTRIES if entry.command.startswith((".venv/bin/topodns serve", *BY_HAND))]
-    starts = [index for index, entry in enumerate(by_hand) if "topodns serve" in entry.command]
-    before: list[Entry] = []
-    for start, end in zip(starts, [*starts[1:], len(by_hand)], strict=True):
-        after = by_hand[start + 1 : end]
-        asked = max(index for index, entry in enumerate(after) if entry.command.startswith("ask "))
-        yield Session(before, by_hand[start], after[: asked + 1])
-        before = after[asked + 1 :]
-
-
-BY_HAND = ("ask ", "cp ", "sed ", "echo ")  # and the alias
-DIG = "alias ask='dig @127.0.0.1 -p 1053 +short'"
-SESSIONS = list(_sessions())
-
-
-def test_the_alias_is_what_is_tested() -> None:
-    """``ask`` is dig at the default port."""
-    assert [entry.command for entry in ENTRIES if entry.command.startswith("alias")] == [DIG]
-    assert len(SESSIONS) == 4
-
-
-@pytest.mark.parametrize("session", SESSIONS, ids=["load balancers", "flat network", "drill", "public"])
-def test_answers_of_the_page(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """dig prints what the page shows; the order of all that are equally near changes."""
+def test_answers_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it shows of its servers and of topodns is printed; the order of all that are equally near changes."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "public.yaml").write_text(PUBLIC)
-    for entry in session.before:
-        subprocess.run(entry.command, shell=True, check=True)
-    arguments = shlex.split(session.serve.command)[1:]
-    server = Server([*arguments, "--listen=127.0.0.1:0", "--http=off"])
-    try:
-        server.started()
-        for entry in session.while_it_runs:
-            if not entry.command.startswith("ask "):
-                subprocess.run(entry.command, shell=True, check=True)
-                if entry.command.startswith("echo "):  # the page breaks a dump by it
+    shell, started = Shell.with_topodns(tmp_path), 0
+    here = {".venv/bin/": ""}
+    with ExitStack() as running:
+        for entry in ENTRIES:
+            command = entry.command
+            if command.startswith(".venv/bin/topodns serve"):
+                running.close()
+                server = Server([*shlex.split(command)[1:], "--listen=127.0.0.1:0", "--http=off"]).started()
+                running.callback(lambda server=server: server.end(signal.SIGKILL))
+                here["ask "] = f"dig @127.0.0.1 -p {server.port} +short "  # as the page defines it
+                started += 1
+            elif command.startswith("ask "):
+                follow = partial(shell.follow, entry, here, in_order=entry.comment.endswith(": nearest"))
+                until(lambda follow=follow: succeeds(follow), lambda entry=entry: f"{entry}")
+            elif command.startswith(("cp ", "sed ", "echo ")):
+                shell.run(command)
+                if command.startswith("echo "):  # the page breaks a dump by it
                     server.wait_for("keeping the previous version")
-                continue
-            said = entry.comment.rpartition(": ")[2]
-            assert said in ("nearest", "all", "nothing"), entry
-            order: Callable[[list[str]], list[str]] = list if said == "nearest" else sorted
-            words = shlex.split(entry.command)[1:]
-            until(
-                lambda words=words, entry=entry, order=order: (
-                    order(dig(server, *words)) == order(entry.output.splitlines())
-                ),
-                lambda words=words, entry=entry: f"{entry}, but {dig(server, *words)}",
-            )
-        assert server.end() == 0
-    finally:
-        server.end(signal.SIGKILL)
+            elif "topodns " in command and entry.output and not command.startswith("kubectl "):
+                shell.follow(entry, here)
+    assert started == 4
+    assert [entry.command for entry in ENTRIES if entry.command.startswith("alias")] == [DIG]
+
+
+def succeeds(check: Callable[[], object]) -> bool:
+    try:
+        check()
+    except AssertionError:
+        return False
+    return True
 
 
 def dig(server: Server, *words: str) -> list[str]:

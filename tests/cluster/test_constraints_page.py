@@ -18,7 +18,7 @@ from dnsserver.programs.from_settings import store_of
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
 from tests.kit import kustomize
-from tests.kit.api_objects import Item, namespace, node, pod
+from tests.kit.api_objects import Item, namespace
 from tests.kit.consoles import Entry, entries
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, settings_of, take_in
@@ -116,51 +116,22 @@ def test_as_a_dump(section: Section) -> None:
             assert found.constraint.source == query.source, query
 
 
-def staged() -> list[Item]:
-    """Return the nodes of the example cluster, and its pods in one namespace, as a kubelet would report them."""
-    items = yaml.safe_load(EXAMPLE.read_text())["items"]
-    nodes = [
-        node(item["metadata"]["name"], item["metadata"]["labels"], cidrs=item["spec"]["podCIDRs"])
-        for item in items
-        if item["kind"] == "Node"
-    ]
-    pods = [
-        pod(
-            item["metadata"]["name"],
-            [entry["ip"] for entry in item["status"]["podIPs"]],
-            item["spec"]["nodeName"],
-            where=WHERE,
-            labels=item["metadata"]["labels"],
-            phase=item["status"]["phase"],
-            ready=any(row["type"] == "Ready" and row["status"] == "True" for row in item["status"]["conditions"]),
-        )
-        for item in items
-        if item["kind"] == "Pod" and item["metadata"]["namespace"] == WHERE
-    ]
-    return [namespace(WHERE), *nodes, *pods]
-
-
-def services() -> str:
-    """Return the Services of the example cluster, without what an API server adds to them."""
-    items = [item for item in yaml.safe_load(EXAMPLE.read_text())["items"] if item["kind"] == "Service"]
-    kept = ("clusterIP", "selector", "ports", "ipFamilyPolicy")
-    return yaml.safe_dump_all(
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {key: item["metadata"].get(key) for key in ("name", "namespace", "labels", "annotations")},
-            "spec": {key: item["spec"][key] for key in kept if key in item["spec"]},
-        }
-        for item in items
-        if item["metadata"]["namespace"] == WHERE and item["spec"]["clusterIP"] == "None"
-    )
+def applied(*kinds: str) -> list[Item]:
+    """Return objects of the example cluster as somebody applies them, and as a kubelet reports them."""
+    items = [item for item in yaml.safe_load(EXAMPLE.read_text())["items"] if item["kind"] in kinds]
+    kept = ("name", "namespace", "labels", "annotations")
+    for item in items:
+        item["metadata"] = {key: item["metadata"][key] for key in kept if key in item["metadata"]}
+        for container in item["spec"].get("containers", ()):
+            container.pop("volumeMounts", None)  # of a token, which the real cluster adds
+    return [item for item in items if item["metadata"].get("namespace", WHERE) == WHERE]
 
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The example cluster on a real control plane, and the CRDs."""
     with kustomize.installed(control_plane, objects_of(EVERYTHING, "CustomResourceDefinition")):
-        stage = staged()
+        stage = [namespace(WHERE), *applied("Node", "Pod")]
         control_plane.api.create(*stage)
         yield control_plane
         control_plane.api.delete(*(item for item in stage if item["kind"] != "Namespace"), stage[0])
@@ -181,7 +152,8 @@ def answer_to(server: Server, query: Asked) -> set[str]:
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.title)
 def test_applied(cluster: ControlPlane, server: Server, section: Section) -> None:
     """``kubectl apply`` takes the blocks, and the answers of a live server become those of the page."""
-    cluster.kubectl("apply", "-f", "-", stdin=services())
+    headless = [item for item in applied("Service") if item["spec"]["clusterIP"] == "None"]
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(headless))
     if any(SINCE_REMOVED in block for block in objects(section)):
         with pytest.raises(AssertionError, match=f'unknown field "spec.{SINCE_REMOVED}"'):
             cluster.kubectl("apply", "-f", "-", stdin=section.blocks[0])

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from tests.kit import kustomize, topodns_process
-from tests.kit.api_objects import listed, namespace
-from tests.kit.balanced_services import HEALTH, balanced, status_of
+from tests.kit.api_objects import listed, load_balancer_status, namespace
+from tests.kit.balanced_services import HEALTH, balanced
 from tests.kit.balancers import Balancer
 from tests.kit.kube import ControlPlane, Item, config_of
 from tests.kit.kustomize import objects_of
@@ -140,7 +140,7 @@ def test_the_life_of_a_servicehealth(plane: ControlPlane, probe: Probe, balancer
     other = balanced("web", [], f"http:{two.port}/healthz", where=SPACE)
     annotations, ports = other["metadata"]["annotations"], other["spec"]["ports"]
     plane.api.patch(item, {"metadata": {"annotations": annotations}, "spec": {"ports": ports}})
-    plane.api.patch_status(item, status_of(["127.0.1.2"]))
+    plane.api.patch_status(item, load_balancer_status(["127.0.1.2"]))
     until_said(plane, "web", {"127.0.1.2": ""})
     two.status = 503
     until_said(plane, "web", {"127.0.1.2": "HTTP status 503"})

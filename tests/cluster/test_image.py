@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import json
 import re
 import shlex
 import shutil
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,14 +27,14 @@ from packaging.utils import canonicalize_name
 
 from dnsserver import __version__
 from tests.kit import helm, openshift
-from tests.kit.clusters import WEB, WEB_AND_MANY
 from tests.kit.consoles import commands, entries
-from tests.kit.container import Image
+from tests.kit.container import Buildah
 from tests.kit.in_memory import cluster_text
 from tests.kit.kube import TOKEN, ControlPlane, config_of
 from tests.kit.kustomize import EVERYTHING, NAMESPACE, SERVER, container_of, object_of, objects_of
 from tests.kit.programs import ready
 from tests.kit.requirements import in_the_image
+from tests.kit.small_cluster import WEB, WEB_AND_MANY
 from tests.kit.this_machine import ROOT, free_port, needs_tool
 from tests.kit.waiting import PATIENCE, until
 
@@ -44,6 +45,63 @@ from tests.kit.waiting import PATIENCE, until
 )
 (BUILT,) = re.findall(r"or: buildah bud -t (\S+) \.", INSTALLED[0].comment)
 CAPABILITIES = {"CapInh", "CapPrm", "CapEff", "CapAmb"}
+# The mounts are the container's own. Its root is read-only; /mnt is a folder of the test's.
+MOUNTED = """
+set -eu
+root=$1 folder=$2; shift 2
+mkdir -p "$root/dev" "$root/mnt"
+mount --bind "$root" "$root"
+mount --rbind /dev "$root/dev"
+mount --bind "$folder" "$root/mnt"
+mount -o remount,bind,ro "$root/mnt"
+while [ "$1" != -- ]; do
+    mkdir -p "$root$2"
+    mount --bind "$1" "$root$2"
+    shift 2
+done
+shift
+mount -o remount,bind,ro "$root"
+exec "$@"
+"""
+# Keeps what chroot itself needs; the container loses that with root's user id, and cannot get it back.
+NO_RIGHTS = ("setpriv", "--bounding-set=-all,+sys_chroot,+setuid,+setgid", "--inh-caps=-all", "--no-new-privs")
+
+
+class Image:
+    """The image of the Dockerfile: its configuration, and its files below ``root``."""
+
+    def __init__(self, folder: Path, tag: str) -> None:
+        """Build it in *folder*, with a tag. Skips the test if this machine cannot build images or run them."""
+        for name in ("setpriv", "chroot"):
+            needs_tool(name)
+        buildah = Buildah(folder)
+        self._run = buildah.run  # what pushes the image uses it, too
+        self.digest = buildah.build(tag, ROOT, *buildah.bases_of_this_machine())
+        container = buildah.run("from", "--pull-never", tag).strip()
+        self.root = Path(buildah.run("mount", container).strip())
+        inspected = json.loads(buildah.run("inspect", "--type", "image", tag))
+        self.config: dict[str, Any] = inspected["OCIv1"]["config"]
+
+    def command(
+        self,
+        folder: Path,
+        *arguments: str,
+        mounts: Mapping[str, Path] | None = None,
+        env: Sequence[str] = (),
+        user: str = "",
+    ) -> list[str]:
+        """Return the command that runs the image's program in a container, with *folder* at ``/mnt``.
+
+        *mounts* are more folders, by their path in the container; *env* is more environment, as ``NAME=VALUE``.
+
+        As for a restricted pod with a read-only root, it runs as the image's user, or as *user* (``UID:GID``), without
+        capabilities and without a way to get any. It shares the machine's network, so that a test can send queries.
+        """
+        more = [part for path, source in (mounts or {}).items() for part in (str(source), path)]
+        mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh", str(self.root), str(folder), *more, "--")
+        rooted = (needs_tool("chroot"), "--groups=", f"--userspec={user or self.config['User']}", str(self.root))
+        environment = ("env", "-i", *self.config["Env"], *env)
+        return [*mounted, *NO_RIGHTS, *environment, *rooted, *self.config["Entrypoint"], *arguments]
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,6 @@ def clone(tmp_path: Path) -> Path:
     return copy_of_the_project(tmp_path / "topodns")
 
 
-@pytest.mark.e2e
 def test_on_a_machine(control_plane: ControlPlane, clone: Path) -> None:
     """Without cargo, a virtual environment gets all of topodns but its native code, and reads kubectl's cluster."""
     shell = Shell(clone, environment({"KUBECONFIG": str(control_plane.kubeconfig), "CARGO": str(clone / "none")}))

@@ -17,7 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
+from locator.cluster import dump_files
+from locator.cluster.dump_files import DumpFiles
 from tests.kit.api_objects import TOPOLOGY_KEYS, ZONE, Item, namespace, pod, service, zone_nodes
+from tests.kit.commands_in_process import Run
 from tests.kit.kube import ControlPlane, config_of
 from tests.kit.live_server import Asker, answered, asked, extended_errors, serving_live
 from tests.kit.programs import environment
@@ -275,6 +278,15 @@ def test_an_api_server_that_refuses(
         assert command[1:3] == ["--kubeconfig", str(path)] and kubectl_says in tried.stdout + tried.stderr
     finally:
         cluster.api.delete(account)
+
+
+def test_a_cluster_info_dump_of_kubectl(topodns: Run, tmp_path: Path, control_plane: ControlPlane) -> None:
+    """kubectl dumps no EndpointSlices: the dump is read, and ``check`` says so."""
+    control_plane.kubectl("cluster-info", "dump", "--all-namespaces", "--output-directory", str(tmp_path))
+    dump = dump_files.read_here(DumpFiles([str(tmp_path)]).inputs())
+    assert "default/kubernetes" in {item.key for item in dump.objects}
+    ran = topodns("check", "--snapshot", str(tmp_path))
+    assert "KindMissing" in ran.out and "UnreadableObject" not in ran.out
 
 
 UNUSABLE: list[tuple[str, list[str], str]] = [

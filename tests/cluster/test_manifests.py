@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ from prometheus_client import CollectorRegistry
 from dnsserver.http.application import application
 from dnsserver.http.webhook import PATH
 from dnsserver.programs.webhook import HTTPS_PORT, NAME
+from docs.pages.make_pages import rules
 from locator.topology.hints import OPT_IN_LABELS
-from tests.kit import kustomize, openshift
+from tests.kit import kustomize
 from tests.kit.api_objects import item, node
 from tests.kit.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kit.kustomize import (
@@ -105,24 +105,6 @@ def test_the_prober_is_told_of_the_same_clusters() -> None:
     assert "servicehealths" in {name for rule in role["rules"] for name in rule["resources"]}
 
 
-@pytest.mark.parametrize(
-    ("variant", "sources"),
-    [
-        pytest.param("coredns-stub", {"pods", "nodes"}, id="as it is"),
-        pytest.param("coredns-stub without pods", {"nodes"}, id="without-pods"),
-        pytest.param("base with controller", {"pods", "nodes"}, id="controller"),
-        pytest.param("coredns-stub with all", {"podlocators"}, id="podlocators"),
-        pytest.param("nodelocal", {"nodes"}, id="nodelocal"),
-    ],
-)
-def test_what_is_watched_is_what_may_be_read(variant: str, sources: set[str]) -> None:
-    """The role allows a kind if and only if the flags make the server watch it."""
-    _, settings = settings_of(object_of(variant, "Deployment", SERVER))
-    readable = {name for rule in object_of(variant, "ClusterRole", SERVER)["rules"] for name in rule["resources"]}
-    assert settings.client_source == sources
-    assert readable & {"pods", "nodes", "podlocators"} == sources
-
-
 @pytest.mark.parametrize("components", [("podlocators", "without-pods"), ("without-pods", "podlocators")])
 def test_components_that_contradict_each_other_are_refused(components: tuple[str, ...]) -> None:
     """Two components that set the client source do not build together."""
@@ -140,15 +122,6 @@ def test_probes_ask_paths_that_are_served() -> None:
         probes = [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
         assert {probe["path"] for probe in probes} <= served
         assert {probe["port"] for probe in probes} <= {port["name"] for port in container["ports"]}
-
-
-@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if "openshift" in variant])
-def test_openshift_admits_all_pods(variant: str) -> None:
-    """By ``restricted-v2``, which refuses them without the component, for their users."""
-    specs = [made["spec"]["template"]["spec"] for made in objects_of(variant, "Deployment", "Job")]
-    assert [openshift.refusals(spec) for spec in specs] == [[]] * len(specs)
-    spec = object_of("base", "Deployment", SERVER)["spec"]["template"]["spec"]
-    assert openshift.refusals(spec) == ["runAsUser: 65532", "fsGroup: 65532"]
 
 
 def test_network_policies_let_in_what_the_pods_offer() -> None:
@@ -183,16 +156,6 @@ def test_all_moves_into_another_namespace() -> None:
     assert not re.search(rf"namespace: {NAMESPACE}\b", moved)
     named = {item["metadata"]["name"] for item in yaml.safe_load_all(moved) if item["kind"] == "Namespace"}
     assert named == {"dns"}
-
-
-@pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(MANIFESTS)))
-def test_what_readmes_name_exists(readme: Any) -> None:
-    """Links lead to files, and the folders in kubectl commands exist."""
-    text = readme.read_text()
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
-    folders = re.findall(r"kubectl (?:apply|delete) -k (\S+)", text)
-    assert all((readme.parent / link).exists() for link in links)
-    assert all((MANIFESTS.parent / folder / "kustomization.yaml").is_file() for folder in folders)
 
 
 def test_the_overlay_that_the_readme_shows_is_one(everything: ControlPlane) -> None:
@@ -233,9 +196,11 @@ def test_the_webhook_is_registered_for_what_it_answers() -> None:
 
 
 def test_the_names_that_the_webhook_expects() -> None:
-    """Its defaults are the names of the manifests' objects."""
+    """Its defaults are the names of the manifests' objects, and the Job has its account, and the command alone."""
     for kind in ("Secret", HOOKS):
         assert object_of("webhook", kind, NAME)
+    spec = object_of("webhook", "Job", INSTALLER)["spec"]["template"]["spec"]
+    assert (spec["serviceAccountName"], spec["containers"][0]["args"]) == (INSTALLER, ["webhook", "--install-ca"])
 
 
 # -- what the API server says
@@ -279,40 +244,13 @@ def pods_of(plane: ControlPlane, deployment: str) -> list[Item]:
     return plane.api.items("Pod", NAMESPACE, labels=",".join(f"{key}={value}" for key, value in labels.items()))
 
 
-def conditions_of_replica_sets(plane: ControlPlane) -> list[str]:
-    items = plane.api.request("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets")["items"]
-    return [
-        f"{condition['reason']}: {condition['message']}"
-        for item in items
-        for condition in item["status"].get("conditions") or ()
-    ]
-
-
 @pytest.mark.parametrize("deployment", PROGRAMS)
 def test_pods_are_admitted_where_restricted_is_enforced(everything: ControlPlane, deployment: str) -> None:
     """Pod Security, the quota and the priority class admit all pods."""
     enforced = everything.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}")["metadata"]["labels"]
     assert enforced["pod-security.kubernetes.io/enforce"] == "restricted"
-    until(
-        lambda: len(pods_of(everything, deployment)) == REPLICAS[deployment],
-        lambda: f"{REPLICAS[deployment]} pods of {deployment}: {conditions_of_replica_sets(everything)}",
-    )
+    until(lambda: len(pods_of(everything, deployment)) == REPLICAS[deployment], f"all pods of {deployment}")
     assert {pod["spec"]["priority"] for pod in pods_of(everything, deployment)} == {CRITICAL}
-
-
-@pytest.mark.parametrize("variant", ["clusters", "clusters with openshift"])
-def test_kubeconfigs_can_be_mounted_where_restricted_is_enforced(everything: ControlPlane, variant: str) -> None:
-    """The pod of the overlay for several clusters is admitted."""
-    spec = object_of(variant, "Deployment", SERVER)["spec"]["template"]["spec"]
-    everything.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", item("Pod", "tried", spec=spec))
-
-
-@pytest.mark.parametrize("variant", ["webhook", "clusters with openshift"])
-def test_the_job_can_run_where_restricted_is_enforced(everything: ControlPlane, variant: str) -> None:
-    """Its pod is admitted, and has the account and the command that lets API servers trust the webhook."""
-    spec = object_of(variant, "Job", INSTALLER)["spec"]["template"]["spec"]
-    assert (spec["serviceAccountName"], spec["containers"][0]["args"]) == (INSTALLER, ["webhook", "--install-ca"])
-    everything.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", item("Pod", "tried", spec=spec))
 
 
 def test_with_cert_manager_nobody_may_change_the_configuration() -> None:
@@ -323,64 +261,39 @@ def test_with_cert_manager_nobody_may_change_the_configuration() -> None:
     assert INSTALLER in kustomize.text_of("webhook") and INSTALLER not in built and WEBHOOK in built
 
 
-def test_a_pod_that_is_not_restricted_is_not_made(everything: ControlPlane) -> None:
-    """The ReplicaSet reports the refusal: the test above can fail."""
-    deployment = copy.deepcopy(object_of(EVERYTHING, "Deployment", SERVER))
-    deployment["metadata"]["name"] = "lax"
-    for labels in (deployment["spec"]["selector"]["matchLabels"], deployment["spec"]["template"]["metadata"]["labels"]):
-        labels["app.kubernetes.io/component"] = "lax"
-    del deployment["spec"]["template"]["spec"]["containers"][0]["securityContext"]["capabilities"]
-    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
-    expected = 'violates PodSecurity "restricted:latest": unrestricted capabilities'
-
-    def said() -> list[str]:
-        return conditions_of_replica_sets(everything)  # other ReplicaSets may still tell of what has passed
-
-    everything.api.request("POST", path, deployment)
-    try:
-        until(lambda: any(expected in each for each in said()), lambda: f"{expected}: {said()}")
-    finally:
-        everything.api.request("DELETE", f"{path}/lax")
-
-
-def without(*path: str) -> Callable[[Item], None]:
-    """Return a function that removes a field of a pod's spec."""
-
-    def remove(spec: Item) -> None:
-        for part in path[:-1]:
-            spec = spec[part][0] if part == "containers" else spec[part]
-        del spec[path[-1]]
-
-    return remove
-
-
-@pytest.mark.parametrize(
-    ("remove", "message"),
-    [
-        pytest.param(without("securityContext", "runAsNonRoot"), "runAsNonRoot != true", id="runAsNonRoot"),
-        pytest.param(without("securityContext", "seccompProfile"), "seccompProfile", id="seccompProfile"),
-        pytest.param(
-            without("containers", "securityContext", "allowPrivilegeEscalation"),
-            "allowPrivilegeEscalation != false",
-            id="allowPrivilegeEscalation",
-        ),
-        pytest.param(
-            without("containers", "securityContext", "capabilities"), "unrestricted capabilities", id="capabilities"
-        ),
-    ],
-)
-@pytest.mark.parametrize("deployment", PROGRAMS)
-def test_each_line_that_restricted_wants_is_needed(
-    everything: ControlPlane, deployment: str, remove: Callable[[Item], None], message: str
-) -> None:
-    """Without any one of these fields, the pod is refused."""
-    spec = copy.deepcopy(object_of(EVERYTHING, "Deployment", deployment)["spec"]["template"]["spec"])
-    pod = item("Pod", "tried", spec=spec)
+def admit(plane: ControlPlane, spec: Item) -> None:
+    """Have the API server say whether a pod may be created. Raises ApiError if not."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
-    everything.api.request("POST", path, pod)
-    remove(spec)
-    with pytest.raises(ApiError, match=message):
-        everything.api.request("POST", path, pod)
+    plane.api.request("POST", path, item("Pod", "tried", spec=spec))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_pod_can_run_where_restricted_is_enforced(everything: ControlPlane, variant: str) -> None:
+    """Also with kubeconfigs mounted, with what OpenShift wants, and that of the Job."""
+    for made in objects_of(variant, "Deployment", "Job"):
+        admit(everything, made["spec"]["template"]["spec"])
+
+
+RESTRICTED = {
+    # a line of the manifests: what the API server says of a pod without it
+    "runAsNonRoot: true": "runAsNonRoot != true",
+    "seccompProfile: {type: RuntimeDefault}": "seccompProfile",
+    "allowPrivilegeEscalation: false": "allowPrivilegeEscalation != false",
+    "capabilities: {drop: [ALL]}": "unrestricted capabilities",
+}
+
+
+@pytest.mark.parametrize("line", RESTRICTED)
+@pytest.mark.parametrize("deployment", PROGRAMS)
+def test_each_line_that_restricted_wants_is_needed(everything: ControlPlane, deployment: str, line: str) -> None:
+    """Without any one of these fields, the pod is refused."""
+    spec = object_of(EVERYTHING, "Deployment", deployment)["spec"]["template"]["spec"]
+    ((field, value),) = yaml.safe_load(line).items()
+    contexts = (spec["securityContext"], spec["containers"][0]["securityContext"])
+    (context,) = (context for context in contexts if context.get(field) == value)
+    del context[field]
+    with pytest.raises(ApiError, match=RESTRICTED[line]):
+        admit(everything, spec)
 
 
 def test_the_quota_counts_these_pods(everything: ControlPlane) -> None:
@@ -442,3 +355,13 @@ def test_services_lead_to_the_ports_of_the_pods(
         return sum(len(one["endpoints"] or ()) for one in slices), named
 
     until(lambda: found() == (pods, ports), lambda: f"{pods} pods at {ports}: {found()}")
+
+
+def test_alerts_lead_to_a_runbook_of_ones_own() -> None:
+    """By the lines of the page, in an overlay; each alert to its section."""
+    (lines,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "runbook.md").read_text(), re.DOTALL)
+    own = yaml.safe_load(lines)
+    built = yaml.safe_load_all(kustomize.build(kustomize.kustomization("base", ("monitoring",), **own)))
+    (rule,) = (made for made in built if made["kind"] == "PrometheusRule")
+    links = [one["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for one in group["rules"]]
+    assert links == [f"{own['replacements'][0]['sourceValue']}#{one['alert'].lower()}" for one in rules()]

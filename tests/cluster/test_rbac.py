@@ -271,9 +271,7 @@ def account_with(name: str, rows: Sequence[Row]) -> list[Item]:
 def token_of(plane: ControlPlane, account: str) -> str:
     """Return a token as a pod of the account would have it."""
     where = READER if account == READER else NAMESPACE
-    path = f"/api/v1/namespaces/{where}/serviceaccounts/{account}/token"
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    return str(plane.api.request("POST", path, request)["status"]["token"])
+    return plane.token(where, account)
 
 
 def allowed(plane: ControlPlane, account: str, where: str) -> set[Right]:
@@ -294,15 +292,6 @@ def test_an_account_may_do_what_the_table_says_and_no_more(cluster: ControlPlane
         rows = [row for row in rows_of(account) if not row.own or where == NAMESPACE]
         assert allowed(cluster, account, where) - anybody == rights_of(rows), where
     assert all(resource.startswith("self") for _, resource, _ in anybody)
-
-
-def test_the_lease_of_another_is_not_ours(cluster: ControlPlane) -> None:
-    """The account can read and change one Lease alone."""
-    token = token_of(cluster, CONTROLLER)
-    can = ("--token", token, "-n", NAMESPACE, "auth", "can-i", "update")
-    assert cluster.kubectl(*can, f"leases.coordination.k8s.io/{LEASE}").strip() == "yes"
-    with pytest.raises(AssertionError, match="auth can-i"):
-        cluster.kubectl(*can, "leases.coordination.k8s.io/another")
 
 
 # -- what the programs make of it
@@ -419,6 +408,7 @@ def test_the_installer_is_refused_nothing(cluster: ControlPlane, tmp_path: Path)
 @pytest.mark.parametrize(
     ("account", "resource", "verb", "names"),
     [
+        pytest.param(CONTROLLER, "leases.coordination.k8s.io", "update", {LEASE}, id="controller-lease"),
         pytest.param(WEBHOOK, "secrets", "patch", {WEBHOOK}, id="webhook-secrets"),
         pytest.param(WEBHOOK, HOOKS_RESOURCE, "get", {WEBHOOK}, id="webhook-configurations-read"),
         pytest.param(WEBHOOK, HOOKS_RESOURCE, "patch", set(), id="webhook-configurations"),
@@ -431,10 +421,10 @@ def test_the_installer_is_refused_nothing(cluster: ControlPlane, tmp_path: Path)
 def test_the_objects_of_another_are_not_ours(
     cluster: ControlPlane, account: str, resource: str, verb: str, names: set[str]
 ) -> None:
-    """One Secret and one webhook configuration alone; and the running webhook may write no configuration at all."""
+    """One Lease, one Secret, one webhook configuration; and the running webhook may write no configuration at all."""
     can = ("--token", token_of(cluster, account), "-n", NAMESPACE, "auth", "can-i", verb)
     kind, _, sub = resource.partition("/")
-    for name in (WEBHOOK, INSTALLER, "another"):
+    for name in (LEASE, WEBHOOK, INSTALLER, "another"):
         asked = (*can, f"{kind}/{name}", *((f"--subresource={sub}",) if sub else ()))
         with nullcontext() if name in names else pytest.raises(AssertionError, match="auth can-i"):
             assert cluster.kubectl(*asked).strip() == "yes"

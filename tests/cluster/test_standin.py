@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from bench.standin import wire
 from bench.standin.numbering import ENDPOINTS, NAMESPACES, NODES, pod_address
+from bench.standin.objects import StandinObjects
 from bench.standin.recording import FORMS, PATHS, recording
 from bench.standin.serving import Standin, serve
-from bench.standin.world import World
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import Drop, Put, Replace
 from locator.api.list_watch import HAS_EXPIRED, ListWatch
@@ -30,15 +30,16 @@ COUNTS = {Namespace: NAMESPACES, Node: NODES, Pod: SERVICES * ENDPOINTS, Service
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def clusters() -> Mapping[str, StandinObjects]:
+    """A small cluster in each form."""
     needs_tool("go")
-    return World(recording(), FORMS, SERVICES)
+    return {form: StandinObjects(recording(), form, SERVICES) for form in FORMS}
 
 
 @pytest.fixture
-def served(world: World, tmp_path: Path) -> Iterator[tuple[Standin, ApiClient]]:
+def served(clusters: Mapping[str, StandinObjects], tmp_path: Path) -> Iterator[tuple[Standin, ApiClient]]:
     """A stand-in and a client of it."""
-    with serve(world, 0) as (standin, port):
+    with serve(clusters[wire.JSON], 0) as (standin, port):
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(json.dumps(config_of(f"http://127.0.0.1:{port}")))
         yield standin, ApiClient(kubeconfig=str(kubeconfig))
@@ -67,7 +68,9 @@ def test_a_list_is_read_whole(served: tuple[Standin, ApiClient], kind: type[Obje
     assert not any(findings for batch in batches for findings in batch.findings.values())
 
 
-def test_pods_are_replaced_and_lists_expire(world: World, served: tuple[Standin, ApiClient]) -> None:
+def test_pods_are_replaced_and_lists_expire(
+    clusters: Mapping[str, StandinObjects], served: tuple[Standin, ApiClient]
+) -> None:
     """A deleted pod's place is taken by one with another address; then the watch ends with a 410."""
     standin, client = served
     listwatch, stream = begun(client, Pod)
@@ -76,7 +79,7 @@ def test_pods_are_replaced_and_lists_expire(world: World, served: tuple[Standin,
         lines = iter(stream)
         while not listwatch.listed:
             listwatch.lines(next(lines))
-        standin.step(2 * world.lag + 2)
+        standin.step(2 * clusters[wire.JSON].lag + 2)
         standin.expire("Pod")
         while not listwatch.over:
             deltas += listwatch.lines(next(lines)).deltas
@@ -87,9 +90,9 @@ def test_pods_are_replaced_and_lists_expire(world: World, served: tuple[Standin,
 
 
 @pytest.mark.parametrize(("kind", "form"), [*itertools.product(PATHS, FORMS)])
-def test_events_are_framed_as_their_form_demands(world: World, kind: str, form: str) -> None:
+def test_events_are_framed_as_their_form_demands(clusters: Mapping[str, StandinObjects], kind: str, form: str) -> None:
     """The lengths that protobuf states are right, and so are those of the chunks."""
-    size, _, rest = world.chunks[kind, form][0].partition(b"\r\n")
+    size, _, rest = clusters[form].chunks[kind][0].partition(b"\r\n")
     assert len(rest) == int(size, 16) + 2
     (event,) = wire.split(form, rest[:-2])
     assert wire.type_of(form, event) == "ADDED"

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from locator.ip import Network, parse_address
 from locator.places.book import Place
-from tests.kit import api_objects, clusters, kustomize, random_sources
+from tests.kit import api_objects, kustomize, random_cluster
 from tests.kit.api_objects import (
     IMPORTED_SERVICE_NAME,
     MANAGED_BY,
@@ -50,7 +50,7 @@ from tests.kit.in_memory import ask_in_memory, responder_of, snapshot_of
 from tests.kit.kube import KINDS, Api, ApiError, ControlPlane, multicluster_api
 from tests.kit.kustomize import objects_of
 from tests.kit.live_server import addresses, answered, asked, serving_live
-from tests.kit.random_sources import chance
+from tests.kit.random_cluster import chance
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server
 from tests.kit.unshrunk import unshrunk
@@ -409,7 +409,7 @@ def test_the_page_has_a_row_for_each() -> None:
 
 FLAGS = {
     "subnet": [f"{network}={','.join(f'{key}={text}' for key, text in labels.items())}"
-               for network, labels in clusters.SUBNETS.items()],
+               for network, labels in random_cluster.SUBNETS.items()],
     "zone": ["cluster.local"], "pods": "verified",
     "federation": [FEDERATION], "multicluster": ["clusterset.local"],
 }  # fmt: skip
@@ -424,7 +424,7 @@ def hostile(rng: random.Random, where: str, addresses: Sequence[str]) -> list[It
         name = rng.choice(("s0", "s1", "web", "kube-dns", "x-y", f"e{number}"))
         if any(known["metadata"]["name"] == name for known in made):
             continue
-        said = random_sources.declarations(rng)
+        said = random_cluster.declarations(rng)
         said["labels"] = {**(said.get("labels") or {}), "k8s-app": "kube-dns"}
         kind = rng.randrange(4)
         if kind == 0:
@@ -450,7 +450,7 @@ def hostile(rng: random.Random, where: str, addresses: Sequence[str]) -> list[It
         made += [item("ServiceExport", name, where)] * chance(rng, 30)
         made += [service_import(name, where=where, ips=rng.choice(((), ("10.96.0.10",))))] * chance(rng, 30)
     made += [
-        {**policy, "metadata": {**policy["metadata"], "namespace": where}} for policy in random_sources.policies(rng)
+        {**policy, "metadata": {**policy["metadata"], "namespace": where}} for policy in random_cluster.policies(rng)
     ]
     for number in range(rng.randint(0, 5)):
         name, on = f"p{number}", rng.randrange(2)  # every cluster has these two nodes
@@ -488,7 +488,7 @@ def written(rng: random.Random, made: Item) -> Item:
 @given(seed=st.integers(0, 100_000), source=st.sampled_from(SOURCES), where=st.sampled_from(IN_MEMORY))
 def test_no_object_in_one_namespace_changes_what_others_get(seed: int, source: str, where: str) -> None:
     """Neither any place or trust, nor any answer to a name of another namespace, nor a finding about one."""
-    rng, world = random.Random(seed), clusters.world(seed)
+    rng, world = random.Random(seed), random_cluster.world(seed)
     flags = {**FLAGS, "client-source": source}
     items = [*world.items, *hostile(rng, where, world.addresses)]
     alone, beside = snapshot_of(world.items, flags), snapshot_of(items, flags)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Tables of pages that say what the code does: who may read what, and what ``explain`` prints for each cause."""
+"""A table of a page that says what the code does: what ``explain`` prints for each cause."""
 
 from __future__ import annotations
 
@@ -11,42 +11,11 @@ import pytest
 
 from tests.kit.api_objects import TOPOLOGY_KEYS, ZONE, endpoint, endpoint_slice, item, namespace, node, pod, service
 from tests.kit.commands_in_process import Run
-from tests.kit.consoles import section
+from tests.kit.consoles import table
 from tests.kit.in_memory import cluster_text
-from tests.kit.kustomize import object_of, rights_in
 from tests.kit.this_machine import ROOT
 
-SECURITY, TROUBLESHOOTING = (ROOT / "docs" / f"{name}.md" for name in ("security", "troubleshooting"))
-# What the page says -> the manifests, and the roles in them.
-PROGRAMS = {
-    "`topodns serve`": ("base", "topodns"),
-    "`topodns controller`": ("base with controller", "topodns-controller"),
-    "`topodns webhook`": ("base with webhook", "topodns-webhook"),
-    "topodns in another cluster (`--cluster`)": ("remote", "topodns-reader"),
-}
-
-
-def rows(page: Path, heading: str) -> dict[str, list[str]]:
-    """Return the first table below a heading: the other cells by the first."""
-    lines = re.findall(r"^\| (.*) \|$", section(page, heading), re.MULTILINE)
-    return {first: rest for first, *rest in (line.split(" | ") for line in lines)}
-
-
-def resources(text: str) -> set[str]:
-    """Return the resources of the kinds that a text names."""
-    kinds = re.findall(r"\b(?:[A-Z][a-z]+){1,2}(?:ies|s)\b|\bPodLocators\b|\bEndpointSlices\b", text)
-    return {kind.lower() for kind in kinds}
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_who_may_read_what(program: str) -> None:
-    """The page names exactly the kinds that a program's ClusterRole lets it list."""
-    table = rows(SECURITY, "What it may do in the cluster")
-    reads = table[program][0].replace("what `serve` reads", table["`topodns serve`"][0])
-    variant, name = PROGRAMS[program]
-    rights = rights_in(object_of(variant, "ClusterRole", name)["rules"])
-    listed = {resource for _, resource, verb in rights if verb == "list"}
-    assert resources(reads) == listed
+TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 
 
 NODES = [node("node-a", {ZONE: "a"}), node("node-b", {ZONE: "b"}), pod("client-a", ["10.0.0.1"], "node-a")]
@@ -74,7 +43,7 @@ CAUSES = {
 @pytest.mark.parametrize("line", CAUSES)
 def test_explain_prints_the_line_of_each_cause(topodns: Run, tmp_path: Path, line: str) -> None:
     """The table knows each cause, and the line is there."""
-    assert line in rows(TROUBLESHOOTING, "All endpoints, although a constraint is set")
+    assert line in table(TROUBLESHOOTING, "All endpoints, although a constraint is set")
     objects, near, client = CAUSES[line]
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text(cluster_text([namespace("shop"), *NODES, *objects, endpoint_slice("cache", 0, [near, FAR])]))

@@ -6,28 +6,25 @@ from __future__ import annotations
 
 import ast
 import re
-import shlex
 import tokenize
 from collections.abc import Iterator
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from dnsserver.cli.dispatch import COMMANDS, parser_of
 from dnsserver.tools.doctor.steps import StepCode
+from docs.pages.make_pages import made_from_code
 from docs.pages.site_pages import pages
 from tests.kit.consoles import commands
 from tests.kit.import_graph import MODULES
 from tests.kit.this_machine import ROOT
-from tests.kit.topodns_process import run
 
 EXEMPT = {"None"}  # no class
 FOREIGN = {"cluster.local", "metav1.Condition", "metav1.Time"}  # they look like names of our code
 GUIDES = (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "releasing.md")  # to the code
 PAGES = [page for page in pages() if page.name != "CHANGELOG.md"]  # which names what there was
-# Other tests run their commands, in order.
-FOLLOWED = {"tutorial-cluster.md", "rollback.md", "tutorial-laptop.md"}
 OTHERS_FLAGS = {
     "--build-arg",  # of docker
     "--locked", "--package",  # of cargo
@@ -44,14 +41,10 @@ NAMED = r"(?:[A-Z][a-z]+){2,}|[a-z_]+\.[A-Z]\w+"  # a class of several words; a 
 TOP = tuple(path.name for path in ROOT.iterdir() if path.name != "build")  # which is not part of it
 
 
-(DOCS,) = re.findall(r"^docs:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-PRINTED = re.findall(r"-m (docs\.pages\.\w+) > (\S+)", DOCS)
-
-
-@pytest.mark.parametrize(("program", "path"), PRINTED, ids=[path for _, path in PRINTED])
-def test_what_is_made_from_code_is_of_today(program: str, path: str) -> None:
-    """Each page, drawing and dashboard that ``make docs`` prints."""
-    assert (ROOT / path).read_text() == import_module(program).document(), "renew it: make docs"
+def test_what_is_made_from_code_is_of_today() -> None:
+    """Each page that ``make docs`` writes, and the files of the chart."""
+    for path, text in made_from_code().items():
+        assert (ROOT / path).read_text() == text, f"renew {path}: make docs"
 
 
 def quoted(page: Path) -> list[str]:
@@ -76,6 +69,7 @@ def names_of(code: ast.AST) -> Iterator[str]:
                         yield name
 
 
+@cache
 def defined() -> set[str]:
     """Return what pages may name: ``module.name``, ``Class`` and ``Class.name``, of the product and of the tests."""
     found: set[str] = set()
@@ -150,6 +144,8 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), f"{path} does not exist"
         assert not anchor or anchor in anchors(target), f"{path} has no heading #{anchor}"
+    for folder in re.findall(r"kubectl [^\n`]*?(?:apply|delete|diff) -k ([\w./-]+)", page.read_text()):
+        assert (ROOT / folder / "kustomization.yaml").is_file(), f"{folder} has no kustomization"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -164,16 +160,3 @@ def test_rows_stand_in_a_table(page: Path) -> None:
     """Below a head and its line: after an empty line, Markdown shows rows as a paragraph."""
     for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
         assert re.match(r".*\n\|(?: *:?-+:? *\|)+\n", table), table.partition("\n")[0]
-
-
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in FOLLOWED], ids=lambda page: str(page.relative_to(ROOT))
-)
-def test_output_that_a_page_shows_is_printed(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
-    """By ``topodns`` with the example cluster, word for word; ``...`` leaves out the rest."""
-    monkeypatch.chdir(ROOT)
-    for entry in commands(page.read_text()):
-        (program, *arguments), output = shlex.split(entry.command), entry.output
-        if program.endswith("topodns") and output:
-            printed = run(*arguments).stdout
-            assert printed.startswith(output.removesuffix("...\n")) if output.endswith("...\n") else printed == output

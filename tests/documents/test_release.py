@@ -15,7 +15,6 @@ import yaml
 
 from dnsserver import __version__
 from docs.pages import site_pages
-from tests.kit import helm
 from tests.kit.this_machine import ROOT
 from tests.release.releasable import GIT, SET, releasable
 from tests.release.release import CONTACTS, STAND_ALONE, UnfitError, addresses, put_in, refusals
@@ -125,8 +124,6 @@ def test_the_chart_names_them(tree: Path) -> None:
     rules = (chart / "files" / "monitoring" / "prometheusrule.yaml").read_text()
     pages = re.findall(r"runbook\w*: (\S+)#", rules)
     assert set(pages) == {f"{SET.documentation}/runbook.html"} and len(pages) > 10
-    images = re.findall(r"image: (\S+)", yaml.safe_dump_all(helm.rendered(helm.EVERYTHING, chart=chart)))
-    assert {image.strip('"') for image in images} == {f"{SET.image}:{__version__}"}
 
 
 def test_a_place_that_has_gone_is_an_error(tree: Path) -> None:

@@ -6,19 +6,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
+from functools import cache
 
 from tests.kit.this_machine import ROOT
 
-MODULES = sorted(path for folder in ("tests", "bench") for path in (ROOT / folder).rglob("*.py"))
 OWN = {"self", "cls"}
 # Their documentation gives these to everybody, in spite of the underscore.
 PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 BY_NAME = {"delattr", "getattr", "hasattr", "setattr"}  # functions that take an attribute's name
-
-each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def private(name: str) -> bool:
@@ -53,46 +48,18 @@ def imported_tests(tree: ast.AST) -> Iterator[str]:
             yield ast.unparse(node)
 
 
-@each_module
-def test_nothing_private_is_read(path: Path) -> None:
+@cache
+def trees() -> dict[str, ast.AST]:
+    """Return what each module of the tests and of the benchmark says, by its path."""
+    paths = sorted(path for folder in ("tests", "bench") for path in (ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in paths}
+
+
+def test_nothing_private_is_read() -> None:
     """A test that depends on private names breaks when the code improves."""
-    found = list(private_reads(ast.parse(path.read_text())))
-    assert not found
+    assert [f"{path}: {read}" for path, tree in trees().items() for read in private_reads(tree)] == []
 
 
-@each_module
-def test_no_test_imports_another(path: Path) -> None:
+def test_no_test_imports_another() -> None:
     """What several tests need is in a module named for what it offers."""
-    assert not list(imported_tests(ast.parse(path.read_text())))
-
-
-@pytest.mark.parametrize(
-    ("code", "count"),
-    [
-        ("server._known", 1),
-        ("self.server._known = 1", 1),
-        ("self._known, cls._known, row._replace(), os._exit(1), thing.__name__", 0),
-        ("from locator.api.packing import _shape", 1),
-        ('setattr(server, "_known", 1); monkeypatch.setattr("locator.app._known", 1); getattr(server, "known")', 2),
-        ('"_zone" in text, names("_tcp")', 0),
-    ],
-    ids=["read", "written", "own-and-public", "imported", "by-name", "text"],
-)
-def test_what_is_private(code: str, count: int) -> None:
-    """The rule finds each form of private use, and nothing else."""
-    assert len(list(private_reads(ast.parse(code)))) == count
-
-
-@pytest.mark.parametrize(
-    ("code", "count"),
-    [
-        ("from tests.sockets.test_tcp import framed", 1),
-        ("from tests.sockets import test_tcp", 1),
-        ("import tests.sockets.test_tcp", 1),
-        ("from tests.kit.waiting import until\nfrom tests.kit import waiting\nimport pytest", 0),
-    ],
-    ids=["from-it", "as-a-module", "by-its-path", "others"],
-)
-def test_what_is_another_test(code: str, count: int) -> None:
-    """The rule finds each form of import."""
-    assert len(list(imported_tests(ast.parse(code)))) == count
+    assert [f"{path}: {other}" for path, tree in trees().items() for other in imported_tests(tree)] == []

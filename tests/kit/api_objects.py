@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -182,6 +183,11 @@ def service(
     )
 
 
+def load_balancer_status(addresses: Iterable[str]) -> Item:
+    """Return the status of a Service with these IP addresses or host names of load balancers."""
+    return {"loadBalancer": {"ingress": [{"hostname" if text[-1].isalpha() else "ip": text} for text in addresses]}}
+
+
 def external(name: str, target: str, *, where: str = "shop") -> Item:
     """Return a Service of type ExternalName."""
     return item("Service", name, where, annotations={}, spec={"type": "ExternalName", "externalName": target})
@@ -280,6 +286,14 @@ def endpoints(name: str, *subsets: Item, where: str = "shop", annotations: Mappi
 def pod_locator(name: str, where: str, addresses: Sequence[str], **fields: Any) -> Item:
     """Return a PodLocator; *fields* are ``nodeName`` and ``nodeLabels``."""
     return item("PodLocator", name, where, ips=[{"ip": address} for address in addresses], **fields)
+
+
+def service_health(name: str, cluster: str, votes: Mapping[str, bool], renewed: float) -> Item:
+    """Return the ServiceHealth of ``shop/NAME`` as the prober of *cluster* writes it: who is healthy, by address."""
+    entries = [{"address": address, "healthy": healthy} for address, healthy in votes.items()]
+    told = {"cluster": cluster, "service": {"namespace": "shop", "name": name}, "entries": entries}
+    moment = datetime.fromtimestamp(renewed, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return item("ServiceHealth", f"{name}.shop", status={**told, "renewTime": moment})
 
 
 def _ports(ports: Sequence[Port]) -> list[Item]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.model import Service
-from tests.kit.api_objects import MAIN, Item, Port, service
+from tests.kit.api_objects import MAIN, Item, Port, load_balancer_status, service
 
 HEALTH = "topodns.io/health"
 
@@ -27,13 +27,7 @@ def balanced(
         ports = [*MAIN, *(("checked", int(number), "TCP") for number in re.findall(r":(\d+)", check or "")[:1])]
     annotations = {} if check is None else {HEALTH: check}
     made = service(name, where=where, cluster_ips=(), ports=ports, annotations=annotations, type="LoadBalancer")
-    return {**made, "status": status_of(addresses)}
-
-
-def status_of(addresses: Sequence[str]) -> Item:
-    """Return the status of a Service with these addresses of a load balancer."""
-    entries = [{"hostname" if address[-1].isalpha() else "ip": address} for address in addresses]
-    return {"loadBalancer": {"ingress": entries}}
+    return {**made, "status": load_balancer_status(addresses)}
 
 
 def balanced_record(name: str, addresses: Sequence[str], check: str | None = "tcp", **more: Sequence[Port]) -> Service:

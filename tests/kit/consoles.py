@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Sections of pages, and the commands in their ``console`` blocks."""
+"""Sections of pages, their tables, and the commands in their ``console`` blocks."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ def section(page: Path, heading: str) -> str:
     return str(text)
 
 
+def table(page: Path, heading: str) -> dict[str, list[str]]:
+    """Return the first table below a heading: the other cells by the first."""
+    lines = re.findall(r"^\| (.*) \|$", section(page, heading), re.MULTILINE)
+    return {first: rest for first, *rest in (line.split(" | ") for line in lines)}
+
+
 def commands(page: str) -> Iterator[Entry]:
     """Yield the commands in all console blocks of a page, or of a part of one."""
     for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
@@ -35,4 +41,5 @@ def entries(block: str) -> Iterator[Entry]:
     for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         line, _, output = text.replace("\\\n", " ").partition("\n")
         command, _, comment = line.partition(" #")
+        output = re.sub(r"(^# .*\n)+\Z", "", output, flags=re.MULTILINE)  # about the next command
         yield Entry(command.strip(), comment.strip(), output)

@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Builds the image with buildah, without a registry, and runs a container with no more rights than a restricted pod.
+"""Builds images with buildah, without a registry.
 
-The base image is made of this machine's files: those of Python's Debian packages, and the certificates and settings by
-which pip reaches its index from here.
+The base images are made of this machine's files: those of Python's Debian packages, and the certificates and settings
+by which pip reaches its index from here.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.kit import go_programs, programs
-from tests.kit.this_machine import ROOT, lacking, needs_tool
+from tests.kit.this_machine import lacking, needs_tool
 
 BUILDING = 1800.0  # seconds; some forty if the libraries download fast, and nothing else runs
 # What the Dockerfile asks of its base: Python with venv, sh, rm, cp; and of the image that builds the native code.
@@ -28,27 +26,6 @@ PACKAGES = ("python3-venv", "dash", "coreutils")
 RUST_PACKAGES = ("gcc", "libc6-dev", "dash", "coreutils", "sed")
 PIP = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 LINKS = ("/bin", "/sbin", "/lib", "/lib64")  # links into /usr on many machines
-
-# The mounts are the container's own. Its root is read-only; /mnt is a folder of the test's.
-MOUNTED = """
-set -eu
-root=$1 folder=$2; shift 2
-mkdir -p "$root/dev" "$root/mnt"
-mount --bind "$root" "$root"
-mount --rbind /dev "$root/dev"
-mount --bind "$folder" "$root/mnt"
-mount -o remount,bind,ro "$root/mnt"
-while [ "$1" != -- ]; do
-    mkdir -p "$root$2"
-    mount --bind "$1" "$root$2"
-    shift 2
-done
-shift
-mount -o remount,bind,ro "$root"
-exec "$@"
-"""
-# Keeps what chroot itself needs; the container loses that with root's user id, and cannot get it back.
-NO_RIGHTS = ("setpriv", "--bounding-set=-all,+sys_chroot,+setuid,+setgid", "--inh-caps=-all", "--no-new-privs")
 
 
 class Buildah:
@@ -103,43 +80,6 @@ class Buildah:
         if done.returncode:
             raise go_programs.BuildError(f"{' '.join(command)}:\n{programs.tail(done.stdout + done.stderr)}")
         return done.stdout
-
-
-class Image:
-    """The image of the Dockerfile: its configuration, and its files below ``root``."""
-
-    def __init__(self, folder: Path, tag: str) -> None:
-        """Build it in *folder*, with a tag. Skips the test if this machine cannot build images or run them."""
-        for name in ("setpriv", "chroot"):
-            needs_tool(name)
-        buildah = Buildah(folder)
-        self._run = buildah.run  # what pushes the image uses it, too
-        self.digest = buildah.build(tag, ROOT, *buildah.bases_of_this_machine())
-        container = buildah.run("from", "--pull-never", tag).strip()
-        self.root = Path(buildah.run("mount", container).strip())
-        inspected = json.loads(buildah.run("inspect", "--type", "image", tag))
-        self.config: dict[str, Any] = inspected["OCIv1"]["config"]
-
-    def command(
-        self,
-        folder: Path,
-        *arguments: str,
-        mounts: Mapping[str, Path] | None = None,
-        env: Sequence[str] = (),
-        user: str = "",
-    ) -> list[str]:
-        """Return the command that runs the image's program in a container, with *folder* at ``/mnt``.
-
-        *mounts* are more folders, by their path in the container; *env* is more environment, as ``NAME=VALUE``.
-
-        As for a restricted pod with a read-only root, it runs as the image's user, or as *user* (``UID:GID``), without
-        capabilities and without a way to get any. It shares the machine's network, so that a test can send queries.
-        """
-        more = [part for path, source in (mounts or {}).items() for part in (str(source), path)]
-        mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh", str(self.root), str(folder), *more, "--")
-        rooted = (needs_tool("chroot"), "--groups=", f"--userspec={user or self.config['User']}", str(self.root))
-        environment = ("env", "-i", *self.config["Env"], *env)
-        return [*mounted, *NO_RIGHTS, *environment, *rooted, *self.config["Entrypoint"], *arguments]
 
 
 def needs_mounts() -> None:

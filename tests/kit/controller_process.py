@@ -37,7 +37,6 @@ from tests.kit.waiting import until
 # For tests that do not wait for a Lease to expire: a machine that stalls for seconds does not lose the Lease.
 ALONE = (60.0, 30.0, lease.RETRY_SECONDS)
 SHORT = (6.0, 3.0, 0.5)  # for tests that wait for another's Lease to expire
-WRITES_PER_SECOND = 200.0
 
 
 class Request(Struct):
@@ -166,9 +165,9 @@ async def control(arguments: Sequence[str]) -> None:
         cluster = NotingCluster(kubeconfig, notes)
         elector = LeaderElector(cluster, election, writes="PodLocators")
         rules = LocatorRules(globs)
-        controller = Controller(cluster, elector, rules, field_manager="tests", writes_per_second=WRITES_PER_SECOND)
+        controller = Controller(cluster, elector, rules, field_manager="tests")
         status = PolicyRules(lambda: time_text(time.time(), "seconds"))
-        policies = Controller(cluster, elector, status, field_manager="tests", writes_per_second=WRITES_PER_SECOND)
+        policies = Controller(cluster, elector, status, field_manager="tests")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, controller.run, policies.run)
             async for _ in signals:

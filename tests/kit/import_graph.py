@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from tests.kit.this_machine import ROOT
@@ -25,8 +26,13 @@ def within(name: str, packages: set[str]) -> bool:
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
-def imports(name: str) -> Iterator[str]:
-    """Yield every module that a module imports, wherever the import stands in it."""
+@cache
+def imports(name: str) -> Sequence[str]:
+    """Return every module that a module imports, wherever the import stands in it."""
+    return [*_imports(name)]
+
+
+def _imports(name: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

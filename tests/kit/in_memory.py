@@ -99,6 +99,12 @@ def read_again(snapshot: Snapshot) -> Snapshot:
     return read
 
 
+def resolved(hosts: Mapping[str, Sequence[str]], *, ttl: int = 60) -> dict[str, ResolvedHost]:
+    """Return what a resolver says about the host names of load balancers."""
+    found = {name: tuple(map(parse_address, addresses)) for name, addresses in hosts.items()}
+    return {name: ResolvedHost(packed, {len(address): ttl for address in packed}) for name, packed in found.items()}
+
+
 class ClustersInMemory:
     """Several clusters in memory, as a server with *flags* reads them; *others* are the other ones by name.
 

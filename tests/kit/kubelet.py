@@ -4,45 +4,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import count
 
-from tests.kit.kube import Api, ApiError, ControlPlane, Item
-from tests.kit.waiting import PATIENCE
-
-PAUSE = 0.1  # seconds
+from tests.kit.kube import Api, ApiError, Item
 
 
-@contextmanager
-def running_pods(
-    plane: ControlPlane, namespaces: Sequence[str], nodes: Sequence[Item], *, addresses: Mapping[str, str]
-) -> Iterator[None]:
-    """Run the pods of some namespaces until the block ends.
+class Kubelet:
+    """Runs pods on *nodes* whenever it looks after them.
 
     A pod gets a node that its ``nodeSelector`` matches, in turn. Its address is in *addresses*, by how its name
     begins, or it is the next one of its node's pod CIDR.
     """
-    ended = threading.Event()
-    kubelet = Kubelet(plane.api, nodes, addresses)
-
-    def work() -> None:
-        while not ended.wait(PAUSE):
-            for name in namespaces:
-                kubelet.look_after(name)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(PATIENCE)
-
-
-class Kubelet:
-    """Runs pods on *nodes*, as ``running_pods`` does, whenever it looks after them."""
 
     def __init__(self, api: Api, nodes: Sequence[Item], addresses: Mapping[str, str]) -> None:
         self._api, self._nodes, self._addresses = api, nodes, addresses

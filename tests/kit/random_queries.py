@@ -14,10 +14,10 @@ from dnsserver.message.proxy_protocol import read_header_untrusted
 from dnsserver.message.query import Unreadable
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
-from tests.kit.clusters import FORWARDER, UNKNOWN_CLIENT, World
 from tests.kit.dns_queries import AD, CD, CLIENT_OPTION, RD, TC, ecs, opt, option, query
 from tests.kit.in_memory import CountedResponder
 from tests.kit.proxy_headers import LOCAL, PROXY_SIGNATURE, UNSPEC, proxied, proxy_header, tlv
+from tests.kit.random_cluster import FORWARDER, UNKNOWN_CLIENT, World
 
 
 class Asked(NamedTuple):

@@ -21,10 +21,10 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.net import tcp
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.connections import Connection
-from tests.kit.clusters import WITH_ALIASES
 from tests.kit.dns_queries import framed
 from tests.kit.in_memory import CountedResponder, responder_of
 from tests.kit.outside import said
+from tests.kit.small_cluster import WITH_ALIASES
 
 
 class Held:

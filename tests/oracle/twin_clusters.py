@@ -3,9 +3,9 @@
 """What a client gets from several clusters, computed a second time: slow, simple, without any index.
 
 Tests compare it with what topodns answers. It reads each cluster's objects as kubectl prints them, and shares no code
-with the packages. ``tests/oracle/twin.py`` judges one cluster, and ``tests/oracle/twin_places.py`` says in which
-cluster an address is; this adds what federated names give, and which votes count. Names are asked for in one federated
-zone, and in the own cluster's ``cluster.local``.
+with the packages. ``tests/oracle/twin.py`` judges one cluster; this adds in which cluster an address is, what federated
+names give, and which votes count. Names are asked for in one federated zone, and in the own cluster's
+``cluster.local``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,27 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tests.oracle.twin import Asked, Given, Modes, Twin, by_annotation, by_field
-from tests.oracle.twin_map import CLUSTER, HOSTNAME, NEW_NAMES, Item, Where, ip_address, key_of, of_kind, shared
-from tests.oracle.twin_places import TwinPlaces, marked, without_imported
+from tests.oracle.twin_map import (
+    CLUSTER,
+    HOSTNAME,
+    NEW_NAMES,
+    UNKNOWN,
+    Item,
+    TwinMap,
+    Where,
+    ip_address,
+    ip_network,
+    key_of,
+    longest_first,
+    of_kind,
+    shared,
+)
 
 PLAIN = "cluster.local"
 FEDERATION = "global.example.org"
 DEFAULT_KEYS = f"{CLUSTER},topology.kubernetes.io/zone,topology.kubernetes.io/region,*"
 FAMILIES = {"A": (4,), "AAAA": (6,), "SRV": (4, 6)}
+IMPORTED = "multicluster.kubernetes.io/service-name"  # the label of EndpointSlices that come from other clusters
 VOTE_LIFETIME = 30  # seconds
 
 ANSWER = "answer"
@@ -266,3 +280,68 @@ def version(text: str) -> int:
 
 def packed(text: str) -> bytes:
     return ip_address(text).packed
+
+
+# Where clients are
+
+
+class TwinPlaces:
+    """Where addresses are, as the server in one of several clusters sees it."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, Sequence[Item]],
+        own: str,
+        *,
+        client_source: str,
+        subnets: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        self.own = own
+        self.maps = {
+            name: TwinMap(without_imported(items), client_source, {}, subnets) for name, items in clusters.items()
+        }
+        self.subnets = {ip_network(text): labels for text, labels in subnets.items()}
+
+    def locate(self, text: str) -> Where:
+        """Return where an address is: in the own cluster, in the one other that has it, else by ``--subnet``."""
+        having = [name for name in self.maps if self.has(name, text)]
+        if self.own in having:
+            return self.within(self.own, text)
+        if having:
+            return self.within(having[0], text) if len(having) == 1 else UNKNOWN
+        for network in longest_first(self.subnets, ip_address(text))[:1]:
+            return Where("subnet", None, self.subnets[network])
+        return UNKNOWN
+
+    def has(self, cluster: str, text: str) -> bool:
+        """Whether a cluster has an address, even if it does not say where."""
+        found = self.maps[cluster]
+        return found.locate(text) != UNKNOWN
+
+    def within(self, cluster: str, text: str) -> Where:
+        where = self.maps[cluster].locate(text)
+        return Where(where.located_by, where.node, {**where.labels, CLUSTER: cluster})
+
+
+def without_imported(items: Iterable[Item]) -> list[Item]:
+    """Return a cluster's objects without the slices that were imported: they say nothing of this cluster."""
+    return [item for item in items if IMPORTED not in (item["metadata"].get("labels") or {})]
+
+
+def marked(items: Iterable[Item], cluster: str) -> list[Item]:
+    """Return a cluster's objects, with the cluster as a label of every place that they tell."""
+    return [mark(item, cluster) for item in items]
+
+
+def mark(item: Item, cluster: str) -> Item:
+    label = {CLUSTER: cluster}
+    if item["kind"] == "Node":
+        labels = {**(item["metadata"].get("labels") or {}), **label}
+        return {**item, "metadata": {**item["metadata"], "labels": labels}}
+    if item["kind"] == "PodLocator":
+        return {**item, "nodeLabels": {**item["nodeLabels"], **label}}
+    if item["kind"] == "EndpointSlice":
+        rows = item["endpoints"]
+        told = [{**row, "deprecatedTopology": {**row.get("deprecatedTopology", {}), **label}} for row in rows]
+        return {**item, "endpoints": told}
+    return item

@@ -17,12 +17,13 @@ import pytest
 from dnsserver.settings.values import parse_upstream
 from dnsserver.tools.corefile.checks import fixed
 from dnsserver.tools.corefile.stub_zones import read
-from tests.kit.coredns import starts
+from tests.kit import go_programs
 from tests.kit.corefiles import Case, corefiles
 from tests.kit.forwarders import running, where
+from tests.kit.programs import Daemon
 from tests.kit.this_machine import ROOT, free_port, needs_tool
 from tests.kit.topodns_process import Server
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, until
 
 PRINTED = {name: case for name, case in corefiles("printed").items() if re.match("dns|unbound|powerdns", name)}
 REFUSED = {name: case for name, case in corefiles("found").items() if "CoreDNS does not start" in " ".join(case.found)}
@@ -36,6 +37,22 @@ CLEAN = ("an-end-too-many", "an-end-too-few", "an-end-without-a-beginning", "one
          "several-keys", "quotes-and-comments", "rule-in-braces", "rules-go-on", "named-by-an-option-too",
          "cache-that-is-off", "told-apart-by-a-view", "reverse-block-of-addresses")  # fmt: skip
 DAMAGED = {name: case for name, case in corefiles("fixed").items() if case.changes}
+
+
+def starts(folder: Path, text: str) -> bool:
+    """Whether CoreDNS starts with a Corefile: if not, it ends at once; if so, it prints its version.
+
+    Keys without a port must have a free one.
+    """
+    path = folder / "Corefile"
+    path.write_text(text)
+    ports = ["-dns.port", str(free_port())]
+    daemon = Daemon.start([str(go_programs.coredns()), *ports, "-conf", str(path)], folder, name="coredns")
+    try:
+        until(lambda: daemon.process.poll() is not None or "\nCoreDNS-" in daemon.last_lines(), daemon.last_lines)
+        return daemon.process.poll() is None
+    finally:
+        daemon.end()
 
 
 def syntax_check(forwarder: str, path: Path) -> list[str]:

@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import dns.edns
+import dns.exception
 import dns.message
 import dns.query
+import dns.rcode
 import pytest
 
-from tests.kit import api_objects
+from tests.kit import api_objects, go_programs
 from tests.kit.api_objects import SERVICE_NAME, ZONE, Item
-from tests.kit.coredns import Load, forwarding_coredns
+from tests.kit.coredns import answers, is_ready
 from tests.kit.kube import ControlPlane
 from tests.kit.live_server import addresses, serving_live
-from tests.kit.network_namespaces import PREFIX, Network, one_network
+from tests.kit.network_namespaces import PREFIX, Machine, Network, one_network
 from tests.kit.programs import Daemon
 from tests.kit.topodns_process import Server
 from tests.kit.waiting import PATIENCE, until
@@ -49,6 +52,90 @@ DEPLOYMENT = api_objects.deployment(
 # Its only endpoint is changed to see that what changed before has arrived: one watch brings all slices, in order.
 MARK = api_objects.service("mark", where=WHERE)
 MARK_SLICE = api_objects.endpoint_slice("mark", 1, [], where=WHERE, ports=[])
+FORWARDED_BY_UDP, FORWARDED_BY_TCP = 53, 5353  # ports of a CoreDNS that forwards
+LAME_DUCK = "1h"  # after SIGTERM it goes on until the test ends it
+ROUNDS = 4  # how often each client asks between two steps of a test
+LOST = 5.0  # seconds after which a query is lost
+
+
+@contextmanager
+def forwarding_coredns(folder: Path, machine: Machine, to: str) -> Iterator[Daemon]:
+    """Run CoreDNS on its own machine with a stub block for *to*, an address with a port; wait until it is ready.
+
+    It names its clients by EDNS client subnet. It forwards queries to one of its ports over UDP, and those to the other
+    over TCP. The end of the block kills it.
+    """
+    program, address = go_programs.coredns(), machine.address
+    own = f"ready {address}:8181\nhealth {address}:8080 {{\nlameduck {LAME_DUCK}\n}}"
+    stub = f"errors\nrewrite edns0 subnet set 32 128 revert\nforward . {to}"
+    corefile = folder / f"coredns-{address}.Corefile"
+    corefile.write_text(
+        f".:{FORWARDED_BY_UDP} {{\n{own}\n{stub}\n}}\n.:{FORWARDED_BY_TCP} {{\n{stub} {{\nforce_tcp\n}}\n}}\n"
+    )
+    daemon = Daemon.start([*machine.there, str(program), "-conf", str(corefile)], folder, name=f"coredns-{address}")
+    try:
+        daemon.until(
+            lambda: (
+                is_ready(address, 8181) and answers(address, FORWARDED_BY_UDP) and answers(address, FORWARDED_BY_TCP)
+            )
+        )
+        yield daemon
+    finally:
+        daemon.process.kill()
+        daemon.process.wait()
+
+
+class Load:
+    """Asks a forwarding CoreDNS for one name from several clients, again and again, forwarded over UDP and over TCP.
+
+    *clients* and *expected* have the same keys: the address that a client asks from, and the address that it must get.
+    ``wrong`` lists other answers, ``lost`` queries without an answer. After ``leave`` CoreDNS may end at any time: the
+    first lost query then ends the load, and does not count.
+    """
+
+    def __init__(self, via: str, name: str, clients: Mapping[str, str], expected: Mapping[str, str]) -> None:
+        self._via, self._name, self._clients, self._expected = via, name, clients, expected
+        self._leaving, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._rounds = 0
+        self.answered = 0
+        self.wrong: list[str] = []
+        self.lost: list[str] = []
+        self._thread.start()
+
+    def leave(self) -> None:
+        self._leaving.set()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join(2 * LOST)
+
+    def asks_on(self) -> None:
+        """Wait until each client has asked some times more, unless CoreDNS may end."""
+        enough = self._rounds + 1 + ROUNDS
+        until(lambda: self._rounds >= enough or self._leaving.is_set() or self.wrong or self.lost, f"load {self._via}")
+
+    def _ask(self) -> None:
+        every = list(itertools.product(self._clients, (FORWARDED_BY_UDP, FORWARDED_BY_TCP)))
+        while not self._ended.is_set():
+            if not all(self._goes_on(who, port) for who, port in every):
+                return
+            self._rounds += 1
+
+    def _goes_on(self, who: str, port: int) -> bool:
+        """Ask once; return false if CoreDNS has ended."""
+        query, what = dns.message.make_query(self._name, "A"), f"{who} by way of {self._via}:{port}"
+        try:
+            reply = dns.query.udp(query, self._via, port=port, source=self._clients[who], timeout=LOST)
+        except (dns.exception.DNSException, OSError) as error:
+            if self._leaving.is_set():
+                return False
+            self.lost.append(f"{what}: {error!r}")
+            return True
+        self.answered += 1
+        if (found := addresses(reply)) != {self._expected[who]}:
+            (self.lost if reply.rcode() == dns.rcode.SERVFAIL else self.wrong).append(f"{what}: {found}")
+        return True
 
 
 class Replica:
@@ -78,7 +165,7 @@ class Replica:
         self._daemon.process.send_signal(signal.SIGTERM)
 
     def killed(self) -> None:
-        assert self._daemon.process.poll() is None, self._daemon.words()
+        assert self._daemon.process.poll() is None, self._daemon.last_lines()
         self.load.leave()
         self._running.close()
 

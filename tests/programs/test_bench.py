@@ -5,34 +5,21 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import dns.message
 import pytest
 
-from bench import plots
-from bench.__main__ import Part, measure_all
+from bench import offering
+from bench.__main__ import BenchPart, measure_all
 from bench.attacks import measuring, soaking
 from bench.attacks.watching import FIRST, FIRST_TCP, LIVE, NEW, NEW_TCP, REMEMBERED, Waits
-from bench.large import churning, flat, looking, reading
-from bench.loads import SOURCES
-from bench.offered import offering
-from bench.offered.sending import Offered
-from bench.replay import BadReply
-from bench.rounds import Pace
+from bench.large import churning, reading
+from bench.sending import FULL_LOAD, BadReply, Pace, Run
 from bench.servers import CannotStart
 
 PACE = Pace(rounds=1, warmup=0.0, seconds=0.1)
-RUN = Offered(took=1.0, sent=1000, replies=1000, checked=100, cpu=0.01, latencies=[0.001] * 1000)
-
-
-@pytest.fixture(autouse=True)
-def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test draws anything."""
-    monkeypatch.setattr(plots, "draw_flat", lambda panels, folder: "")
-    monkeypatch.setattr(plots, "draw_offered", lambda servers, folder: "")
+RUN = Run(took=1.0, sent=1000, replies=1000, checked=100, cpu=0.01, latencies=[0.001] * 1000)
 
 
 @pytest.mark.parametrize(
@@ -43,10 +30,14 @@ def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_ends_its_own_part_only(capsys: pytest.CaptureFixture[str], error: Exception) -> None:
     """It is reported with the part's name, the other parts still run, and the exit status is 1."""
 
-    def fails(folder: Path, pace: Pace) -> str:
+    def fails(*_: object) -> str:
         raise error
 
-    parts = {"first": Part(lambda *_: "a table", 1), "broken": Part(fails, 1), "last": Part(lambda *_: "a figure", 1)}
+    parts = {
+        "first": BenchPart(lambda *_: "a table", 1),
+        "broken": BenchPart(fails, 1),
+        "last": BenchPart(lambda *_: "a figure", 1),
+    }
     assert measure_all(parts, PACE) == 1
     printed = capsys.readouterr()
     assert printed.out == "a table\na figure\n"
@@ -55,7 +46,7 @@ def test_an_error_ends_its_own_part_only(capsys: pytest.CaptureFixture[str], err
 
 def test_parts_that_were_measured_are_a_success(capsys: pytest.CaptureFixture[str]) -> None:
     """Before each part, the benchmark says how long it takes."""
-    assert measure_all({"first": Part(lambda *_: "a table", 7)}, PACE) == 0
+    assert measure_all({"first": BenchPart(lambda *_: "a table", 7)}, PACE) == 0
     assert "first: about 7 min" in capsys.readouterr().err
 
 
@@ -66,50 +57,23 @@ def test_offered_loads_need_no_go(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert offering.program_of_coredns() is None
     assert "the rows of CoreDNS are left out" in capsys.readouterr().err
-    printed = offering.report(offered("unbound", "topodns", "topodns, forwarded", "topodns on [::]"), tmp_path)
+    printed = offering.report(offered("unbound", "topodns", "topodns, forwarded", "topodns on [::]"))
     assert "topodns to unbound: ≤ 1.5" in printed and "topodns on [::] to topodns: ≤ 1.15" in printed
     assert "CoreDNS, file: ≤" not in printed
     assert "CoreDNS could not be built, so its rows are left out." in printed
 
 
-def test_offered_loads_are_compared_with_coredns(tmp_path: Path) -> None:
+def test_offered_loads_are_compared_with_coredns() -> None:
     """Where it could be built, by CPU and by latency."""
     titles = ("unbound", "CoreDNS, file", "topodns", "topodns, forwarded", "topodns on [::]")
-    printed = offering.report(offered(*titles), tmp_path)
+    printed = offering.report(offered(*titles))
     assert "topodns to CoreDNS, file: ≤ 0.6" in printed and "topodns to CoreDNS, file: ≤ 1 " in printed
     assert "left out" not in printed
 
 
 def offered(*titles: str) -> Sequence[offering.Row]:
     """Return rows of servers that all cost the same; the table needs neither the servers nor what asks them."""
-    return [offering.Row(title, None, None, {rate: [RUN] for rate in offering.RATES}) for title in titles]
-
-
-@pytest.mark.parametrize("services", [100, 1_000], ids=str)
-def test_all_names_are_asked_from_every_zone(services: int) -> None:
-    """Each as often, in as many queries as with more Services: the load generator takes the same room in the caches."""
-    load = flat.direct(services, services)
-    assert {len(queries) for queries in load.queries} == {flat.QUERIES}
-    asked = Counter(query.nearest for queries in load.queries for query in queries)  # one address of one zone
-    assert {*asked.values()} == {flat.QUERIES * len(SOURCES) // 3 // services}
-    assert len(asked) == 3 * services
-    assert str(dns.message.from_wire(load.queries[0][0].wire).question[0].name).startswith("service-")
-
-
-def costs(*figures: float) -> Mapping[int, Sequence[float]]:
-    return dict(zip(flat.SERVICES, ([figure] for figure in figures), strict=True))
-
-
-def test_servers_without_a_target_have_a_spread_too(tmp_path: Path) -> None:
-    """The table says how far sizes lie apart, and whether that is too far for topodns."""
-    series = [
-        flat.Series("topodns", "Services", flat.SOME, costs(4.0, 4.2, 4.4, 4.6)),
-        flat.Series("topodns", "Services", flat.EVERY, costs(4.0, 4.0, 4.0, 6.0)),
-        flat.Series("unbound", "Services", flat.EVERY, costs(4.0, 4.0, 4.0, 8.0), bound=None),
-    ]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in flat.report(series, tmp_path).splitlines()]
-    spreads = [row[4:] for row in rows if len(row) == 6 and row[4].startswith("±")]
-    assert spreads == [["± 7%", "≤ ± 15%: met"], ["± 20%", "≤ ± 15%: missed"], ["± 33%", ""]]
+    return [offering.Row(title, None, None, {rate: [RUN] for rate in (*offering.RATES, FULL_LOAD)}) for title in titles]
 
 
 def test_a_second_is_printed_in_hundredths() -> None:
@@ -127,14 +91,6 @@ def test_listing_anew_has_a_target(situation: str) -> None:
     late = RUN._replace(latencies=[*RUN.latencies, 0.016])
     printed = churning.report([churning.Row("topodns", situation, [RUN, late], [500.0, 500.0])])
     assert "≤ 15 ms at most: missed" in printed
-
-
-def test_loads_of_the_console() -> None:
-    """A page's row has the latencies of replies, and how long a load took; without a visitor there is none."""
-    rows = [looking.Row(looking.NOBODY, [RUN], []), looking.Row("the map", [RUN, RUN], [0.05, 0.07, 0.09])]
-    nobody, visited = (line.split("|") for line in looking.report(rows).splitlines()[2:4])
-    assert (nobody[8].strip(), visited[8].strip()) == ("", "70 ms")
-    assert nobody[3].strip() == visited[3].strip() == "1.00"
 
 
 def suffered(seconds: Sequence[float], lost: int = 0, unanswered: int = 0) -> measuring.Suffered:

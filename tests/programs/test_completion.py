@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Completion of commands, flags and values, by the real shells and by the real kubectl."""
+"""Completion of commands, flags and values, by the real shells."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import go_programs
 from tests.kit.commands_in_process import Run
 from tests.kit.installed_scripts import installed_scripts
 from tests.kit.programs import environment
@@ -79,21 +78,6 @@ def test_in_fish(tmp_path: Path, env: dict[str, str]) -> None:
     answers = "\n".join(lines).split(">\n")[1:]
     assert [answer.split() and answer.split()[0] for answer in answers] == [last for _, last in WORDS.values()]
     assert answers[0] == "explain\tPrint the answer that a client would get, and why\n"
-
-
-def test_by_kubectl(tmp_path: Path, env: dict[str, str]) -> None:
-    """kubectl, which completes itself in all shells, asks the plugin; the last line tells it what to add."""
-    kubectl = str(go_programs.control_plane() / "kubectl")
-    for typed, last in WORDS.values():
-        program, *words = typed.split()
-        if program == "topodns":
-            first, *rest = completed([kubectl, "__complete", "topodns", *words], env, tmp_path)
-            assert first.partition("\t")[0] == last and rest == [":4"]
-    commands = completed([kubectl, "__complete", "topodns", ""], env, tmp_path)
-    assert {"serve", "explain", "check"} <= {line.partition("\t")[0] for line in commands}
-    folder = completed([kubectl, "__complete", "topodns", "check", "--snapshot", "fol"], env, tmp_path)
-    assert folder == ["folder/", ":6"], "no space after a folder"
-    assert completed([kubectl, "__complete", "topodns", "serve", "--ttl", ""], env, tmp_path) == [":4"]
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,12 @@ from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.console.recent import MAX_SLOTS, Key, Window
 from tests.kit.api_client import Events, request
 from tests.kit.api_objects import listed
-from tests.kit.clusters import OUT, WEB, WEB_AND_MANY, WITH_ALIASES
 from tests.kit.console_pages import CONSOLE_CLUSTER, is_safe, page, serving_console
 from tests.kit.files import replace_file
 from tests.kit.in_memory import settings_of, snapshot_of
 from tests.kit.live_server import serving_live
 from tests.kit.other_server import kubeconfig
+from tests.kit.small_cluster import OUT, WEB, WEB_AND_MANY, WITH_ALIASES
 from tests.kit.topodns_process import Server
 from tests.kit.unshrunk import unshrunk
 from tests.kit.waiting import PATIENCE, until

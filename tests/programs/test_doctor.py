@@ -27,7 +27,7 @@ from dnsserver.cli.reading.asking import ask, source_towards
 from dnsserver.cli.reading.installed import settings_in
 from dnsserver.cli.reading.replicas import MAX_PAGE, Replicas
 from dnsserver.metrics.reading import Samples
-from dnsserver.programs.from_settings import authority_of, store_of
+from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
 from dnsserver.text import RED
@@ -38,7 +38,6 @@ from dnsserver.tools.doctor.corefiles import corefile_steps
 from dnsserver.tools.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.tools.doctor.diagnosis import diagnose
 from dnsserver.tools.doctor.facts import Comparison, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
-from dnsserver.tools.doctor.installation import needed_rights
 from dnsserver.tools.doctor.providers import PROVIDERS
 from dnsserver.tools.doctor.steps import DoctorStep, StepCode, Unread, as_json
 from locator.cluster.api_client import ApiClient
@@ -49,7 +48,6 @@ from tests.kit import api_objects, topodns_process
 from tests.kit.api_objects import ZONE, listed
 from tests.kit.commands_in_process import Run
 from tests.kit.in_memory import snapshot_of
-from tests.kit.kustomize import SERVER, object_of, objects_of, rights_in
 from tests.kit.other_server import Response, kubeconfig, other_server
 from tests.kit.this_machine import ROOT, free_port
 
@@ -723,19 +721,6 @@ def test_the_settings_of_a_deployment(
     else:
         with pytest.raises(WrongInput, match=re.escape(ttl)):
             settings_in(deployment, maps)
-
-
-VARIANTS = ("base", "base without pods", "base with podlocators", "base with multicluster", "clusters", "snapshot")
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_rights_that_serve_needs(variant: str) -> None:
-    """By its settings: they are those that the manifests give it."""
-    made = object_of(variant, "Deployment", SERVER)
-    settings = settings_in(V1Deployment.from_dict(made), ())
-    needed = needed_rights(() if settings.snapshot else store_of(settings).kinds)
-    roles = [role for role in objects_of(variant, "ClusterRole") if role["metadata"]["name"] == SERVER]
-    assert set(needed) == {Right(*right) for role in roles for right in rights_in(role["rules"])}
 
 
 # --- The command ------------------------------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ from locator.cluster import dump_files
 from locator.cluster.dumps import worker
 from locator.cluster.dumps.reading import BadDump, Dump, Input
 from locator.model import Node
-from tests.kit.clusters import world
 from tests.kit.commands_in_process import Run
 from tests.kit.kube import config_of
 from tests.kit.programs import environment
+from tests.kit.random_cluster import world
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import COMMAND
 from tests.kit.waiting import PATIENCE

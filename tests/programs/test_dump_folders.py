@@ -22,9 +22,8 @@ from locator.cluster.dump_files import DumpFiles
 from locator.cluster.dumps.reading import BadDump, Dump
 from locator.model import Finding, Object
 from tests.kit.api_objects import endpoint, endpoint_slice, namespace, node, pod, service
-from tests.kit.clusters import world
 from tests.kit.commands_in_process import Run
-from tests.kit.kube import ControlPlane
+from tests.kit.random_cluster import world
 from tests.kit.topodns_process import Server
 
 ZONE = "topology.kubernetes.io/zone"
@@ -403,15 +402,3 @@ def test_what_serve_says_of_a_dump_without_slices(tmp_path: Path) -> None:
     finally:
         assert server.end() == DONE
     assert not [line for line in server.lines if "no trusted forwarder" in line]
-
-
-# A real one
-
-
-def test_a_cluster_info_dump_of_kubectl(topodns: Run, tmp_path: Path, control_plane: ControlPlane) -> None:
-    """kubectl dumps no EndpointSlices: the dump is read, and ``check`` says so."""
-    control_plane.kubectl("cluster-info", "dump", "--all-namespaces", "--output-directory", str(tmp_path))
-    dump = read(tmp_path)
-    assert "default/kubernetes" in keys(dump)
-    ran = topodns("check", "--snapshot", str(tmp_path))
-    assert "KindMissing" in ran.out and "UnreadableObject" not in ran.out

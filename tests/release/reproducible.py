@@ -30,12 +30,12 @@ from packaging.metadata import Metadata
 
 from dnsserver import __version__
 from tests.kit import helm
-from tests.kit.clusters import WEB, WEB_AND_MANY
 from tests.kit.container import needs_mounts
 from tests.kit.files import copy_of_the_project
 from tests.kit.in_memory import cluster_text
 from tests.kit.made_once import CACHE
 from tests.kit.programs import environment, ready
+from tests.kit.small_cluster import WEB, WEB_AND_MANY
 from tests.kit.this_machine import ROOT, free_port, needs_tool
 from tests.kit.waiting import PATIENCE
 from tests.release.releasable import SET, releasable

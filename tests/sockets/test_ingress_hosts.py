@@ -4,13 +4,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-import dns.message
 import pytest
 import trio
 from trio.testing import MockClock
@@ -22,12 +19,7 @@ from dnsserver.net.ingress_hosts import STALE_SECONDS, IngressHosts
 from dnsserver.net.upstream import LOOKUP_SECONDS
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
-from tests.kit.api_objects import endpoint, endpoint_slice, listed, namespace, node, service
-from tests.kit.forwarders import UNBOUND, started
 from tests.kit.outside import FAILED, said
-from tests.kit.this_machine import free_port
-from tests.kit.topodns_process import serving
-from tests.kit.waiting import until
 
 NAME = "lb.example.com"
 
@@ -227,45 +219,3 @@ def test_a_name_that_is_gone() -> None:
         assert seen == [{NAME: resolved("192.0.2.1", v4=60)}, {}]
 
     run(main)
-
-
-@pytest.fixture
-def unbound(tmp_path: Path) -> Iterator[int]:
-    """Return the port of an unbound that has the host name."""
-    port = free_port()
-    configuration = f"""\
-server:
-    interface: 127.0.0.1@{port}
-    do-daemonize: no
-    username: ""
-    chroot: ""
-    pidfile: ""
-    use-syslog: no
-    local-zone: "example.com." static
-    local-data: "{NAME}. 40 IN A 203.0.113.9"
-"""
-    query = dns.message.make_query(NAME, "A")
-
-    def answers() -> bool:
-        try:
-            return bool(dns.query.udp(query, "127.0.0.1", port=port, timeout=1).answer)
-        except (dns.exception.DNSException, OSError):
-            return False
-
-    with started(UNBOUND, tmp_path, configuration, answers):
-        yield port
-
-
-def test_a_real_name_server(unbound: int, tmp_path: Path) -> None:
-    """The first answer has the address, with its TTL: the server is ready once the name is resolved."""
-    web = service("web", cluster_ips=("10.96.0.1",), annotations={"topodns.io/federated": "true"})
-    web["status"] = {"loadBalancer": {"ingress": [{"hostname": NAME}]}}
-    slices = endpoint_slice("web", 1, [endpoint("10.1.0.1", nodeName="n1")])
-    west = tmp_path / "west.json"
-    west.write_text(listed([namespace("shop"), node("n1"), web, slices]))
-    flags = {"federation": "fed.example", "cluster": f"west={west}", "upstream": f"127.0.0.1:{unbound}"}
-    with serving(tmp_path, json.loads(listed([namespace("shop")])), flags=flags) as server:
-        query = dns.message.make_query("web.shop.fed.example", "A")
-        (rrset,) = server.ask(query).answer
-        assert ([str(row) for row in rrset], 30 < rrset.ttl <= 40) == (["203.0.113.9"], True)
-        until(lambda: server.ask(query).answer[0].ttl < 40, "the TTL runs down")

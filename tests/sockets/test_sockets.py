@@ -29,9 +29,9 @@ from dnsserver.net import tcp, udp
 from dnsserver.net.bounds import TURN_SECONDS
 from dnsserver.responder.responder import Responder
 from tests.kit import dns_queries, topodns_process
-from tests.kit.clusters import MANY, WEB, WEB_AND_MANY
 from tests.kit.dns_queries import opt, query
 from tests.kit.in_memory import CountedResponder
+from tests.kit.small_cluster import MANY, WEB, WEB_AND_MANY
 from tests.kit.this_machine import free_port, has_ipv6, lacking, needs_tool
 from tests.kit.topodns_process import Server, serving
 from tests.kit.waiting import PATIENCE

@@ -18,9 +18,9 @@ import dns.message
 import pytest
 
 from tests.kit import dns_queries
-from tests.kit.clusters import MANY, WEB, WEB_AND_MANY
 from tests.kit.dns_queries import framed, opt, query
 from tests.kit.replies import parts_of
+from tests.kit.small_cluster import MANY, WEB, WEB_AND_MANY
 from tests.kit.this_machine import needs_tool
 from tests.kit.topodns_process import Server, serving
 from tests.kit.waiting import PATIENCE

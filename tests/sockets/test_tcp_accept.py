@@ -17,8 +17,8 @@ import trio.testing
 
 from dnsserver.net import tcp
 from locator.ip import parse_address
-from tests.kit.clusters import OUT, WEB
 from tests.kit.dns_queries import query
+from tests.kit.small_cluster import OUT, WEB
 from tests.kit.tcp_server import Here, Peer, here, listening
 
 

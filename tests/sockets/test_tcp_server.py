@@ -17,9 +17,9 @@ import trio.testing
 from dnsserver.net import tcp
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.connections import READ_SIZE
-from tests.kit.clusters import MANY, OUT, OUT_2, WEB
 from tests.kit.dns_queries import framed, query
 from tests.kit.replies import parts_of
+from tests.kit.small_cluster import MANY, OUT, OUT_2, WEB
 from tests.kit.tcp_server import Here, Peer, here, listening
 
 

@@ -16,9 +16,9 @@ import trio.testing
 from dnsserver.net import tcp
 from dnsserver.net.bounds import MAX_HELD, TURN_SECONDS, HeldOctets
 from dnsserver.net.connections import Connection
-from tests.kit.clusters import OUT, WEB
 from tests.kit.dns_queries import framed, query
 from tests.kit.in_memory import CountedResponder, responder_of
+from tests.kit.small_cluster import OUT, WEB
 from tests.kit.tcp_server import Here, answered_in, here
 
 

@@ -14,8 +14,8 @@ import trio.testing
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import READ_SIZE, WRITE_SIZE, Connection
-from tests.kit.clusters import MANY, OUT, OUT_2, WEB
 from tests.kit.dns_queries import framed, query
+from tests.kit.small_cluster import MANY, OUT, OUT_2, WEB
 from tests.kit.tcp_server import Here, Peer, answered_in, here
 
 

@@ -35,7 +35,6 @@ from dnsserver.tools.explain.explanation import Explanation
 from locator.ip import parse_network
 from tests.kit import topodns_process
 from tests.kit.api_objects import external, listed
-from tests.kit.clusters import OUT, OUT_2, WEB, WITH_ALIASES
 from tests.kit.dns_queries import query
 from tests.kit.elsewhere import (
     HERE,
@@ -50,6 +49,7 @@ from tests.kit.elsewhere import (
     slow_ones_never,
 )
 from tests.kit.in_memory import responder_of, settings_of, snapshot_of
+from tests.kit.small_cluster import OUT, OUT_2, WEB, WITH_ALIASES
 from tests.kit.tcp_server import Peer
 from tests.kit.this_machine import has_ipv6, lacking
 from tests.kit.topodns_process import serving

@@ -16,7 +16,7 @@ import trio
 from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.elector import LeaderElector
-from locator.cluster.leading.writer import WRITES_PER_SECOND, Writer
+from locator.cluster.leading.writer import Writer
 from locator.cluster.reflector import Reflector
 from locator.control.reconciler import Reconciler, Rules
 from locator.model import OWN, Health
@@ -43,13 +43,10 @@ class Controller:
         rules: Rules,
         *,
         field_manager: str,
-        writes_per_second: float = WRITES_PER_SECOND,
         others: Mapping[str, ApiClient | DumpFiles] | None = None,
     ) -> None:
         self.reconciler = Reconciler(rules)
-        self.writer = Writer(
-            client, elector, self.reconciler, field_manager=field_manager, writes_per_second=writes_per_second
-        )
+        self.writer = Writer(client, elector, self.reconciler, field_manager=field_manager)
         self._received: dict[str, trio.MemoryReceiveChannel[DeltaBatch]] = {}
         self._others: list[tuple[str, Reflector | DumpSource]] = []
         self.watches = {rules.resources[kind].name: watch for kind, watch in self._watch(client, OWN).items()}

@@ -74,7 +74,6 @@ class Writer:
         reconciler: Reconciler,
         *,
         field_manager: str,
-        writes_per_second: float,
     ) -> None:
         self.writes: Counter[tuple[str, str]] = Counter()
         """The number of writes by verb and result."""
@@ -86,7 +85,7 @@ class Writer:
         self._timeout = elector.margin / 2  # applies twice: to the connection and to the response
         self._slots = trio.Semaphore(IN_FLIGHT)
         self._threads = trio.CapacityLimiter(IN_FLIGHT)
-        self._rate = RateLimiter(writes_per_second)
+        self._rate = RateLimiter(WRITES_PER_SECOND)
         self._wake = trio.Event()
         self._backoff = Backoff()
         self._resume_at = -math.inf

@@ -26,9 +26,9 @@ from dnsserver.tools.tap.lines import line_of
 from dnsserver.tools.tap.listeners import MAX_WAITING as ROOM
 from dnsserver.tools.tap.listeners import Wanted
 from locator.ip import parse_address
-from tests.kit.clusters import WEB, WEB_AND_MANY
 from tests.kit.dns_queries import query
 from tests.kit.in_memory import CountedResponder, responder_of, settings_of, snapshot_of
+from tests.kit.small_cluster import WEB, WEB_AND_MANY
 from tests.kit.tapped import tap_of
 
 CLIENT = parse_address("203.0.113.7")

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from locator.api.dump import DumpEntry, ListOf, OtherKind, Skipped, entries
 from locator.api.dump_text import MAX_OCTETS, NotADump, unpacked
 from locator.model import WARNING, Finding, Object
-from tests.kit.clusters import world
+from tests.kit.random_cluster import world
 
 Item = Mapping[str, Any]
 COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"

@@ -142,7 +142,7 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
 
     async def main() -> None:
         elector = LeaderElector(server, LeaderElection("me", "ns", "lease", **LONG), writes="PodLocators")
-        one = Controller(server, elector, LocatorRules(), field_manager="tests", writes_per_second=1000)
+        one = Controller(server, elector, LocatorRules(), field_manager="tests")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(elector.lead, one.run)
             await until_in_trio(lambda: written in server.asked)

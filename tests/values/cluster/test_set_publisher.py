@@ -20,7 +20,7 @@ from locator.model import CLUSTER, Finding
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store, StoreOptions
 from tests.kit.in_memory import NOW, dump_of, take_in
-from tests.kit.three_clusters import IN_EAST, IN_WEST, site
+from tests.kit.three_clusters import IN_EAST, IN_WEST, three_clusters
 
 MAX_AGE = 60.0  # seconds
 
@@ -41,7 +41,7 @@ class Feed:
 
     def publish(self, name: str) -> None:
         store = Store(StoreOptions(cluster=name, exports=True))
-        take_in(store, dump_of(site(name)).objects)
+        take_in(store, dump_of(three_clusters()[name]).objects)
         self.snapshot = store.publish(NOW)
         for subscriber in self._subscribers:
             subscriber(self.snapshot, ())

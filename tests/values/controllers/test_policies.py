@@ -24,7 +24,7 @@ from locator.topology.selection import LocatedEndpoint, Narrowing, select
 from tests.kit.api_objects import item
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import snapshot_of
-from tests.kit.kube import ApiError, ControlPlane
+from tests.kit.label_selectors import NO_OBJECTS, OBJECTS
 from tests.kit.this_machine import ROOT
 
 FOLDER = ROOT / "tests" / "scenarios"
@@ -59,44 +59,7 @@ def read(selector: object, topology: object = None) -> tuple[ServicePolicy | Non
     return (built[0] if built else None), [result for result in found if isinstance(result, Finding)]
 
 
-def expression(operator: str, *values: str, key: str = "app") -> dict[str, Any]:
-    return {"matchExpressions": [{"key": key, "operator": operator} | ({"values": values} if values else {})]}
-
-
-SELECTORS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str]]] = [
-    # id, selector, labels that are selected, labels that are not
-    ("label", {"matchLabels": WEB}, {"app": "web", "tier": "front"}, {"app": "db"}),
-    ("two-labels", {"matchLabels": {"app": "web", "tier": "front"}}, {"app": "web", "tier": "front"}, WEB),
-    ("empty-value", {"matchLabels": {"app": ""}}, {"app": ""}, {}),
-    ("in", expression("In", "web", "db"), WEB, {"app": "cache"}),
-    ("in-without-the-label", expression("In", "web"), WEB, {}),
-    ("not-in", expression("NotIn", "db"), WEB, {"app": "db"}),
-    ("not-in-without-the-label", expression("NotIn", "db"), {}, {"app": "db"}),
-    ("exists", expression("Exists"), {"app": ""}, {"tier": "app"}),
-    ("does-not-exist", expression("DoesNotExist"), {"tier": "app"}, WEB),
-    ("all-must-hold", {"matchLabels": WEB} | expression("Exists", key="tier"), {"app": "web", "tier": ""}, WEB),
-    ("key-with-a-prefix", {"matchLabels": {"app.kubernetes.io/name": "web"}}, {"app.kubernetes.io/name": "web"}, WEB),
-]
-NO_SELECTORS: list[tuple[str, dict[str, Any]]] = [
-    ("unknown-operator", expression("Equals", "web")),
-    ("operator-in-small-letters", expression("in", "web")),
-    ("in-without-values", expression("In")),
-    ("not-in-without-values", expression("NotIn")),
-    ("exists-with-values", expression("Exists", "web")),
-    ("does-not-exist-with-values", expression("DoesNotExist", "web")),
-    ("key", expression("Exists", key="a b")),
-    ("key-of-a-label", {"matchLabels": {"a/b/c": "web"}}),
-    ("no-key", expression("Exists", key="")),
-    ("value", expression("In", "we b")),
-    ("value-of-a-label", {"matchLabels": {"app": "-web"}}),
-    ("long-value", {"matchLabels": {"app": "a" * 64}}),
-    ("one-of-two", {"matchLabels": WEB} | expression("Exists", key="a b")),
-]
-
-
-@pytest.mark.parametrize(
-    ("selector", "selected", "other"), [row[1:] for row in SELECTORS], ids=[r[0] for r in SELECTORS]
-)
+@pytest.mark.parametrize(("selector", "selected", "other"), [row[1:] for row in OBJECTS], ids=[r[0] for r in OBJECTS])
 def test_selects(selector: dict[str, Any], selected: dict[str, str], other: dict[str, str]) -> None:
     """``matchLabels`` and ``matchExpressions`` must all hold, as everywhere in Kubernetes."""
     found, wrong = read(selector)
@@ -110,7 +73,7 @@ EMPTY: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(
-    "selector", [row[1] for row in (*NO_SELECTORS, *EMPTY)], ids=[row[0] for row in (*NO_SELECTORS, *EMPTY)]
+    "selector", [row[1] for row in (*NO_OBJECTS, *EMPTY)], ids=[row[0] for row in (*NO_OBJECTS, *EMPTY)]
 )
 def test_selects_nothing(selector: object) -> None:
     """An empty or unreadable selector selects nothing, rather than too much, and is a finding."""
@@ -120,25 +83,6 @@ def test_selects_nothing(selector: object) -> None:
         ("InvalidServicePolicy", "ServicePolicy", "shop", "p")
     ]
     assert wrong[0].field.startswith("spec.serviceSelector") and wrong[0].expected
-
-
-def test_the_api_server_takes_the_same_selectors(control_plane: ControlPlane) -> None:
-    """The API server refuses the same label selectors as topodns, and no others."""
-    path = control_plane.api.path("Service", "default").replace("/api/v1", "/apis/networking.k8s.io/v1")
-    path = path.replace("/services", "/networkpolicies?dryRun=All")
-
-    def taken(selector: object) -> bool:
-        item = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}}
-        try:
-            control_plane.api.request("POST", path, {**item, "spec": {"podSelector": selector}})
-        except ApiError:
-            return False
-        return True
-
-    rows = [(name, selector) for name, selector, *_ in (*SELECTORS, *NO_SELECTORS)]
-    assert {name: taken(selector) for name, selector in rows} == {
-        name: read(selector)[0] is not None for name, selector in rows
-    }
 
 
 @pytest.mark.parametrize(

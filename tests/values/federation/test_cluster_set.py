@@ -12,16 +12,14 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
 from locator.model import Location
 from locator.state.snapshot import CompiledService, Entry, FederatedMember, Snapshot, Vote
 from locator.topology.selection import LocatedEndpoint
 from tests.kit.api_objects import IMPORTED_SERVICE_NAME, SOURCE_CLUSTER, TOPOLOGY_KEYS, Item, item
-from tests.kit.cluster_changes import changed, resolved
-from tests.kit.cluster_worlds import HOSTS, NOW, Case, case_of, keys
-from tests.kit.in_memory import ClustersInMemory
-from tests.kit.random_sources import chance
+from tests.kit.in_memory import NOW, ClustersInMemory, resolved
+from tests.kit.random_cluster import chance
+from tests.kit.random_federations import HOSTS, Case, case_of, changed, keys, resolved_later
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin_map import of_kind
 
@@ -47,7 +45,7 @@ class World:
     def made_anew(self) -> ClustersInMemory:
         """Return what reads the clusters of now for the first time."""
         others = {name: items for name, items in self.items.items() if name != self.own}
-        made = ClustersInMemory(self.items[self.own], others, self.flags, hosts=packed(self.hosts))
+        made = ClustersInMemory(self.items[self.own], others, self.flags, hosts=resolved(self.hosts))
         for name in self.lost:
             made.clusters.update(name, None)
         return made
@@ -65,8 +63,8 @@ class World:
             self.publish(self.read)  # changes are seen when they are made
             self.seconds += rng.choice((0.5, 7, 25, 31))
         elif what == "host":
-            self.hosts = resolved(rng, self.hosts)
-            self.read.clusters.resolve(packed(self.hosts))
+            self.hosts = resolved_later(rng, self.hosts)
+            self.read.clusters.resolve(resolved(self.hosts))
         elif what == "lose":
             self.lost.add(name)
             self.read.clusters.update(name, None)
@@ -126,11 +124,6 @@ class World:
 
 def votes_in(items: Sequence[Item]) -> dict[str, Item]:
     return {found["metadata"]["name"]: found for found in of_kind(items, "ServiceHealth")}
-
-
-def packed(hosts: Hosts) -> dict[str, ResolvedHost]:
-    found = {name: tuple(map(parse_address, texts)) for name, texts in hosts.items()}
-    return {name: ResolvedHost(texts, {len(text): 60 for text in texts}) for name, texts in found.items()}
 
 
 # What a snapshot says, without whose objects say it

@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import dns.flags
 import dns.message
@@ -16,12 +18,10 @@ import dns.rcode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
-from tests.kit.cluster_changes import changed
-from tests.kit.cluster_worlds import Case, Question, case_of, questions
 from tests.kit.dns_queries import opt, query
-from tests.kit.in_memory import ClustersInMemory, CountedResponder
+from tests.kit.in_memory import ClustersInMemory, CountedResponder, resolved
+from tests.kit.random_federations import Case, case_of, changed
 from tests.kit.replies import addresses_of_targets, parsed
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin_clusters import (
@@ -40,15 +40,28 @@ steady = settings(unshrunk, max_examples=15)
 SEEDS = st.integers(0, 100_000)
 
 
+class Question(NamedTuple):
+    """What one client asks."""
+
+    name: str
+    qtype: str
+    client: str
+
+
+def questions(case: Case, most: int = 40) -> list[Question]:
+    """Return some of all questions; those for federated names are as many as those for plain ones, or more."""
+    rows = [
+        Question(f"{port}{name}", qtype, client)
+        for name in case.names
+        for client in case.clients
+        for port, qtype in (("", "A"), ("", "AAAA"), ("", "SRV"), ("_main._tcp.", "SRV"))
+    ]
+    return random.Random(len(rows)).sample(rows, min(most, len(rows)))
+
+
 def clusters_of(world: ClusterWorld) -> ClustersInMemory:
     others = {name: items for name, items in world.clusters.items() if name != world.own}
-    hosts = {name: host_of(addresses) for name, addresses in world.hosts.items()}
-    return ClustersInMemory(world.clusters[world.own], others, world.flags(), hosts=hosts)
-
-
-def host_of(addresses: Sequence[str]) -> ResolvedHost:
-    packed = [parse_address(text) for text in addresses]
-    return ResolvedHost(tuple(packed), {len(address): 60 for address in packed})
+    return ClustersInMemory(world.clusters[world.own], others, world.flags(), hosts=resolved(world.hosts))
 
 
 def message_for(responder: CountedResponder, question: Question) -> dns.message.Message:
@@ -166,7 +179,7 @@ def test_every_change_counts_at_once(seed: int, changes: Sequence[int]) -> None:
         for name, items in later.world.clusters.items():
             if items is not case.world.clusters[name]:
                 clusters.take_in(items, "" if name == case.world.own else name)
-        clusters.clusters.resolve({name: host_of(addresses) for name, addresses in later.world.hosts.items()})
+        clusters.clusters.resolve(resolved(later.world.hosts))
         responder.publish(clusters.snapshot())
         case = later
         assert_as_expected(case, responder, questions(case, 16))

@@ -7,71 +7,42 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import dns.flags
 import dns.message
-import msgspec
 import pytest
 
 from dnsserver import names
 from dnsserver.answers import endpoint_names
-from dnsserver.tools.explain.explanation import Explanation
 from dnsserver.tools.explain.explanation_text import as_text
-from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
-from locator.model import CLUSTER
 from tests.kit.api_objects import (
     HOSTNAME,
     IMPORTED_SERVICE_NAME,
     REGION,
-    ZONE,
     Item,
     endpoint,
     endpoint_slice,
-    item,
     namespace,
     node,
     service,
 )
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import (
-    NOW,
     ClustersInMemory,
     CountedResponder,
     ask_in_memory,
+    resolved,
     with_and_without_native,
 )
+from tests.kit.three_clusters import cluster
 
 NAME = "web.shop.fed.example"
 FLAGS: dict[str, Any] = {
     "cluster-name": "east", "federation": ["fed.example"], "upstream": "off",
     "subnet": ["198.51.100.0/24=topology.kubernetes.io/region=r2"],
 }  # fmt: skip
-EXPORTED = {"topodns.io/federated": "true"}
-
-
-def cluster(number: int, size: int = 2, *balancers: str, headless: bool = True, **fields: Any) -> list[Item]:
-    """Return a cluster in region r<number>, whose exported Service shop/web has *size* endpoints."""
-    ips = ("None",) if headless else (f"10.96.{number}.1",)
-    web = service("web", cluster_ips=ips, annotations={**EXPORTED, **fields.pop("annotations", {})}, **fields)
-    web["status"] = {
-        "loadBalancer": {"ingress": [{"ip" if text[-1].isdigit() else "hostname": text} for text in balancers]}
-    }
-    endpoints = [endpoint(f"10.{number}.0.{last}", nodeName="n1") for last in range(5, 5 + size)]
-    labels = {ZONE: f"z{number}", REGION: f"r{number}"}
-    return [
-        namespace("shop"),
-        node("n1", labels, cidrs=[f"10.{number}.0.0/16"]),
-        web,
-        endpoint_slice("web", 1, endpoints),
-    ]
-
-
-def explained(clusters: ClustersInMemory, client: str) -> Explanation:
-    """Return what ``explain --candidates`` tells about an A query."""
-    return explanation_of(clusters.snapshot(), NAME, client, flags=clusters.flags, candidates=True)
 
 
 def renamed(items: list[Item], name: str) -> list[Item]:
@@ -188,27 +159,17 @@ def test_elsewhere_without_a_load_balancer() -> None:
     assert "no address of the Service can be reached" in str(reply.options[0])
 
 
-def test_endpoints_of_a_flat_network() -> None:
-    """Clusters that are joined give each other endpoints, also of a Service with a cluster IP."""
-    others = {"west": cluster(2, 2, "203.0.113.2", headless=False), "south": cluster(3, 1, "203.0.113.3")}
-    clusters = ClustersInMemory(cluster(1, 1), others, {**FLAGS, "flat-network": "east,west"})
-    responder = clusters.responder()
-    assert addresses(responder, "10.1.0.99") == ["10.1.0.5", "203.0.113.3", "10.2.0.5"]
-    assert addresses(responder, "10.2.0.99") == ["10.96.2.1", "10.1.0.5", "203.0.113.3"]
-    assert addresses(responder, "10.3.0.99") == ["10.3.0.5", "203.0.113.2"]
-
-
 def test_one_ttl_for_all_records() -> None:
     """Addresses of a host name come with their TTL; beside others, the lowest counts (RFC 2181, section 5.2)."""
     others = {"west": cluster(2, 1, "lb.example.com")}
-    hosts = {"lb.example.com": ResolvedHost((parse_address("203.0.113.9"),), {4: 3})}
+    hosts = resolved({"lb.example.com": ["203.0.113.9"]}, ttl=3)
     responder = ClustersInMemory(cluster(1, 1), others, FLAGS, hosts=hosts).responder()
     assert [(rrset.ttl, len(rrset)) for rrset in asked(responder, "10.1.0.99").answer] == [(3, 2)]
     reply = asked(responder, "10.1.0.99", "SRV")
     assert [(row.ttl, str(row[0])) for row in (*reply.answer, *reply.additional) if row.rdtype == 1] == [
         (5, "10.1.0.5"), (3, "203.0.113.9"),
     ]  # fmt: skip
-    hosts = {"lb.example.com": ResolvedHost((parse_address("203.0.113.9"),), {4: 60})}
+    hosts = resolved({"lb.example.com": ["203.0.113.9"]}, ttl=60)
     responder = ClustersInMemory(cluster(1, 1), others, FLAGS, hosts=hosts).responder()
     assert [rrset.ttl for rrset in asked(responder, "10.1.0.99").answer] == [5]
     assert [rrset.ttl for rrset in asked(responder, "198.51.100.1").answer] == [60]
@@ -219,8 +180,8 @@ def test_one_ttl_for_all_records() -> None:
 def test_one_address_of_two_host_names(ttls: tuple[int, int], qtype: str) -> None:
     """An address that two host names have comes with the lower of their TTLs."""
     hosts = {
-        f"{name}.lb": ResolvedHost((parse_address("203.0.113.9"),), {4: ttl})
-        for name, ttl in zip("ab", ttls, strict=True)
+        **resolved({"a.lb": ["203.0.113.9"]}, ttl=ttls[0]),
+        **resolved({"b.lb": ["203.0.113.9"]}, ttl=ttls[1]),
     }
     own, others = cluster(1, 1, "a.lb"), {"west": cluster(2, 1, "b.lb")}
     reply = asked(ClustersInMemory(own, others, FLAGS, hosts=hosts).responder(), "192.0.2.99", qtype)
@@ -313,7 +274,9 @@ def test_endpoints_in_a_cluster_that_nobody_names_have_no_names() -> None:
     names = (f"203-0-113-2.west.{NAME}", f"10-1-0-5.east.{NAME}", f"west.{NAME}", f"east.{NAME}")
     rcodes = [dns.rcode.to_text(asked(responder, "10.1.0.99", name=name).rcode()) for name in names]
     assert rcodes == ["NOERROR", "NXDOMAIN", "NOERROR", "NXDOMAIN"]
-    lines = as_text(explained(clusters, "10.1.0.99")).splitlines()
+    lines = as_text(
+        explanation_of(clusters.snapshot(), NAME, "10.1.0.99", flags=clusters.flags, candidates=True)
+    ).splitlines()
     assert "yes - endpoint - 10.1.0.5" in " ".join(lines[-2].split())
 
 
@@ -376,169 +339,6 @@ def test_a_cluster_that_is_lost_and_comes_back() -> None:
     assert clusters.snapshot().federated.keys() == kept.federated.keys()
 
 
-def test_a_block_of_the_only_cluster_is_in_that_cluster() -> None:
-    """Its nodes may have nothing else in common: clients in it reach the cluster IP, as beside other clusters."""
-    items = [
-        *cluster(1, 1, "203.0.113.1", headless=False),
-        node("n2", {ZONE: "z9", REGION: "r9"}, cidrs=["10.2.0.0/16"]),
-    ]
-    for others in ({}, {"west": [namespace("shop")]}):
-        found = explained(ClustersInMemory(items, others, FLAGS), "10.0.0.0/14")
-        assert (found.client.labels, [answer.data for answer in found.answers]) == (
-            {CLUSTER: "east"}, ["10.96.1.1"],
-        )  # fmt: skip
-
-
-# Votes of the clusters' probers
-
-
-def health(entries: dict[str, bool], *, renewed: float = NOW) -> Item:
-    """Return the ServiceHealth of shop/web."""
-    status = {
-        "service": {"namespace": "shop", "name": "web"},
-        "entries": [{"address": address, "healthy": healthy} for address, healthy in entries.items()],
-        "renewTime": datetime.fromtimestamp(renewed, UTC).isoformat(),
-    }
-    return item("ServiceHealth", "web.shop", status=status, apiVersion="topodns.io/v1alpha1")
-
-
-BALANCERS = {"east": "203.0.113.1", "west": "203.0.113.2", "south": "203.0.113.3"}
-
-
-def voting(*against: str, down: tuple[str, ...] = ("203.0.113.2",), renewed: float = NOW) -> ClustersInMemory:
-    """Return three clusters with a load balancer each; those *against* vote against some addresses."""
-    made = {
-        name: [
-            *cluster(number, 1, address, headless=False),
-            *([health(dict.fromkeys(down, False), renewed=renewed)] if name in against else []),
-        ]
-        for number, (name, address) in enumerate(BALANCERS.items(), start=1)
-    }
-    return ClustersInMemory(made["east"], {"west": made["west"], "south": made["south"]}, FLAGS)
-
-
-ALL = sorted(BALANCERS.values())
-VOTED = [
-    ("nobody", voting(), ALL),
-    ("one-of-three", voting("east"), ALL),
-    ("two-of-three", voting("east", "south"), ["203.0.113.1", "203.0.113.3"]),
-    ("two-whose-votes-are-old", voting("east", "south", renewed=NOW - 31), ALL),
-    ("all-against-all", voting(*BALANCERS, down=tuple(ALL)), ALL),
-    ("all-against-two", voting(*BALANCERS, down=("203.0.113.1", "203.0.113.3")), ["203.0.113.2"]),
-]
-
-
-@pytest.mark.parametrize(("clusters", "expected"), [row[1:] for row in VOTED], ids=[row[0] for row in VOTED])
-def test_a_strict_majority_of_all_clusters_removes_an_entry(clusters: ClustersInMemory, expected: list[str]) -> None:
-    """Unless nothing would be left; and in their own cluster, clients have the cluster IP in any case."""
-    responder = clusters.responder()
-    assert sorted(addresses(responder, "192.0.2.1")) == expected
-    assert addresses(responder, "10.2.0.99")[0] == "10.96.2.1"
-
-
-def test_spares_are_healthy() -> None:
-    """What is voted out is no spare either; the next one steps in."""
-    assert addresses(voting().responder(), "10.1.0.99") == ["10.96.1.1", "203.0.113.3", "203.0.113.2"]
-    assert addresses(voting("east", "south").responder(), "10.1.0.99") == ["10.96.1.1", "203.0.113.3"]
-
-
-def test_all_stay_within_what_a_hard_constraint_gives() -> None:
-    """Who may get only entries of one region keeps them, though healthy ones are elsewhere."""
-    clusters = voting("east", "south")
-    clusters.take_in([*cluster(1, 1, "203.0.113.1", headless=False, keys=REGION), health({"203.0.113.2": False})])
-    assert addresses(clusters.responder(), "198.51.100.1") == ["203.0.113.2"]
-
-
-def test_a_vote_ends() -> None:
-    """It counts for 30 s after it was last seen to change, whatever the clock of its cluster says."""
-    clusters = voting("east", "south", renewed=NOW - 20)
-    before = clusters.clusters.publish(NOW, moment=100.0)
-    assert clusters.clusters.due == pytest.approx(110.0)
-    assert clusters.clusters.publish(NOW + 9, moment=109.0).federated is before.federated
-    ended = clusters.clusters.publish(NOW + 11, moment=111.0)
-    assert ended.federated is not before.federated
-    assert not any(entry.down for member in ended.federated["shop/web"].members for entry in member.balancers)
-
-
-def test_a_renewal_changes_nothing() -> None:
-    """Votes are renewed every few seconds: answers and their serial stay."""
-    clusters = voting("east", "south")
-    before = clusters.snapshot()
-    clusters.take_in(
-        [*cluster(3, 1, "203.0.113.3", headless=False), health({"203.0.113.2": False}, renewed=NOW + 7)], "south"
-    )
-    after = clusters.snapshot(now=NOW + 7)
-    assert (after.federated is before.federated, after.serial) == (True, before.serial)
-
-
-def test_explain_shows_the_votes() -> None:
-    """What each cluster says, and that most are against it."""
-    found = explained(voting("east", "south"), "192.0.2.1")
-    (row,) = (row for row in found.candidates if row.cluster == "west")
-    assert (row.chosen, row.why) == (False, "most clusters vote against it: east, south")
-    assert msgspec.json.decode(msgspec.json.encode(row.votes)) == [
-        {"cluster": "east", "vote": "unhealthy"},
-        {"cluster": "west", "vote": "none"},
-        {"cluster": "south", "vote": "unhealthy"},
-    ]
-
-
-# Why
-
-
-NO_ADDRESS = "the client reaches only the load balancer of cluster west, and it has no address"
-OUT_OF_REACH = [
-    ("no-balancer", (), True, {}, "198.51.100.1", NO_ADDRESS),
-    ("no-balancer-beside-a-flat-network", (), True, {"flat-network": ["west,south"]}, "10.1.0.99", NO_ADDRESS),
-    ("unresolved", ("lb.example.com",), True, {}, "10.1.0.99",
-     "the client reaches only the load balancer of cluster west, and nothing resolves lb.example.com"),
-    ("no-cluster-ip", ("203.0.113.2",), False, {}, "10.2.0.99",
-     "the Service has no cluster IP in cluster west"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("balancers", "headless", "flags", "client", "why"),
-    [row[1:] for row in OUT_OF_REACH],
-    ids=[row[0] for row in OUT_OF_REACH],
-)
-def test_why_a_cluster_offers_nothing(
-    balancers: Sequence[str], headless: bool, flags: dict[str, Any], client: str, why: str
-) -> None:
-    """``explain`` tells what is missing: a load balancer, its address, or a cluster IP."""
-    west = cluster(2, 1, *balancers, headless=headless)
-    if not headless:
-        west[2]["spec"] |= {"clusterIP": "", "clusterIPs": []}
-    clusters = ClustersInMemory(
-        cluster(1, 1, "203.0.113.1"), {"west": west, "south": cluster(3, 1, "203.0.113.3")}, {**FLAGS, **flags}
-    )
-    assert [row.why for row in explained(clusters, client).candidates if row.cluster == "west"] == [why]
-
-
-def test_what_is_missing_beside_what_is_there() -> None:
-    """A cluster without a ready endpoint has a row, too, and so has a host name that nothing resolves."""
-    empty, unresolved = cluster(2, 0, "203.0.113.2"), cluster(3, 1, "203.0.113.3", "lb.example.com")
-    clusters = ClustersInMemory(cluster(1, 1), {"west": empty, "south": unresolved}, FLAGS)
-    found = explained(clusters, "10.1.0.99")
-    rows = [(row.cluster, row.kind, row.addresses, row.ready, row.why) for row in found.candidates]
-    assert rows[2:] == [
-        ("south", "load balancer", (), True, "nothing resolves lb.example.com"),
-        ("west", "endpoint", (), False, "no endpoint of the Service is ready in cluster west"),
-    ]
-    assert [" ".join(line.split()) for line in as_text(found).splitlines()[-2:]] == [
-        "no south load balancer - - - - - nothing resolves lb.example.com",
-        "no west endpoint - - - - - no endpoint of the Service is ready in cluster west",
-    ]
-
-
-def test_an_alias_contributes_nothing() -> None:
-    west = [namespace("shop"), service("web", type="ExternalName", externalName="db.example", annotations=EXPORTED)]
-    found = explained(ClustersInMemory(cluster(1, 1), {"west": west}, FLAGS), "10.1.0.99")
-    assert [row.why for row in found.candidates][1:] == [
-        "an ExternalName Service in cluster west has no address to contribute"
-    ]
-
-
 def test_without_endpoint_records_load_balancers_are_where_their_endpoints_are() -> None:
     """With ``--no-endpoints`` clients in a region still get the load balancer there."""
     clusters = ClustersInMemory(
@@ -549,15 +349,6 @@ def test_without_endpoint_records_load_balancers_are_where_their_endpoints_are()
     responder = clusters.responder()
     assert [addresses(responder, "198.51.100.1")[0] for _ in range(4)] == ["203.0.113.2"] * 4
     assert addresses(responder, "10.1.0.99")[0] == "10.96.1.1"
-
-
-def test_why_clusters_offer_nothing_without_endpoint_records() -> None:
-    """Each has a row, although no endpoint of it has one."""
-    others = {"west": cluster(2, 1), "south": cluster(3, 1, "203.0.113.3", headless=False)}
-    flags = {**FLAGS, "no-endpoints": True, "flat-network": ["east,west"]}
-    found = explained(ClustersInMemory(cluster(1, 1), others, flags), "10.1.0.99")
-    why = {row.cluster: row.why for row in found.candidates if not row.chosen}
-    assert why == dict.fromkeys(["east", "west"], "its endpoints have no records (--no-endpoints)")
 
 
 def test_a_namespace_exists_while_it_has_a_federated_service() -> None:
@@ -574,25 +365,6 @@ def test_a_namespace_exists_while_it_has_a_federated_service() -> None:
         responder.publish(clusters.snapshot())
         found.append(rcode())
     assert found == ["NXDOMAIN", "NOERROR", "NXDOMAIN", "NXDOMAIN"]
-
-
-def test_why_a_node_of_the_same_name_does_not_match() -> None:
-    """It is in another cluster."""
-    flags = {**FLAGS, "flat-network": ["east,west"]}
-    own = [*cluster(1, 1, keys=HOSTNAME)[:2], node("n2", cidrs=["10.9.0.0/24"])]
-    found = explained(ClustersInMemory(own, {"west": cluster(2, 1, keys=HOSTNAME)}, flags), "10.1.0.99")
-    (row,) = found.candidates
-    assert (row.chosen, row.why) == (False, f"{HOSTNAME} is n1, but in another cluster")
-
-
-def test_a_service_that_nobody_can_reach() -> None:
-    """It has a ready endpoint, but no address for anybody: the name does not exist."""
-    web = cluster(1, 1, headless=False)
-    web[2]["spec"] |= {"clusterIP": "", "clusterIPs": []}
-    found = explained(ClustersInMemory(web, {"west": [namespace("shop")]}, FLAGS), "10.1.0.99")
-    assert (found.rcode, found.reason) == (
-        "NXDOMAIN", "no cluster exports a Service shop/web that has a ready endpoint and an address for anybody",
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("client", "ttl"), [("10.1.0.9", 5), ("192.0.2.9", 0)], ids=["reached", "out-of-reach"])

@@ -23,7 +23,7 @@ from locator.places.book import AddressBook, Place
 from locator.places.joined_book import JoinedBook
 from locator.state.snapshot import Snapshot, book_of
 from locator.state.store import Store, StoreOptions
-from tests.kit import clusters
+from tests.kit import random_cluster
 from tests.kit.api_objects import (
     REGION,
     SLICE_CONTROLLER,
@@ -171,7 +171,7 @@ def test_native_code_locates_by_the_same_rules(seed: int) -> None:
     addresses = {parse_address(text) for text, *_ in ADDRESSES} | {parse_address("fd00::1"), parse_address("10.9.0.1")}
     for _ in range(4):
         name = rng.choice(list(books))
-        books[name] = book(name, clusters.world(rng.randrange(300)).items, own=name == "east")
+        books[name] = book(name, random_cluster.world(rng.randrange(300)).items, own=name == "east")
         for other in books.values():
             addresses.update(address for address, _ in other.places.items())
             addresses.update(network_end(cidr) for cidr, _ in other.cidrs.items())

@@ -15,7 +15,7 @@ from dnsserver.programs.from_settings import store_of
 from locator.api.deltas import Put
 from locator.ip import address_text, host_network, parse_address
 from locator.model import ENDPOINTS
-from tests.kit import api_objects, clusters
+from tests.kit import api_objects, random_cluster
 from tests.kit.api_objects import (
     SLICE_CONTROLLER,
     ZONE,
@@ -233,7 +233,7 @@ def test_an_endpoint_that_does_not_count_is_named(items: Sequence[Item], words: 
 @given(seed=st.integers(0, 100_000), sources=st.sampled_from(("pods,nodes", "nodes")))
 def test_a_client_and_an_endpoint_at_one_address_are_at_one_place(seed: int, sources: str) -> None:
     """Every pod and every kept endpoint is at one place, whether it asks or answers."""
-    items = clusters.world(seed, truthful=True).items
+    items = random_cluster.world(seed, truthful=True).items
     flags = {"subnet": [f"10.244.1.0/26={ZONE}=s", "198.51.100.0/24=zone=a"], "client-source": sources}
     store = store_of(settings_of(flags))
     take_in(store, dump_of(items).objects)

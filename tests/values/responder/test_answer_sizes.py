@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,10 +25,10 @@ from tests.kit.api_objects import (
     service,
     zone_nodes,
 )
+from tests.kit.commands_in_process import Run
 from tests.kit.dns_queries import TC, query
 from tests.kit.in_memory import CountedResponder, checked, settings_of, snapshot_of
 from tests.kit.random_queries import Asked, replied
-from tests.kit.topodns_process import run
 
 NAME = "web.shop.svc.cluster.local"
 TYPES = ("A", "AAAA", "SRV")
@@ -149,13 +150,13 @@ def test_few_services_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(too_large(snapshot, authority))
 
 
-def test_check_says_so(tmp_path: Any) -> None:
+def test_check_says_so(topodns: Run, tmp_path: Path) -> None:
     """The command prints it with the file."""
     path = tmp_path / "cluster.json"
     path.write_text(listed(cluster(1300, families="4")))
-    ran = run("check", "--snapshot", str(path), "--fail-on", "warning")
-    assert ran.returncode == 1
-    (line,) = [line for line in ran.stdout.splitlines() if "AnswerTooLarge" in line]
+    ran = topodns("check", "--snapshot", str(path), "--fail-on", "warning")
+    assert ran.status == 1
+    (line,) = [line for line in ran.out.splitlines() if "AnswerTooLarge" in line]
     assert (
         line.startswith("warning")
         and "cluster.json: line 1: Service shop/web: more endpoints than 64 KiB hold: 1300 SRV" in line

@@ -15,13 +15,13 @@ import dns.rdatatype
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.kit import api_objects, clusters, dns_queries
-from tests.kit.clusters import UNKNOWN_CLIENT, World
+from tests.kit import api_objects, dns_queries, random_cluster
 from tests.kit.dns_queries import CLIENT_OPTION, opt, query
 from tests.kit.in_memory import (
     CountedResponder,
     responder_of,
 )
+from tests.kit.random_cluster import UNKNOWN_CLIENT, World
 from tests.kit.random_queries import Asked, asked, replied, without_header
 from tests.kit.replies import assert_same, assert_sound, parsed
 from tests.kit.unshrunk import unshrunk
@@ -44,7 +44,7 @@ def assert_sound_reply(responder: CountedResponder, asked: Asked) -> None:
 @cache
 def responder_about(world: int) -> CountedResponder:
     """Return a responder about a cluster, which all examples share: what one leaves harms no other."""
-    return responder_of(api_objects.listed(clusters.world(world).items), {**FLAGS, "proxy-protocol": True})
+    return responder_of(api_objects.listed(random_cluster.world(world).items), {**FLAGS, "proxy-protocol": True})
 
 
 @st.composite
@@ -89,7 +89,7 @@ def broken(draw: st.DrawFn, world: World) -> Asked:
 
 
 def queries_about(number: int) -> st.SearchStrategy[list[Asked]]:
-    world = clusters.world(number)
+    world = random_cluster.world(number)
     return st.lists(asked(world) | broken(world), min_size=1, max_size=4)
 
 
@@ -118,7 +118,7 @@ def test_any_octets_get_a_sound_reply_or_silence(head: bytes, tail: bytes, proto
 @given(
     data=st.binary(max_size=40),
     code=st.sampled_from((3, 8, 8, 8, 10, CLIENT_OPTION)),
-    source=st.sampled_from((UNKNOWN_CLIENT, clusters.FORWARDER)),
+    source=st.sampled_from((UNKNOWN_CLIENT, random_cluster.FORWARDER)),
 )
 def test_any_content_of_an_option_gets_a_sound_reply(data: bytes, code: int, source: str) -> None:
     """RFC 7871, 7.1.1: a well-formed client subnet is echoed; for another the reply is FORMERR with an OPT."""

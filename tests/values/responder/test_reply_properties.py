@@ -28,13 +28,13 @@ from locator.ip import address_text
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
-from tests.kit import api_objects, clusters, random_queries
+from tests.kit import api_objects, random_cluster, random_queries
 from tests.kit.api_objects import Item
-from tests.kit.clusters import SUBNETS, World
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, opt, query
 from tests.kit.in_memory import NOW, CountedResponder, settings_of, take_in, with_and_without_native
 from tests.kit.outside import alias, said
 from tests.kit.proxy_headers import LOCAL, proxied, proxy_header
+from tests.kit.random_cluster import SUBNETS, World
 from tests.kit.random_queries import Asked, asked, replied, without_header
 from tests.kit.replies import addresses_of_targets, assert_same, assert_sound, parsed, parts_of, size_allowed
 from tests.kit.unshrunk import unshrunk
@@ -111,18 +111,18 @@ class Conversation(NamedTuple):
             for source in self.sources:
                 yield sent._replace(source=source)
             for header in (*map(proxied, self.sources[:2]), proxy_header(command=LOCAL)):
-                yield sent._replace(source=clusters.FORWARDER, header=header)
+                yield sent._replace(source=random_cluster.FORWARDER, header=header)
 
 
 @st.composite
 def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversation:
     """A cluster, and queries about few of its names and types, so that they meet in every cache."""
     seed = draw(SEEDS)
-    world, rng = clusters.world(seed), random.Random(seed)
+    world, rng = random_cluster.world(seed), random.Random(seed)
     names = [*rng.sample(world.names, 2), f"s{rng.randrange(2)}.shop.svc.cluster.local"]
     narrow = world._replace(names=names, addresses=rng.sample(world.addresses, 5))
     types = rng.sample(random_queries.ASKED_TYPES, 2)
-    sources = [*narrow.addresses, "192.168.0.1", clusters.FORWARDER]  # the forwarder is on the first node
+    sources = [*narrow.addresses, "192.168.0.1", random_cluster.FORWARDER]  # the forwarder is on the first node
     flags = {
         "pods": rng.choice(("disabled", "insecure", "verified")),
         "upstream": rng.choice(("off", "192.0.2.1")),
@@ -142,7 +142,7 @@ PREFIXES = {4: (8, 16, 22, 23, 24, 25, 31), 6: (8, 32, 47, 48, 56, 63, 64, 65, 1
 @given(seed=SEEDS, later=SEEDS)
 def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: int) -> None:
     """A and AAAA for client subnets shorter than a host: what the twin chooses, asked twice, and after a change."""
-    world = clusters.world(seed)
+    world = random_cluster.world(seed)
     items, store = world.items, store_with(world.items)
     responder = responder_for(store.publish(NOW))
     rng = random.Random(seed)
@@ -157,9 +157,9 @@ def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: 
             for block, where in places.items():
                 expected = twin.given((namespace, name), where).addresses
                 for _ in range(2):
-                    found = addresses(responder, name, clusters.FORWARDER, edns=opt(ecs(str(block))))
+                    found = addresses(responder, name, random_cluster.FORWARDER, edns=opt(ecs(str(block))))
                     assert (name, str(block), found) == (name, str(block), expected)
-        items = clusters.changed(items, later + number)
+        items = random_cluster.changed(items, later + number)
         take_items(store, items)
         responder.publish(store.publish(NOW + number))
 
@@ -182,7 +182,7 @@ def addresses(responder: CountedResponder, name: str, client: str, *, edns: byte
 @given(seed=SEEDS)
 def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed: int) -> None:
     """If pod CIDRs are right, clients are located as well without pods."""
-    world = clusters.world(seed, truthful=True)
+    world = random_cluster.world(seed, truthful=True)
     # What a virtual node lacks, the first of its pod's addresses says, which nodes do not know.
     flags = {"subnet": [text for text in FLAGS["subnet"] if text.startswith("198.")]}
     with_pods = responder_on(world.items, flags)
@@ -213,7 +213,7 @@ def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
     native: bool, conversation: Conversation, seed: int
 ) -> None:
     """After a change, answers are those of a server that starts now."""
-    before, after = conversation.world.items, clusters.changed(conversation.world.items, seed)
+    before, after = conversation.world.items, random_cluster.changed(conversation.world.items, seed)
     store, flags = store_with(before, conversation.flags), conversation.flags
     responder = responder_for(store.publish(NOW), flags, native=native)
     for sent in conversation.from_everywhere():
@@ -281,7 +281,7 @@ def assert_chain(reply: dns.message.Message) -> None:
 @given(seed=SEEDS, client=st.integers(0, 99), proto=st.sampled_from(("tcp", "udp")))
 def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: str) -> None:
     """A, AAAA and SRV are made of one choice of endpoints."""
-    world = clusters.world(seed)
+    world = random_cluster.world(seed)
     responder, source = responder_on(world.items), world.addresses[client % len(world.addresses)]
     for name in (name for name in world.names if re.fullmatch(r"s\d\.shop\..*", name)):
         reply = answer(responder, Asked(query(name, "SRV", edns=opt(size=4096)), source, proto))

@@ -9,11 +9,11 @@ from collections import Counter
 import pytest
 
 from tests.kit.api_objects import endpoint, endpoint_slice, listed, namespace, service
-from tests.kit.clusters import WEB
 from tests.kit.dns_queries import opt, query
 from tests.kit.in_memory import CountedResponder, snapshot_of, with_and_without_native
 from tests.kit.random_queries import Asked, replied
 from tests.kit.replies import parts_of
+from tests.kit.small_cluster import WEB
 
 ROUNDS = 600
 TOLERANCE = 0.25  # of what is even for two records: six standard deviations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -20,18 +20,19 @@ from hypothesis import strategies as st
 
 from dnsserver.message.wire import NXDOMAIN
 from dnsserver.programs.from_settings import store_of
+from locator.api.decoding import RESOURCES, decode_untrusted
+from locator.api.deltas import DeltaBuilder
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
 from locator.ip import address_text, parse_address
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
-from tests.kit import api_objects, clusters, random_sources
+from tests.kit import api_objects, random_cluster
 from tests.kit.api_objects import HOSTNAME, RACK, REGION, ZONE, Item
-from tests.kit.clusters import SUBNETS, UNKNOWN_CLIENT
 from tests.kit.dns_queries import opt, query
-from tests.kit.edits import apply, edits
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, CountedResponder, settings_of, take_in
+from tests.kit.random_cluster import SUBNETS, UNKNOWN_CLIENT
 from tests.kit.replies import addresses_of_targets, parsed, parts_of
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin import Modes, Twin
@@ -57,7 +58,7 @@ class Case(NamedTuple):
 
 
 def case_of(seed: int) -> Case:
-    world, rng = clusters.world(seed), random.Random(seed)
+    world, rng = random_cluster.world(seed), random.Random(seed)
     modes = Modes(
         default_keys={OPTED_IN: rng.choice(DEFAULTS)},
         traffic_distribution=rng.choice(("honor", "honor", "honor", "honor", "ignore")),
@@ -65,7 +66,7 @@ def case_of(seed: int) -> Case:
         client_source=rng.choice(CLIENT_SOURCES),
         subnets=SUBNETS,
     )
-    clients = [address for address in world.addresses if address != clusters.FORWARDER]
+    clients = [address for address in world.addresses if address != random_cluster.FORWARDER]
     return Case(world.items, modes, rng.sample(clients, min(6, len(clients))))
 
 
@@ -227,7 +228,7 @@ def test_policies_that_compete_narrow_in_their_order(seed: int) -> None:
         api_objects.endpoint_slice("web", 0, rows),
     ]
     for number in range(rng.randint(2, 4)):
-        policy = random_sources.policy(rng, f"policy-{number}", invalid=False)
+        policy = random_cluster.policy(rng, f"policy-{number}", invalid=False)
         policy["spec"]["serviceSelector"], policy["metadata"]["namespace"] = {"matchLabels": {"app": "web"}}, "shop"
         items.append(policy)
     case = Case(items, Modes(), [f"192.168.0.{n}" for n in range(8)])
@@ -235,6 +236,42 @@ def test_policies_that_compete_narrow_in_their_order(seed: int) -> None:
 
 
 # While the cluster changes
+
+
+def identity(item: Item) -> tuple[str, str, str, str]:
+    group = item["apiVersion"].rpartition("/")[0]
+    return group, item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def edits(before: Sequence[Item], after: Sequence[Item], rng: random.Random) -> Iterator[list[Item]]:
+    """Yield the states between two, and the last: each differs from the one before it in one object."""
+    state, last = {identity(item): item for item in before}, {identity(item): item for item in after}
+    keys = sorted({**state, **last})
+    for key in rng.sample(keys, len(keys)):
+        old, new = state.get(key), last.get(key)
+        if new is None:
+            del state[key]
+        elif old is None:
+            state[key] = new
+        elif {**new["metadata"], "resourceVersion": ""} == {**old["metadata"], "resourceVersion": ""} and {
+            **new, "metadata": old["metadata"]} == old:  # fmt: skip
+            continue
+        else:
+            state[key] = new
+        yield list(state.values())
+
+
+def apply(store: Store, before: Sequence[Item], after: Sequence[Item]) -> None:
+    """Tell a store of the objects that differ, as a watch does."""
+    old, new = ({identity(item): item for item in items} for items in (before, after))
+    for kind, resource in RESOURCES.items():
+        builder = DeltaBuilder(kind, resource)
+        for key in {**old, **new}:
+            if key[:2] == (resource.group, resource.name) and old.get(key) != new.get(key):
+                decoded = decode_untrusted(resource, json.dumps(new.get(key, old.get(key))).encode())
+                builder.change_object(decoded, gone=key not in new)
+        for delta in builder.pop_batch().deltas:
+            store.apply(delta)
 
 
 @settings(steady, max_examples=40)
@@ -247,7 +284,7 @@ def test_every_edit_counts_at_once(seed: int, changes: Sequence[int]) -> None:
     assert_as_expected(Twin(case.items, case.modes), responder, rows)
     items = case.items
     for change in changes:
-        for state in edits(items, clusters.changed(items, change), rng):
+        for state in edits(items, random_cluster.changed(items, change), rng):
             apply(store, items, state)
             items = state
             responder.publish(store.publish(NOW))
@@ -257,7 +294,7 @@ def test_every_edit_counts_at_once(seed: int, changes: Sequence[int]) -> None:
 
 SOFT = (
     {"trafficDistribution": "PreferSameNode"},
-    {"trafficDistribution": "PreferClose", "annotations": {random_sources.MODE: "Auto"}},
+    {"trafficDistribution": "PreferClose", "annotations": {random_cluster.MODE: "Auto"}},
     {"keys": f"{HOSTNAME},{ZONE},*"},
     {"field": [ZONE, "*"], "least": "3"},
     {},
@@ -265,7 +302,7 @@ SOFT = (
 
 
 @steady
-@given(seed=SEEDS, percents=st.lists(st.sampled_from(random_sources.HINTED), min_size=2, max_size=4))
+@given(seed=SEEDS, percents=st.lists(st.sampled_from(random_cluster.HINTED), min_size=2, max_size=4))
 def test_hints_come_and_go_and_nobody_is_left_without_an_endpoint(
     seed: int, percents: Sequence[tuple[int, int]]
 ) -> None:
@@ -274,7 +311,7 @@ def test_hints_come_and_go_and_nobody_is_left_without_an_endpoint(
     Meanwhile the source that decides changes, too: ``trafficDistribution`` decides while no endpoint has a hint.
     """
     rng = random.Random(seed)
-    nodes = of_kind(clusters.world(seed).items, "Node")
+    nodes = of_kind(random_cluster.world(seed).items, "Node")
     items = [*nodes, api_objects.service("web", **rng.choice(SOFT))]
     for number in range(3):
         rows = [(f"10.250.{number}.{row}", f"node-{rng.randrange(len(nodes))}") for row in range(rng.randint(1, 3))]
@@ -287,7 +324,7 @@ def test_hints_come_and_go_and_nobody_is_left_without_an_endpoint(
     for hinted in percents:
         later = json.loads(json.dumps(items))
         for entry in (entry for each in of_kind(later, "EndpointSlice") for entry in each["endpoints"]):
-            random_sources.set_hints(rng, entry, hinted, len(nodes))
+            random_cluster.set_hints(rng, entry, hinted, len(nodes))
         for state in edits(items, later, rng):
             apply(store, items, state)
             items = state

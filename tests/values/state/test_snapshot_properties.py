@@ -18,10 +18,10 @@ from locator.model import CLUSTER, Endpoint, Location, Node
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.store import Store, StoreOptions
 from locator.topology.selection import FirstMatch, LocatedEndpoint, select
-from tests.kit import api_objects, clusters
+from tests.kit import api_objects, random_cluster
 from tests.kit.api_objects import HOSTNAME, Item
-from tests.kit.clusters import SUBNETS
 from tests.kit.in_memory import NOW, settings_of, take_in
+from tests.kit.random_cluster import SUBNETS
 from tests.kit.store_histories import content_of
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin import Modes, Twin
@@ -98,7 +98,7 @@ def rows_at(rows: Sequence[object], numbers: Iterable[int]) -> list[int]:
 @given(seed=SEEDS)
 def test_every_address_is_where_the_first_match_says(seed: int) -> None:
     """Pod, endpoint, node, the node's pod CIDR if trusted, subnet, unknown."""
-    world = clusters.world(seed)
+    world = random_cluster.world(seed)
     twin, book = Twin(world.items, Modes(subnets=SUBNETS)), store_with(world.items).publish(NOW).addresses
     for address in world.addresses:
         place, where = book.locate(parse_address(address)), twin.map.locate(address)
@@ -163,8 +163,8 @@ def test_the_longest_block_around_an_address_decides(
 @given(seed=SEEDS, later=SEEDS)
 def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) -> None:
     """If a Service, its slices and their nodes are unchanged, so is the compiled Service."""
-    before = clusters.world(seed).items
-    after = clusters.changed(before, later)
+    before = random_cluster.world(seed).items
+    after = random_cluster.changed(before, later)
     store = store_with(before)
     first = store.publish(NOW)
     take_items(store, after)
@@ -183,11 +183,11 @@ def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) 
 @example(seed=16384, changes=[102, 16384, 3388])  # a forwarder goes
 def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: list[int]) -> None:
     """The last snapshot equals one that is made of the final state."""
-    items = clusters.world(seed).items
+    items = random_cluster.world(seed).items
     store = store_with(items)
     store.publish(NOW)
     for number, change in enumerate(changes, 1):
-        items = clusters.changed(items, change)
+        items = random_cluster.changed(items, change)
         take_items(store, items)
         now = NOW + 60 * number
         store.publish(now)  # a forwarder that is gone is trusted for some seconds more
@@ -233,7 +233,7 @@ def told_of(pod: Item, row: Item) -> bool:
 @given(seed=SEEDS, order=st.randoms(use_true_random=False))
 def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -> None:
     """Whatever comes first, the snapshot is the same."""
-    items = clusters.world(seed).items
+    items = random_cluster.world(seed).items
     shuffled = list(items)
     order.shuffle(shuffled)
     assert content_of(store_with(items).publish(NOW)) == content_of(store_with(shuffled).publish(NOW))

@@ -30,7 +30,7 @@ from locator.state import saved_view
 from locator.state.saved_view import CHECKSUM, MAGIC, SavedIdentity, Unusable
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store, StoreOptions
-from tests.kit import api_objects, clusters
+from tests.kit import api_objects, random_cluster
 from tests.kit.in_memory import NOW, dump_of, take_in
 
 CLUSTER = "https://10.96.0.1:443 of the tests"
@@ -39,7 +39,7 @@ ORIGIN = SavedIdentity(CLUSTER, tuple(kind.__name__ for kind in KINDS), "with th
 
 def view_of(seed: int) -> tuple[Snapshot, list[Object]]:
     store = Store(StoreOptions(pod_locators=True, pod_names=True))
-    take_in(store, dump_of(api_objects.listed(clusters.world(seed).items)).objects)
+    take_in(store, dump_of(api_objects.listed(random_cluster.world(seed).items)).objects)
     return store.publish(NOW), store.all_objects()
 
 

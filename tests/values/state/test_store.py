@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 import weakref
@@ -103,18 +101,6 @@ def test_what_other_settings_need_is_kept() -> None:
     for item in store.all_objects():
         other.apply(Put(item))
     assert other.publish(NOW).namespaces == {"shop"}
-
-
-def test_equal_settings_are_equal_in_every_process() -> None:
-    """A set has another order after each restart."""
-    program = (
-        "from locator.labels import parse_selector; from locator.state.store import Store, StoreOptions; "
-        "from locator.topology.scope import Scope; teams = parse_selector('team in (a, b, c, d, e, f)'); "
-        "print(Store(StoreOptions(scope=Scope(frozenset('abcdef'), teams, teams))).settings)"
-    )
-    path = os.pathsep.join(sys.path)
-    environments = [{**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path} for seed in "123"]
-    assert len({subprocess.check_output([sys.executable, "-c", program], env=each) for each in environments}) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -29,9 +29,9 @@ from tests.kit.api_objects import (
     node,
     service,
 )
-from tests.kit.clusters import world
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import snapshot_of
+from tests.kit.random_cluster import world
 
 NODES = [
     node("a1", {ZONE: "a", RACK: "r1", REGION: "r"}, addresses=["127.1.0.1"]),

@@ -26,7 +26,7 @@ from dnsserver.tools.tap.listeners import MAX_WAITING, DecisionStream, Sample, W
 from dnsserver.tools.tap.tap import TapEvent
 from locator.ip import parse_address, parse_client
 from locator.printable import json_text
-from tests.kit import clusters
+from tests.kit import random_cluster, small_cluster
 from tests.kit.api_objects import RACK, ZONE, endpoint, endpoint_slice, external, listed, namespace, node, pod, service
 from tests.kit.commands_in_process import Run
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, opt, query
@@ -185,7 +185,7 @@ def test_a_line_is_about_the_snapshot_of_its_answer(topodns: Run, tmp_path: Path
 @given(st.data())
 def test_a_tap_changes_no_reply(data: st.DataObject) -> None:
     """Whatever is asked, and whoever listens: the same octets, in the same order. What is told is what was sent."""
-    world = clusters.world(data.draw(st.integers(0, 1000)))
+    world = random_cluster.world(data.draw(st.integers(0, 1000)))
     flags = {"client-option": CLIENT_OPTION, "proxy-protocol": True, "upstream": "off", "pods": "insecure"}
     cluster = listed(world.items)
     plain, tapped = (CountedResponder(flags, native=False) for _ in range(2))
@@ -462,9 +462,9 @@ def test_a_line_for_people(wire: bytes, text: str) -> None:
 
 def test_a_line_for_people_is_short() -> None:
     """Of many answers it has some, and it says that the reply was cut."""
-    responder, everything = responder_of(clusters.WEB_AND_MANY), Everything()
+    responder, everything = responder_of(small_cluster.WEB_AND_MANY), Everything()
     tap_of(responder).listen(everything)
-    ask(responder, query(clusters.MANY), FRONT)
+    ask(responder, query(small_cluster.MANY), FRONT)
     (line,) = everything.lines
     shown = as_text(line).split("  ")[-1]
     assert len(line.answers) > 20 and shown.endswith(f"and {len(line.answers) - 4} more, truncated\n")

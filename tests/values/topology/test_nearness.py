@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dnsserver.tools.explain.explanation import Explanation
 from locator.state.snapshot import Snapshot
-from tests.kit import clusters
+from tests.kit import random_cluster
 from tests.kit.api_objects import (
     HOSTNAME,
     OLD,
@@ -121,7 +121,7 @@ def add_empty(labels: dict[str, str], rng: random.Random) -> None:
 @given(seed=SEEDS)
 def test_a_label_without_a_value_is_no_label(seed: int) -> None:
     """A cluster with empty labels answers, explains and reports as the same cluster without them."""
-    world, rng = clusters.world(seed), random.Random(seed)
+    world, rng = random_cluster.world(seed), random.Random(seed)
     plain, padded = (listed(items) for items in (world.items, with_empty_labels(world.items, rng)))
     without, having = snapshot_of(plain), snapshot_of(padded)
     assert [str(one) for one in checked(plain)] == [str(one) for one in checked(padded)]
@@ -177,7 +177,7 @@ def test_a_soft_constraint_leaves_nobody_without_a_family(seed: int) -> None:
     """
     items = in_two_families(seed)
     twin, snapshot, responder = Twin(items, Modes()), snapshot_of(listed(items)), responder_of(listed(items))
-    rows = list(product(twin.headless(), ("192.168.0.1", "192.168.0.2", "192.168.0.3", clusters.UNKNOWN_CLIENT)))
+    rows = list(product(twin.headless(), ("192.168.0.1", "192.168.0.2", "192.168.0.3", random_cluster.UNKNOWN_CLIENT)))
     for key, client in (*rows, *rows[::-1]):
         name, ready = f"{key[1]}.{key[0]}.svc.cluster.local", twin.ready(key)
         given_to = twin.given(key, twin.map.locate(client))

@@ -4,49 +4,16 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 import pytest
 
 from locator.labels import nearest_label_key, parse_selector
 from locator.model import Namespace, Pod, Service
 from locator.state.store import Store, StoreOptions
 from locator.topology.scope import Scope
-from tests.kit import api_objects
-from tests.kit.kube import ApiError, ControlPlane
-
-WEB = {"app": "web", "tier": "front", "size": "12"}
-SELECTORS = [
-    # id, selector, labels that are selected, labels that are not
-    ("equal", "app=web", WEB, {"app": "db"}),
-    ("equal-twice", "app==web", WEB, {}),
-    ("unequal", "app!=web", {"app": "db"}, WEB),
-    ("unequal-without-the-label", "app!=web", {}, WEB),
-    ("in", "tier in (front, back)", WEB, {"tier": "middle"}),
-    ("in-without-the-label", "tier in (front)", WEB, {}),
-    ("not-in", "tier notin (back,middle)", WEB, {"tier": "back"}),
-    ("not-in-without-the-label", "tier notin (back)", {}, {"tier": "back"}),
-    ("in-of-nothing", "app in ()", {"app": ""}, WEB),
-    ("exists", "app", WEB, {"tier": "app"}),
-    ("exists-with-an-empty-value", "app", {"app": ""}, {}),
-    ("absent", "!app", {"tier": "front"}, WEB),
-    ("absent-with-space", " ! app ", {}, WEB),
-    ("above", "size>11", WEB, {"size": "11"}),
-    ("above-no-number", "size>11", WEB, {"size": "large"}),
-    ("above-without-the-label", "size>11", WEB, {}),
-    ("below", "size<13", WEB, {"size": "13"}),
-    ("empty-value", "app=", {"app": ""}, {}),
-    ("all-must-hold", "app=web,tier!=back,!canary", WEB, {**WEB, "canary": "yes"}),
-    ("comma-within-a-set", "app in (a,b),tier", {"app": "b", "tier": ""}, {"app": "b"}),
-    ("key-with-a-prefix", "kubernetes.io/metadata.name=shop", {"kubernetes.io/metadata.name": "shop"}, {}),
-    ("key-called-in", "in in (in)", {"in": "in"}, {"in": "out"}),
-    ("key-that-begins-with-in", "inner", {"inner": ""}, {"in": "ner"}),
-]
+from tests.kit.label_selectors import NO_TEXTS, TEXTS
 
 
-@pytest.mark.parametrize(
-    ("text", "selected", "other"), [row[1:] for row in SELECTORS], ids=[row[0] for row in SELECTORS]
-)
+@pytest.mark.parametrize(("text", "selected", "other"), [row[1:] for row in TEXTS], ids=[row[0] for row in TEXTS])
 def test_selects(text: str, selected: dict[str, str], other: dict[str, str]) -> None:
     """A selector selects as the API's ``labelSelector`` does."""
     selector = parse_selector(text)
@@ -55,30 +22,7 @@ def test_selects(text: str, selected: dict[str, str], other: dict[str, str]) -> 
     assert "more" not in selector.relevant({**selected, "more": "labels"})
 
 
-def test_the_api_server_selects_alike(control_plane: ControlPlane) -> None:
-    """For each selector, the API server finds the same Services or refuses it, too."""
-    labels = [dict(pairs) for pairs in dict.fromkeys(tuple(each.items()) for row in SELECTORS for each in row[2:])]
-    items = [api_objects.service(f"s{number}", where="selectors", labels=own) for number, own in enumerate(labels)]
-    control_plane.api.create(api_objects.namespace("selectors"), *items)
-    for text in [row[1] for row in SELECTORS]:
-        found = control_plane.api.items("Service", "selectors", labels=quote(text))
-        selector = parse_selector(text)
-        expected = {f"s{number}" for number, own in enumerate(labels) if selector.matches(own)}
-        assert (text, {item["metadata"]["name"] for item in found}) == (text, expected)
-    for text in NO_SELECTORS:
-        if text.strip():  # to the API server, nothing is a selector of everything
-            with pytest.raises(ApiError):
-                control_plane.api.items("Service", "selectors", labels=quote(text))
-
-
-NO_SELECTORS = (
-    ["", " ", ",", "app=web,", ",app", "app web", "app=web=db", "=web", "app in web", "app in (web", "app notin",
-     "(app)", "app>many", "-app", "app=we b", "app=-web", "app in (we b)", "a/b/c", "app=web,,tier", "!app=web", "app!",
-     "app<>1", "appin(web)", "appin (web)", "appnotin(web)"]
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("text", NO_SELECTORS)
+@pytest.mark.parametrize("text", NO_TEXTS)
 def test_no_selector(text: str) -> None:
     """An unreadable selector is an error, rather than one that selects too much."""
     with pytest.raises(ValueError, match=r".+"):
