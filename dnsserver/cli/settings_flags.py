@@ -41,6 +41,7 @@ def add_settings(
     their paths also as arguments.
     """
     defaults = Settings()
+    assert any(command in flag.commands for flag in FLAGS.values()), f"no settings of {command}: see settings/flags.py"
     for title in dict.fromkeys(flag.theme for flag in FLAGS.values()):
         group = parser.add_argument_group(title)  # one without flags is not shown
         for name, flag in FLAGS.items():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
 from dnsserver.settings.flags import Flag, flags_in
-from dnsserver.settings.values import OFF, PODS
+from dnsserver.settings.values import OFF, PODS, refused
 from dnsserver.spelling import nearest
 from locator.ip import network_text
 from locator.model import CLUSTER
@@ -130,10 +130,7 @@ def _value(flag: Flag, source: str, texts: Sequence[str]) -> Any:
         try:
             values.append(flag.syntax.read(text))
         except ValueError as error:
-            found = str(error)
-            if repr(text) not in found:
-                found = f"{text!r}: {found}"
-            raise InvalidSetting(f"{source}: {found}, expected {flag.syntax.expected}") from None
+            raise InvalidSetting(f"{source}: {refused(text, error)}, expected {flag.syntax.expected}") from None
     if flag.several:
         return tuple(dict.fromkeys(chain.from_iterable(values)))
     if flag.repeatable:

@@ -46,6 +46,12 @@ class Syntax(Generic[T_co]):
     words: tuple[str, ...] = ()
 
 
+def refused(text: str, error: ValueError) -> str:
+    """Return what was found, for a message: the whole *text*, and what is wrong in it."""
+    found = str(error)
+    return found if repr(text) in found else f"{text!r}: {found}"
+
+
 class ListenAddress(NamedTuple):
     """A packed address and a port. Port 0 means any free port."""
 

@@ -207,10 +207,7 @@ def _read(parameter: Parameter, text: str | None) -> Any:
     try:
         return parameter.read(text)
     except ValueError as error:
-        found = str(error)
-        if repr(text) not in found:
-            found = f"{text!r}: {found}"
-        raise BadParameter(parameter.name, f"{found}, expected {parameter.expected}") from None
+        raise BadParameter(parameter.name, f"{values.refused(text, error)}, expected {parameter.expected}") from None
 
 
 def description(operations: Sequence[Operation] = OPERATIONS) -> dict[str, Any]:
