@@ -155,7 +155,14 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
         f"NAME: 'shop/Memcached', expected {NAMES}"),
     "folder-for-a-type": (
         ["explain", "memcached.shop", "dump", "--client", "10.0.0.1", "--snapshot", EXAMPLE], None,
-        "TYPE: 'dump' is not a record type, expected a record type such as A, AAAA or SRV"),
+        "TYPE: 'dump' is not a record type, expected a record type such as A, AAAA or SRV, or a PATH with a dot or a "
+        "slash"),
+    "type-behind-a-path": (
+        ["explain", "memcached.shop", EXAMPLE, "SRV", "--client", "10.0.0.1"], None,
+        "PATH: 'SRV' found behind another PATH or TYPE, expected one TYPE, before all PATHs"),
+    "two-namespaces-of-a-service": (
+        ["simulate", EXAMPLE, "--service", "svc/memcached", "-n", "shop", "-n", "default"], None,
+        "-n: several namespaces found, expected one for svc/NAME, or NAMESPACE/NAME"),
     "path-beside-a-context": (
         ["check", "{file}", "--context", "x"], "x", "--context: given together with --snapshot, expected only one"),
     "name-that-is-a-url": (

@@ -114,7 +114,10 @@ def run(arguments: Namespace) -> int:
     types = naming.EXPECTED_TYPE
     if arguments.name in naming.KIND_WORDS:  # kubectl also takes two words
         types = f"{arguments.name}/{arguments.type} as NAME, or {types}"
-    qtype = parse_argument("TYPE", type_number, arguments.type, types)
+    qtype = parse_argument("TYPE", type_number, arguments.type, f"{types}, or a PATH with a dot or a slash")
+    for path in arguments.paths:
+        if path.upper() in TYPES:
+            raise WrongInput(f"PATH: {path!r} found behind another PATH or TYPE, expected one TYPE, before all PATHs")
     client = parse_argument("--client", naming.parse_asker, flags.client, naming.EXPECTED_CLIENT)
     if settings.server is not None:
         return _ask(settings.server, arguments, flags, settings)
@@ -173,7 +176,8 @@ def _ask(url: str, arguments: Namespace, flags: ExplainFlags, settings: Settings
     own = {name for theme in OF_A_SERVER for name in flags_in(theme)} - {"server"}
     for name in given_flags(arguments):
         if name in own:
-            raise WrongInput(f"{option(name)}: given together with --server, expected only one of them")
+            what = "PATH" if name == "snapshot" and arguments.paths else option(name)
+            raise WrongInput(f"{what}: given together with --server, expected only one of them")
     import msgspec
 
     from dnsserver.cli.remote import RemoteServer

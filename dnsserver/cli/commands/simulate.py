@@ -240,7 +240,9 @@ def _simulated(
 
 def _namespace(settings: Settings) -> str:
     """Return the namespace of svc/NAME: that of ``-n``, or of the kubeconfig's context. Raises CommandError."""
-    if len(settings.serve_namespace) == 1:
+    if len(settings.serve_namespace) > 1:
+        raise WrongInput("-n: several namespaces found, expected one for svc/NAME, or NAMESPACE/NAME")
+    if settings.serve_namespace:
         return settings.serve_namespace[0]
     if settings.snapshot:
         return "default"
