@@ -26,6 +26,7 @@ from tests.kit.topodns_process import COMMAND, Server
 from tests.kit.waiting import until
 
 SECONDS = 4.0  # of each attack
+TRIES, STARVED = 4, 0.3  # of the time without a core
 FAILURE_THRESHOLD = 3  # of the liveness probe in the manifests: then the kubelet restarts the container
 SHORT_SOAK = ("--seconds", "10", "--only", "tcp-hang-up", "http-idle")
 V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
@@ -116,15 +117,37 @@ def target_of(server: Server) -> AttackedServer:
     return targets.target(server.port, int(server.http.rpartition(":")[2]))
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_others_are_served(flags: list[str], attack: str) -> None:
-    """Within the memory that the page recommends, whatever one pod sends."""
+def waited_for_a_core(server: Server) -> float:
+    """Return for how many seconds the server's threads were ready to run, but had no core."""
+    waited = 0
+    for thread in Path(f"/proc/{server.process.pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # it ended
+            waited += int((thread / "schedstat").read_text().split()[1])
+    return waited / 1e9
+
+
+def unserved(flags: list[str], attack: str) -> tuple[dict[str, int], float]:
+    """Return how many queries of victims were not answered, by kind, and the share of time without a core."""
     with serving_in_cgroup(flags) as server:
-        target = target_of(server)
+        target, before = target_of(server), waited_for_a_core(server)
         with attacked(target, attack):
             watched = watch(target, SECONDS)
-    assert watched[LIVE].unanswered < FAILURE_THRESHOLD
-    assert not {kind: waits.unanswered for kind, waits in watched.items() if kind != LIVE and waits.unanswered}
+        starved = (waited_for_a_core(server) - before) / SECONDS
+    unanswered = {kind: waits.unanswered for kind, waits in watched.items() if waits.unanswered}
+    return {kind: n for kind, n in unanswered.items() if kind != LIVE or n >= FAILURE_THRESHOLD}, starved
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_others_are_served(flags: list[str], attack: str) -> None:
+    """Within the memory that the page recommends, whatever one pod sends.
+
+    Where other programs had the cores meanwhile, it says nothing of topodns, and is tried again.
+    """
+    for _ in range(TRIES):
+        found, starved = unserved(flags, attack)
+        if not found or starved < STARVED:
+            break
+    assert not found
 
 
 def test_a_short_soak() -> None:
