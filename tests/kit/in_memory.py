@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dns.message
+import dns.name
 import pytest
 import yaml
 
@@ -264,6 +265,16 @@ def ask_in_memory(
         reply = responder.finished(reply, FAILED)
     assert not isinstance(reply, AnsweredQuery)
     return None if reply is None else dns.message.from_wire(reply)
+
+
+def ask(
+    responder: CountedResponder, name: str | dns.name.Name, rtype: str, client: str = "127.1.0.1", **more: Any
+) -> dns.message.Message:
+    """Ask for a name as a stub resolver does; return the reply. *more* is as ``make_query`` has it."""
+    query = dns.message.make_query(name, rtype, use_edns=0, payload=1232, **more)
+    reply = ask_in_memory(responder, query, client)
+    assert reply is not None
+    return reply
 
 
 def addresses_in(keys: KeysByAddress) -> set[bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dns.message
 import dns.name
@@ -236,3 +236,8 @@ def size_allowed(wire: bytes) -> int:
     """Return how many octets a valid query allows a UDP reply."""
     end = after_name(wire, 12) + 4
     return min(max(512, int.from_bytes(wire[end + 3 : end + 5])), 1232) if len(wire) > end else 512
+
+
+def data(rrsets: list[Any]) -> list[str]:
+    """Return the type and the data of each record, sorted."""
+    return sorted(f"{dns.rdatatype.to_text(rrset.rdtype)} {rdata}" for rrset in rrsets for rdata in rrset)

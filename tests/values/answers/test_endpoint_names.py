@@ -5,14 +5,10 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import dns.edns
 import dns.flags
 import dns.message
-import dns.name
-import dns.rcode
-import dns.rdatatype
 import dns.reversename
 import pytest
 from hypothesis import given
@@ -30,21 +26,8 @@ from tests.kit.api_objects import (
     pod,
     service,
 )
-from tests.kit.in_memory import CountedResponder, ask_in_memory, responder_of
-
-
-def ask(
-    responder: CountedResponder, name: str | dns.name.Name, rtype: str, client: str = "127.1.0.1", **more: Any
-) -> dns.message.Message:
-    query = dns.message.make_query(name, rtype, use_edns=0, payload=1232, **more)
-    reply = ask_in_memory(responder, query, client)
-    assert reply is not None
-    return reply
-
-
-def data(rrsets: list[Any]) -> list[str]:
-    return sorted(f"{dns.rdatatype.to_text(rrset.rdtype)} {rdata}" for rrset in rrsets for rdata in rrset)
-
+from tests.kit.in_memory import ask, ask_in_memory, responder_of
+from tests.kit.replies import data
 
 WEB = "web.shop.svc.cluster.local"
 TWO_PODS = """\

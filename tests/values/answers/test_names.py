@@ -8,11 +8,8 @@ from typing import Any
 
 import dns.edns
 import dns.flags
-import dns.message
 import dns.name
 import dns.rcode
-import dns.rdatatype
-import dns.reversename
 import pytest
 import yaml
 
@@ -24,7 +21,8 @@ from tests.kit.api_objects import (
     service_import,
 )
 from tests.kit.explanations import explanation_of
-from tests.kit.in_memory import NOW, CountedResponder, ask_in_memory, responder_of, settings_of, snapshot_of
+from tests.kit.in_memory import NOW, CountedResponder, ask, responder_of, settings_of, snapshot_of
+from tests.kit.replies import data
 
 CLUSTER = """
 apiVersion: v1
@@ -79,19 +77,6 @@ SOA = f"ns.dns.cluster.local. hostmaster.cluster.local. {NOW} 7200 1800 86400 5"
 @pytest.fixture(scope="module")
 def responder() -> CountedResponder:
     return responder_of(CLUSTER, FLAGS)
-
-
-def ask(
-    responder: CountedResponder, name: str | dns.name.Name, rtype: str, client: str = "127.1.0.1", **more: Any
-) -> dns.message.Message:
-    query = dns.message.make_query(name, rtype, use_edns=0, payload=1232, **more)
-    reply = ask_in_memory(responder, query, client)
-    assert reply is not None
-    return reply
-
-
-def data(rrsets: list[Any]) -> list[str]:
-    return sorted(f"{dns.rdatatype.to_text(rrset.rdtype)} {rdata}" for rrset in rrsets for rdata in rrset)
 
 
 DB = "db.shop.svc.cluster.local"

@@ -4,16 +4,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from unittest import mock
 
-import dns.edns
 import dns.flags
 import dns.message
-import dns.name
-import dns.rcode
 import dns.rdatatype
-import dns.reversename
 import pytest
 
 from dnsserver.message.records import Host, Opaque, Record
@@ -22,11 +17,7 @@ from dnsserver.responder import rendered as rendering
 from dnsserver.responder.replies import AnsweredQuery
 from tests.kit.in_memory import CountedResponder, responder_of
 from tests.kit.outside import said
-
-
-def data(rrsets: list[Any]) -> list[str]:
-    return sorted(f"{dns.rdatatype.to_text(rrset.rdtype)} {rdata}" for rrset in rrsets for rdata in rrset)
-
+from tests.kit.replies import data
 
 LONG = "mydb-instance-1.abcdefghijkl.eu-central-1.rds.amazonaws.example"
 OUT = f"apiVersion: v1\nkind: Service\nmetadata: {{name: out, namespace: lab}}\nspec: {{type: ExternalName, externalName: {LONG}}}\n"  # noqa: E501

@@ -12,7 +12,6 @@ import tarfile
 import time
 import tracemalloc
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,33 +20,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.api.dump import DumpEntry, ListOf, OtherKind, Skipped, entries
 from locator.api.dump_text import MAX_OCTETS, NotADump, unpacked
-from locator.model import WARNING, Finding, Object
+from locator.model import WARNING, Finding
+from tests.kit.dump_entries import listed, objects_in, read, refused
 from tests.kit.random_cluster import world
 
-Item = Mapping[str, Any]
 COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"
 OBJECT = "apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\nspec: {clusterIP: None}\n"
-
-
-def objects_in(found: Iterable[DumpEntry]) -> list[Object]:
-    return [item for _, item in found if not isinstance(item, Finding | OtherKind | ListOf | Skipped)]
-
-
-def read(text: str | bytes, **options: Any) -> list[DumpEntry]:
-    return list(entries(text.encode() if isinstance(text, str) else text, **options))
-
-
-def refused(text: str | bytes, **options: Any) -> str:
-    with pytest.raises(NotADump) as caught:
-        read(text, **options)
-    assert str(caught.value).isprintable()
-    return str(caught.value)
-
-
-def listed(items: Sequence[Item], kind: str = "List") -> Item:
-    return {"apiVersion": "v1", "items": list(items), "kind": kind, "metadata": {"resourceVersion": ""}}
 
 
 def tar(name: str, mode: str) -> bytes:

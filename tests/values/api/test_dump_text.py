@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,30 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locator.api import yaml_text
-from locator.api.dump import DumpEntry, ListOf, OtherKind, Skipped, entries
-from locator.api.dump_text import NotADump
-from locator.model import ERROR, EndpointSlice, Finding, Namespace, Node, Object, Service
-
-Item = Mapping[str, Any]
-
-
-def objects_in(found: Iterable[DumpEntry]) -> list[Object]:
-    return [item for _, item in found if not isinstance(item, Finding | OtherKind | ListOf | Skipped)]
-
-
-def read(text: str | bytes, **options: Any) -> list[DumpEntry]:
-    return list(entries(text.encode() if isinstance(text, str) else text, **options))
-
-
-def refused(text: str | bytes, **options: Any) -> str:
-    with pytest.raises(NotADump) as caught:
-        read(text, **options)
-    assert str(caught.value).isprintable()
-    return str(caught.value)
-
-
-def listed(items: Sequence[Item], kind: str = "List") -> Item:
-    return {"apiVersion": "v1", "items": list(items), "kind": kind, "metadata": {"resourceVersion": ""}}
+from locator.api.dump import ListOf, OtherKind, Skipped
+from locator.model import ERROR, EndpointSlice, Finding, Namespace, Node, Service
+from tests.kit.api_objects import Item
+from tests.kit.dump_entries import listed, objects_in, read, refused
 
 
 @pytest.mark.parametrize(
