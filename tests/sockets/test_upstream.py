@@ -18,7 +18,7 @@ import trio
 from msgspec.structs import replace
 
 from dnsserver.answers.decision import UpstreamAnswer
-from dnsserver.message.records import Host, Opaque, Record
+from dnsserver.message.records import Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.upstream import Upstream
 from dnsserver.settings.values import ListenAddress
@@ -35,6 +35,7 @@ from tests.kit.elsewhere import (
     says,
     silent,
 )
+from tests.kit.outside import alias
 from tests.kit.this_machine import free_port
 
 A, CNAME, SOA, MX, TXT, AAAA, ANY = 1, 5, 6, 15, 16, 28, 255
@@ -75,10 +76,6 @@ def other_question(asked: Message) -> bytes:
 
 def address(text: str, name: str = TARGET, ttl: int = 60) -> Record:
     return Record(name, A, ttl, Opaque(socket.inet_aton(text)))
-
-
-def alias(name: str, target: str, ttl: int) -> Record:
-    return Record(name, CNAME, ttl, Host(target))
 
 
 def spread(number: int, size: int) -> Behaviour:

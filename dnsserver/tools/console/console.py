@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from dnsserver.http.guard import guarded
+from dnsserver.http.guard import Endpoint, guarded
 from dnsserver.http.problems import problem
 from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, problem_of
@@ -70,8 +70,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class PageRoute(NamedTuple):
@@ -214,11 +212,11 @@ class StaticFiles:
         self.version = hashlib.sha256(b"".join(self._contents.values())).hexdigest()[:16]
         """Differs when any of them does."""
 
-    def endpoints(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+    def endpoints(self) -> dict[str, Endpoint]:
         """Return what answers, by path."""
         return {f"/static/{name}": self._endpoint(name) for name in self._contents}
 
-    def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, name: str) -> Endpoint:
         response = Response(self._contents[name], media_type=MEDIA_TYPES[Path(name).suffix], headers=KEPT)
 
         async def endpoint(request: Request) -> Response:

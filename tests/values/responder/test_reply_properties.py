@@ -22,8 +22,6 @@ from dnsserver.message.records import Opaque, Record
 from dnsserver.message.wire import AAAA, A
 from dnsserver.programs.from_settings import store_of
 from dnsserver.responder.replies import AnsweredQuery
-from locator.cluster import dump_files
-from locator.cluster.dumps.reading import Input
 from locator.ip import address_text
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import Snapshot
@@ -31,7 +29,7 @@ from locator.state.store import Store
 from tests.kit import api_objects, random_cluster, random_queries
 from tests.kit.api_objects import Item
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, opt, query
-from tests.kit.in_memory import NOW, CountedResponder, settings_of, take_in, with_and_without_native
+from tests.kit.in_memory import NOW, CountedResponder, dump_of, settings_of, take_in, with_and_without_native
 from tests.kit.outside import alias, said
 from tests.kit.proxy_headers import LOCAL, proxied, proxy_header
 from tests.kit.random_cluster import SUBNETS, World
@@ -53,12 +51,8 @@ SEEDS = st.integers(0, 100_000)
 
 def store_with(items: Iterable[Item], flags: Mapping[str, Any] | None = None) -> Store:
     store = store_of(settings_of({**FLAGS, **(flags or {})}))
-    take_items(store, items)
+    take_in(store, dump_of(api_objects.listed(items)).objects)
     return store
-
-
-def take_items(store: Store, items: Iterable[Item]) -> None:
-    take_in(store, dump_files.read_here([Input("cluster.json", api_objects.listed(items).encode())]).objects)
 
 
 def responder_for(
@@ -160,7 +154,7 @@ def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: 
                     found = addresses(responder, name, random_cluster.FORWARDER, edns=opt(ecs(str(block))))
                     assert (name, str(block), found) == (name, str(block), expected)
         items = random_cluster.changed(items, later + number)
-        take_items(store, items)
+        take_in(store, dump_of(api_objects.listed(items)).objects)
         responder.publish(store.publish(NOW + number))
 
 
@@ -218,7 +212,7 @@ def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
     responder = responder_for(store.publish(NOW), flags, native=native)
     for sent in conversation.from_everywhere():
         answer(responder, sent)
-    take_items(store, after)
+    take_in(store, dump_of(api_objects.listed(after)).objects)
     store.publish(NOW + 60)  # a forwarder that is gone is trusted for some seconds more
     snapshot = store.publish(NOW + 60 + GRACE_SECONDS)
     responder.publish(snapshot)

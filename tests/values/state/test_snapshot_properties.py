@@ -11,8 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dnsserver.programs.from_settings import store_of
-from locator.cluster import dump_files
-from locator.cluster.dumps.reading import Input
 from locator.ip import Network, parse_address
 from locator.model import CLUSTER, Endpoint, Location, Node
 from locator.places.forwarders import GRACE_SECONDS
@@ -20,7 +18,7 @@ from locator.state.store import Store, StoreOptions
 from locator.topology.selection import FirstMatch, LocatedEndpoint, select
 from tests.kit import api_objects, random_cluster
 from tests.kit.api_objects import HOSTNAME, Item
-from tests.kit.in_memory import NOW, settings_of, take_in
+from tests.kit.in_memory import NOW, dump_of, settings_of, take_in
 from tests.kit.random_cluster import SUBNETS
 from tests.kit.store_histories import content_of
 from tests.kit.unshrunk import unshrunk
@@ -37,12 +35,8 @@ SEEDS = st.integers(0, 100_000)
 
 def store_with(items: Iterable[Item]) -> Store:
     store = store_of(settings_of(SUBNET_FLAGS))
-    take_items(store, items)
+    take_in(store, dump_of(api_objects.listed(items)).objects)
     return store
-
-
-def take_items(store: Store, items: Iterable[Item]) -> None:
-    take_in(store, dump_files.read_here([Input("cluster.json", api_objects.listed(items).encode())]).objects)
 
 
 # Selection
@@ -167,7 +161,7 @@ def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) 
     after = random_cluster.changed(before, later)
     store = store_with(before)
     first = store.publish(NOW)
-    take_items(store, after)
+    take_in(store, dump_of(api_objects.listed(after)).objects)
     second = store.publish(NOW + 60)
     made_from, made_later = service_parts(before), service_parts(after)
     if made_from == made_later and visible(before) == visible(after):
@@ -188,7 +182,7 @@ def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: 
     store.publish(NOW)
     for number, change in enumerate(changes, 1):
         items = random_cluster.changed(items, change)
-        take_items(store, items)
+        take_in(store, dump_of(api_objects.listed(items)).objects)
         now = NOW + 60 * number
         store.publish(now)  # a forwarder that is gone is trusted for some seconds more
         assert content_of(store.publish(now + GRACE_SECONDS)) == content_of(store_with(items).publish(now))
