@@ -14,7 +14,7 @@ import yaml
 
 from dnsserver import __version__
 from dnsserver.programs.from_settings import store_of
-from dnsserver.settings.fields import OLD_NAMES, Settings
+from dnsserver.settings.settings import OLD_NAMES, Settings
 from dnsserver.tools.doctor.facts import Right
 from dnsserver.tools.doctor.installation import needed_rights
 from docs.pages import make_pages
@@ -52,6 +52,7 @@ BAD: Mapping[str, str] = {
     "controller: {settings: {ttl: 5}}": "at '/controller/settings': additional properties 'ttl' not allowed",
     "dns: {settings: {listen: ['[::]:53']}}": "at '/dns/settings': additional properties 'listen' not allowed",
     "dns: {settings: {ttl: 9999}}": "/ttl': maximum: got 9,999, want 3,600",
+    "dns: {settings: {log-queries: 0}}": "/log-queries': minimum: got 0, want 1",
     "dns: {settings: {log-level: loud}}":
         "at '/dns/settings/log-level': value must be one of 'debug', 'info', 'warning', 'error'",
     "dns: {settings: {client-source: pod}}": "at '/dns/settings/client-source': 'pod' does not match pattern",
@@ -123,6 +124,7 @@ def test_settings_reach_the_command_line() -> None:
         client-option: 65001
         forwarder-service: [kube-system/kube-dns]
         log-level: debug
+        log-queries: 100
         max-connections: 1000000
         native: off
         nsid: off
