@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -111,35 +111,32 @@ def ending(process: Process) -> Iterator[Process]:
         process.end(signal.SIGKILL)
 
 
-class Load:
-    """Two clients that ask CoreDNS again and again; ``wrong`` has every reply that is not an address."""
+@contextmanager
+def load(port: int) -> Iterator[Callable[[], object]]:
+    """Ask CoreDNS as two clients, again and again; every reply has the client's endpoint, or all of them.
 
-    def __init__(self, port: int) -> None:
-        self.wrong: list[set[str]] = []
-        self.rounds = 0
-        self._port = port
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._ask, daemon=True)
+    Yield what waits until each client has asked some times more.
+    """
+    ended, rounds, wrong = threading.Event(), 0, list[set[str]]()
 
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join(2 * PATIENCE)
-
-    def _ask(self) -> None:
-        while not self._ended.is_set():
+    def work() -> None:
+        nonlocal rounds
+        while not ended.is_set():
             for client, near in ((A, IN_A), (B, IN_B)):
-                if (told := asked(self._port, client)) not in ({near}, {IN_A, IN_B}):
-                    self.wrong.append(told)
-            self.rounds += 1
+                if (told := asked(port, client)) not in ({near}, {IN_A, IN_B}):
+                    wrong.append(told)
+            rounds += 1
 
-    def goes_on(self) -> None:
-        """Wait until each client has asked some times more."""
-        enough = self.rounds + 10
-        until(lambda: self.rounds >= enough, lambda: f"load: {self.rounds} rounds")
+    def goes_on() -> None:
+        enough = rounds + 10
+        until(lambda: rounds >= enough, lambda: f"load: {rounds} rounds")
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield goes_on
+    ended.set()
+    thread.join(2 * PATIENCE)
+    assert wrong == []
 
 
 def test_coredns_answers_all_endpoints_while_topodns_cannot(unsynced: Process, tmp_path: Path) -> None:
@@ -155,20 +152,19 @@ def test_coredns_answers_all_endpoints_while_topodns_cannot(unsynced: Process, t
     to, zones = [parse_upstream(f"127.0.0.1:{port}")], [f"{WHERE}.svc.cluster.local"]
     with running(tmp_path, stub_block(COREDNS, to, zones, fail_open=True), plain=plain) as coredns:
         until(lambda: asked(coredns, A, timeout=1) == {IN_A, IN_B}, "all endpoints, from CoreDNS itself")
-        with Load(coredns) as load:
-            load.goes_on()
+        with load(coredns) as goes_on:
+            goes_on()
             assert unsynced.end() == 0
-            load.goes_on()
+            goes_on()
             assert asked(coredns, A) == {IN_A, IN_B}
             for number in (signal.SIGTERM, signal.SIGKILL):
                 with ending(Process(command)) as process:
                     until(lambda: [asked(coredns, A) for _ in range(10)] == [{IN_A}] * 10, "the endpoint in zone a")
                     until(lambda: [asked(coredns, B) for _ in range(10)] == [{IN_B}] * 10, "the endpoint in zone b")
-                    load.goes_on()
+                    goes_on()
                     assert process.end(number) in (0, -number)
                 assert asked(coredns, B) == {IN_A, IN_B}
-                load.goes_on()
-        assert load.wrong == []
+                goes_on()
 
 
 # --- What comes of what --check finds -------------------------------------------------------------------------------
