@@ -23,6 +23,7 @@ import pytest
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from tests.kit import forwarders
 from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.kit.files import replace_file
 from tests.kit.forwarders import (
     BIND,
     COREDNS,
@@ -36,7 +37,7 @@ from tests.kit.forwarders import (
     where,
 )
 from tests.kit.this_machine import ROOT, free_port
-from tests.kit.topodns_process import Server, serving
+from tests.kit.topodns_process import Server, reload, serving
 from tests.kit.waiting import PATIENCE, until
 
 # Who asks, and in which zone that is. Zone c has no endpoint.
@@ -51,22 +52,23 @@ SERVED = "ab"  # the zones with an endpoint
 LONG = 3600  # a TTL that no test outlives
 
 
-def _services() -> Iterator[Item]:
+def _services(served: str) -> Iterator[Item]:
     for name, keys in KEYS.items():
         yield service(name, keys=keys)
         for family, form in (("IPv4", "10.9.0.{}"), ("IPv6", "fd09::{}")):
-            rows = [endpoint(form.format(number), nodeName=f"{zone}1") for number, zone in enumerate(SERVED, 1)]
+            rows = [
+                endpoint(form.format(number), nodeName=f"{zone}1")
+                for number, zone in enumerate(SERVED, 1)
+                if zone in served
+            ]
             yield endpoint_slice(name, int(family[-1]), rows, family=family)
 
 
-CLUSTER = listed(
-    [
-        namespace("shop"),
-        *[node(f"{zone}1", {ZONE: zone}, addresses=[FORWARDER] * (zone == FORWARDERS_ZONE)) for zone in "abc"],
-        *[pod(f"client-{zone}", [address], f"{zone}1") for address, zone in CLIENTS.items() if zone != ELSEWHERE],
-        *_services(),
-    ]
-)
+def cluster(served: str = SERVED) -> str:
+    """Return the cluster as text, with endpoints in these zones."""
+    places = [node(f"{zone}1", {ZONE: zone}, addresses=[FORWARDER] * (zone == FORWARDERS_ZONE)) for zone in "abc"]
+    clients = [pod(f"client-{zone}", [address], f"{zone}1") for address, zone in CLIENTS.items() if zone != ELSEWHERE]
+    return listed([namespace("shop"), *places, *clients, *_services(served)])
 
 
 def own(name: str, zone: str, rtype: str = "A") -> str:
@@ -185,7 +187,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int,
             if key not in running:
                 trust = {"proxy-protocol": True, "trusted-forwarder": [f"{FORWARDER}/32"] if trusted else []}
                 flags = {"ttl": ttl, "http": "127.0.0.1:0", **trust}
-                running[key] = stack.enter_context(serving(tmp_path_factory.mktemp("server"), CLUSTER, flags=flags))
+                running[key] = stack.enter_context(serving(tmp_path_factory.mktemp("server"), cluster(), flags=flags))
             return running[key]
 
         yield server
@@ -268,6 +270,23 @@ def test_cache_behind_the_one_that_names_clients(servers: Callable[[int, bool], 
     ):
         pair = (forwarder.port, IN_A, IN_B, SOFT, "A")
         until(lambda: _pair(*pair) == (own(SOFT, "a"),) * 2, "mixed")
+
+
+@pytest.mark.parametrize(
+    "setup", ["CoreDNS, cache in the stub block", "NodeLocal DNSCache", "unbound", "dnsdist", "PowerDNS Recursor"]
+)
+def test_a_change_arrives_when_the_ttl_ends(tmp_path: Path, setup: str) -> None:
+    """A cache that has kept an answer asks again after that; until then it may tell what was."""
+    trusted = [] if SETUPS[setup].kind == NODELOCAL else [f"{FORWARDER}/32"]
+    with (
+        serving(tmp_path, cluster(), flags={"ttl": 1, "trusted-forwarder": trusted}) as server,
+        SETUPS[setup].running(tmp_path / "forwarder", server) as forwarder,
+    ):
+        asked = partial(told, forwarder.port, IN_A, SOFT)
+        assert asked() == "a"
+        replace_file(tmp_path / "cluster.yaml", cluster("b"))
+        reload(server)
+        until(lambda: asked() == "b", "the endpoint that is left")
 
 
 # Scopes
