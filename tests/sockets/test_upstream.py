@@ -41,7 +41,7 @@ from tests.kit.this_machine import free_port
 A, CNAME, SOA, MX, TXT, AAAA, ANY = 1, 5, 6, 15, 16, 28, 255
 NXDOMAIN, SERVFAIL = dns.rcode.NXDOMAIN, dns.rcode.SERVFAIL
 TARGET = "example.org"
-SHOP, OTHER = "shop", "other"  # namespaces
+SHOP = "shop"  # a namespace
 ALIAS, ALIAS_2 = "example.org. 50 IN CNAME a.example.net.", "a.example.net. 40 IN CNAME b.example.net."
 
 
@@ -243,14 +243,13 @@ def test_a_lost_datagram_is_sent_again() -> None:
     assert found == ONE and seconds < 1.5
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_closed_ports_are_failures(number: int) -> None:
+def test_closed_ports_are_failures() -> None:
     """A server that does not run is counted as a failure."""
 
     async def main() -> None:
         dead = ListenAddress(LOCALHOST, free_port())
         began = trio.current_time()
-        assert await find(Upstream([dead] * number, Counts()), TARGET, A) is None
+        assert await find(Upstream([dead, dead], Counts()), TARGET, A) is None
         assert trio.current_time() - began < 2
 
     run(main)
