@@ -19,7 +19,7 @@ from dnsserver.message.query import read_query
 from dnsserver.message.records import AddressData, Record
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.wire import A
-from dnsserver.metrics.counters import Counts, Tally
+from dnsserver.metrics.counters import Counts
 from dnsserver.programs.from_settings import authority_of, store_of
 from dnsserver.responder.answer_cache import MAX_WITHOUT_SOURCE, AnswerCache
 from dnsserver.responder.clients import MAX_BLOCKS, Clients
@@ -41,7 +41,6 @@ from tests.kit.api_objects import (
 )
 from tests.kit.dns_queries import ecs, opt
 from tests.kit.dns_queries import query as asking
-from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, CountedResponder, ask_in_memory, dump_of, settings_of, take_in
 from tests.kit.random_queries import Asked, replied
 from tests.kit.replies import parts_of
@@ -82,57 +81,6 @@ class Changing:
         if reply.authority:
             assert reply.authority[0][0].serial == self._now
         return sorted(str(row) for rrset in reply.answer for row in rrset) or [dns.rcode.to_text(reply.rcode())]
-
-
-CHANGES = [
-    # id, name, type, cluster before, answer before, cluster after, answer after
-    ("another-service-has-the-address", "1.0.0.10.in-addr.arpa", "PTR",
-     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."],
-     [*headless("web", "10.0.0.1"), *headless("api", "10.0.0.1")],
-     ["10-0-0-1.api.shop.svc.cluster.local.", f"10-0-0-1.{WEB}."]),
-    ("the-address-is-a-services-own-now", "1.0.0.10.in-addr.arpa", "PTR",
-     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."],
-     [*headless("web", "10.0.0.1"), service("api", cluster_ips=("10.0.0.1",))],
-     [f"10-0-0-1.{WEB}.", "api.shop.svc.cluster.local."]),
-    ("nobody-has-the-address-any-more", "1.0.0.10.in-addr.arpa", "PTR",
-     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."], headless("web", "10.0.0.2"), ["NXDOMAIN"]),
-    ("somebody-has-an-address-within", "0.10.in-addr.arpa", "PTR",
-     headless("web", "10.1.0.1"), ["NXDOMAIN"], headless("web", "10.0.0.1"), ["NOERROR"]),
-    ("the-alias-leads-to-other-endpoints", "near.shop.svc.cluster.local", "A",
-     [external("near", WEB), *headless("web", "10.0.0.1", keys=ZONE)], ["10.0.0.1", f"{WEB}."],
-     [external("near", WEB), *headless("web", "10.0.0.2", keys=ZONE)], ["10.0.0.2", f"{WEB}."]),
-    ("the-alias-leads-to-another-service", "near.shop.svc.cluster.local", "A",
-     [external("near", WEB), *headless("web", "10.0.0.1"), *headless("api", "10.0.0.2")], ["10.0.0.1", f"{WEB}."],
-     [external("near", "api.shop.svc.cluster.local"), *headless("web", "10.0.0.1"), *headless("api", "10.0.0.2")],
-     ["10.0.0.2", "api.shop.svc.cluster.local."]),
-    ("the-alias-leads-to-something-now", "near.shop.svc.cluster.local", "A",
-     [external("near", WEB)], [f"{WEB}."],
-     [external("near", WEB), *headless("web", "10.0.0.1")], ["10.0.0.1", f"{WEB}."]),
-    ("the-alias-leads-elsewhere", "near.shop.svc.cluster.local", "A",
-     [external("near", "a.example.")], ["a.example."], [external("near", "b.example.")], ["b.example."]),
-    ("the-endpoint-moved", f"a.pin._zone.{WEB}", "A",
-     headless("web", "10.0.0.1"), ["10.0.0.1"], headless("web", "10.0.0.1", on="b1"), ["NOERROR"]),
-    ("the-zone-has-one-now", f"b.pin._zone.{WEB}", "A",
-     headless("web", "10.0.0.1"), ["NOERROR"], headless("web", "10.0.0.1", on="b1"), ["10.0.0.1"]),
-    ("the-pod-is-gone", "10-0-0-1.shop.pod.cluster.local", "A", [pod("x", ["10.0.0.1"], "a1")], ["10.0.0.1"],
-     [pod("x", ["10.0.0.1"], "a1", phase="Failed")], ["NXDOMAIN"]),
-    ("the-pod-is-there", "10-0-0-1.shop.pod.cluster.local", "A", [], ["NXDOMAIN"],
-     [pod("x", ["10.0.0.1"], "a1")], ["10.0.0.1"]),
-    ("the-service-is-there", WEB, "A", [], ["NXDOMAIN"], headless("web", "10.0.0.1"), ["10.0.0.1"]),
-    ("the-service-is-gone", WEB, "A", headless("web", "10.0.0.1"), ["10.0.0.1"], [], ["NXDOMAIN"]),
-    ("the-last-endpoint-is-gone", WEB, "A", headless("web", "10.0.0.1"), ["10.0.0.1"], headless("web"), ["NXDOMAIN"]),
-    ("the-namespace-is-there", "lab.svc.cluster.local", "A", [], ["NXDOMAIN"], [namespace("lab")], ["NOERROR"]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=[row[0] for row in CHANGES])
-def test_a_change_is_seen(change: tuple[str, str, str, list[Item], list[str], list[Item], list[str]]) -> None:
-    """After each change, and after its reversal, answers are those of the current cluster."""
-    cluster, (_, name, rtype, before, first, after, second) = Changing(pods="verified"), change
-    for items, expected in ((before, first), (after, second), (before, first)):
-        cluster.become(items)
-        for _ in range(2):
-            assert cluster.ask(name, rtype) == expected
 
 
 def test_what_did_not_change_is_not_computed_again() -> None:
@@ -299,28 +247,6 @@ def test_made_up_names_share_a_small_memory() -> None:
     found = list(filter(None, map(cache.find, questions)))
     assert MAX_WITHOUT_SOURCE / 4 < sum(entry.weight for entry in found) <= MAX_WITHOUT_SOURCE
     assert cache.find(questions[-1]) is not None
-
-
-def test_one_snapshot_for_several_readers() -> None:
-    """Two responders and explain read one snapshot in turns; none sees what another has cached."""
-    store = store_of(settings_of())
-    items = [*BASE, *headless("web", "10.0.0.1", keys=ZONE), *headless("db", "10.0.0.9"), external("near", WEB)]
-    take_in(store, dump_of(listed(items)).objects)
-    snapshot = store.publish(NOW)
-    responders = [CountedResponder(), CountedResponder()]
-    responders[1].counts.tally(Tally("MX", 0))  # so that the same answer is another number to each
-    for responder in responders:
-        responder.publish(snapshot)
-    names = (WEB, "db.shop.svc.cluster.local", "near.shop.svc.cluster.local", f"10-0-0-1.{WEB}", f"_main._tcp.{WEB}")
-    for name, rtype in product((*names, *names), ("A", "SRV")):
-        query = dns.message.make_query(name, rtype)
-        explained = explanation_of(snapshot, name, "127.1.0.1", rtype)
-        for responder in responders:
-            reply = ask_in_memory(responder, query, "127.1.0.1")
-            assert reply is not None
-            data = [str(row) for rrset in reply.answer for row in rrset]
-            assert data == [record.data for record in explained.answers]
-    assert responders[0].counts.computed == responders[1].counts.computed > 0
 
 
 ON_NODES = [f"127.2.{number // 250}.{number % 250 + 1}" for number in range(1500)]  # more than MAX_ANSWERS
