@@ -17,7 +17,7 @@ import pytest
 from tests.kit import api_objects
 from tests.kit.api_objects import HOSTNAME, REGION, ZONE, endpoint
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, framed, opt, option, query
-from tests.kit.in_memory import CountedResponder, responder_of, snapshot_of
+from tests.kit.in_memory import CountedResponder, responder_of
 from tests.kit.proxy_headers import LOCAL, UNIX_DGRAM, UNSPEC, both_ends, proxied, proxy_header
 from tests.kit.random_queries import Asked, replied
 from tests.kit.replies import assert_same, options_of, parts_of
@@ -302,24 +302,6 @@ def exchanged(server: Server, asked: Asked) -> bytes:
         sock.sendall(asked.header + framed(asked.wire))
         with sock.makefile("rb") as file:
             return file.read(int.from_bytes(file.read(2)))
-
-
-@pytest.mark.parametrize("carrier", [ecs(BY_SUBNET), ecs("10.1.0.0/23"), named(BY_SUBNET)])
-def test_nothing_of_a_forwarder_is_remembered_for_others(carrier: bytes) -> None:
-    """A forwarder and others get their own answers to the same octets, in any order and after trust has changed."""
-    responder, wire = responder_of(CLUSTER, FLAGS), query(WEB, edns=opt(carrier))
-    by_forwarder = {"a1", "a2"} if carrier == ecs("10.1.0.0/23") else {"subnet"}
-
-    def given(source: str) -> set[str]:
-        return nodes_in(replied(responder, Asked(wire, source, "udp")))
-
-    for _ in range(2):
-        for source, nodes in ((FORWARDER, by_forwarder), (OTHER, {"other"}), (UNKNOWN, set()), (BY_PROXY, {"proxy"})):
-            assert given(source) == nodes
-    responder.publish(snapshot_of(CLUSTER, {**FLAGS, "forwarder-service": "off"}))
-    assert given(FORWARDER) == {"forwarder"}
-    responder.publish(snapshot_of(CLUSTER, {**FLAGS, "trusted-forwarder": [f"{OTHER}/32"]}))
-    assert given(OTHER) == by_forwarder
 
 
 def test_a_server_that_trusts_everybody_says_so_and_serves(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from functools import partial
 
 import dns.message
@@ -213,3 +214,31 @@ def test_a_client_that_is_gone_waits_for_nothing(queries: int, half_closed: bool
         assert server.upstream.waiting == [] and server.counts.connections == 1
         await other.send(query(WEB, number=1))
         assert await other.numbers(1) == [1]
+
+
+@pytest.mark.parametrize("when", ["answer", "finish"])
+def test_a_fault_of_our_own_ends_one_connection(when: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A bug is counted and logged, and ends one connection alone."""
+
+    @here()
+    async def _(server: Here, client: Peer, other: Peer) -> None:
+        await client.send(query(OUT))
+        assert await client.silent()
+
+        def broken(*_: object, **__: object) -> bytes:
+            raise RuntimeError("a fault")
+
+        kept = getattr(server.responder, when)
+        setattr(server.responder, when, broken)
+        await client.send(query(WEB))
+        server.upstream.tell("example.org")
+        if when == "finish":
+            await client.read()
+        with suppress(trio.BrokenResourceError):
+            assert await client.read() == b""
+        setattr(server.responder, when, kept)
+        await other.send(query(WEB, number=1))
+        assert await other.numbers(1) == [1]
+        assert server.counts.failures == {"connection": 1} and server.counts.connections == 1
+
+    assert "a fault" in caplog.text

@@ -255,17 +255,6 @@ def native_responder(flags: dict[str, str] | None = None) -> CountedResponder:
     return responder
 
 
-def test_two_responders_know_nothing_of_each_other() -> None:
-    """Each has native code of its own."""
-    first, second = native_responder(), native_responder()
-    source = parse_address(POD)
-    for _ in range(2):
-        first.reply(query(WEB), source, first.channel(source, "udp"))
-    assert first.native is not None and second.native is not None
-    assert first.native.reply(query(WEB), source) is not None
-    assert second.native.reply(query(WEB), source) is None
-
-
 def test_a_question_is_forgotten_with_its_service_alone() -> None:
     """However often its clients depend on other label keys, and however many Services there were before."""
     if not HAS_NATIVE:

@@ -39,7 +39,7 @@ from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin import Modes, Twin
 from tests.oracle.twin_map import of_kind
 
-steady = settings(unshrunk, max_examples=60)
+steady = settings(unshrunk, max_examples=30)
 FLAGS = {
     "client-option": CLIENT_OPTION,
     "ns-address": ["192.0.2.53", "2001:db8::53"],
@@ -132,7 +132,7 @@ def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversati
 PREFIXES = {4: (8, 16, 22, 23, 24, 25, 31), 6: (8, 32, 47, 48, 56, 63, 64, 65, 120)}
 
 
-@settings(steady, max_examples=25)
+@settings(steady, max_examples=15)
 @given(seed=SEEDS, later=SEEDS)
 def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: int) -> None:
     """A and AAAA for client subnets shorter than a host: what the twin chooses, asked twice, and after a change."""
@@ -190,7 +190,7 @@ def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed
 # The memory
 
 
-@settings(steady, max_examples=100)
+@settings(steady, max_examples=50)
 @given(conversation=conversations(1, 10))
 @with_and_without_native
 def test_remembered_replies_equal_computed_ones(native: bool, conversation: Conversation) -> None:
@@ -200,7 +200,7 @@ def test_remembered_replies_equal_computed_ones(native: bool, conversation: Conv
         assert_same(answer(responder, sent), compute(responder, sent), compute(responder, sent._replace(proto="tcp")))
 
 
-@settings(steady, max_examples=60)
+@settings(steady, max_examples=40)
 @given(conversation=conversations(5, 12), seed=SEEDS)
 @with_and_without_native
 def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
@@ -257,7 +257,7 @@ def assert_chain(reply: dns.message.Message) -> None:
             expected = row.target
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=20)
 @given(seed=SEEDS, client=st.integers(0, 99), proto=st.sampled_from(("tcp", "udp")))
 def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: str) -> None:
     """A, AAAA and SRV are made of one choice of endpoints."""

@@ -241,10 +241,7 @@ def test_case_and_id_make_no_other_question(native: bool) -> None:
     assert len(found) == 1
 
 
-steady = settings(unshrunk, max_examples=60)
-
-
-@steady
+@settings(unshrunk, max_examples=25)
 @given(
     count=st.integers(90, 260),
     gone=st.integers(0, 259),
