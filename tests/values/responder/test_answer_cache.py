@@ -83,6 +83,47 @@ class Changing:
         return sorted(str(row) for rrset in reply.answer for row in rrset) or [dns.rcode.to_text(reply.rcode())]
 
 
+CHANGES = [
+    # id, name, type, cluster before, answer before, cluster after, answer after
+    ("another-service-has-the-address", "1.0.0.10.in-addr.arpa", "PTR",
+     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."],
+     [*headless("web", "10.0.0.1"), *headless("api", "10.0.0.1")],
+     ["10-0-0-1.api.shop.svc.cluster.local.", f"10-0-0-1.{WEB}."]),
+    ("nobody-has-the-address-any-more", "1.0.0.10.in-addr.arpa", "PTR",
+     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."], headless("web", "10.0.0.2"), ["NXDOMAIN"]),
+    ("somebody-has-an-address-within", "0.10.in-addr.arpa", "PTR",
+     headless("web", "10.1.0.1"), ["NXDOMAIN"], headless("web", "10.0.0.1"), ["NOERROR"]),
+    ("the-alias-leads-to-other-endpoints", "near.shop.svc.cluster.local", "A",
+     [external("near", WEB), *headless("web", "10.0.0.1", keys=ZONE)], ["10.0.0.1", f"{WEB}."],
+     [external("near", WEB), *headless("web", "10.0.0.2", keys=ZONE)], ["10.0.0.2", f"{WEB}."]),
+    ("the-alias-leads-to-something-now", "near.shop.svc.cluster.local", "A",
+     [external("near", WEB)], [f"{WEB}."],
+     [external("near", WEB), *headless("web", "10.0.0.1")], ["10.0.0.1", f"{WEB}."]),
+    ("the-alias-leads-elsewhere", "near.shop.svc.cluster.local", "A",
+     [external("near", "a.example.")], ["a.example."], [external("near", "b.example.")], ["b.example."]),
+    ("the-endpoint-moved", f"a.pin._zone.{WEB}", "A",
+     headless("web", "10.0.0.1"), ["10.0.0.1"], headless("web", "10.0.0.1", on="b1"), ["NOERROR"]),
+    ("the-zone-has-one-now", f"b.pin._zone.{WEB}", "A",
+     headless("web", "10.0.0.1"), ["NOERROR"], headless("web", "10.0.0.1", on="b1"), ["10.0.0.1"]),
+    ("the-pod-is-gone", "10-0-0-1.shop.pod.cluster.local", "A", [pod("x", ["10.0.0.1"], "a1")], ["10.0.0.1"],
+     [pod("x", ["10.0.0.1"], "a1", phase="Failed")], ["NXDOMAIN"]),
+    ("the-pod-is-there", "10-0-0-1.shop.pod.cluster.local", "A", [], ["NXDOMAIN"],
+     [pod("x", ["10.0.0.1"], "a1")], ["10.0.0.1"]),
+    ("the-service-is-there", WEB, "A", [], ["NXDOMAIN"], headless("web", "10.0.0.1"), ["10.0.0.1"]),
+    ("the-namespace-is-there", "lab.svc.cluster.local", "A", [], ["NXDOMAIN"], [namespace("lab")], ["NOERROR"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=[row[0] for row in CHANGES])
+def test_a_change_is_seen(change: tuple[str, str, str, list[Item], list[str], list[Item], list[str]]) -> None:
+    """After each change, and after its reversal, answers are those of the current cluster."""
+    cluster, (_, name, rtype, before, first, after, second) = Changing(pods="verified"), change
+    for items, expected in ((before, first), (after, second), (before, first)):
+        cluster.become(items)
+        for _ in range(2):
+            assert cluster.ask(name, rtype) == expected
+
+
 def test_what_did_not_change_is_not_computed_again() -> None:
     """While other Services come and go, a cached answer stays; only the SOA's serial changes."""
     cluster = Changing()
