@@ -16,7 +16,7 @@ import pytest
 from tests.kit import api_objects
 from tests.kit.api_objects import HOSTNAME, REGION, ZONE, endpoint
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, framed, opt, option, query
-from tests.kit.in_memory import CountedResponder, responder_of
+from tests.kit.in_memory import CountedResponder, responder_of, snapshot_of
 from tests.kit.proxy_headers import LOCAL, UNIX_DGRAM, UNSPEC, both_ends, proxied, proxy_header
 from tests.kit.random_queries import Asked, replied
 from tests.kit.replies import assert_same, options_of, parts_of
@@ -301,6 +301,15 @@ def exchanged(server: Server, asked: Asked) -> bytes:
         sock.sendall(asked.header + framed(asked.wire))
         with sock.makefile("rb") as file:
             return file.read(int.from_bytes(file.read(2)))
+
+
+def test_a_block_that_is_remembered_follows_the_cluster() -> None:
+    """After a node's pod CIDR changes, the next query for the subnet gets the new answer."""
+    responder, moved = responder_of(CLUSTER, FLAGS), CLUSTER.replace("10.1.1.0/24", "10.7.0.0/24")
+    for text, nodes in ((CLUSTER, {"a1", "a2"}), (moved, {"a1"}), (CLUSTER, {"a1", "a2"})):
+        responder.publish(snapshot_of(text, FLAGS))
+        for block in ("10.1.0.0/23", "::ffff:10.1.0.0/119") * 2:
+            assert nodes_in(replied(responder, Asked(query(WEB, edns=opt(ecs(block))), FORWARDER, "udp"))) == nodes
 
 
 def test_where_everybody_is_trusted_any_source_may_name_any_client() -> None:

@@ -22,7 +22,7 @@ from dnsserver.programs.from_settings import store_of
 from dnsserver.responder import answer_cache, clients, native_feed
 from dnsserver.responder.native_feed import ClientGroup, NativePlace
 from locator.ip import parse_address
-from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
+from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, opt, option, query
 from tests.kit.in_memory import HAS_NATIVE, NOW, CountedResponder, dump_of, settings_of, snapshot_of, take_in
 from tests.kit.proxy_headers import proxied
@@ -189,15 +189,41 @@ def test_a_malformed_subnet_teaches_nothing(cut: int) -> None:
         assert reply[3] & 15 == rcode
 
 
-def test_counts_are_those_of_python_alone() -> None:
-    """The numbers of the metrics, before and after a change."""
+CHANGES = [
+    # id, what is replaced in the cluster
+    ("an endpoint", endpoint_slice("web", 0, [endpoint("10.244.1.10", nodeName="a1")])),
+    ("the clients' node", node("c1", {ZONE: "b"}, cidrs=["10.244.3.0/24"])),
+    ("a pod CIDR", node("c1", {ZONE: "a"}, cidrs=["10.244.4.0/24"])),
+    ("the client's pod", pod("client", [POD, SIX], "b1")),
+    ("the client's addresses", pod("client", ["10.244.9.9"], "c1")),
+]
+
+
+@pytest.mark.parametrize("changed", [row[1] for row in CHANGES], ids=[row[0] for row in CHANGES])
+@pytest.mark.parametrize("flags", [{}, {"client-source": "nodes"}], ids=["by pods", "by nodes"])
+def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, str]) -> None:
+    """Replies are those of a server that starts now, and the numbers of the metrics are those of Python alone."""
+    flags = {**FLAGS, **flags}
+    after = [changed if _name(item) == _name(changed) else item for item in CLUSTER]
+    store = store_of(settings_of(flags))
+    take_in(store, dump_of(listed(CLUSTER)).objects)
+    before = store.publish(NOW)
+    take_in(store, dump_of(listed(after)).objects)
+    later = store.publish(NOW + 1)  # shares with the snapshot before what is the same
+    responder, alone, fresh = (CountedResponder(flags, native=native) for native in (True, False, False))
+    fresh.publish(later)
     asked = [(wire, parse_address(source)) for _, wire, source in REPEATED]
-    responder, alone = (CountedResponder(FLAGS, native=native) for native in (True, False))
-    for each in (responder, alone):
-        for cluster, now in ((CLUSTER, NOW), ([*CLUSTER, service("nope")], NOW + 1)):
-            each.publish(snapshot_of(listed(cluster), FLAGS, now=now))
+    for snapshot in (before, later):
+        for each in (responder, alone):
+            each.publish(snapshot)
             for wire, source in 3 * asked:
                 each.reply(wire, source, each.channel(source, "udp"))
+    for wire, source in asked:
+        reply = responder.reply(wire, source, responder.channel(source, "udp"))
+        computed = fresh.computed(wire, source, fresh.channel(source, "udp"))
+        assert isinstance(reply, bytes) and isinstance(computed, bytes)
+        assert sorted(reply) == sorted(computed) or reply[2] & computed[2] & 2  # but for the rotation
+        alone.reply(wire, source, alone.channel(source, "udp"))
     assert replies_of(responder) == replies_of(alone)
 
 
@@ -238,6 +264,10 @@ def test_a_publication_refreshes_what_others_ask_beside_one_client() -> None:
                 asked = query(name, "SRV", edns=opt()), parse_address("10.244.2.77")
                 responder.reply(*asked, responder.channel(b"four", "udp"))
     assert responder.native.reply(*asked) is not None
+
+
+def _name(item: Item) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
 
 
 def replies_of(responder: CountedResponder) -> dict[object, tuple[int, Counter[object]]]:
