@@ -115,10 +115,10 @@ def test_rows(responder: CountedResponder, row: Row) -> None:
     """Computed, and remembered after all rows before, in any order."""
     for proto in transports(row):
         asked = Asked(row.wire, row.client, proto)
-        whole = replied(responder, asked._replace(proto="tcp"), compute=True)
+        computed, whole = (replied(responder, asked._replace(proto=each), compute=True) for each in (proto, "tcp"))
+        assert_fulfilled(row, computed, proto)
         for _ in range(2):
-            computed, reply = replied(responder, asked, compute=True), replied(responder, asked)
-            assert_fulfilled(row, computed, proto)
+            reply = replied(responder, asked)
             assert_fulfilled(row, reply, proto)
             assert_same(reply, computed, whole)
 
