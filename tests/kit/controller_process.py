@@ -2,7 +2,7 @@
 
 """A controller as a process that records each request: when it was sent, and its result.
 
-``python -m tests.kit.controller_process KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES [GLOB...]`` writes to FILE. TIMES
+``python -m tests.kit.controller_process KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES`` writes to FILE. TIMES
 are the Lease's duration, deadline and pause between tries, in seconds, separated by commas.
 """
 
@@ -140,12 +140,12 @@ class Controlling(NamedTuple):
 
 @contextmanager
 def controlling(
-    folder: Path, kubeconfig: Path, identity: str, lease: str, times: Sequence[float], globs: Sequence[str]
+    folder: Path, kubeconfig: Path, identity: str, lease: str, times: Sequence[float]
 ) -> Iterator[Controlling]:
     """Run a controller until the block ends."""
     file = folder / f"{identity}.requests"
     file.touch()
-    arguments = [str(kubeconfig), str(file), identity, lease, ",".join(map(str, times)), *globs]
+    arguments = [str(kubeconfig), str(file), identity, lease, ",".join(map(str, times))]
     command = [sys.executable, "-m", "tests.kit.controller_process", *arguments]
     daemon = Daemon.start(command, folder, name=identity, env={"PYTHONPATH": str(ROOT)})
     try:
@@ -157,15 +157,14 @@ def controlling(
 
 async def control(arguments: Sequence[str]) -> None:
     """Run a controller until a signal comes."""
-    kubeconfig, file, identity, key, times, *globs = arguments
+    kubeconfig, file, identity, key, times = arguments
     namespace, _, name = key.partition("/")
     duration, deadline, retry = map(float, times.split(","))
     election = LeaderElection(identity, namespace, name, duration=duration, deadline=deadline, retry=retry)
     with Path(file).open("ab", buffering=0) as notes, trio.open_signal_receiver(signal.SIGTERM) as signals:
         cluster = NotingCluster(kubeconfig, notes)
         elector = LeaderElector(cluster, election, writes="PodLocators")
-        rules = LocatorRules(globs)
-        controller = Controller(cluster, elector, rules, field_manager="tests")
+        controller = Controller(cluster, elector, LocatorRules(), field_manager="tests")
         status = PolicyRules(lambda: time_text(time.time(), "seconds"))
         policies = Controller(cluster, elector, status, field_manager="tests")
         async with trio.open_nursery() as nursery:
