@@ -8,6 +8,7 @@ are the Lease's duration, deadline and pause between tries, in seconds, separate
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import sys
@@ -63,22 +64,6 @@ class Request(Struct):
         return self.lease and self.method != "GET" and self.status == 200
 
 
-class _Meta(Struct):
-    resourceVersion: str = "0"  # noqa: N815
-
-
-class _Spec(Struct):
-    holderIdentity: str | None = None  # noqa: N815
-
-
-class _Answer(Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-_ANSWER = msgspec.json.Decoder(_Answer)
-
-
 class NotingCluster(ApiClient):
     """Records each request before it is sent, and again with its result."""
 
@@ -98,9 +83,10 @@ class NotingCluster(ApiClient):
             noted.status = -1
             raise
         else:
-            read = _ANSWER.decode(answer)
+            read = json.loads(answer)
             noted.status = 200
-            noted.version, noted.holder = int(read.metadata.resourceVersion), read.spec.holderIdentity or ""
+            noted.version = int(read.get("metadata", {}).get("resourceVersion") or 0)
+            noted.holder = read.get("spec", {}).get("holderIdentity") or ""
             return answer
         finally:
             self._note(noted)

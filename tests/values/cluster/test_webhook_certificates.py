@@ -156,14 +156,6 @@ def test_a_certificate_that_is_missing_or_due_is_issued(secret: Item | None) -> 
     assert all(shakes_hands(serving, bundle) for bundle in api.bundles())
 
 
-def test_a_certificate_that_fits_is_taken_over() -> None:
-    """Without a write, if the configuration has its CA."""
-    authority, data = kept(age=LIFE * 0.6)
-    api, serving = installed(data), ServingCertificate()
-    run_until(lambda: serving.pair is not None, keeping(api, serving))
-    assert api.writes == [] and shakes_hands(serving, authority)
-
-
 def test_several_webhooks_and_ways_to_call_them() -> None:
     """The certificate is for all of them: Services, host names and addresses."""
     service = {"service": {"namespace": "ns", "name": "one"}}
@@ -317,15 +309,6 @@ def test_of_two_replicas_that_write_at_once_one_wins(secret: Item | None) -> Non
     assert SECRET not in [path for _, path in api.writes]
     assert {serving.pair for serving in servings} == {api.secret()[0]}
     assert all(shakes_hands(serving, api.bundles()[0]) for serving in servings)
-
-
-def test_a_ca_that_somebody_removes_is_put_back() -> None:
-    """Such as who applies the manifest of the configuration again."""
-    api, serving = FakeApi(), ServingCertificate()
-    one = keeping(api, serving)
-    run_until(lambda: serving.pair is not None, one)
-    api.objects[f"{CONFIGURATIONS}/hooks"]["webhooks"][0]["clientConfig"].pop("caBundle")
-    run_until(lambda: shakes_hands(serving, api.bundles()[0] or kept()[0]), one)
 
 
 def refuse(path: str) -> None:
