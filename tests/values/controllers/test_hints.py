@@ -138,6 +138,7 @@ def test_whatever_was_there_before(ready: bool) -> None:
     assert hints == [{"forZones": [{"name": "a"}]}] * len(BEFORE) if ready else not any(hints)
 
 
+NO_ZONES: list[dict[str, Any]] = [{}, {"zone": ""}, {"zone": "no label value!"}]
 LATE = [*NODES, node("c2", {ZONE: "c"}), node("bare")]  # the zone of c2 came after the slices
 
 
@@ -155,7 +156,6 @@ def test_a_late_slice_is_where_its_node_is(keys: str | None, expected: list[str]
     assert hints_of([*WEB, *late], nodes=LATE, keys=keys)[-3:] == [expected] * 3
 
 
-NO_ZONES: list[dict[str, Any]] = [{}, {"zone": ""}, {"zone": "no label value!"}]
 HOMELESS = [
     {"nodeName": "bare"}, {"deprecatedTopology": {ZONE: ""}}, *NO_ZONES,
     *({"nodeName": "lost", **row} for row in NO_ZONES),

@@ -89,9 +89,9 @@ def test_what_explain_shows() -> None:
 
 
 class Seen(NamedTuple):
-    """A vote as the reader must see it: for or against each address, when it ends to count, and whether it counts."""
+    """A vote as the reader must see it: which addresses it is against, when it ends to count, and whether it counts."""
 
-    said: tuple[bool, bool]
+    against: tuple[bool, bool]
     until: float
     counts: bool = True
 
@@ -133,7 +133,7 @@ def test_any_history(number: int, punctual: bool, steps: Sequence[tuple[str, int
         if cluster >= number:
             continue
         ended = {place: vote.at(now) for place, vote in seen.items()} != seen
-        before = {place: (vote.said, vote.counts) for place, vote in seen.items()}
+        before = {place: (vote.against, vote.counts) for place, vote in seen.items()}
         if what == "is-gone":
             latest.pop(cluster, None)
             seen.pop(cluster, None)
@@ -145,9 +145,9 @@ def test_any_history(number: int, punctual: bool, steps: Sequence[tuple[str, int
         given_votes = [replace(latest[cluster])] if cluster in latest else []
         changed = votes.observe(str(cluster), given_votes, now=now, unix_time=UNIX_TIME + now)
         seen = {place: vote.at(now) for place, vote in seen.items()}
-        after = {place: (vote.said, vote.counts) for place, vote in seen.items()}
+        after = {place: (vote.against, vote.counts) for place, vote in seen.items()}
         assert changed == ({WEB} if ended or before != after else set())
-        against = [sum(vote.said[at] for vote in seen.values() if vote.counts) for at in (0, 1)]
+        against = [sum(vote.against[at] for vote in seen.values() if vote.counts) for at in (0, 1)]
         assert votes.voted_out(WEB) == {
             address for address, count in zip((ADDRESS, OTHER), against, strict=True) if count > number / 2
         }
