@@ -183,7 +183,7 @@ EVENTS = st.lists(
 @settings(max_examples=200)
 @given(EVENTS)
 def test_what_stands_written_is_what_is_known(events: Sequence[tuple[Any, ...]]) -> None:
-    """After any history, all due writes lead to one ServiceHealth for each probed Service, and then none is due.
+    """After any history, all due writes lead to one ServiceHealth for each probed Service, and none is written in vain.
 
     It has the entries of all clusters. An address that two clusters have is probed as the own one says. A new address
     begins as it stands written, or healthy; a result of an earlier check counts for nothing.
@@ -192,13 +192,31 @@ def test_what_stands_written_is_what_is_known(events: Sequence[tuple[Any, ...]])
     stated: dict[tuple[str, str], dict[str, int]] = {}  # by cluster and name: the port of each address
     seen: set[ProbeTarget] = set()
     votes: dict[ProbeTarget, tuple[bool, int]] = {}  # whether it is healthy, and the results in a row against that
+    renewed: dict[str, float] = {}
     world.services()
     world.services(cluster=WEST)
+
+    def known() -> dict[str, dict[str, bool]]:
+        by_name: dict[str, dict[str, bool]] = {}
+        for target, (healthy, _) in votes.items():
+            by_name.setdefault(health_name(target.service), {})[target.address] = healthy
+        return by_name
+
+    def stands(name: str, said: dict[str, bool]) -> bool:
+        status = world.stored[name]["status"] if name in world.stored else {"cluster": ""}
+        pause = RENEW_SECONDS if all(said.values()) else RENEW_AGAINST_SECONDS
+        return status["cluster"] == "east" and world.said(name) == said and world.now < renewed[name] + pause
+
+    def write() -> None:
+        standing = {name for name, said in known().items() if stands(name, said)}
+        for one in world.write(world.now):
+            assert one.key not in standing
+            renewed[one.key] = world.now
 
     def follow() -> None:
         ports = {(name, address): port for cluster in (WEST, OWN) for (of, name), rows in stated.items()
                  if of == cluster for address, port in rows.items()}  # fmt: skip
-        known = {(target.service, target.address): vote for target, vote in votes.items()}
+        before = {(target.service, target.address): vote for target, vote in votes.items()}
         written = {
             (f"shop/{name.removesuffix('.shop')}", address): (healthy, 0)
             for name in world.stored
@@ -207,7 +225,7 @@ def test_what_stands_written_is_what_is_known(events: Sequence[tuple[Any, ...]])
         votes.clear()
         for (name, address), port in ports.items():
             place = f"shop/{name}", address
-            votes[ProbeTarget(*place, port)] = known.get(place) or written.get(place) or (True, 0)
+            votes[ProbeTarget(*place, port)] = before.get(place) or written.get(place) or (True, 0)
         assert world.rules.targets == votes.keys()
         seen.update(votes)
 
@@ -217,7 +235,7 @@ def test_what_stands_written_is_what_is_known(events: Sequence[tuple[Any, ...]])
                 stated[cluster, name] = dict.fromkeys(addresses, port)
                 world.reconciler.apply(Put(balanced_record(name, sorted(addresses), f"tcp:{port}")), cluster)
             case ("list", cluster, name, port, addresses):
-                stated = {key: known for key, known in stated.items() if key[0] != cluster}
+                stated = {key: rows for key, rows in stated.items() if key[0] != cluster}
                 stated[cluster, name] = dict.fromkeys(addresses, port)
                 world.services(balanced_record(name, sorted(addresses), f"tcp:{port}"), cluster=cluster)
             case ("probe", number, works, times) if seen:
@@ -234,20 +252,17 @@ def test_what_stands_written_is_what_is_known(events: Sequence[tuple[Any, ...]])
             case ("hand", name, "change") if f"{name}.shop" in world.stored:
                 world.put(merged(world.stored[f"{name}.shop"], {"status": {"entries": [], "cluster": "mine"}}))
             case ("leader",):
-                world.write(world.now)
+                write()
                 world.rules.stop_probing()
                 votes.clear()
                 assert world.rules.entries == [] and not any(world.record(target, REFUSED) for target in seen)
                 world.start_probing()
             case ("write",):
-                world.write(world.now)
+                write()
             case ("time", seconds):
                 world.now += seconds
         follow()
-    world.write(world.now)
-    expected: dict[str, dict[str, bool]] = {}
-    for target, (healthy, _) in votes.items():
-        expected.setdefault(health_name(target.service), {})[target.address] = healthy
-    assert {name: world.said(name) for name in world.stored} == expected
+    write()
+    assert {name: world.said(name) for name in world.stored} == known()
     assert {health["status"]["cluster"] for health in world.stored.values()} <= {"east"}
     assert world.write(world.now) == []
