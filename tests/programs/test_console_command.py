@@ -67,6 +67,14 @@ def test_endpoints_that_name_no_pod_that_asks(tmp_path: Path, cluster: str) -> N
             assert (text in found.text) == finished, text
 
 
+def test_a_dump_without_slices(tmp_path: Path) -> None:
+    """No page says that a Service has no endpoint where the dump does not say so."""
+    dump = tmp_path / "cluster.json"
+    dump.write_text(listed([item for item in skewed() if item["kind"] != "EndpointSlice"]))
+    with shown(str(dump)) as running:
+        assert "Not known: the dump has neither EndpointSlices nor Endpoints" in page(running, "/").text
+
+
 def test_console_of_a_dump(tmp_path: Path) -> None:
     """It can be opened once its address is there, follows the files, answers no DNS, and Ctrl-C ends it."""
     path = tmp_path / "cluster.json"
