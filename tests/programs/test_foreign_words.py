@@ -219,12 +219,12 @@ def test_text_for_people(topodns: Run, file: Path, arguments: tuple[str, ...]) -
     assert is_clean(ran.out) and is_clean(ran.err) and ran.out + ran.err
 
 
-@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("name", ["check", "explain-candidates", "simulate-all"])
 def test_colours_are_all_that_commands_the_terminal(
-    topodns: Run, file: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    topodns: Run, file: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With them, the text is the same."""
-    words = [text.replace("{file}", str(file)) for text in arguments]
+    words = [text.replace("{file}", str(file)) for text in COMMANDS[name]]
     plain = topodns(*words)
     for module in ("cli.report", "cli.commands.explain", "cli.commands.simulate", "cli.output"):  # the origin last
         monkeypatch.setattr(f"dnsserver.{module}.coloured", lambda: True)
