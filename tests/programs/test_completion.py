@@ -38,7 +38,6 @@ WORDS = {
 AT_A_PROMPT = {
     "command": WORDS["command"],
     "command-of-the-plugin": ("kubectl-topodns expl", "explain"),
-    "flag-between-others": WORDS["flag-between-others"],
     "enumeration-after-=": ("topodns serve --pods=ver", "--pods=verified"),
     "file-in-a-folder": ("topodns check --config folder/set", "folder/settings.yaml"),
 }

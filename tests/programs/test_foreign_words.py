@@ -376,20 +376,19 @@ SERVED = (
 )
 
 
-def test_the_api_of_a_server(tmp_path: Path, word: str) -> None:
-    """Its JSON is ASCII, as that of commands is: people read it on a terminal, too."""
-    with serving(tmp_path, cluster(word), flags={"http": "127.0.0.1:0"}) as server:
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_server(tmp_path: Path, log_format: str) -> None:
+    """Its JSON is ASCII, as that of commands is: people read it on a terminal, too. Each record of its log is a line.
+
+    It is not long as text, and shows what stands in a message.
+    """
+    flags = {"client-source": "pods,podlocators,nodes", "http": "127.0.0.1:0", "log-format": log_format}
+    word = WORDS["commands" if log_format == "json" else "long"]
+    with serving(tmp_path, cluster(word), flags=flags) as server:
+        server.wait_for("loaded ")
+        assert is_clean(server.get("/readyz?verbose")[1])
         for path in SERVED:
             _, text = server.get(path)
             assert text.isascii() and text.isprintable() and json.loads(text)
-
-
-@pytest.mark.parametrize("log_format", ["text", "json"])
-def test_the_log_of_a_server(tmp_path: Path, word: str, log_format: str) -> None:
-    """Each record is a line, which is not long."""
-    flags = {"client-source": "pods,podlocators,nodes", "http": "127.0.0.1:0"}
-    with serving(tmp_path, cluster(word), "--log-format", log_format, flags=flags) as server:
-        server.wait_for("loaded ")
-        assert is_clean(server.get("/readyz?verbose")[1])
     assert all(line.isprintable() and (log_format == "json" or len(line.encode()) <= MAX_LINE) for line in server.lines)
     assert all(map(is_clean, server.messages())) and any("[Unreadable" in text for text in server.messages())
