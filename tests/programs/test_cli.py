@@ -202,25 +202,26 @@ def test_check_of_a_good_cluster(topodns: Run, cluster: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "flags", "status"),
+    ("others", "flags", "status", "printed"),
     [
-        ([], ("--fail-on", "warning"), DONE),
-        ([changed(NODE_B, metadata__labels={})], (), DONE),
-        ([changed(NODE_B, metadata__labels={})], ("--fail-on=warning", "-o", "json"), FAILED),
-        ([changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"})], (), FAILED),
-        ([changed(SERVICE, spec__topologyKeys=["a"])], ("--fail-on", "warning"), DONE),
-        ([], ("--fail-on", "info"), WRONG),
+        ([], ("--fail-on", "warning"), DONE, "0 errors, 0 warnings"),
+        ([changed(NODE_B, metadata__labels={})], (), DONE, "0 errors, 1 warning"),
+        ([changed(NODE_B, metadata__labels={})], ("--fail-on=warning", "-o", "json"), FAILED, '"severity": "warning"'),
+        ([changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"})], (), FAILED, "1 error, "),
+        ([changed(SERVICE, spec__topologyKeys=["a"])], ("--fail-on", "warning"), DONE, "info "),
+        ([], ("--fail-on", "info"), WRONG, ""),
     ],
     ids=["nothing", "warning", "warning-that-fails", "error", "info", "no-severity"],
 )
 def test_what_fails(
-    topodns: Run, tmp_path: Path, others: list[dict[str, Any]], flags: tuple[str, ...], status: int
+    topodns: Run, tmp_path: Path, others: list[dict[str, Any]], flags: tuple[str, ...], status: int, printed: str
 ) -> None:
     """``--fail-on`` says from which severity on the status is 1; an info never fails."""
     names = {(item["kind"], item["metadata"]["name"]) for item in others}
     rest = [item for item in CLUSTER if (item["kind"], item["metadata"]["name"]) not in names]
     path = written(tmp_path, yaml.safe_dump_all([*rest, *others]))
-    assert topodns("check", "--snapshot", path, *flags).status == status
+    ran = topodns("check", "--snapshot", path, *flags)
+    assert ran.status == status and printed in ran.out
 
 
 @pytest.mark.parametrize(
