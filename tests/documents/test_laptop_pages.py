@@ -14,6 +14,7 @@ import dns.message
 import pytest
 
 from docs.pages.site_pages import pages
+from tests.kit.commands_in_process import Run
 from tests.kit.consoles import commands
 from tests.kit.live_server import TRUSTED
 from tests.kit.programs import environment
@@ -48,7 +49,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if FOLLOWED[page]], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_commands_print_what_a_page_shows(server: Server, tmp_path: Path, page: Path) -> None:
+def test_commands_print_what_a_page_shows(
+    server: Server, topodns: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, page: Path
+) -> None:
     """Of each page, in the order of the page; the laptop's tutorial has a file that it tells to write."""
     (written,) = re.findall(r"```yaml\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
     (tmp_path / "try.yaml").write_text(written)
@@ -60,7 +63,8 @@ def test_commands_print_what_a_page_shows(server: Server, tmp_path: Path, page: 
     }
     for tool in ("dig", "curl"):
         needs_tool(tool)
-    shell = Shell.with_topodns(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    shell = Shell.with_topodns(tmp_path, topodns)
     for entry in FOLLOWED[page]:
         shell.follow(entry, here)
 

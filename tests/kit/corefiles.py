@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 
@@ -23,7 +24,9 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of: str = ""
     old: str = ""
     new: str = ""
+    ends: str = "\n"
     changes: Sequence[str] = ()
+    undecided: bool = False
     forwarder: str = "coredns"
     stub: str = ""
 
@@ -33,7 +36,10 @@ def corefiles(table: str) -> dict[str, Case]:
     read = tomllib.loads((ROOT / "tests" / "corefiles" / f"{table}.toml").read_text())
     cases = msgspec.convert(read, dict[str, Case])
     for name, case in cases.items():
+        text = re.sub(r"^\{(\w+)\}\n", lambda part: cases[part[1]].text, case.text, flags=re.MULTILINE)
         if case.of:
-            assert cases[case.of].text.count(case.old) == 1, name
-            cases[name] = msgspec.structs.replace(case, text=cases[case.of].text.replace(case.old, case.new))
+            text = cases[case.of].text
+            assert not case.old or text.count(case.old) == 1, name
+        text = text.replace(case.old, case.new) if case.old else text
+        cases[name] = msgspec.structs.replace(case, text=text.replace("\n", case.ends))
     return cases

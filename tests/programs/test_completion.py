@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,24 +19,44 @@ from tests.kit.terminal import Terminal
 from tests.kit.this_machine import needs_tool
 from tests.kit.waiting import PATIENCE
 
-DONE, WRONG = 0, 2
+WRONG = 2
 
 # What somebody has typed before the tab key, and the whole last word after it. The other words are arguments.
 WORDS = {
     "command": ("topodns expl", "explain"),
-    "command-of-the-plugin": ("kubectl-topodns expl", "explain"),
     "flag": ("topodns check --fail", "--fail-on"),
     "flag-between-others": ("topodns explain web --client 10.0.0.1 --cand", "--candidates"),
     "enumeration": ("topodns check --fail-on w", "warning"),
-    "enumeration-after-=": ("topodns serve --pods=ver", "--pods=verified"),
     "output": ("topodns explain -o ya", "yaml"),
     "off": ("topodns serve --http o", "off"),
     "record-type": ("topodns explain web AA", "AAAA"),
     "forwarder": ("topodns corefile --for unb", "unbound"),
     "shell": ("topodns completion fi", "fish"),
     "file": ("topodns check --snapshot clu", "cluster.yaml"),
+}
+# What shells split into words by rules of their own.
+AT_A_PROMPT = {
+    "command": WORDS["command"],
+    "command-of-the-plugin": ("kubectl-topodns expl", "explain"),
+    "enumeration-after-=": ("topodns serve --pods=ver", "--pods=verified"),
     "file-in-a-folder": ("topodns check --config folder/set", "folder/settings.yaml"),
 }
+NONSENSE = {
+    "nothing": [""],
+    "no-command": ["nonsense", ""],
+    "no-flag": ["check", "--nonsense", ""],
+    "open-quote": ["check", "'"],
+    "line-break": ["'a", "\n"],
+}
+# Completes each command line, given in JSON as a list of words, as for kubectl; an empty line stands behind each.
+COMPLETES = """
+import json, os, sys
+from dnsserver.cli.dispatch import complete
+for words in json.loads(sys.argv[1]):
+    os.environ.pop("_ARGCOMPLETE", None)
+    assert complete(words) == 0
+    print()
+"""
 STARTS = {
     "bash": (["--norc", "--noprofile", "-i"], "PS1="),
     "zsh": (["-f", "-i"], "PS1=; bindkey -e; autoload -Uz compinit; compinit -u -D"),
@@ -57,7 +79,7 @@ def test_at_a_prompt(tmp_path: Path, env: dict[str, str], shell: str) -> None:
     with Terminal([needs_tool(shell), *flags], env=env, folder=tmp_path) as terminal:
         terminal.type(f"{start}; source <(topodns completion {shell}); printf '<%s>\\n' started\n")
         terminal.until("<started>")
-        for typed, last in WORDS.values():
+        for typed, last in AT_A_PROMPT.values():
             words = [*typed.split()[:-1], last]
             # What stands in the line after the tab key becomes the arguments of printf, by Ctrl-A.
             terminal.type(f"{typed}\t\x01printf '<%s>' \n")
@@ -73,10 +95,10 @@ def completed(command: Sequence[str], env: dict[str, str], folder: Path) -> list
 
 def test_in_fish(tmp_path: Path, env: dict[str, str]) -> None:
     """fish has a command for what it would show after the tab key, with what it says about each."""
-    asked = "; ".join(f"echo '>'; complete -C '{typed}'" for typed, _ in WORDS.values())
+    asked = "; ".join(f"echo '>'; complete -C '{typed}'" for typed, _ in AT_A_PROMPT.values())
     lines = completed([needs_tool("fish"), "-N", "-c", f"topodns completion fish | source; {asked}"], env, tmp_path)
     answers = "\n".join(lines).split(">\n")[1:]
-    assert [answer.split() and answer.split()[0] for answer in answers] == [last for _, last in WORDS.values()]
+    assert [answer.split() and answer.split()[0] for answer in answers] == [last for _, last in AT_A_PROMPT.values()]
     assert answers[0] == "explain\tPrint the answer that a client would get, and why\n"
 
 
@@ -95,13 +117,22 @@ def test_which_shell(topodns: Run, arguments: tuple[str, ...], message: str) -> 
     assert (ran.status, ran.out, ran.err) == (WRONG, "", f"topodns: {message}\n")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [[""], ["nonsense", ""], ["check", "--nonsense", ""], ["check", "'"], ["'a", "\n"]],
-    ids=["nothing", "no-command", "no-flag", "open-quote", "line-break"],
-)
-def test_nonsense_completes_to_nothing(tmp_path: Path, env: dict[str, str], words: list[str]) -> None:
+def completions(lines: Sequence[Sequence[str]], env: dict[str, str], folder: Path) -> list[list[str]]:
+    """Return what kubectl is told about the last word of each line."""
+    ran = subprocess.run([sys.executable, "-c", COMPLETES, json.dumps(lines)], env=env, cwd=folder, capture_output=True,
+                         text=True, timeout=PATIENCE, check=True)  # fmt: skip
+    assert ran.stderr == ""
+    return [answer.splitlines() for answer in ran.stdout.removesuffix("\n\n").split("\n\n")]
+
+
+def test_words(tmp_path: Path, env: dict[str, str]) -> None:
+    """Commands, flags, and whatever words a flag takes."""
+    lines = [typed.split()[1:] for typed, _ in WORDS.values()]
+    found = [answer[0].partition("\t")[0] for answer in completions(lines, env, tmp_path)]
+    assert found == [last for _, last in WORDS.values()]
+
+
+def test_nonsense_completes_to_nothing(tmp_path: Path, env: dict[str, str]) -> None:
     """While somebody types, the words before may be wrong: no message disturbs the prompt."""
-    ran = subprocess.run(["kubectl_complete-topodns", *words], env=env, cwd=tmp_path, capture_output=True, text=True,
-                         timeout=PATIENCE, check=False)  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (DONE, "") and ran.stdout.splitlines()[-1] in (":4", ":6")
+    for answer in completions([*NONSENSE.values()], env, tmp_path):
+        assert answer[-1] in (":4", ":6")

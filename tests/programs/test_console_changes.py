@@ -28,6 +28,7 @@ from dnsserver.programs.from_settings import authority_of
 from dnsserver.tools.api.api import Api
 from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import MAX_OUTSIDE, MAX_WAITING, Inspected, Turns
+from dnsserver.tools.api.operations import DESCRIPTION
 from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
 from dnsserver.tools.console.console import MAX_STREAMS, Console
 from dnsserver.tools.console.page import PageContext
@@ -174,13 +175,17 @@ def test_the_window_has_few_slots() -> None:
 
 
 def test_before_the_first_snapshot(tmp_path: Path) -> None:
-    """Overview says what is missing; other pages come with status 503, and say why."""
+    """Overview says what is missing; other pages, and the API, come with status 503, and say why."""
     with serving_live(tmp_path, kubeconfig(tmp_path, "http://127.0.0.1:1"), started=False) as running:
         found = page(running, "/")
         assert found.status == 200 and "Not ready" in found.text and "not read yet" in found.text
         for path in ("/map", "/services", "/services/a/b", "/nodes/local/a", "/explain?name=a.b&client=10.0.0.1"):
             found = page(running, path)
             assert found.status == 503 and "the server has not read the cluster yet" in found.text and is_safe(found)
+        for path in ("explain?name=x.y&client=10.0.0.1", "topology", "services"):
+            refused = request(running, f"/api/v1/{path}")
+            assert (refused.status, refused.json["detail"]) == (503, "the server has not read the cluster yet")
+        assert request(running, DESCRIPTION).status == 200
 
 
 def test_requests_that_wait_are_bounded() -> None:

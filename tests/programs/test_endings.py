@@ -15,16 +15,17 @@ from pathlib import Path
 
 import pytest
 import trio
-import yaml
 from trio.testing import MockClock
 
 from dnsserver.cli.dispatch import COMMANDS
 from dnsserver.programs.run import Shutdown
+from tests.kit.commands_in_process import Run
+from tests.kit.other_server import kubeconfig
 from tests.kit.programs import environment
+from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import COMMAND, Server
 from tests.kit.waiting import PATIENCE
 
-ROOT = Path(__file__).parents[2]
 CLUSTER = str(ROOT / "examples" / "cluster.yaml")
 DONE, FAILED, WRONG, READER_LEFT = 0, 1, 2, 141
 NAME = "memcached.shop.svc.cluster.local"
@@ -80,25 +81,29 @@ def ran(
 
 @pytest.mark.parametrize("stream", ENDS)
 @pytest.mark.parametrize("arguments", PRINTING.values(), ids=PRINTING)
-def test_output_that_cannot_be_written(arguments: list[str], stream: str) -> None:
+def test_output_that_cannot_be_written(
+    topodns: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], stream: str
+) -> None:
     """If the output cannot be written, the command fails with one line; a reader that closes its pipe is no failure."""
-    with broken(stream) as stdout:
-        ended = ran(arguments, stdout=stdout)
-    assert (ended.returncode, ended.stderr) == ENDS[stream]
+    with broken(stream) as descriptor:
+        monkeypatch.setattr(sys, "stdout", None if descriptor is None else os.fdopen(descriptor, "w", closefd=False))
+        ended = topodns(*arguments)
+        monkeypatch.undo()
+    assert (ended.status, ended.err) == ENDS[stream]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("stream", ENDS)
-def test_output_without_a_buffer(stream: str) -> None:
-    """The same if Python writes without a buffer, as in the image."""
+def test_output_that_a_process_cannot_write(stream: str, unbuffered: str) -> None:
+    """The same at its end, when Python tries again, and where it writes without a buffer, as in the image."""
     with broken(stream) as stdout:
-        ended = ran(["version"], stdout=stdout, PYTHONUNBUFFERED="1")
+        ended = ran(["version"], stdout=stdout, PYTHONUNBUFFERED=unbuffered)
     assert (ended.returncode, ended.stderr) == ENDS[stream]
 
 
 MESSAGES = {
     "unknown-command": (["chek"], WRONG, ""),
     "warning": (["check", "--snapshot", CLUSTER, "--trusted-forwarder", "0.0.0.0/0"], DONE, "0 errors, "),
-    "server": (["serve", "--listen", "127.0.0.1:0", "--http", "off", "--snapshot", "/nonexistent/a.yaml"], WRONG, ""),
     "server-that-has-begun": (
         ["serve", "--listen", "127.0.0.1:0", "--http", "off", "--snapshot", os.devnull], WRONG, ""),
 }  # fmt: skip
@@ -133,19 +138,17 @@ sys.meta_path.insert(0, Hold())
 
 
 @pytest.mark.usefixtures("_heeds_sigint")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize(
-    ("arguments", "module"),
+    ("arguments", "module", "number"),
     [
-        (["--help"], "dnsserver.cli.dispatch"),
-        (["version"], "importlib.metadata"),
-        (["check", "--snapshot", CLUSTER], "msgspec"),
-        (["check", "--snapshot", CLUSTER], "yaml"),
-        (["serve", "--snapshot", CLUSTER], "trio"),
-        (["controller"], "dnsserver.programs.controller"),
-        (["webhook"], "dnsserver.programs.webhook"),
+        (["--help"], "dnsserver.cli.dispatch", signal.SIGINT),
+        (["--help"], "dnsserver.cli.dispatch", signal.SIGTERM),
+        (["check", "--snapshot", CLUSTER], "yaml", signal.SIGINT),
+        (["serve", "--snapshot", CLUSTER], "trio", signal.SIGTERM),
+        (["controller"], "dnsserver.programs.controller", signal.SIGINT),
+        (["webhook"], "dnsserver.programs.webhook", signal.SIGTERM),
     ],
-    ids=["first-of-all", "version", "settings", "check", "serve", "controller", "webhook"],
+    ids=["interrupted-first-of-all", "ended-first-of-all", "check", "serve", "controller", "webhook"],
 )
 def test_a_signal_while_modules_load(tmp_path: Path, arguments: list[str], module: str, number: signal.Signals) -> None:
     """A signal ends the process at any moment without output; the parent sees which signal."""
@@ -175,14 +178,13 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     assert (ended.returncode, ended.stderr) == (DONE, "")
 
 
-@pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_output_that_is_no_text(tmp_path: Path, encoding: str, output: str) -> None:
+def test_output_that_is_no_text(tmp_path: Path, encoding: str) -> None:
     """Bytes of a file name, and characters that the terminal lacks, are shown escaped."""
     path = os.fsencode(tmp_path) + b"/caf\xc3\xa9-\xff.yaml"
     with open(path, "w") as file:
         file.write("{apiVersion: v1, kind: Pod, metadata: {}}")
-    ended = ran(["check", "-o", output, "--snapshot", os.fsdecode(path)], PYTHONIOENCODING=encoding, PYTHONUTF8="1")
+    ended = ran(["check", "--snapshot", os.fsdecode(path)], PYTHONIOENCODING=encoding, PYTHONUTF8="1")
     assert (ended.returncode, ended.stderr) == (FAILED, "")
     assert "-\\udcff.yaml" in ended.stdout
 
@@ -191,35 +193,37 @@ HEAVY = {"anyio", "argcomplete", "asyncio", "cachetools", "dns", "dnslib", "h11"
          "prometheus_client", "rich", "starlette", "trio", "urllib3", "yaml"}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["version"], ["--version"], ["--help"], *([command, "--help"] for command in COMMANDS), PRINTING["stub-block"]],
-    ids=lambda arguments: " ".join(arguments[:2]),
-)
-def test_what_prints_a_text_loads_no_library_for_it(arguments: list[str]) -> None:
+LOADED_BY = """
+import sys
+from dnsserver.cli.main import main
+for line in sys.argv[1:]:
+    sys.argv[1:] = line.split()
+    assert main() == 0, line
+    print("loaded by", line, *sys.modules, file=sys.stderr)
+"""
+
+
+def loaded_by(*lines: str) -> dict[str, set[str]]:
+    """Return the modules that a process has loaded after each of these command lines."""
+    command = [sys.executable, "-c", LOADED_BY, *lines]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE, check=True)
+    said = [line.removeprefix("loaded by ") for line in ended.stderr.splitlines()]
+    return {line: set(row.removeprefix(line).split()) for line, row in zip(lines, said, strict=True)}
+
+
+def test_what_prints_a_text_loads_no_library_for_it() -> None:
     """Version, help and stub blocks load no library for DNS, HTTP or Kubernetes."""
-    ended = subprocess.run([sys.executable, "-X", "importtime", *COMMAND[1:], *arguments], capture_output=True,
-                           text=True, env=environment(), timeout=PATIENCE, check=False)  # fmt: skip
-    imported = {name.partition(".")[0] for name in re.findall(r"\| +(\S+)$", ended.stderr, re.MULTILINE)}
-    assert ended.returncode == DONE and {"dnsserver", "argparse"} <= imported
-    assert not imported & HEAVY
+    lines = ["version", "--version", "--help", *(f"{command} --help" for command in COMMANDS)]
+    for line, modules in loaded_by(*lines, " ".join(PRINTING["stub-block"])).items():
+        assert not {name.partition(".")[0] for name in modules} & HEAVY, line
 
 
-@pytest.mark.parametrize("arguments", [["check"], ["explain", "web.shop.svc.cluster.local", "--client", "10.0.0.1"]])
-def test_what_reads_a_dump_loads_no_server(arguments: list[str]) -> None:
+def test_what_reads_a_dump_loads_no_server() -> None:
     """``check`` and ``explain`` need no sockets, no metrics and no API client to read a file."""
-    command = [sys.executable, "-X", "importtime", *COMMAND[1:], *arguments, "--snapshot", CLUSTER]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE, check=False)
-    imported = set(re.findall(r"\| +(\S+)$", ended.stderr, re.MULTILINE))
-    assert {"dnsserver.programs.from_settings", "locator.cluster.dumps.reading"} <= imported
-    assert not imported & {
-        "dns",
-        "dnsserver.programs.server",
-        "dnsserver.net.udp",
-        "kubernetes",
-        "prometheus_client",
-        "urllib3",
-    }
+    for line, modules in loaded_by(*(" ".join(PRINTING[name]) for name in ("check", "explain"))).items():
+        assert {"dnsserver.programs.from_settings", "locator.cluster.dumps.reading"} <= modules
+        server = {"dns", "dnsserver.programs.server", "dnsserver.net.udp", "kubernetes", "prometheus_client", "urllib3"}
+        assert not modules & server, line
 
 
 def test_every_command_is_listed() -> None:
@@ -230,18 +234,8 @@ def test_every_command_is_listed() -> None:
 
 def test_a_live_server_loads_no_more_than_it_needs(tmp_path: Path) -> None:
     """It stays in the memory of every replica: no reader of dumps, and nothing of other commands."""
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        yaml.safe_dump(
-            {
-                "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:1"}}],  # nobody listens there
-                "contexts": [{"name": "none", "context": {"cluster": "none", "user": "nobody"}}],
-                "users": [{"name": "nobody", "user": {"token": "none"}}],
-                "current-context": "none",
-            }
-        )
-    )
-    arguments = ["serve", "--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    path = kubeconfig(tmp_path, "http://127.0.0.1:1")  # nobody listens there
+    arguments = ["serve", "--kubeconfig", str(path), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     arguments += ["--console=off"]  # as in a pod
     server = Server(arguments, env={"PYTHONPROFILEIMPORTTIME": "1"})
     try:

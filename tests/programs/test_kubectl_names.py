@@ -70,19 +70,16 @@ def explained(ran: Ran) -> dict[str, Any]:
 NAMES = [
     # NAME, flags, the name that is asked
     ("svc/memcached", ("-n", "shop"), MEMCACHED),
-    ("service/memcached", ("-nshop",), MEMCACHED),
-    ("services/memcached", ("-n=shop",), MEMCACHED),
+    ("services/memcached", ("-nshop",), MEMCACHED),
     ("SVC/memcached", ("-n", "shop"), MEMCACHED),
     ("shop/memcached", (), MEMCACHED),
     ("shop/memcached", ("-n", "lab"), MEMCACHED),
-    ("svc/asleep", ("-n", "shop"), "asleep.shop.svc.cluster.local."),
     ("svc/web", (), "web.default.svc.cluster.local."),
     ("svc/web", ("--zone", "in-addr.arpa", "--zone", "topo.local", "--zone", "cluster.local"),
      "web.default.svc.topo.local."),
     ("svc/memcached", ("--namespace", "shop"), MEMCACHED),
     ("svc/memcached", ("-n", "lab", "--namespace=shop"), MEMCACHED),  # the last one counts, as for kubectl
     ("svc/memcached", ("-n", "shop", "--serve-namespace", "lab", "--serve-namespace", "shop"), MEMCACHED),
-    ("svc/memcached", ("--serve-namespace", "shop"), MEMCACHED),
     ("memcached", ("--serve-namespace", "shop"), MEMCACHED),
     ("svc/web", ("--serve-namespace", "shop", "--serve-namespace", "default"), "web.default.svc.cluster.local."),
     ("memcached.shop", (), MEMCACHED),
@@ -91,7 +88,6 @@ NAMES = [
     ("memcached.shop.svc.cluster.local", (), MEMCACHED),
     ("memcached.shop.svc.cluster.local.", ("-n", "lab"), MEMCACHED),
     ("memcached", ("-n", "shop"), MEMCACHED),
-    ("asleep.shop", (), "asleep.shop.svc.cluster.local."),
     ("shop", (), "shop.default.svc.cluster.local."),
     ("lab", (), "lab.svc.cluster.local."),
     ("memcached-0.memcached", ("-n", "shop"), f"memcached-0.{MEMCACHED}"),
@@ -102,11 +98,9 @@ NAMES = [
     ("10-1-2-3.shop.pod", ("--pods", "insecure"), "10-1-2-3.shop.pod.cluster.local."),
     # What does not exist is completed if it is clear what was meant.
     ("memcachd.shop", (), "memcachd.shop.svc.cluster.local."),
-    ("memcachd", ("-n", "shop"), "memcachd.shop.svc.cluster.local."),
     ("memcached.shp", (), "memcached.shp.svc.cluster.local."),
     ("memcachd.shp.svc", (), "memcachd.shp.svc.cluster.local."),
     ("x.memcached.shop.", (), "x.memcached.shop."),
-    ("example.com", (), "example.com."),
     ("www.web.com", (), "www.web.com."),
     (".", (), "."),
     (".".join(["a" * 60] * 4), (), ".".join(["a" * 60] * 4) + "."),
@@ -230,13 +224,13 @@ WRONG_ARGUMENTS = [
     ("web", "node/a-1", (), "--client: no Node a-1, did you mean a1?\n"),
     ("web", "svc/memcached", (), "--client: 'svc/memcached', expected an address, a prefix, pod/NAME, node/NAME or "),
     ("web", "deploy/front", (), "--client: 'deploy/front', expected "),
-    ("web", "shop/front", (), "--client: 'shop/front', expected "),
-    ("web", "front", (), "--client: 'front' is no IP address, expected "),
     ("web", f"{ZONE}=", (), f"--client: '{ZONE}=', expected "),
     ("web", f"{ZONE}=a,", (), f"--client: '{ZONE}=a,', expected "),
     ("web", f"{ZONE}==a", (), f"--client: '{ZONE}==a', expected "),
     ("web", "a/b/c=d", (), "--client: 'a/b/c=d', expected "),
     ("web", "10.0.0.1", ("-n", "a b"), "-n: 'a b', expected the name of a namespace"),
+    ("web", "10.0.0.0/33", (), "--client: '10.0.0.0/33'"),
+    ("é.test", "10.0.0.1", (), "NAME: 'é.test' is not ASCII"),
 ]  # fmt: skip
 
 
@@ -266,25 +260,12 @@ def test_nothing_to_suggest(topodns: Run, tmp_path: Path) -> None:
             assert ran.status == WRONG and ran.err.endswith(f": no {key}{ends[key.split()[0]]}\n")
 
 
-def test_unknown_name_says_what_is_near(topodns: Run, snapshot: str) -> None:
-    """A name that does not exist is an answer, too; its reason names the nearest Service."""
-    for name, reason in (
-        ("memcachd.shop", "topodns serves no Service shop/memcachd, did you mean memcached?"),
-        ("memcached.shp", "topodns serves no namespace shp, did you mean shop?"),
-        ("foo.shop.svc.cluster.local", "topodns serves no Service shop/foo; there are asleep, memcached"),
-        ("foo.bar.svc.cluster.local", "topodns serves no namespace bar; there are default, lab, shop"),
-    ):
-        said = explained(topodns("explain", name, "--client", "10.0.0.1", "-o", "json", "--snapshot", snapshot))
-        assert (said["rcode"], said["reason"]) == ("NXDOMAIN", reason)
-
-
 @pytest.mark.parametrize(
     "command",
     [
         ("explain", "memcached.shop", "--client", "pod/front", "-n", "shop", "--candidates"),
         ("check",),
         ("simulate",),
-        ("simulate", "--service", "shop/asleep"),
         ("corefile", "--check", "Corefile"),
     ],
     ids=" ".join,
@@ -330,7 +311,7 @@ def test_a_setting_names_a_service_with_its_namespace(topodns: Run, snapshot: st
 
 @pytest.mark.parametrize(
     "command",
-    [("check",), ("simulate",), ("explain", "memcached.shop", "--client", "10.0.0.1")],
+    [("check",), ("explain", "memcached.shop", "--client", "10.0.0.1")],
     ids=lambda row: row[0],
 )
 def test_paths_as_arguments(topodns: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
@@ -348,21 +329,10 @@ def test_paths_as_arguments(topodns: Run, tmp_path: Path, command: tuple[str, ..
         assert "question    memcached.shop.svc.cluster.local. SRV\n" in topodns(*name, "SRV", *paths, *rest).out
 
 
-def test_candidates_flag(topodns: Run, snapshot: str) -> None:
-    """``--candidates`` lists the endpoints in text and JSON; without it the list is empty."""
-    command = ("explain", "memcached.shop", "--client", "node/a1", "--snapshot", snapshot)
-    assert "\ncandidates  CHOSEN  POD" in topodns(*command, "--candidates").out
-    assert "candidates" not in topodns(*command).out
-    command = (*command, "-o", "json")
-    assert [row["node"] for row in explained(topodns(*command, "--candidates"))["candidates"]] == ["a1", "a2"]
-    assert explained(topodns(*command))["candidates"] == []
-
-
 @pytest.mark.parametrize(
     ("program", "called"),
-    [("/usr/local/bin/kubectl-topodns", "kubectl topodns"), ("/usr/local/bin/topodns", "topodns"),
-     ("/srv/dnsserver/__main__.py", "topodns")],
-)  # fmt: skip
+    [("/usr/local/bin/kubectl-topodns", "kubectl topodns"), ("/srv/dnsserver/__main__.py", "topodns")],
+)
 def test_as_a_plugin_of_kubectl(topodns: Run, monkeypatch: pytest.MonkeyPatch, program: str, called: str) -> None:
     """Help and messages call the program as the user does; the prefix of a message stays."""
     monkeypatch.setattr(sys, "argv", [program])

@@ -20,6 +20,7 @@ import trio.testing
 from dnsserver.programs.from_settings import store_of
 from dnsserver.programs.server_log import loaded, log_loaded
 from locator.cluster.publisher import Publisher
+from locator.printable import printable
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, pod, service
 from tests.kit.commands_in_process import Run
 from tests.kit.import_graph import MODULES
@@ -144,27 +145,32 @@ def test_what_was_loaded(
     assert str(found) == text and found.fields() == numbers
 
 
-def test_lines_of_a_server(tmp_path: Path) -> None:
-    """Whatever happens to it, each line is an object; it has what it is about in fields of their own."""
-    path = tmp_path / "cluster.yaml"
+def test_lines_of_a_server(topodns: Run, tmp_path: Path) -> None:
+    """Whatever happens to it, each line is an object; it has what it is about in fields of their own.
+
+    Also a file whose name is no text.
+    """
+    path = tmp_path / os.fsdecode(b"caf\xe9.yaml")
+    path.write_text(cluster_text([*CLUSTER, *DNS]))
     flags = {"http": "127.0.0.1:0", "serve-namespace": "shop", "log-queries": 100}
-    with serving(tmp_path, [*CLUSTER, *DNS], *JSON, flags=flags, env={"TOPODNS_TLL": "1"}) as server:
+    with serving(tmp_path, path, *JSON, flags=flags, env={"TOPODNS_TLL": "1"}) as server:
         server.wait_for("^loaded ")
         listen = f"{server.host}:{server.port}"
         assert server.ask(dns.message.make_query("web.shop.svc.cluster.local", "A"), source="127.1.0.9").answer
         path.write_text("kind: [")
         reload(server)
-        second = run("serve", *JSON, "--listen", listen, "--http", "off", "--snapshot", EXAMPLE)
-    assert second.returncode == FAILED
-    (in_use,) = rows(second.stderr.splitlines())[-1:]
+        second = topodns("serve", *JSON, "--listen", listen, "--http", "off", "--snapshot", EXAMPLE)
+    assert second.status == FAILED
+    (in_use,) = rows(second.err.splitlines())[-1:]
     assert in_use["level"] == "error" and f"--listen {listen}: udp: port in use" in in_use["message"]
+    finding = {"code": "InvalidTopologyKeys", "namespace": "shop", "name": "invalid", "file": str(path)}
     expected = [
         ("listening", "info", {"protocol": "udp", "address": listen}),
         ("listening", "info", {"protocol": "tcp", "address": listen}),
         ("listening", "info", {"protocol": "http", "address": server.http}),
         ("ready", "info", {}),
         ("TOPODNS_TLL:", "warning", {}),
-        (f"{path}:", "error", {"code": "InvalidTopologyKeys", "namespace": "shop", "name": "invalid"}),
+        (printable(f"{path}:"), "error", finding),
         ("loaded", "info", LOADED["several"][3]),
         ("127.1.0.9", "info", {"question": {"name": "web.shop.svc.cluster.local.", "type": "A"}, "outcome": "nearest"}),
         ("ending:", "info", {}),
@@ -228,8 +234,7 @@ def test_which_format_an_error_has(
     assert ran.status == WRONG and ran.err.startswith("{" if is_json else "topodns: ")
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
-@pytest.mark.parametrize("level", ["debug", "error"])
+@pytest.mark.parametrize(("level", "log_format"), [("debug", "json"), ("error", "text")])
 def test_lines_that_programs_wait_for(tmp_path: Path, level: str, log_format: str) -> None:
     """They come whatever the level is. As text they stand alone."""
     arguments = ("--log-format", log_format, "--log-level", level)
@@ -240,22 +245,13 @@ def test_lines_that_programs_wait_for(tmp_path: Path, level: str, log_format: st
         assert (waited_for[0] in server.lines) is (log_format == "text")
 
 
-def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
-    """What is found in it is said all the same."""
-    path = tmp_path / os.fsdecode(b"caf\xe9.yaml")
-    path.write_text(cluster_text(CLUSTER))
-    with serving(tmp_path, path, *JSON) as server:
-        server.wait_for("^loaded ")
-    found = [row for row in rows(server.lines) if row.get("code") == "InvalidTopologyKeys"]
-    assert [row["file"] for row in found] == [str(path)]
-
-
 def writers_to_standard_error() -> set[str]:
     """Return the modules whose code names ``sys.stderr`` in a call."""
     return {
         name
         for name, path in MODULES.items()
-        for call in ast.walk(ast.parse(path.read_text()))
+        if "sys.stderr" in (text := path.read_text())
+        for call in ast.walk(ast.parse(text))
         if isinstance(call, ast.Call)
         and "sys.stderr" in ast.unparse(call)
         and ast.unparse(call.func) != "sys.stderr.isatty"

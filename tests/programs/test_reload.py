@@ -8,25 +8,23 @@ import fcntl
 import os
 import signal
 import socket
-import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dns.message
-import dns.query
 import dns.rcode
 import pytest
 import yaml
 
+from tests.kit.api_client import request
 from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, node, service
 from tests.kit.files import replace_file
 from tests.kit.programs import environment
-from tests.kit.this_machine import free_port
-from tests.kit.topodns_process import COMMAND, Process, Server, reload, run
+from tests.kit.topodns_process import COMMAND, Process, Server, reload, serving
 from tests.kit.waiting import PATIENCE, until
 
 NAME = "web.shop.svc.cluster.local"
@@ -62,9 +60,32 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_sighup(serve: Serve, path: Path) -> None:
+class Served(NamedTuple):
+    """A server of several tests, which change nothing of it but its snapshot, and that snapshot."""
+
+    server: Server
+    path: Path
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    path = tmp_path_factory.mktemp("reload") / "dump.yaml"
+    write(path, "10.0.0.1")
+    with serving(path.parent, path, flags={"http": "127.0.0.1:0"}) as server:
+        yield Served(server, path)
+
+
+@pytest.fixture
+def served(running: Served) -> Served:
+    """The server, which answers 10.0.0.1."""
+    write(running.path, "10.0.0.1")
+    reload(running.server)
+    return running
+
+
+def test_sighup(served: Served) -> None:
     """After SIGHUP the server answers from the new file, without cached answers of the old one."""
-    server = serve(path)
+    server, path = served
     assert asked(server) == {"10.0.0.1"}
     write(path, "10.0.0.2", "10.0.0.3")
     reload(server)
@@ -73,50 +94,6 @@ def test_sighup(serve: Serve, path: Path) -> None:
     reload(server)
     assert asked(server) == set()
     assert asked(server, source="127.1.0.1") == {"10.0.0.2"}
-
-
-def test_names_that_come_and_go(serve: Serve, path: Path) -> None:
-    """A name that appears is no longer NXDOMAIN, and the other way round; the serial changes."""
-    server = serve(path)
-    query = dns.message.make_query("other.shop.svc.cluster.local", "A")
-    for name, rcode in (("web", dns.rcode.NXDOMAIN), ("other", dns.rcode.NOERROR), ("web", dns.rcode.NXDOMAIN)):
-        path.write_text(yaml.safe_dump_all(cluster("10.0.0.1")).replace("web", name))
-        reload(server)
-        for _ in range(2):
-            assert server.ask(query).rcode() == rcode
-
-
-def test_node_moves(serve: Serve, path: Path) -> None:
-    """A node's new label changes the place of its clients and endpoints, for cached names, too."""
-    server = serve(path)
-    for zone, label in (("a", "zone"), ("b", "zone"), ("a", "rack")):
-        old = yaml.safe_dump_all(cluster("10.0.0.1", keys="topology.kubernetes.io/zone"))
-        path.write_text(old.replace("topology.kubernetes.io/zone: a", f"topology.kubernetes.io/{label}: {zone}"))
-        reload(server)
-        assert asked(server, source="127.1.0.1") == ({"10.0.0.1"} if label == "zone" else set())
-
-
-def test_change_of_the_file(serve: Serve, path: Path) -> None:
-    """A changed file is read again without a signal."""
-    server = serve(path)
-    before = len(server.lines)
-    write(path, "10.0.0.2")
-    server.wait_for("snapshot read again", after=before)
-    assert asked(server) == {"10.0.0.2"}
-
-
-def test_change_in_a_folder(serve: Serve, tmp_path: Path) -> None:
-    """A file that is added to a folder is read, and one that is removed is forgotten."""
-    folder = tmp_path / "dumps"
-    folder.mkdir()
-    write(folder / "one.yaml", "10.0.0.1")
-    server = serve(folder)
-    write(folder / "two.yaml", "10.0.0.2")
-    reload(server)
-    assert asked(server) == {"10.0.0.2"}
-    (folder / "two.yaml").unlink()
-    reload(server)
-    assert asked(server) == {"10.0.0.1"}
 
 
 def test_configmap_volume(serve: Serve, tmp_path: Path) -> None:
@@ -134,10 +111,10 @@ def test_configmap_volume(serve: Serve, tmp_path: Path) -> None:
     assert asked(server) == {"10.0.0.2"}
 
 
-@pytest.mark.parametrize("content", [None, "kind: [", ""], ids=["gone", "broken", "empty"])
-def test_broken_version(serve: Serve, path: Path, content: str | None) -> None:
+@pytest.mark.parametrize("content", [None, "kind: ["], ids=["gone", "broken"])
+def test_broken_version(served: Served, content: str | None) -> None:
     """An unreadable version is reported, and the old one stays until a good one comes."""
-    server = serve(path)
+    server, path = served
     if content is None:
         path.unlink()
     else:
@@ -151,9 +128,9 @@ def test_broken_version(serve: Serve, path: Path, content: str | None) -> None:
     assert asked(server) == {"10.0.0.2"}
 
 
-def test_reload_under_load_loses_nothing(serve: Serve, path: Path) -> None:
+def test_reload_under_load_loses_nothing(served: Served) -> None:
     """Each query gets the whole answer of one version, and never an old one after a new one."""
-    server = serve(path)
+    server, path = served
     versions = [{f"10.{number}.0.{last}" for last in (1, 2, 3)} for number in range(6)]
     write(path, *sorted(versions[0]))
     reload(server)
@@ -187,54 +164,26 @@ def test_reload_under_load_loses_nothing(serve: Serve, path: Path) -> None:
     assert not failures
 
 
-def test_hangups_in_a_row(serve: Serve, path: Path) -> None:
+def test_hangups_in_a_row(served: Served) -> None:
     """If SIGHUPs arrive while the file is read, the last version is read in the end."""
-    server = serve(path)
+    server, path = served
+    before = len(server.lines)
     for last in range(2, 12):
         write(path, f"10.0.0.{last}")
         server.send(signal.SIGHUP)
-    before = 0
     while asked(server) != {"10.0.0.11"}:
         server.wait_for("snapshot read again", after=before)
         before = next(n for n, line in enumerate(server.lines) if n >= before and "read again" in line) + 1
 
 
-def _connect(server: Server) -> socket.socket:
-    return socket.create_connection((server.host, server.port), timeout=PATIENCE)
-
-
-def _framed(query: dns.message.Message) -> bytes:
-    wire = query.to_wire()
-    return struct.pack("!H", len(wire)) + wire
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_end(serve: Serve, path: Path, number: signal.Signals) -> None:
-    """SIGTERM and SIGINT end the server with status 0; idle connections are closed."""
-    server = serve(path)
-    with _connect(server) as idle:
-        query = dns.message.make_query(NAME, "A")
-        idle.sendall(_framed(query))
-        assert query.is_response(dns.query.receive_tcp(idle, PATIENCE)[0])  # type: ignore[arg-type]
-        assert server.end(number) == 0
+def test_interrupted(serve: Serve, path: Path) -> None:
+    """Ctrl-C ends a server at once, whatever the delay is, and whoever is connected; ``--http off`` is heeded."""
+    server = serve(path, flags={"shutdown-delay": 3600})
+    assert server.http == ""
+    with socket.create_connection((server.host, server.port), PATIENCE) as idle:
+        assert asked(server, tcp=True) == {"10.0.0.1"}  # by then the server has taken the connection
+        assert server.end(signal.SIGINT) == 0
         assert idle.recv(1) == b""
-
-
-def test_drain(serve: Serve, path: Path) -> None:
-    """A message that has begun before SIGTERM is answered; new connections are refused."""
-    server = serve(path, flags={"listen": [f"127.0.0.1:{free_port()}"]})  # which nobody else takes afterwards
-    query = dns.message.make_query(NAME, "A")
-    with _connect(server) as begun:
-        begun.sendall(_framed(query)[:5])
-        assert asked(server) == {"10.0.0.1"}  # by then the server has taken the connection
-        server.send(signal.SIGTERM)
-        server.wait_for("ending")
-        begun.sendall(_framed(query)[5:])
-        reply, _ = dns.query.receive_tcp(begun, PATIENCE)  # type: ignore[arg-type]
-        assert addresses_of(reply) == {"10.0.0.1"}
-    assert server.wait() == 0
-    with pytest.raises(ConnectionRefusedError):
-        _connect(server)
 
 
 def test_shutdown_delay(serve: Serve, path: Path) -> None:
@@ -249,46 +198,15 @@ def test_shutdown_delay(serve: Serve, path: Path) -> None:
     assert server.end(signal.SIGTERM) == 0
 
 
-def test_interrupted(serve: Serve, path: Path) -> None:
-    """Ctrl-C ends a server at once, whatever the delay is."""
-    assert serve(path, flags={"shutdown-delay": 3600}).end(signal.SIGINT) == 0
-
-
-def test_health(serve: Serve, path: Path) -> None:
+def test_health(served: Served) -> None:
     """The HTTP status tells the health; with ``?verbose`` there is a line for each check."""
-    server = serve(path, flags={"http": "127.0.0.1:0"})
+    server = served.server
     for name in ("/livez", "/readyz", "/health", "/healthz", "/ready"):
         status, text = server.get(name)
         assert status == 200 and text.strip()
-        assert len(server.get(f"{name}?verbose")[1].splitlines()) > len(text.splitlines())
+        assert len(server.get(f"{name}?%ff&verbose")[1].splitlines()) > len(text.splitlines())
     assert server.get("/nothing")[0] == 404
-
-
-@pytest.mark.parametrize(
-    ("request_line", "headers", "status"),
-    [
-        pytest.param("HEAD /livez HTTP/1.1", "", "200", id="head"),
-        pytest.param("POST /livez HTTP/1.1", "Content-Length: 2\r\n", "405", id="post"),
-        pytest.param("GET /metrics?\xff=%ff&verbose HTTP/1.1", "Accept: \xff\r\n", "400", id="no-ascii"),
-        pytest.param("GET /metrics?%ff HTTP/1.1", "Accept: \xff\r\n", "200", id="odd-header"),
-        pytest.param("GET /readyz?%ff&verbose HTTP/1.1", "", "200", id="odd-query"),
-        pytest.param(
-            "GET /livez HTTP/1.1",
-            "Upgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n",
-            "200",
-            id="websocket",
-        ),
-    ],
-)
-def test_unusual_requests(serve: Serve, path: Path, request_line: str, headers: str, status: str) -> None:
-    """Health and metrics are for GET and HEAD; what else a client sends has its status, and no error is logged."""
-    server = serve(path, flags={"http": "127.0.0.1:0"})
-    host, port = server.http.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), PATIENCE) as client:
-        client.sendall(f"{request_line}\r\nHost: localhost\r\n{headers}\r\n".encode("latin-1"))
-        assert client.recv(100).split()[:2] == [b"HTTP/1.1", status.encode()]
-    assert server.get("/livez")[0] == 200
-    assert not [line for line in server.lines if "Error" in line]
+    assert request(server, "/metrics?%ff", headers={"Accept": "\xff"}).status == 200
 
 
 def test_not_ready_before_the_first_view(tmp_path: Path) -> None:
@@ -351,11 +269,6 @@ def test_metrics(serve: Serve, path: Path) -> None:
     assert server.metrics()[("topodns_invalid_constraints",)] == 1
 
 
-def test_http_off(serve: Serve, path: Path) -> None:
-    """``--http off`` switches HTTP off."""
-    assert serve(path, flags={"http": "off"}).http == ""
-
-
 def test_default_http_port_taken(path: Path) -> None:
     """If the default HTTP port is in use, a server says so and serves DNS without metrics."""
     with socket.socket() as taken:
@@ -372,22 +285,6 @@ def test_default_http_port_taken(path: Path) -> None:
             assert not any(line.startswith("listening http") for line in process.lines)
         finally:
             assert process.end() == 0
-
-
-def test_udp_and_tcp_share_a_free_port(serve: Serve, path: Path) -> None:
-    """Port 0 takes one port for UDP and TCP, at each listen address."""
-    server = serve(path, flags={"listen": ["127.0.0.1:0", "127.0.0.2:0"]})
-    ports: dict[str, set[str]] = {}
-    for line in server.lines:
-        if line.startswith("listening "):
-            _, proto, address = line.split()
-            ports.setdefault(address, set()).add(proto)
-    assert len(ports) == 2 and all(protos == {"udp", "tcp"} for protos in ports.values())
-
-
-def test_explain_reads_what_serve_reads(path: Path) -> None:
-    """``explain`` reads a snapshot while ``serve`` serves it."""
-    assert run("explain", NAME, "--client", "127.1.0.1", "--snapshot", str(path)).returncode == 0
 
 
 def readers(server: Server) -> list[int]:
@@ -417,22 +314,23 @@ def reading(server: Server, path: Path, *addresses: str) -> Iterator[int]:
         yield reader
 
 
-def test_the_reading_process_ends_with_the_reading(serve: Serve, path: Path) -> None:
+def test_the_reading_process_ends_with_the_reading(served: Served) -> None:
     """Between readings, the server is a single process."""
-    server = serve(path)
+    server, path = served
     assert readers(server) == []
+    before = len(server.lines)
     with reading(server, path, "10.0.0.2"):
         pass
-    server.wait_for("snapshot read again")
+    server.wait_for("snapshot read again", after=before)
     until(lambda: not readers(server), "no other process")
     path.write_text("kind: [")
     reload(server)
     until(lambda: not readers(server), "no other process")
 
 
-def test_death_of_the_reading_process(serve: Serve, path: Path) -> None:
+def test_death_of_the_reading_process(served: Served) -> None:
     """If the kernel kills the reading process, as for lack of memory, the server says so and serves on."""
-    server = serve(path)
+    server, path = served
     before = len(server.lines)
     with reading(server, path, "10.0.0.9") as reader:
         os.kill(reader, signal.SIGKILL)

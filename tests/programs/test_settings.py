@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +12,7 @@ import yaml
 
 from dnsserver.cli.dispatch import parser_of
 from dnsserver.cli.settings_flags import given_flags
-from dnsserver.settings.reading import read_settings
-from dnsserver.settings.settings import FLAGS
+from dnsserver.settings.reading import InvalidSetting, read_settings
 from tests.kit.commands_in_process import Run
 from tests.kit.in_memory import settings_of
 from tests.kit.this_machine import ROOT
@@ -31,14 +29,11 @@ def cluster() -> str:
 
 BAD_SETTINGS = [
     ("ttl", "3601", "from 0 to 3600"),
-    ("ttl", "-1", "from 0 to 3600"),
     ("ttl", "5s", "whole number"),
     ("zone", "", "domain name"),
-    ("zone", "cluster..local", "domain name"),
     ("zone", "a" * 64 + ".local", "domain name"),
     ("zone", "in-addr.arpa", "only reverse zones"),
     ("trusted-forwarder", "10.0.0.1/24", r"'10.0.0.1/24' has host bits set.* 10\.0\.0\.0/24,"),
-    ("trusted-forwarder", "fd00::1:1/112", "'fd00::1:1/112' has host bits set.* fd00::1:0/112,"),
     ("trusted-forwarder", "::ffff:10.0.0.1/120", "host bits"),
     ("trusted-forwarder", "10.0.0.0/33", "CIDR|address block"),
     ("trusted-forwarder", "kube-dns", "address block"),
@@ -52,29 +47,23 @@ BAD_SETTINGS = [
     ("client-source", "pods,services", "podlocators"),
     ("forwarder-service", "kube-dns", "NAMESPACE/NAME"),
     ("client-option", "65000", "65001 to 65534"),
-    ("client-option", "8", "65001 to 65534"),
     ("client-option", "65535", "65001 to 65534"),
     ("client-option", "0xfde8", "'0xfde8'.*65001 to 65534"),
     ("client-option", "0xffff", "'0xffff'.*65001 to 65534"),
-    ("client-option", "0x1fe00", "65001 to 65534"),
     ("client-option", "0x", "65001 to 65534"),
     ("client-option", "fe00", "65001 to 65534"),
-    ("client-option", "-65024", "65001 to 65534"),
     ("client-option", "on", "65001 to 65534"),
     ("serve-namespace", "shop/web", "namespace"),
-    ("serve-namespace", "shop.svc", "namespace"),
     ("serve-namespace", "Shop", "namespace"),
     ("namespace-selector", "team in a", "label selector"),
     ("service-selector", "-team", "label key.*label selector"),
     ("pods", "all", "disabled, insecure or verified"),
-    ("endpoint-pod-names", "yes", "on or off"),
     ("ignore-empty-service", "1", "on or off"),
     ("no-endpoints", "maybe", "on or off"),
     ("zonal", "a/b/c", "a label key"),
     ("zonal", "on", "a label key"),
     ("upstream", "example.org", "ADDRESS"),
     ("upstream", "192.0.2.1:", "ADDRESS"),
-    ("upstream", "192.0.2.1:0", "ADDRESS"),
     ("upstream", "[::1]:65536", "ADDRESS"),
     ("default-topology-keys", "cluster.local", "no valid label key"),
     ("default-topology-keys", "cluster.local=*,a", "only the last key"),
@@ -84,63 +73,40 @@ BAD_SETTINGS = [
     ("log-level", "loud", "debug"),
     ("log-format", "xml", "text or json"),
     ("snapshot", "", "file"),
-]
-BAD_SETTINGS_OF_OTHERS = [
-    ("serve", "proxy-protocol", "v2", "on or off"),
-    ("serve", "listen", "127.0.0.1", "PORT"),
-    ("serve", "listen", "127.0.0.1:65536", "PORT"),
-    ("serve", "listen", "localhost:53", "ADDRESS"),
-    ("serve", "listen", "::1:53", "bracket"),
-    ("serve", "http", "9153", "PORT"),
-    ("serve", "max-connections", "0", "from 1"),
-    ("serve", "tcp-idle-timeout", "0", "from 1"),
-    ("serve", "max-queries-in-flight", "0", "from 1"),
-    ("serve", "nsid", "n" * 129, "at most 128 octets"),
-    ("serve", "stale-after", "0", "from 1 to 86400"),
-    ("serve", "state-dir", "", "a folder"),
-    ("serve", "state-max-age", "-1", "from 1"),
-    ("controller", "lease", "topodns", "NAMESPACE/NAME"),
-    ("controller", "lease", "a/b/c", "NAMESPACE/NAME"),
-    ("controller", "labels", "", "a pattern"),
-    ("controller", "http", "9153", "PORT"),
+    ("proxy-protocol", "v2", "on or off"),
+    ("listen", "127.0.0.1", "PORT"),
+    ("listen", "::1:53", "bracket"),
+    ("max-connections", "0", "from 1"),
+    ("tcp-idle-timeout", "0", "from 1"),
+    ("max-queries-in-flight", "0", "from 1"),
+    ("nsid", "n" * 129, "at most 128 octets"),
+    ("stale-after", "0", "from 1 to 86400"),
+    ("state-dir", "", "a folder"),
+    ("state-max-age", "-1", "from 1"),
+    ("lease", "topodns", "NAMESPACE/NAME"),
+    ("lease", "a/b/c", "NAMESPACE/NAME"),
+    ("labels", "", "a pattern"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("flag", "value", "expected", "way"),
-    [
-        (flag, value, expected, way)
-        for flag, value, expected in BAD_SETTINGS
-        for way in ("flag", "environment", "file")
-        # By white space, an empty variable holds no value at all.
-        if not (way == "environment" and not value and FLAGS[flag.replace("-", "_")].repeatable)
-    ],
-)
-def test_bad_setting(
-    topodns: Run, cluster: str, tmp_path: Path, flag: str, value: str, expected: str, way: str
-) -> None:
-    """A wrong setting ends the command with status 2; the error says where it is, what was found and expected."""
-    variable = f"TOPODNS_{flag.upper().replace('-', '_')}"
+@pytest.mark.parametrize(("name", "value", "expected"), BAD_SETTINGS)
+def test_bad_setting(name: str, value: str, expected: str) -> None:
+    """The message says where a wrong setting is, what was found and what was expected."""
+    with pytest.raises(InvalidSetting, match=rf"^flags: {name}: .*({expected})"):
+        settings_of({name: value})
+
+
+@pytest.mark.parametrize("way", ["flag", "environment", "file"])
+def test_where_a_bad_setting_is(topodns: Run, tmp_path: Path, way: str) -> None:
+    """It ends the command with status 2 and one line, wherever it is."""
     config = tmp_path / "settings.yaml"
-    settings = ["--snapshot", cluster] if flag != "snapshot" else []
-    if way == "flag":
-        ran, where = topodns("check", *settings, f"--{flag}={value}"), f"--{flag}"
-    elif way == "environment":
-        ran, where = topodns("check", *settings, **{variable: value}), variable
-    else:
-        config.write_text(yaml.safe_dump({flag: value}))
-        ran, where = topodns("check", *settings, "--config", str(config)), f"{config}: {flag}"
-    assert (ran.status, ran.out) == (WRONG, "")
-    assert ran.err.startswith(f"topodns: {where}: ") and ran.err.count("\n") == 1
-    assert re.search(expected, ran.err)
-
-
-@pytest.mark.parametrize(("command", "flag", "value", "expected"), BAD_SETTINGS_OF_OTHERS)
-def test_bad_setting_of_another_command(topodns: Run, command: str, flag: str, value: str, expected: str) -> None:
-    """The same for what ``check`` does not have, before anything is read or asked."""
-    ran = topodns(command, f"--{flag}={value}")
-    assert ran.status == WRONG and ran.err.startswith(f"topodns: --{flag}: ")
-    assert repr(value) in ran.err and expected in ran.err
+    config.write_text("ttl: 5s\n")
+    ran, where = {
+        "flag": lambda: (topodns("check", "--ttl=5s"), "--ttl"),
+        "environment": lambda: (topodns("check", TOPODNS_TTL="5s"), "TOPODNS_TTL"),
+        "file": lambda: (topodns("check", "--config", str(config)), f"{config}: ttl"),
+    }[way]()
+    assert ran == (WRONG, "", f"topodns: {where}: '5s', expected a whole number of seconds from 0 to 3600\n")
 
 
 @pytest.mark.parametrize(
@@ -148,10 +114,7 @@ def test_bad_setting_of_another_command(topodns: Run, command: str, flag: str, v
     [
         (("check", "--snapshop", "x"), "--snapshop: unknown flag, did you mean --snapshot?"),
         (("check", "--tll=5"), "--tll: unknown flag, did you mean --ttl?"),
-        (("serve", "--trusted-forwarders=10.0.0.0/8"), "did you mean --trusted-forwarder?"),
-        (("check", "--http=off"), "--http: "),
         (("tail", "more"), "'more' found, expected no more arguments after tail"),
-        (("serve", "--snapshot=x", "--context=y"), "--context: given together with --snapshot, expected only one"),
         (("check", "--default-topology-keys=cluster.local=a", "--default-topology-keys=cluster.local=b"),
          "--default-topology-keys: cluster.local is given twice"),
         (("serve", "--no-endpoints", "on"), "on: No such file or directory"),
@@ -161,10 +124,8 @@ def test_bad_setting_of_another_command(topodns: Run, command: str, flag: str, v
          "--tls-secret: given together with --tls-cert, expected only one of them"),
         (("webhook", "--tls-cert=x", "--tls-key=y", "--webhook-configuration=z"),
          "--webhook-configuration: given together with --tls-cert, expected only one of them"),
-        (("webhook", "--tls-secret=x"), "--tls-secret: 'x', expected NAMESPACE/NAME"),
         (("webhook", "--tls-secret=A/b"), "--tls-secret: 'A/b', expected NAMESPACE/NAME"),
         (("webhook", "--webhook-configuration=a b"), "--webhook-configuration: 'a b', expected the name of an object"),
-        (("webhook", "--webhook-listen=8443"), "--webhook-listen: '8443', expected ADDRESS:PORT"),
         (("webhook",), "neither --tls-cert with --tls-key nor --tls-secret given"),
         (("webhook", "--tls-cert=/none/crt", "--tls-key=/none/key"),
          "/none/crt: No such file or directory, expected a file in PEM"),
@@ -174,14 +135,12 @@ def test_bad_setting_of_another_command(topodns: Run, command: str, flag: str, v
          "--install-ca: given together with --tls-cert, expected only one of them"),
         (("webhook", "--snapshot=x"),
          "--snapshot: a flag of serve, explain, check, simulate, console and dump, not of webhook"),
-        (("serve", "--fail-on=error"), "--fail-on: a flag of check and simulate, not of serve"),
         (("serve", "--picture=x"), "--picture: a flag of simulate, not of serve"),
     ],
-    ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "too-many", "two-clusters", "two-defaults",
-         "value-of-a-switch", "certificate-alone", "key-alone", "two-certificates", "whose-configuration", "secret",
-         "secret-in-capitals", "configuration-with-a-space", "https", "no-certificate", "certificate-not-there",
-         "webhook-without-cluster", "install-nothing", "install-for-another", "of-six-others", "of-two-others",
-         "of-one-other"],
+    ids=["misspelt", "misspelt-with-value", "too-many", "two-defaults", "value-of-a-switch", "certificate-alone",
+         "key-alone", "two-certificates", "whose-configuration", "secret-in-capitals", "configuration-with-a-space",
+         "no-certificate", "certificate-not-there", "webhook-without-cluster", "install-nothing", "install-for-another",
+         "of-six-others", "of-one-other"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
     """A wrong command line ends with status 2 and one line that quotes the word and the nearest known one."""
@@ -216,8 +175,7 @@ def test_bad_configuration_file(topodns: Run, cluster: str, tmp_path: Path, cont
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
-    [("65001", 65001), ("65534", 65534), ("0xfde9", 65001), ("0xFFFE", 65534), ("0XfE00", 65024), ("off", None)],
+    ("text", "code"), [("65001", 65001), ("65534", 65534), ("0xfde9", 65001), ("0XfFFE", 65534), ("off", None)]
 )
 def test_an_option_code_may_be_hexadecimal(text: str, code: int | None) -> None:
     """As in Corefiles; YAML reads some of these as numbers by itself."""
@@ -227,43 +185,14 @@ def test_an_option_code_may_be_hexadecimal(text: str, code: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("first", "second", "named"),
-    [("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/8"), ("10.0.0.0/8", "::ffff:10.0.0.0/104", "10.0.0.0/8"),
-     ("::ffff:0:0/96", "0.0.0.0/0", "0.0.0.0/0"), ("10.1.2.3", "10.1.2.3/32", "10.1.2.3/32"),
-     ("2001:db8::/32", "2001:DB8:0::/32", "2001:db8::/32")],
+    [("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/8"), ("::ffff:0:0/96", "0.0.0.0/0", "0.0.0.0/0"),
+     ("10.1.2.3", "10.1.2.3/32", "10.1.2.3/32"), ("2001:db8::/32", "2001:DB8:0::/32", "2001:db8::/32")],
 )  # fmt: skip
-@pytest.mark.parametrize("way", ["flag", "environment", "file"])
-def test_a_subnet_stands_once(
-    topodns: Run, cluster: str, tmp_path: Path, first: str, second: str, named: str, way: str
-) -> None:
+def test_a_subnet_stands_once(first: str, second: str, named: str) -> None:
     """A subnet that is configured twice is an error, even with the same labels."""
-    values = [f"{each}=topology.kubernetes.io/zone=a" for each in (first, "192.0.2.0/24", second)]
-    config = tmp_path / "settings.yaml"
-    if way == "flag":
-        ran, where = topodns("check", "--snapshot", cluster, *(f"--subnet={value}" for value in values)), "--subnet"
-    elif way == "environment":
-        ran, where = topodns("check", "--snapshot", cluster, TOPODNS_SUBNET=" ".join(values)), "TOPODNS_SUBNET"
-    else:
-        config.write_text(yaml.safe_dump({"subnet": values}))
-        ran, where = topodns("check", "--snapshot", cluster, "--config", str(config)), f"{config}: subnet"
-    assert (ran.status, ran.out) == (WRONG, "")
-    assert ran.err.startswith(f"topodns: {where}: {named} ") and "twice" in ran.err and ran.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("client", "zone"),
-    [("192.0.2.1", "c"), ("192.0.3.1", "b"), ("192.1.0.1", "a"), ("192.0.2.0/24", "c"), ("192.0.2.0/25", "c"),
-     ("192.0.0.0/24", "b"), ("192.0.0.0/16", None), ("::ffff:192.0.2.9", "c"), ("::ffff:192.0.2.0/120", "c")],
-)  # fmt: skip
-@pytest.mark.parametrize("order", [1, -1])
-def test_overlapping_subnets(topodns: Run, cluster: str, client: str, zone: str | None, order: int) -> None:
-    """The longest prefix decides, in any order; a client subnet around several has the labels that they share."""
-    subnets = [f"--subnet={block}=topology.kubernetes.io/zone={zone}"
-               for block, zone in (("192.0.0.0/8", "a"), ("192.0.0.0/16", "b"), ("192.0.2.0/24", "c"))]  # fmt: skip
-    ran = topodns("explain", NAME, "--client", client, "-o", "json", "--snapshot", cluster, *subnets[::order])
-    assert (ran.status, ran.err) == (DONE, "")
-    found = ran.json["client"]
-    assert found["labels"] == ({"topology.kubernetes.io/zone": zone} if zone else {})
-    assert found["located_by"] == ("subnet" if zone else "unknown")
+    values = [f"{subnet}=topology.kubernetes.io/zone=a" for subnet in (first, "192.0.2.0/24", second)]
+    with pytest.raises(InvalidSetting, match=f"^flags: subnet: {named} is given twice"):
+        settings_of({"subnet": values})
 
 
 EVERYBODY = "trusts every sender: anyone can claim any client address, and a client that queries topodns without"
@@ -295,14 +224,11 @@ def test_what_is_allowed_but_hardly_meant(
     assert ran.status == DONE and f" WARNING {warning}" in line
 
 
-@pytest.mark.parametrize(
-    "variable",
-    ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_DNS", "SERVICE_PORT_DNS_TCP", "PORT", "PORT_53_UDP",
-     "PORT_53_UDP_ADDR", "PORT_53_TCP_PROTO"],
-)  # fmt: skip
-def test_service_links_are_passed_over(topodns: Run, cluster: str, variable: str) -> None:
+def test_service_links_are_passed_over() -> None:
     """topodns ignores the variables that Kubernetes sets for a Service called topodns."""
-    assert topodns("check", "--snapshot", cluster, **{f"TOPODNS_{variable}": "tcp://10.96.0.9:53"}).err == ""
+    names = ("SERVICE_HOST", "SERVICE_PORT_DNS_TCP", "PORT", "PORT_53_UDP_ADDR")
+    variables = {f"TOPODNS_{name}": "tcp://10.96.0.9:53" for name in names}
+    assert read_settings(flags={}, environment=variables, file=None)[1] == []
 
 
 # Where a setting is given by its old name: flags, environment, file; what counts, and the warnings.
@@ -314,8 +240,6 @@ OLD_NAME = {
     "file": ((), {}, {"namespace": ["a", "b"]}, ("a", "b"), ["FILE: namespace: an old name, expected "
              "serve-namespace; a later version does not know it"]),
     "both": ((), {"TOPODNS_NAMESPACE": "a", "TOPODNS_SERVE_NAMESPACE": "b"}, {"serve-namespace": "c"}, ("b",), [
-             "TOPODNS_NAMESPACE: an old name, expected TOPODNS_SERVE_NAMESPACE; a later version does not know it"]),
-    "flag-beats-variable": (("--serve-namespace=b",), {"TOPODNS_NAMESPACE": "a"}, None, ("b",), [
              "TOPODNS_NAMESPACE: an old name, expected TOPODNS_SERVE_NAMESPACE; a later version does not know it"]),
     "new": (("--serve-namespace=b",), {"TOPODNS_SERVE_NAMESPACE": "a"}, {"serve-namespace": "c"}, ("b",), []),
 }  # fmt: skip
@@ -380,16 +304,13 @@ def test_an_upstream_with_and_without_a_port() -> None:
     assert settings_of().upstream is None
 
 
-def test_lists_in_every_place(topodns: Run, cluster: str, tmp_path: Path) -> None:
+def test_lists_in_every_place() -> None:
     """A repeatable flag is a list in a file, and separated by white space in the environment."""
-    config = tmp_path / "settings.yaml"
-    config.write_text(f"snapshot: [{cluster}]\nzone: [one.test, two.test]\nforwarder-service: false\n")
-    for ways in (
-        {"arguments": ("--config", str(config)), "env": {}},
-        {"arguments": ("--snapshot", cluster), "env": {"TOPODNS_ZONE": "one.test  two.test"}},
-        {"arguments": ("--snapshot", cluster, "--zone", "one.test", "--zone=two.test."), "env": {}},
+    nowhere = {"flags": {}, "environment": {}, "file": None}
+    for way in (
+        {"flags": {"zone": ["one.test", "two.test."]}},
+        {"environment": {"TOPODNS_ZONE": "one.test  two.test"}},
+        {"file": ("FILE", {"zone": ["one.test", "two.test"]})},
     ):
-        for zone, rcode in (("one.test", "NOERROR"), ("two.test", "NOERROR"), ("cluster.local", "REFUSED")):
-            ran = topodns("explain", f"memcached.shop.svc.{zone}", "--client", "10.244.2.16", "-o", "json",
-                          *ways["arguments"], **ways["env"])  # fmt: skip
-            assert (ran.status, ran.err, ran.json["rcode"]) == (DONE, "", rcode)
+        settings, warnings = read_settings(**{**nowhere, **way})  # type: ignore[arg-type]
+        assert ([zone.name for zone in settings.zone], warnings) == (["one.test", "two.test"], [])

@@ -77,9 +77,7 @@ def test_many_zones(topodns: Run) -> None:
     [
         ("cluster.local", "cluster.local"),
         ("shop.svc.cluster.local", "cluster.local"),
-        ("svc.cluster.local", "cluster.local"),
         ("web.shop.svc.k8s.example", "k8s.example"),
-        ("shop.pod.cluster.local", "cluster.local"),
         ("svc.svc.cluster.local", "cluster.local"),
         ("topo.local", "topo.local"),
         ("svc", "svc"),
@@ -195,13 +193,13 @@ ODD = {
     "windows": (f"cluster.local {{\n{GOOD}\n}}\n".replace("\n", "\r\n").encode(), DONE),
     "latin-1": (f"# caf\xe9\ncluster.local {{\n{GOOD}\n}}\n".encode("latin-1"), DONE),
     "binary": (bytes(range(256)) * 100, WRONG),
-    "a-long-line": (b"x" * 10_000_000, DONE),
-    "a-long-comment": (f"cluster.local {{\n{GOOD} # {'x ' * 5_000_000}\n}}".encode(), DONE),
-    "long-quotes": (b'"' + b'\\"' * 5_000_000, DONE),
-    "many-words": (b"x " * 5_000_000, WRONG),
-    "many-braces": (b"{" * 10_000_000, WRONG),
+    "a-long-line": (b"x" * 1_000_000, DONE),
+    "a-long-comment": (f"cluster.local {{\n{GOOD} # {'x ' * 500_000}\n}}".encode(), DONE),
+    "long-quotes": (b'"' + b'\\"' * 500_000, DONE),
+    "many-words": (b"x " * 500_000, WRONG),
+    "many-braces": (b"{" * 1_000_000, WRONG),
     "deep": (b"a {\n" + b"b {\n" * 40_000, WRONG),
-    "many-blocks": (b"".join(b"z%d {\nforward . 10.96.0.53\n}\n" % n for n in range(10_000)), DONE),
+    "many-blocks": (b"".join(b"z%d {\nforward . 10.96.0.53\n}\n" % n for n in range(2_000)), DONE),
     "imports-of-imports": (
         b"(s0) {\nwhoami\nwhoami\n}\n"
         + b"".join(b"(s%d) {\nimport s%d\nimport s%d\n}\n" % (n + 1, n, n) for n in range(40))

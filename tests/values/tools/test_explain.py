@@ -160,15 +160,6 @@ def test_sources(items: list[Item], prefix: str, flags: dict[str, Any], expected
         assert (said.constraint.source, said.constraint.keys) == (heard[0].source, heard[0].keys)
 
 
-def test_sources_show_their_keys_and_policies() -> None:
-    """The policies that decide stand together; an ignored one stands by itself."""
-    rows = explained(cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED])).sources
-    assert [(row.keys, row.policies) for row in rows] == [
-        ((ZONE, RACK), ("in-zone", "near")), ((HOSTNAME,), ("off",)), ((ZONE, "*"), ()), ((HOSTNAME,), ()),
-        ((ZONE, "*"), ()),
-    ]  # fmt: skip
-
-
 def test_what_a_service_import_declares_comes_before_what_the_service_of_its_name_does() -> None:
     """So its annotation comes before the ServicePolicies of that Service; the default of the DNS zone comes last."""
     items = [
@@ -417,7 +408,7 @@ def test_candidates_agree_with_the_answer(seed: int) -> None:
     made = world(seed)
     snapshot = snapshot_of(made.items)
     for name in made.names:
-        for client in made.addresses[::4]:
+        for client in made.addresses[::12]:
             said = explanation_of(snapshot, name, client, candidates=True)
             rows, service_of = said.candidates, said.service
             if service_of is None:

@@ -284,18 +284,6 @@ def test_without_records(row: Row) -> None:
     assert row.reason not in fixed.reason
 
 
-def test_an_endpoint_whose_slice_names_no_cluster_is_not_narrowed() -> None:
-    """Its name has the form of a cluster's, and it is an endpoint's own, so that no constraint decides."""
-    items = [
-        *OWN,
-        service_import("lone", keys=ZONE),
-        imported_slice("lone", None, [endpoint("10.2.0.8", hostname="x-0")]),
-    ]
-    told = explained(items, {}, f"x-0.lone.{SET}", "A", CLIENT)
-    assert [answer.data for answer in told.answers] == ["10.2.0.8"]
-    assert [(one.source, one.decides) for one in told.sources] == [("annotation", False)]
-
-
 NAMES = sorted({row.name for row in ROWS} | {row.fix["name"] for row in ROWS if "name" in row.fix})
 
 
