@@ -13,8 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from urllib3.exceptions import MaxRetryError
@@ -96,6 +94,9 @@ def test_the_bill_of_materials() -> None:
     """It is valid CycloneDX, and names what the image has, by hashes: libraries and crates."""
     needs_tool("cargo")
     text = bill_of_materials.document()
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator  # takes seconds to import
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     components = json.loads(text)["components"]
     named = {component["purl"].partition("@")[0] for component in components}

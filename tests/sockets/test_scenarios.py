@@ -76,7 +76,7 @@ class Scenario(NamedTuple):
 
 
 def _load(path: Path) -> Scenario:
-    head = next(iter(yaml.safe_load_all(path.read_text())))
+    head = next(iter(yaml.load_all(path.read_text(), yaml.CSafeLoader)))
     assert head["kind"] == "Scenario" and head["title"] and head["rule"], path
     flags = head.get("flags", {})
     if "clusters" in head:
