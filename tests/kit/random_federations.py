@@ -78,7 +78,7 @@ def case_of(seed: int) -> Case:
         apart = {what: number * (not same) for what, same in alike.items()}
         if number and chance(rng, 15):  # the last ones overlap, the own cluster does not
             apart["pods"] = 1
-        made[name], found = moved(random_cluster.world(rng.randrange(10**6)), apart, name)
+        made[name], found = moved(random_cluster.world(rng.randrange(10**6), large=False), apart, name)
         addresses += found
     own = rng.choice(names) if chance(rng, 50) else names[0]
     for number, name in enumerate(names):
