@@ -17,9 +17,7 @@ from dnsserver.settings.reading import read_settings
 from locator.api.deltas import DeltaBatch
 from locator.cluster import api_client
 from locator.cluster.responses import Unreachable
-from locator.federation.federating import ResolvedHost
 from locator.findings import ClusterCode
-from locator.ip import parse_address
 from locator.model import INFO, WARNING, Finding
 from locator.state import saved_view
 from locator.state.saved_view import SavedIdentity
@@ -191,16 +189,6 @@ def test_every_code_has_a_row(code: str) -> None:
     assert (code, ClusterCode[code].severity) in {found[:2] for row in ROWS for found in row.found}
 
 
-def test_a_finding_goes_with_its_cause() -> None:
-    """A load balancer gets its address, and a Service is exported elsewhere: nothing is left."""
-    clusters = ClustersInMemory(cluster(1, balancer=[]), {"west": cluster(2, **PLAIN)}, {**FLAGS, **OFF})
-    codes = {finding.code for finding in clusters.checked()}
-    assert codes == {"LoadBalancerWithoutAddress", "ExportedInOneCluster"}
-    clusters.take_in(cluster(1))
-    clusters.take_in(cluster(2), "west")
-    assert clusters.checked() == []
-
-
 @pytest.mark.parametrize(
     ("flat", "outside"), [((), "cluster east"), (("east,west",), "cluster east and its flat networks")]
 )
@@ -210,17 +198,6 @@ def test_who_gets_nothing_without_a_load_balancer(flat: Sequence[str], outside: 
     flags = {**FLAGS, **OFF, "flat-network": list(flat)}
     (finding,) = ClustersInMemory(cluster(1, balancer=[]), others, flags).checked()
     assert finding.message == f"no address of a load balancer: clients outside of {outside} get nothing of it"
-
-
-def test_a_host_name_counts_once_it_is_resolved() -> None:
-    """Before, it is no entry; its addresses come with the TTL of their family."""
-    clusters = ClustersInMemory(cluster(1, **PLAIN), {"west": cluster(2, balancer=HOST)}, {**FLAGS, **OFF})
-    (member,) = clusters.snapshot().federated["shop/web"].members
-    assert (member.balancers, clusters.clusters.hosts) == ((), {"lb.example.com": "shop"})
-    addresses = tuple(map(parse_address, ("203.0.113.7", "2001:db8::7")))
-    clusters.clusters.resolve({"lb.example.com": ResolvedHost(addresses, {4: 30, 16: 60})})
-    (member,) = clusters.snapshot().federated["shop/web"].members
-    assert [(entry.endpoint.addresses, entry.ttls) for entry in member.balancers] == [(addresses, {4: 30, 16: 60})]
 
 
 # The command line
