@@ -12,7 +12,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.answers.decision import UPSTREAM_TYPES, UpstreamAnswer
@@ -343,6 +343,7 @@ def answers(draw: st.DrawFn, name: str) -> UpstreamAnswer:
     return said([*brought, *records], **negative)
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_any_upstream_ends(data: st.DataObject) -> None:
     """Whatever it says: at most 9 CNAMEs before what it says in the end, 9 look-ups, and the same answer for ever."""

@@ -188,7 +188,7 @@ def nearest(keys: str, here: dict[str, str | None], spots: Sequence[dict[str, st
     return []
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(spots=st.lists(SPOTS, min_size=1, max_size=6), keys=st.sampled_from(KEYS), client=st.sampled_from([*CLIENTS]))
 def test_the_nearest_endpoints_of_all_clusters(spots: list[Any], keys: str, client: str) -> None:
     """For any endpoints in clusters that are known, not known or not named."""
