@@ -62,12 +62,13 @@ def three_clusters(*changes: Change) -> Clusters:
     return made
 
 
-def web(names: str, *, keys: str | None = None, balancers: Sequence[str] | None = None) -> Change:
-    """Give the Service in some clusters these topology keys, or load balancers."""
+def web(names: str, *, keys: str | None = None, balancers: Sequence[str] | None = None, **spec: Any) -> Change:
+    """Give the Service in some clusters these topology keys, load balancers, and further fields of its ``spec``."""
 
     def change(clusters: Clusters) -> None:
         for name in names.split():
             (found,) = of_kind(clusters[name], "Service")
+            found["spec"] |= spec
             if keys is not None:
                 found["metadata"]["annotations"]["topodns.io/topology-keys"] = keys
             if balancers is not None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from locator.ip import parse_address
 from locator.state.snapshot import Snapshot
-from tests.kit.api_objects import IMPORTED_SERVICE_NAME, SOURCE_CLUSTER, TOPOLOGY_KEYS, ZONE, Item, item
+from tests.kit.api_objects import IMPORTED_SERVICE_NAME, SOURCE_CLUSTER, TOPOLOGY_KEYS, ZONE, Item, item, listed
 from tests.kit.in_memory import NOW, ClustersInMemory, resolved
 from tests.kit.random_cluster import chance
 from tests.kit.random_federations import HOSTS, Case, case_of, changed, keys, resolved_later
@@ -44,8 +44,8 @@ class World:
 
     def made_anew(self) -> ClustersInMemory:
         """Return what reads the clusters of now for the first time."""
-        others = {name: items for name, items in self.items.items() if name != self.own}
-        made = ClustersInMemory(self.items[self.own], others, self.flags, hosts=resolved(self.hosts))
+        texts = {name: listed(items) for name, items in self.items.items()}
+        made = ClustersInMemory(texts.pop(self.own), texts, self.flags, hosts=resolved(self.hosts))
         for name in self.lost:
             made.clusters.update(name, None)
         return made
@@ -113,7 +113,7 @@ class World:
     def take_in(self, name: str, items: Sequence[Item]) -> None:
         self.lost.discard(name)
         self.items[name] = self.voted_now(name, items)
-        self.read.take_in(self.items[name], "" if name == self.own else name, now=NOW + self.seconds)
+        self.read.take_in(listed(self.items[name]), "" if name == self.own else name, now=NOW + self.seconds)
 
     def voted_now(self, cluster: str, items: Sequence[Item]) -> Sequence[Item]:
         """Return objects whose votes have the time of now if they differ from those seen, and none is of the future.
@@ -174,7 +174,7 @@ def places(snapshot: Snapshot, clusters: Mapping[str, Sequence[Item]]) -> dict[s
     return {text: (place.located_by, plain(place.location)) for text, place in found.items()}
 
 
-@settings(unshrunk, max_examples=5)
+@settings(unshrunk, max_examples=12)
 @given(seed=st.integers(0, 100_000))
 def test_any_history_ends_in_what_is_read_at_once(seed: int) -> None:
     """Changes in all clusters, lost and replaced ones, votes, host names, time: published at each, or some at once."""

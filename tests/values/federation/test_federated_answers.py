@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Federated names: what rotates, what is cut first, how long answers and votes hold, and why clients get what they get.
+"""Federated names: some rules by hand, what rotates and what is cut, how long answers and votes hold, and why.
 
-Which addresses they get is in ``test_every_cluster.py``, and in the scenarios.
+Which addresses clients get in any clusters is in ``test_every_cluster.py``, and in the scenarios.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from dnsserver.answers import endpoint_names
 from dnsserver.tools.explain.explanation import Explanation
 from dnsserver.tools.explain.explanation_text import as_text
 from locator.ip import parse_address
+from locator.model import CLUSTER
 from tests.kit.api_objects import (
     HOSTNAME,
     IMPORTED_SERVICE_NAME,
     REGION,
+    ZONE,
     endpoint,
     external,
     namespace,
@@ -41,7 +43,7 @@ from tests.kit.in_memory import (
     resolved,
     with_and_without_native,
 )
-from tests.kit.three_clusters import cluster
+from tests.kit.three_clusters import Change, cluster, endpoints, three_clusters, votes, web
 
 NAME = "web.shop.fed.example"
 FLAGS: dict[str, Any] = {
@@ -64,6 +66,46 @@ def asked(
 
 def data(reply: dns.message.Message) -> list[str]:
     return [str(row) for rrset in reply.answer for row in rrset]
+
+
+EVERYWHERE, BALANCERS = "east west south", ("192.0.2.1", "192.0.2.2", "192.0.2.3")
+IN_WEST = "10.2.0.99"
+HEADLESS = {"clusterIP": "None", "clusterIPs": ["None"]}
+TWO_IN_WEST = endpoints("west", *(endpoint(f"10.2.0.{last}", nodeName="n1") for last in (10, 9)))
+ALIKE = web("west", balancers=["192.0.2.3"])
+ROWS: list[tuple[str, str, str, list[Change], dict[str, Any]]] = [
+    # rule, client, the selection and after a bar the spares, what differs from three alike clusters, flags
+    ("flat-the-other-way", IN_WEST, "10.96.2.1 | 10.1.0.5 192.0.2.3", [], {"flat-network": ["east,west"]}),
+    ("flat-not-through-another", IN_EAST, "10.96.1.1 | 10.2.0.5 192.0.2.3", [],
+     {"flat-network": ["east,west", "west,south"]}),
+    ("invalid-is-passed-over", IN_EAST, "10.96.1.1", [web("east", keys=f"*,{ZONE}"), web("west", keys=CLUSTER)], {}),
+    ("traffic-distribution-does-not-count", IN_EAST, "10.96.1.1 | 192.0.2.2 192.0.2.3",
+     [web("east", trafficDistribution="PreferClose")], {}),
+    ("local-traffic-is-no-obstacle", IN_EAST, "10.96.1.1",
+     [web("east", keys=CLUSTER, externalTrafficPolicy="Local")], {}),
+    ("hostname-in-one-cluster-only", IN_EAST, "10.1.0.5", [web("east", **HEADLESS)],
+     {"flat-network": ["east,west"], "federation-topology-keys": HOSTNAME}),
+    ("spares-in-order-of-octets", IN_EAST, "10.96.1.1 | 10.2.0.9 10.2.0.10", [TWO_IN_WEST],
+     {"flat-network": ["east,west"]}),
+    ("no-spare-twice", IN_EAST, "10.96.1.1 | 192.0.2.3 192.0.2.4",
+     [ALIKE, web("south", balancers=["192.0.2.3", "192.0.2.4"])], {"federation-spares": 2}),
+    ("no-spare-that-was-selected", IN_R2, "192.0.2.3", [ALIKE, web("east", balancers=())], {}),
+    ("all-against-all", IN_R2, "192.0.2.3 | 192.0.2.1 192.0.2.2", [votes(EVERYWHERE, *BALANCERS)], {}),
+    ("all-that-a-hard-constraint-leaves", IN_R2, "192.0.2.3",
+     [votes("east west", "192.0.2.3"), web("east", keys=REGION)], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("client", "answer", "changes", "flags"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
+)
+def test_rules(client: str, answer: str, changes: list[Change], flags: dict[str, Any]) -> None:
+    """What random clusters seldom show."""
+    clusters = three_clusters(*changes)
+    responder = ClustersInMemory(clusters.pop("east"), clusters, {**FLAGS, **flags}).responder()
+    selection, spares = (part.split() for part in answer.partition("|")[::2])
+    found = data(asked(responder, client))
+    assert (sorted(found[: len(selection)]), found[len(selection) :]) == (selection, spares)
 
 
 def responder_with(clusters: ClustersInMemory, *, native: bool) -> CountedResponder:
