@@ -15,7 +15,15 @@ from msgspec import Struct
 
 from locator.ip import parse_address
 from locator.state.snapshot import Snapshot
-from tests.kit.api_objects import IMPORTED_SERVICE_NAME, SOURCE_CLUSTER, TOPOLOGY_KEYS, ZONE, Item, item, listed
+from tests.kit.api_objects import (
+    TOPOLOGY_KEYS,
+    ZONE,
+    Item,
+    endpoint,
+    imported_slice,
+    item,
+    listed,
+)
 from tests.kit.in_memory import NOW, ClustersInMemory, resolved
 from tests.kit.random_cluster import chance
 from tests.kit.random_federations import HOSTS, Case, case_of, changed, keys, resolved_later
@@ -40,6 +48,8 @@ class World:
         self.seen: dict[str, Mapping[str, Item]] = {name: {} for name in case.world.clusters}  # votes, by cluster
         for name, items in case.world.clusters.items():
             self.items[name] = self.voted_now(name, items)
+        for _ in range(5):
+            self.items[self.own] = self.imports()
         self.read = self.made_anew()
 
     def made_anew(self) -> ClustersInMemory:
@@ -57,7 +67,7 @@ class World:
     def step(self) -> None:
         """Let something happen."""
         rng, others = self.rng, sorted(self.items.keys() - {self.own})
-        what = rng.choice(("change", "change", "import", "import", "node", "time", "host", "lose", "back", "replace"))
+        what = rng.choice((*["change", "import", "import", "node"] * 2, "time", "host", "lose", "back", "replace"))
         name = rng.choice(others)
         if what == "time":
             self.publish(self.read)  # changes are seen when they are made
@@ -74,10 +84,11 @@ class World:
         elif what == "replace":
             clusters = case_of(rng.randrange(10**5)).world.clusters
             self.take_in(name, clusters[rng.choice(sorted(clusters))])
+        elif what == "import":
+            self.take_in(self.own, self.imports())
         else:
             name = rng.choice(sorted(self.items))
-            after = {"import": self.imports, "node": self.moved, "change": self.later}[what]
-            self.take_in(name, after(name))
+            self.take_in(name, self.moved(name) if what == "node" else self.later(name))
 
     def later(self, name: str) -> Sequence[Item]:
         """Return a cluster after a change of what is in it."""
@@ -93,21 +104,27 @@ class World:
         self.rng.choice(of_kind(items, "Node"))["metadata"]["labels"][ZONE] = self.rng.choice("abc")
         return items
 
-    def imports(self, name: str) -> Sequence[Item]:
-        """Return a cluster that has imported a Service s0, or no longer, or from another cluster."""
-        rng = self.rng
-        items = copy.deepcopy([found for found in self.items[name] if found["kind"] != "ServiceImport"])
-        for found in of_kind(items, "EndpointSlice"):
-            if IMPORTED_SERVICE_NAME in found["metadata"]["labels"]:
-                source = rng.choice(sorted(self.items))
-                found["metadata"]["labels"] |= {SOURCE_CLUSTER: source}
-                for row in found["endpoints"]:
-                    row["nodeName"] = rng.choice(of_kind(self.items[source], "Node"))["metadata"]["name"]
-                    row["conditions"] = {"ready": chance(rng, 80)}
-        if chance(rng, 80):
-            spec = {"type": rng.choice(("Headless", "ClusterSetIP"))}
-            notes = {TOPOLOGY_KEYS: ",".join(keys(rng))} if chance(rng, 50) else {}
-            items.append(item("ServiceImport", "s0", "shop", annotations=notes, spec=spec))
+    def imports(self) -> Sequence[Item]:
+        """Return the own cluster with another ServiceImport s0, another slice of it, or another Service of its name."""
+        rng, items = self.rng, copy.deepcopy(list(self.items[self.own]))
+        what, source = rng.choice(("import", "slice", "slice", "namesake")), rng.choice(sorted(self.items))
+        if what == "import":
+            spec = {"type": rng.choice(("Headless", "Headless", "ClusterSetIP"))}
+            notes = {TOPOLOGY_KEYS: ",".join(keys(rng))} if chance(rng, 40) else {}
+            items = [found for found in items if found["kind"] != "ServiceImport"]
+            items += [item("ServiceImport", "s0", "shop", annotations=notes, spec=spec)] * chance(rng, 85)
+        elif what == "slice":
+            nodes = [found["metadata"]["name"] for found in of_kind(self.items[source], "Node")]
+            rows = [
+                endpoint(f"10.99.0.{last}", nodeName=rng.choice(nodes), ready=chance(rng, 80))
+                for last in rng.sample(range(4), rng.choice((1, 1, 2)))
+            ]
+            made = imported_slice("s0", source, rows)
+            items = [*(found for found in items if found["metadata"]["name"] != made["metadata"]["name"]), made]
+        else:
+            for found in of_kind(items, "Service"):
+                if found["metadata"]["name"] == "s0":
+                    found["metadata"]["annotations"][TOPOLOGY_KEYS] = ",".join(keys(rng))
         return items
 
     def take_in(self, name: str, items: Sequence[Item]) -> None:

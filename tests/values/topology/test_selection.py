@@ -105,6 +105,7 @@ def test_a_client_gets(constraint: Constraint, client: str, ready: str, chosen: 
     selection = select(constraint, client_at(client), endpoints)
     assert selection.endpoints == tuple(ENDPOINTS[name] for name in chosen.split())
     assert " ".join(filter(None, (selection.outcome, selection.key))) == reason
+    assert [step.key for step in selection.steps] == [*constraint.keys[: len(selection.steps)]]
 
 
 @pytest.mark.parametrize(
