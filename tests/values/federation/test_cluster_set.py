@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from locator.ip import parse_address
-from locator.state.snapshot import Snapshot
+from locator.state.snapshot import CompiledService, Snapshot
 from tests.kit.api_objects import (
     TOPOLOGY_KEYS,
     ZONE,
@@ -165,15 +165,13 @@ def said(snapshot: Snapshot) -> dict[str, object]:
 
 def plain(value: object) -> object:
     """Return what a part of a snapshot holds, as something that compares by that."""
+    if isinstance(value, CompiledService):  # of its slices, only what is ready counts
+        return plain((value.service, value.declarations, value.endpoints, value.empty))
     if isinstance(value, Struct):
-        return [(field, plain(getattr(value, field))) for field in public_fields(value)]
+        return [(field, plain(getattr(value, field))) for field in value.__struct_fields__]
     if isinstance(value, Mapping):
         return {key: plain(of_key) for key, of_key in value.items()}
     return list(map(plain, value)) if isinstance(value, tuple) else value
-
-
-def public_fields(value: Struct) -> list[str]:
-    return [field for field in value.__struct_fields__ if not field.startswith("_")]
 
 
 def places(snapshot: Snapshot, clusters: Mapping[str, Sequence[Item]]) -> dict[str, object]:
