@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from locator.endpoints import Port
-from locator.model import Endpoint, Hints, Service
+from locator.labels import parse_selector
+from locator.model import Endpoint, Hints, Service, ServicePolicy
 from locator.topology.annotations import HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, TOPOLOGY_MODE
 from locator.topology.constraints import (
     ANNOTATION,
     FIELD,
     HINTS,
+    REQUIRED,
     SERVICE_ANNOTATIONS,
     SOURCES,
     TRAFFIC_DISTRIBUTION,
@@ -117,9 +119,14 @@ def test_the_table_of_sources() -> None:
 
 
 def test_external_traffic_policy() -> None:
-    """Keys and ``externalTrafficPolicy: Local`` contradict each other (KEP-536)."""
+    """Keys and ``externalTrafficPolicy: Local`` contradict each other (KEP-536); so do policies."""
     declaration = declaration_of(service(ZONE, external_traffic_policy="Local"))
     assert declaration is not None and not declaration.valid and "externalTrafficPolicy" in str(declaration.error)
+    policy = ServicePolicy("shop", "near", "", parse_selector("app=web"), ZONE, REQUIRED)
+    for headless in (True, False):
+        asked = service(headless=headless, labels={"app": "web"}, external_traffic_policy="Local")
+        declaration = deciding(declarations_of(asked, [policy]))
+        assert declaration is not None and declaration.valid == (not headless)
 
 
 @pytest.mark.parametrize(
