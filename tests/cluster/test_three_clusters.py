@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,43 +137,6 @@ def until_dumps_say_so(clusters: Mapping[str, Cluster], server: Server) -> None:
     until(lambda: sets(answers(server)) == wanted, lambda: f"{wanted}, not {answers(server)}")
 
 
-def test_random_edits(clusters: Mapping[str, Cluster], server: Server) -> None:
-    """Whatever happens in any cluster: soon all clients get what the dumps of all clusters say."""
-    rng = random.Random(15)
-
-    def edit() -> None:
-        cluster = clusters[rng.choice(NAMES)]
-        api, items = cluster.plane.api, cluster.items
-        number = NAMES.index(cluster.name) + 1
-        choice = rng.randrange(5)
-        if choice == 0:
-            api.patch_status(items["service"], ingress(*rng.sample([cluster.balancer.host, "203.0.113.7"], 2)[:1]))
-        elif choice == 1:
-            exported = rng.choice(("true", "false"))
-            api.patch(items["service"], {"metadata": {"annotations": {"topodns.io/federated": exported}}})
-        elif choice == 2:
-            keys = rng.choice((f"{REGION},*", "topodns.io/cluster", "topodns.io/cluster,*", None))
-            api.patch(items["service"], {"metadata": {"annotations": {"topodns.io/topology-keys": keys}}})
-        elif choice == 3:
-            hosts = [endpoint(f"10.7{number}.0.{last}", nodeName=f"{SPACE}-1") for last in range(5, rng.randint(5, 8))]
-            api.patch(items["slice"], {"endpoints": hosts})
-        else:
-            api.patch(items["node"], {"metadata": {"labels": {REGION: f"r{rng.randint(1, 3)}"}}})
-
-    for _ in range(4):
-        for _ in range(6):
-            edit()
-        until_dumps_say_so(clusters, server)
-    for name, cluster in clusters.items():
-        number = NAMES.index(name) + 1
-        annotations = {"topodns.io/federated": "true", "topodns.io/topology-keys": None}
-        cluster.plane.api.patch(cluster.items["service"], {"metadata": {"annotations": annotations}})
-        cluster.plane.api.patch_status(cluster.items["service"], ingress(cluster.balancer.host))
-        cluster.plane.api.patch(cluster.items["slice"], {"endpoints": cluster.items["slice"]["endpoints"]})
-        cluster.plane.api.patch(cluster.items["node"], {"metadata": {"labels": {REGION: f"r{number}"}}})
-    until_all(clusters, server)
-
-
 def until_all(clusters: Mapping[str, Cluster], server: Server, *without: str, within: float = PATIENCE) -> None:
     """Wait until clients elsewhere get the load balancers of all clusters but some."""
     wanted = {cluster.balancer.host for name, cluster in clusters.items() if name not in without}
@@ -234,41 +196,6 @@ def against(cluster: Cluster) -> set[str]:
     }
 
 
-def test_clocks_that_differ(clusters: Mapping[str, Cluster], server: Server) -> None:
-    """A vote of a clock two hours slow is too old at first sight, but counts once it is seen to be renewed."""
-    until_all(clusters, server)
-    clocks, address = {"west": timedelta(hours=-2), "south": timedelta(hours=2)}, "127.0.7.1"
-    health = {"apiVersion": "topodns.io/v1alpha1", "kind": "ServiceHealth", "metadata": {"name": f"web.{SPACE}"}}
-
-    def vote(name: str, *, healthy: bool) -> None:
-        entry = {"address": address, "healthy": healthy, "message": "by hand"}
-        time = (datetime.now(UTC) + clocks[name]).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        status = {"cluster": name, "entries": [entry], "renewTime": time}
-        api = clusters[name].plane.api
-        if api.items("ServiceHealth"):
-            api.patch(health, {"status": status})
-        else:
-            api.create({**health, "status": status})
-
-    for name in clocks:
-        # Written again and again, a vote counts, whichever its clock: it is seen to be renewed.
-        until(lambda name=name: vote(name, healthy=True) or votes_counted(server)[name], lambda: votes_counted(server))
-    for cluster in clusters.values():
-        cluster.plane.api.delete(*cluster.plane.api.items("ServiceHealth"))
-    # A vote that is deleted and written anew before the server has seen that would only be a renewed one.
-    until(lambda: not any(votes_counted(server).values()), lambda: votes_counted(server))
-    vote("west", healthy=False)
-    vote("south", healthy=False)
-    until(lambda: votes_counted(server)["south"] == 1, lambda: votes_counted(server))
-    assert address in elsewhere(server)
-    assert votes_counted(server)["west"] == 0
-    vote("west", healthy=False)
-    until_all(clusters, server, "east")
-    for name in clocks:
-        vote(name, healthy=True)
-    until_all(clusters, server)
-
-
 def test_a_cluster_that_is_lost(clusters: Mapping[str, Cluster], server: Server) -> None:
     """Its view stays for --cluster-max-age, then it contributes nothing; the others do not notice; then it is back."""
     until_all(clusters, server)
@@ -312,3 +239,33 @@ def test_a_restart_while_a_cluster_is_away(clusters: Mapping[str, Cluster], tmp_
             assert "[+]cluster west no contact for" in second.get("/readyz?verbose")[1]
     finally:
         west.start()
+
+
+def test_random_edits(clusters: Mapping[str, Cluster], server: Server) -> None:
+    """Whatever happens in any cluster: soon all clients get what the dumps of all clusters say."""
+    until_all(clusters, server, within=3 * PATIENCE)
+    rng = random.Random(15)
+
+    def edit() -> None:
+        cluster = clusters[rng.choice(NAMES)]
+        api, items = cluster.plane.api, cluster.items
+        number = NAMES.index(cluster.name) + 1
+        choice = rng.randrange(5)
+        if choice == 0:
+            api.patch_status(items["service"], ingress(*rng.sample([cluster.balancer.host, "203.0.113.7"], 2)[:1]))
+        elif choice == 1:
+            exported = rng.choice(("true", "false"))
+            api.patch(items["service"], {"metadata": {"annotations": {"topodns.io/federated": exported}}})
+        elif choice == 2:
+            keys = rng.choice((f"{REGION},*", "topodns.io/cluster", "topodns.io/cluster,*", None))
+            api.patch(items["service"], {"metadata": {"annotations": {"topodns.io/topology-keys": keys}}})
+        elif choice == 3:
+            hosts = [endpoint(f"10.7{number}.0.{last}", nodeName=f"{SPACE}-1") for last in range(5, rng.randint(5, 8))]
+            api.patch(items["slice"], {"endpoints": hosts})
+        else:
+            api.patch(items["node"], {"metadata": {"labels": {REGION: f"r{rng.randint(1, 3)}"}}})
+
+    for _ in range(4):
+        for _ in range(6):
+            edit()
+        until_dumps_say_so(clusters, server)

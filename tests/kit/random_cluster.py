@@ -48,6 +48,7 @@ AWARE, MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.
 APPS = ("web", "db")  # values of the label that policies select by
 # How many percent of a Service's endpoints have hints for zones, and for nodes.
 HINTED = (*[(0, 0)] * 5, (100, 0), (0, 100), (100, 100), (70, 70), (100, 60))
+SIZES = (0, 1, 1, 2, 2, 3, 5, 8, 120)  # endpoints of a headless Service
 CHANGED = (*["Service", "EndpointSlice", "Node"] * 2, "Pod", "ServicePolicy", "PodLocator")  # by ``changed``
 
 
@@ -59,17 +60,42 @@ class World(NamedTuple):
     addresses: list[str]
 
 
-def world(seed: int, *, truthful: bool = False) -> World:
+def world(seed: int, *, truthful: bool = False, large: bool = True) -> World:
     """Return a small cluster with reused addresses, old labels, unready endpoints, both families, every constraint.
 
-    In a *truthful* one all pods run, and each is in its node's pod CIDR.
+    In a *truthful* one all pods run, and each is in its node's pod CIDR. In a *large* one, a Service may have more
+    endpoints than a reply over UDP holds.
     """
-    return _Builder(random.Random(seed), truthful=truthful).world()
+    made = _Builder(random.Random(seed), truthful=truthful, sizes=SIZES if large else SIZES[:-1]).world()
+    add_empty_labels(made.items, random.Random(seed))
+    return made
+
+
+def add_empty_labels(items: list[Item], rng: random.Random) -> None:
+    """Add labels without a value, which are no labels: to nodes, slices, hints and PodLocators."""
+    for found in items:
+        if found["kind"] == "Node":
+            _add_empty(found["metadata"]["labels"], rng)
+        elif found["kind"] == "PodLocator":
+            _add_empty(found["nodeLabels"], rng)
+        elif found["kind"] == "EndpointSlice":
+            for row in found["endpoints"]:
+                if rng.randrange(4) == 0:
+                    row.setdefault("zone", "")
+                _add_empty(row.get("deprecatedTopology", {}), rng)
+                for names in row.get("hints", {}).values():
+                    names += [{"name": ""}] * (rng.randrange(4) == 0)
+
+
+def _add_empty(labels: dict[str, str], rng: random.Random) -> None:
+    for key in (HOSTNAME, ZONE, REGION, RACK, *OLD.values()):
+        if rng.randrange(4) == 0:
+            labels.setdefault(key, "")
 
 
 class _Builder:
-    def __init__(self, rng: random.Random, *, truthful: bool) -> None:
-        self.rng, self.truthful = rng, truthful
+    def __init__(self, rng: random.Random, *, truthful: bool, sizes: Sequence[int]) -> None:
+        self.rng, self.truthful, self.sizes = rng, truthful, sizes
         self.count = rng.randint(2, 6)
         self.hosts = [0] * (self.count + 2)
         self.labels: dict[str, dict[str, str]] = {}  # by node
@@ -184,7 +210,7 @@ class _Builder:
         self.items.append(own)
         base = f"{name}.shop.svc.cluster.local"
         self.names += [base, base, f"_main._tcp.{base}", f"_tcp.{base}", f"_nope._tcp.{base}", f"nope.{base}"]
-        count = rng.choice((0, 1, 1, 2, 2, 3, 5, 8, 120)) if headless else 2
+        count = rng.choice(self.sizes) if headless else 2
         dual, named, hinted = self.chance(50), self.chance(50), rng.choice(HINTED)
         rows: dict[str, list[Item]] = {"IPv4": [], "IPv6": []}
         for number in range(count):

@@ -78,7 +78,7 @@ def case_of(seed: int) -> Case:
         apart = {what: number * (not same) for what, same in alike.items()}
         if number and chance(rng, 15):  # the last ones overlap, the own cluster does not
             apart["pods"] = 1
-        made[name], found = moved(random_cluster.world(rng.randrange(10**6)), apart, name)
+        made[name], found = moved(random_cluster.world(rng.randrange(10**6), large=False), apart, name)
         addresses += found
     own = rng.choice(names) if chance(rng, 50) else names[0]
     for number, name in enumerate(names):
@@ -152,7 +152,7 @@ def federate(rng: random.Random, items: list[Item], number: int) -> None:
             owned["ports"] = [*PORTS]
         meta["creationTimestamp"] = f"2024-0{rng.randint(1, 3)}-01T00:00:00Z"
         if chance(rng, 35):
-            meta["annotations"][TOPOLOGY_KEYS] = ",".join(keys(rng))
+            meta["annotations"][TOPOLOGY_KEYS] = ",".join(keys(rng)) if chance(rng, 80) else f"*,{ZONE}"
         if chance(rng, 8):
             meta["annotations"]["topodns.io/health"] = "tcp"
         balance(rng, found, number)
@@ -190,8 +190,8 @@ def cluster_ips(rng: random.Random, number: int, service: int) -> list[str]:
 
 
 def balance(rng: random.Random, found: Item, number: int) -> None:
-    """Give a Service load balancers, or none; rarely one that another cluster's Service has, too."""
-    service, place = int(found["metadata"]["name"][1:]), 9 if chance(rng, 10) else number
+    """Give a Service load balancers, or none; some that another cluster's Service has, too."""
+    service, place = int(found["metadata"]["name"][1:]), 9 if chance(rng, 20) else number
     four = [{"ip": f"192.0.2.{place * 20 + service * 3 + item}"} for item in range(3)]
     six = [{"ip": f"2001:db8:{place + 1:x}::{service + 1:x}{item}"} for item in range(2)]
     hosts = [{"hostname": host} for host in rng.sample(sorted(HOSTS), 2)] + [{"hostname": "unknown.lb.example"}]

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.kit.api_objects import (
@@ -19,11 +19,11 @@ from tests.kit.api_objects import (
     service,
     service_health,
 )
+from tests.kit.in_memory import NOW
 from tests.oracle.twin_map import of_kind
 
 NUMBERS = {"east": 1, "west": 2, "south": 3}
-IN_EAST, IN_WEST, IN_SOUTH = "10.1.0.200", "10.2.0.200", "10.3.0.200"  # in the nodes' pod CIDRs
-NOW = 1_700_000_000  # when votes are written
+IN_EAST, IN_WEST = "10.1.0.200", "10.2.0.200"  # in the nodes' pod CIDRs
 
 Clusters = dict[str, list[Item]]
 Change = Callable[[Clusters], None]
@@ -36,9 +36,8 @@ def cluster(
 
     All addresses have the cluster's number. The Service has *size* endpoints; the lower the number, the older it is.
     """
-    annotations = {"topodns.io/federated": "true", **fields.pop("annotations", {})}
     ips = ("None",) if headless else (f"10.96.{number}.1",)
-    web = service("web", cluster_ips=ips, annotations=annotations, **fields)
+    web = service("web", cluster_ips=ips, annotations={"topodns.io/federated": "true"}, **fields)
     web["metadata"]["creationTimestamp"] = f"2024-01-0{number}T00:00:00Z"
     web["status"] = load_balancer_status(balancers)
     endpoints = [endpoint(f"10.{number}.0.{last}", nodeName="n1") for last in range(5, 5 + size)]
@@ -63,22 +62,12 @@ def three_clusters(*changes: Change) -> Clusters:
     return made
 
 
-def web(
-    names: str,
-    *,
-    keys: str | None = None,
-    balancers: Sequence[str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    **spec: Any,
-) -> Change:
-    """Change the Service in some clusters: *keys* are its topology keys, further fields go into its ``spec``."""
+def web(names: str, *, keys: str | None = None, balancers: Sequence[str] | None = None, **spec: Any) -> Change:
+    """Give the Service in some clusters these topology keys, load balancers, and further fields of its ``spec``."""
 
     def change(clusters: Clusters) -> None:
         for name in names.split():
             (found,) = of_kind(clusters[name], "Service")
-            found["metadata"]["annotations"] |= annotations or {}
-            found["metadata"]["labels"] |= labels or {}
             found["spec"] |= spec
             if keys is not None:
                 found["metadata"]["annotations"]["topodns.io/topology-keys"] = keys
@@ -88,31 +77,22 @@ def web(
     return change
 
 
-def endpoints(names: str, *rows: Item, family: str = "IPv4") -> Change:
-    """Replace the endpoints of one family."""
+def endpoints(names: str, *rows: Item) -> Change:
+    """Replace the endpoints."""
 
     def change(clusters: Clusters) -> None:
         for name in names.split():
-            kept = [found for found in clusters[name] if found.get("addressType") != family]
-            clusters[name] = [*kept, endpoint_slice("web", family.lower(), rows, family=family)]
+            kept = [found for found in clusters[name] if found["kind"] != "EndpointSlice"]
+            clusters[name] = [*kept, endpoint_slice("web", 1, rows)]
 
     return change
 
 
-def added(names: str, *items: Item) -> Change:
-    def change(clusters: Clusters) -> None:
-        for name in names.split():
-            clusters[name] += items
-
-    return change
-
-
-def votes(names: str, *against: str, healthy: Sequence[str] = (), age: int = 0, service: str = "web") -> Change:
-    """Let the probers of some clusters vote: *against* are unhealthy, and *healthy* are not."""
+def votes(names: str, *against: str) -> Change:
+    """Let the probers of some clusters vote against addresses."""
 
     def change(clusters: Clusters) -> None:
-        entries = {**dict.fromkeys(against, False), **dict.fromkeys(healthy, True)}
         for name in names.split():
-            clusters[name].append(service_health(service, name, entries, NOW - age))
+            clusters[name].append(service_health("web", name, dict.fromkeys(against, False), NOW))
 
     return change

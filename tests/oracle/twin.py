@@ -90,8 +90,8 @@ class Given(NamedTuple):
 class Twin:
     """One cluster under some settings."""
 
-    def __init__(self, items: Sequence[Item], modes: Modes) -> None:
-        self.modes, self.map = modes, TwinMap(items, modes.client_source, modes.subnets)
+    def __init__(self, items: Sequence[Item], modes: Modes, *, cluster: str = "") -> None:
+        self.modes, self.map = modes, TwinMap(items, modes.client_source, modes.subnets, cluster=cluster)
         self.services = {key_of(service): service for service in of_kind(items, "Service")}
         self.policies = of_kind(items, "ServicePolicy")
         self.ready = cache(self._ready)

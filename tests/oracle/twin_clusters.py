@@ -100,9 +100,9 @@ class TwinClusters:
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world, modes = world, world.modes
-        self.places = TwinPlaces(world.clusters, world.own, client_source=modes.client_source, subnets=modes.subnets)
+        self.places = TwinPlaces(world)
         self.twins = {
-            name: Twin(marked(without_imported(items), name), modes) for name, items in world.clusters.items()
+            name: Twin(without_imported(items), modes, cluster=name) for name, items in world.clusters.items()
         }
 
     def expected(self, name: str, qtype: str, client: str) -> Expected:
@@ -268,10 +268,10 @@ def tiers_of(asked: Asked, entries: list[Entry], where: Where) -> list[list[Entr
 def near(entries: list[Entry], key: str, where: Where) -> list[Entry]:
     """Return the entries that have the client's value of a key; nodes of two clusters are never the same."""
     key = NEW_NAMES.get(key, key)
-    if key == "*":
-        return entries
-    found = [entry for entry in entries if key in where.labels and entry.labels.get(key) == where.labels[key]]
-    return [entry for entry in found if key != HOSTNAME or where.labels.get(CLUSTER, entry.cluster) == entry.cluster]
+    same = [entry for entry in entries if key in where.labels and entry.labels.get(key) == where.labels[key]]
+    if key == HOSTNAME:
+        same = [entry for entry in same if where.labels.get(CLUSTER, entry.cluster) == entry.cluster]
+    return entries if key == "*" else same
 
 
 def version(text: str) -> int:
@@ -288,23 +288,16 @@ def packed(text: str) -> bytes:
 class TwinPlaces:
     """Where addresses are, as the server in one of several clusters sees it."""
 
-    def __init__(
-        self,
-        clusters: Mapping[str, Sequence[Item]],
-        own: str,
-        *,
-        client_source: str,
-        subnets: Mapping[str, Mapping[str, str]],
-    ) -> None:
-        self.own = own
+    def __init__(self, world: ClusterWorld) -> None:
+        self.own, (source, subnets) = world.own, (world.modes.client_source, world.modes.subnets)
         self.maps = {
-            name: TwinMap(without_imported(items), client_source, {}, subnets) for name, items in clusters.items()
+            name: TwinMap(without_imported(items), source, {}, subnets) for name, items in world.clusters.items()
         }
         self.subnets = {ip_network(text): labels for text, labels in subnets.items()}
 
     def locate(self, text: str) -> Where:
         """Return where an address is: in the own cluster, in the one other that has it, else by ``--subnet``."""
-        having = [name for name in self.maps if self.has(name, text)]
+        having = [name for name, found in self.maps.items() if found.locate(text) != UNKNOWN]
         if self.own in having:
             return self.within(self.own, text)
         if having:
@@ -312,11 +305,6 @@ class TwinPlaces:
         for network in longest_first(self.subnets, ip_address(text))[:1]:
             return Where("subnet", None, self.subnets[network])
         return UNKNOWN
-
-    def has(self, cluster: str, text: str) -> bool:
-        """Whether a cluster has an address, even if it does not say where."""
-        found = self.maps[cluster]
-        return found.locate(text) != UNKNOWN
 
     def within(self, cluster: str, text: str) -> Where:
         where = self.maps[cluster].locate(text)
@@ -326,22 +314,3 @@ class TwinPlaces:
 def without_imported(items: Iterable[Item]) -> list[Item]:
     """Return a cluster's objects without the slices that were imported: they say nothing of this cluster."""
     return [item for item in items if IMPORTED not in (item["metadata"].get("labels") or {})]
-
-
-def marked(items: Iterable[Item], cluster: str) -> list[Item]:
-    """Return a cluster's objects, with the cluster as a label of every place that they tell."""
-    return [mark(item, cluster) for item in items]
-
-
-def mark(item: Item, cluster: str) -> Item:
-    label = {CLUSTER: cluster}
-    if item["kind"] == "Node":
-        labels = {**(item["metadata"].get("labels") or {}), **label}
-        return {**item, "metadata": {**item["metadata"], "labels": labels}}
-    if item["kind"] == "PodLocator":
-        return {**item, "nodeLabels": {**item["nodeLabels"], **label}}
-    if item["kind"] == "EndpointSlice":
-        rows = item["endpoints"]
-        told = [{**row, "deprecatedTopology": {**row.get("deprecatedTopology", {}), **label}} for row in rows]
-        return {**item, "endpoints": told}
-    return item

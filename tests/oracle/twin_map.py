@@ -46,8 +46,14 @@ class TwinMap:
         client_source: str,
         subnets: Mapping[str, Mapping[str, str]],
         lacking: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        cluster: str = "",
     ) -> None:
-        """*lacking* are the subnets that say what nodes lack, if they are others than *subnets*."""
+        """*lacking* are the subnets that say what nodes lack, if they are others than *subnets*.
+
+        Every place that objects tell is in *cluster*, unless that is empty.
+        """
+        self.within_cluster = {CLUSTER: cluster} if cluster else {}
         sources = client_source.split(",")
         self.watches_pods = "pods" in sources
         self.pods = of_kind(items, "Pod") if self.watches_pods else []
@@ -64,13 +70,13 @@ class TwinMap:
         self.trusted = self.trusted_blocks()
 
     def node_labels(self, name: str) -> dict[str, str]:
-        return {HOSTNAME: name, **plain(self.nodes[name]["metadata"].get("labels", {}))}
+        return {HOSTNAME: name, **plain(self.nodes[name]["metadata"].get("labels", {})), **self.within_cluster}
 
     def locator_labels(self, key: tuple[str, str]) -> dict[str, str]:
         """Return what a pod's PodLocator says of its node, empty without one."""
         for locator in self.locators:
             if key_of(locator) == key:
-                return {HOSTNAME: locator["nodeName"], **plain(locator["nodeLabels"])}
+                return {HOSTNAME: locator["nodeName"], **plain(locator["nodeLabels"]), **self.within_cluster}
         return {}
 
     def pod_labels(self, pod: Item) -> dict[str, str]:
@@ -98,7 +104,7 @@ class TwinMap:
         if found is not None:
             return found
         name = endpoint.get("nodeName")
-        labels = plain(endpoint.get("deprecatedTopology", {}))
+        labels = {**plain(endpoint.get("deprecatedTopology", {})), **self.within_cluster}
         if endpoint.get("zone"):
             labels[ZONE] = endpoint["zone"]
         return Where("endpoint", name, {HOSTNAME: name, **labels} if name else labels)

@@ -12,7 +12,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.answers.decision import UPSTREAM_TYPES, UpstreamAnswer
@@ -50,7 +50,6 @@ ITEMS = [
     *(external(f"deep{number}", f"deep{number + 1}.{SHOP}") for number in range(DEEP)),
     external(f"deep{DEEP}", f"web.{SHOP}"),
 ]
-CLUSTER = listed(ITEMS)
 Outside = Mapping[str, UpstreamAnswer]
 
 
@@ -124,8 +123,6 @@ CHAINS: dict[str, tuple[Outside, str, list[str], Any, tuple[str, int] | None, li
         "NOERROR", ["out.example.net", "cdn.example.org"], {"192.0.2.9"}, None, []),
     "back to the nearest endpoint": (
         {"out.example.net": leads_to(WEB)}, "NOERROR", ["out.example.net", WEB], {"10.1.0.1"}, None, []),
-    "back to a virtual IP": (
-        {"out.example.net": leads_to(VIRTUAL)}, "NOERROR", ["out.example.net", VIRTUAL], {"10.96.2.1"}, None, []),
     "back over an alias outside": (
         {"out.example.net": leads_to("cdn.example.org", WEB)},
         "NOERROR", ["out.example.net", "cdn.example.org", WEB], {"10.1.0.1"}, None, []),
@@ -134,8 +131,6 @@ CHAINS: dict[str, tuple[Outside, str, list[str], Any, tuple[str, int] | None, li
         "NOERROR", ["out.example.net", f"in.{SHOP}", WEB], {"10.1.0.1"}, None, []),
     "back to a federated name": (
         {"out.example.net": leads_to(FED)}, "NOERROR", ["out.example.net", FED], {"10.1.0.1", "10.1.0.2"}, None, []),
-    "back to a name with capitals": (
-        {"out.example.net": leads_to(WEB.lower())}, "NOERROR", ["out.example.net", WEB], {"10.1.0.1"}, None, []),
     "what the upstream says of our names does not count": (
         {"out.example.net": said([alias("out.example.net", WEB), address(WEB, "192.0.2.66")])},
         "NOERROR", ["out.example.net", WEB], {"10.1.0.1"}, None, []),
@@ -148,12 +143,6 @@ CHAINS: dict[str, tuple[Outside, str, list[str], Any, tuple[str, int] | None, li
     "back to what does not exist": (
         {"out.example.net": leads_to(f"none.{SHOP}")},
         "NXDOMAIN", ["out.example.net", f"none.{SHOP}"], set(), OWN, []),
-    "back to what has no such record": (
-        {"out.example.net": leads_to(SHOP)},  # the namespace
-        "NOERROR", ["out.example.net", SHOP], set(), OWN, []),
-    "back, and out again": (
-        {"out.example.net": leads_to(f"again.{SHOP}"), "again.example.net": said([address("again.example.net")])},
-        "NOERROR", ["out.example.net", f"again.{SHOP}", "again.example.net"], {"192.0.2.9"}, None, []),
     "back, out, and back again": (
         {"out.example.net": leads_to(f"again.{SHOP}"), "again.example.net": leads_to(WEB, name="again.example.net")},
         "NOERROR", ["out.example.net", f"again.{SHOP}", "again.example.net", WEB], {"10.1.0.1"}, None, []),
@@ -183,21 +172,12 @@ CHAINS: dict[str, tuple[Outside, str, list[str], Any, tuple[str, int] | None, li
     "too many aliases outside, and back": (
         {"out.example.net": leads_to(*(f"n{n}.example.net" for n in range(12)), WEB)},
         "NOERROR", ["out.example.net", *(f"n{n}.example.net" for n in range(MAX_ALIASES))], set(), None, []),
-    "NXDOMAIN behind many aliases outside": (
-        {"out.example.net": said(leads_to(*(f"n{n}.example.net" for n in range(12))).aliases, rcode=NXDOMAIN,
-                                 soa=[soa_of("example.net")])},
-        "NXDOMAIN", ["out.example.net", *(f"n{n}.example.net" for n in range(12))], set(), THEIRS, []),
     "an upstream that leaves the end to others": (
         {"out.example.net": leads_to("cdn.example.org"), "cdn.example.org": said([address("cdn.example.org")])},
         "NOERROR", ["out.example.net", "cdn.example.org"], {"192.0.2.9"}, None, []),
-    "and whose end is refused": (
-        {"out.example.net": leads_to("cdn.example.org")}, "SERVFAIL", [], set(), None, [22]),
     "NXDOMAIN outside": (
         {"out.example.net": said([], rcode=NXDOMAIN, soa=[soa_of("example.net")])},
         "NXDOMAIN", ["out.example.net"], set(), THEIRS, []),
-    "NXDOMAIN over an alias": (
-        {"out.example.net": said(leads_to("nx.example.net").aliases, rcode=NXDOMAIN, soa=[soa_of("example.net")])},
-        "NXDOMAIN", ["out.example.net", "nx.example.net"], set(), THEIRS, []),
     "NXDOMAIN of the root": (
         {"out.example.net": said([], rcode=NXDOMAIN, soa=[Record("", SOA, 60, soa_of("example.net").data)])},
         "NXDOMAIN", ["out.example.net"], set(), ("", 60), []),
@@ -205,27 +185,22 @@ CHAINS: dict[str, tuple[Outside, str, list[str], Any, tuple[str, int] | None, li
         {"out.example.net": said([], rcode=NXDOMAIN)}, "NXDOMAIN", ["out.example.net"], set(), None, []),
     "NODATA outside": (
         {"out.example.net": said([], soa=[soa_of("example.net")])}, "NOERROR", ["out.example.net"], set(), THEIRS, []),
-    "NODATA over an alias": (
-        {"out.example.net": said(leads_to("cdn.example.net").aliases, soa=[soa_of("example.net")])},
-        "NOERROR", ["out.example.net", "cdn.example.net"], set(), THEIRS, []),
-    "NODATA without an SOA": (
-        {"out.example.net": said([])}, "NOERROR", ["out.example.net"], set(), None, []),
     "a look-up that fails": ({}, "SERVFAIL", [], set(), None, [22]),
 }  # fmt: skip
-MORE = [external("again", "again.example.net")]
+CLUSTER = listed([*ITEMS, external("again", "again.example.net")])
+SNAPSHOT = snapshot_of(CLUSTER, FLAGS)
 
 
 def responding(**flags: Any) -> CountedResponder:
-    return responder_of(listed([*ITEMS, *MORE]), {**FLAGS, **flags})
+    return responder_of(CLUSTER, {**FLAGS, **flags})
 
 
-@pytest.mark.parametrize("proto", ["udp", "tcp"])
 @pytest.mark.parametrize("case", CHAINS)
-def test_where_a_chain_ends(case: str, proto: str) -> None:
+def test_where_a_chain_ends(case: str) -> None:
     """Every CNAME counts, whoever brings it (RFC 1034, 3.6.2; RFC 6604, 3); asked again, the same."""
     outside, *expected = CHAINS[case]
     responder = responding()
-    for _ in range(3):
+    for proto in ("udp", "udp", "tcp"):
         reply = ask(responder, OUT, outside, proto=proto)
         assert list(reply[:-1]) == expected
         assert bool(reply.message.flags & dns.flags.AA) == (reply.rcode != "SERVFAIL")
@@ -236,31 +211,24 @@ def test_where_a_chain_ends(case: str, proto: str) -> None:
 def test_it_is_explained(case: str) -> None:
     """``explain`` gives the answer that is sent, and a reason."""
     outside, rcode, aliases, answers, _, errors = CHAINS[case]
-    snapshot = snapshot_of(listed([*ITEMS, *MORE]), FLAGS)
     explained = explanation_of(
-        snapshot, OUT, IN_A, flags=FLAGS, candidates=True, outside=lambda target: outside.get(target, FAILED)
+        SNAPSHOT, OUT, IN_A, flags=FLAGS, candidates=True, outside=lambda target: outside.get(target, FAILED)
     )
     data = [answer.data.rstrip(".") for answer in explained.answers]
-    assert (explained.rcode, [*data[: len(aliases)], *sorted(data[len(aliases) :])]) == (
-        rcode, [*aliases, *sorted(answers)],
-    )  # fmt: skip
+    assert (explained.rcode, data) == (rcode, [*aliases, *sorted(answers)])
     error = explained.extended_error
     assert ([error.code] if error else []) == errors
     assert explained.reason
 
 
-@pytest.mark.parametrize("case", CHAINS)
-def test_it_is_told(case: str) -> None:
-    """``tail`` has a line for a reply that waited, with what was sent and why, once."""
-    outside, rcode, aliases, answers, _, _ = CHAINS[case]
+def test_it_is_told() -> None:
+    """``tail`` has a line for a reply that waited, with what was sent, once."""
     responder, everything = responding(), Everything(FLAGS)
     tap_of(responder).listen(everything)
-    ask(responder, OUT, outside)
+    ask(responder, OUT, {"out.example.net": leads_to(WEB)})
     (line,) = everything.lines
-    assert (line.rcode, [answer.data.rstrip(".") for answer in line.answers]) == (
-        rcode,
-        [*aliases, *sorted(answers)],
-    )
+    assert line.rcode == "NOERROR"
+    assert [answer.data for answer in line.answers] == ["out.example.net.", f"{WEB}.", "10.1.0.1"]
 
 
 def test_each_client_gets_what_is_nearest_to_it() -> None:
@@ -375,6 +343,7 @@ def answers(draw: st.DrawFn, name: str) -> UpstreamAnswer:
     return said([*brought, *records], **negative)
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_any_upstream_ends(data: st.DataObject) -> None:
     """Whatever it says: at most 9 CNAMEs before what it says in the end, 9 look-ups, and the same answer for ever."""

@@ -205,24 +205,15 @@ def test_explanations_that_wait_for_the_upstream_are_bounded() -> None:
 
 def test_requests_that_wait_are_bounded() -> None:
     """One is computed, some wait; whoever comes then is told to come again."""
-    responder = responder_of(WEB_AND_MANY)
+    responder, path = responder_of(WEB_AND_MANY), "/api/v1/topology"
     inspected = Inspected(
         lambda: responder.snapshot, {"local": SlowPublisher()}, authority_of(settings_of()), "default"
     )  # type: ignore[dict-item]
 
     async def main() -> None:
-        (endpoint,) = (
-            route.endpoint
-            for route in Api(inspected, Turns(), tap_of(responder)).routes(loopback=False)
-            if route.path == "/api/v1/topology"
-        )
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "headers": [(b"host", b"x")],
-            "query_string": b"",
-            "path": "/api/v1/topology",
-        }
+        routes = Api(inspected, Turns(), tap_of(responder)).routes(loopback=False)
+        (endpoint,) = (route.endpoint for route in routes if route.path == path)
+        scope = {"type": "http", "method": "GET", "headers": [(b"host", b"x")], "query_string": b"", "path": path}
         async with trio.open_nursery() as nursery:
             for _ in range(1 + MAX_WAITING):
                 nursery.start_soon(endpoint, Request(scope))

@@ -37,15 +37,12 @@ SLICE = endpoint_slice("web", 1, [endpoint("10.0.0.1", nodeName="a1")])
     [
         ([OLD], ["Endpoints"]),
         ([OLD, [SLICE]], ["EndpointSlice"]),
-        ([[SLICE], OLD], ["EndpointSlice"]),
         ([[OLD[1]], [OLD[0]]], ["Endpoints"]),
         ([[OLD[1]], [NODE]], []),
-        ([[*OLD, endpoint_slice("other", 1, [])]], ["Endpoints", "EndpointSlice"]),
         ([[*OLD, {**endpoint_slice("web", 1, []), "metadata": {"name": "web", "namespace": "shop"}}]],
          ["Endpoints", "EndpointSlice"]),
     ],
-    ids=["alone", "slice-in-a-later-file", "slice-in-an-earlier-file", "service-in-a-later-file", "no-service",
-         "slice-of-another-service", "slice-of-its-name-and-no-service"],
+    ids=["alone", "slice-in-a-later-file", "service-in-a-later-file", "no-service", "slice-of-its-name-and-no-service"],
 )  # fmt: skip
 def test_counted_where_no_slice_is(files: list[list[Item]], kinds: list[str]) -> None:
     """Endpoints count for a Service that has no EndpointSlice in any file of the dump."""

@@ -11,15 +11,10 @@ import dns.flags
 import dns.name
 import dns.rcode
 import pytest
-import yaml
 
-from dnsserver.names import labels_of, parse_zone, query_name_of
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.tools.explain.explanation import ServiceExplained
-from tests.kit.api_objects import (
-    ZONE,
-    service_import,
-)
+from tests.kit.api_objects import ZONE
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, CountedResponder, ask, responder_of, settings_of, snapshot_of
 from tests.kit.replies import data
@@ -86,7 +81,6 @@ ANSWERS = [
     (DB, "AAAA", ["AAAA fd00::1"]),
     (f"db-0.{DB}", "A", ["A 10.0.0.1"]),
     (f"db-0.{DB}", "AAAA", ["AAAA fd00::1"]),
-    (f"DB-0.{DB.upper()}", "A", ["A 10.0.0.1"]),
     (f"10-0-0-2.{DB}", "A", ["A 10.0.0.2"]),
     (f"_pg._tcp.{DB}", "SRV", [f"SRV 0 50 5432 10-0-0-2.{DB}.", f"SRV 0 50 5432 db-0.{DB}."]),
     (DB, "SRV", [f"SRV 0 25 {port} {target}.{DB}." for target in ("10-0-0-2", "db-0") for port in (5432, 9187)]),
@@ -94,12 +88,10 @@ ANSWERS = [
     ("api.shop.svc.cluster.local", "A", ["A 10.96.0.9"]),
     ("api.shop.svc.cluster.local", "AAAA", ["AAAA fd00:96::9"]),
     ("_https._tcp.api.shop.svc.cluster.local", "SRV", ["SRV 0 100 443 api.shop.svc.cluster.local."]),
-    ("_dns._udp.api.shop.svc.cluster.local", "SRV", ["SRV 0 100 53 api.shop.svc.cluster.local."]),
     ("api.shop.svc.cluster.local", "SRV", [f"SRV 0 33 {port} api.shop.svc.cluster.local." for port in (443, 53, 7)]),
     ("cluster.local", "SOA", [f"SOA {SOA}"]),
     ("cluster.local", "NS", ["NS ns.dns.cluster.local."]),
     ("ns.dns.cluster.local", "A", ["A 192.0.2.53"]),
-    ("ns.dns.cluster.local", "AAAA", ["AAAA 2001:db8::53"]),
     ("in-addr.arpa", "SOA", [f"SOA ns.dns.in-addr.arpa. hostmaster.in-addr.arpa. {NOW} 7200 1800 86400 5"]),
     (DB, "ANY", ['HINFO "RFC8482" ""']),
 ]
@@ -121,11 +113,9 @@ NEGATIVES = [
     # name, type, rcode
     ("none.shop.svc.cluster.local", "A", NXDOMAIN),
     ("db.none.svc.cluster.local", "A", NXDOMAIN),
-    ("none.svc.cluster.local", "A", NXDOMAIN),
     ("lost.gone.svc.cluster.local", "TXT", NODATA),  # a Service's own name exists, whatever its namespace does
     ("gone.svc.cluster.local", "A", NODATA),  # no Namespace of the dump, but a name exists beneath it (RFC 8020)
     ("asleep.shop.svc.cluster.local", "A", NXDOMAIN),
-    ("asleep.shop.svc.cluster.local", "SRV", NXDOMAIN),
     ("_pg._tcp.asleep.shop.svc.cluster.local", "SRV", NXDOMAIN),
     ("z-0.asleep.shop.svc.cluster.local", "A", NXDOMAIN),
     (f"db-2.{DB}", "A", NXDOMAIN),
@@ -136,28 +126,20 @@ NEGATIVES = [
     (f"_none._tcp.{DB}", "SRV", NXDOMAIN),
     (f"_pg._udp.{DB}", "SRV", NXDOMAIN),
     (f"pg.tcp.{DB}", "SRV", NXDOMAIN),
-    (f"_pg.tcp.{DB}", "SRV", NXDOMAIN),
     (f"_udp.{DB}", "A", NXDOMAIN),
     ("_none._tcp.api.shop.svc.cluster.local", "SRV", NXDOMAIN),
     ("none.cluster.local", "A", NXDOMAIN),
-    ("shop.cluster.local", "A", NXDOMAIN),
-    ("none.dns.cluster.local", "A", NXDOMAIN),
     ("none.ns.dns.cluster.local", "A", NXDOMAIN),
     ("9.9.9.10.in-addr.arpa", "PTR", NXDOMAIN),
     (DB, "TXT", NODATA),
-    (DB, "MX", NODATA),
     (DB, "TYPE65280", NODATA),
     (f"10-0-0-2.{DB}", "AAAA", NODATA),
     (f"_pg._tcp.{DB}", "A", NODATA),
     (f"_tcp.{DB}", "SRV", NODATA),
-    (f"_tcp.{DB}", "A", NODATA),
     ("_https._tcp.api.shop.svc.cluster.local", "A", NODATA),
     ("new.shop.svc.cluster.local", "A", NODATA),
-    ("new.shop.svc.cluster.local", "AAAA", NODATA),
     ("new.shop.svc.cluster.local", "SRV", NODATA),
-    ("api.shop.svc.cluster.local", "TXT", NODATA),
     ("shop.svc.cluster.local", "A", NODATA),
-    ("empty.svc.cluster.local", "A", NODATA),
     ("svc.cluster.local", "A", NODATA),
     ("pod.cluster.local", "A", NODATA),
     ("dns.cluster.local", "A", NODATA),
@@ -169,25 +151,13 @@ NEGATIVES = [
 @pytest.mark.parametrize(("name", "rtype", "rcode"), NEGATIVES, ids=[f"{row[0]}-{row[1]}" for row in NEGATIVES])
 def test_negative(responder: CountedResponder, name: str, rtype: str, rcode: str) -> None:
     """A missing name or record: SOA with TTL and minimum (RFC 2308), and no extended error."""
-    for case in (name, name.upper()):
-        reply = ask(responder, case, rtype)
-        assert (dns.rcode.to_text(reply.rcode()), reply.answer) == (rcode, [])
-        (soa,) = reply.authority
-        assert soa.ttl == soa[0].minimum == 5 and str(soa.name).lower() in ("cluster.local.", "in-addr.arpa.")
-        assert reply.flags & dns.flags.AA
-        assert not [option for option in reply.options if option.otype == dns.edns.OptionType.EDE]
-        assert str(reply.question[0].name) == f"{case}."
-
-
-@pytest.mark.parametrize("rtype", ["A", "AAAA", "SRV"])
-def test_unmet(responder: CountedResponder, rtype: str) -> None:
-    """An unmet hard constraint: NODATA with TTL and minimum 0, and an extended error that names key and value."""
-    reply = ask(responder, "hard.shop.svc.cluster.local", rtype, "127.1.0.2")
-    (soa,), (error,) = reply.authority, reply.options
-    assert (reply.rcode(), reply.answer) == (dns.rcode.NOERROR, [])
-    assert soa.ttl == soa[0].minimum == 0
-    assert isinstance(error, dns.edns.EDEOption)
-    assert int(error.code) == 0 and "topology.kubernetes.io/zone=b" in str(error.text)
+    reply = ask(responder, name.upper(), rtype)
+    assert (dns.rcode.to_text(reply.rcode()), reply.answer) == (rcode, [])
+    (soa,) = reply.authority
+    assert soa.ttl == soa[0].minimum == 5 and str(soa.name).lower() in ("cluster.local.", "in-addr.arpa.")
+    assert reply.flags & dns.flags.AA
+    assert not [option for option in reply.options if option.otype == dns.edns.OptionType.EDE]
+    assert str(reply.question[0].name) == f"{name.upper()}."
 
 
 @pytest.mark.parametrize("name", ["example.com", "local", ".", "cluster.local.example", "xcluster.local", "arpa"])
@@ -199,10 +169,9 @@ def test_outside(responder: CountedResponder, name: str) -> None:
 
 
 @pytest.mark.parametrize("rtype", ["AXFR", "IXFR"])
-@pytest.mark.parametrize("name", ["cluster.local", DB])
-def test_no_transfer(responder: CountedResponder, name: str, rtype: str) -> None:
+def test_no_transfer(responder: CountedResponder, rtype: str) -> None:
     """Zone transfers get REFUSED."""
-    assert ask(responder, name, rtype).rcode() == dns.rcode.REFUSED
+    assert ask(responder, "cluster.local", rtype).rcode() == dns.rcode.REFUSED
 
 
 def test_not_ready() -> None:
@@ -255,16 +224,6 @@ def test_name_servers_are_the_listen_addresses() -> None:
     assert authority_of(settings).addresses == (bytes((127, 0, 0, 7)), bytes.fromhex("20010db8" + "0" * 23 + "7"))
 
 
-@pytest.mark.parametrize("zone", ["cluster.local", "in-addr.arpa"])
-def test_any_labels_mean_something(zone: str) -> None:
-    """A name of any octets either is of some type or cannot exist."""
-    zones = [parse_zone(zone)]
-    for labels in ((b"\x00",), (b"\xff\xfe", b"svc"), (b"a.b", b"shop", b"svc"), (b"_", b"_", b"x", b"y", b"svc")):
-        query_name = query_name_of((*labels, *labels_of(zone)), zones)
-        assert query_name is not None and query_name.zone is zones[0]
-
-
-MULTICLUSTER = {"multicluster": "clusterset.local"}
 REASONS = [
     # name, type, flags, reason
     ("out.lab.svc.cluster.local", "A", {}, "an alias of a name outside the served zones"),
@@ -273,41 +232,30 @@ REASONS = [
     ("out.lab.svc.cluster.local", "TYPE65280", {"upstream": "192.0.2.1"},
      "an alias of a name outside the served zones"),
     ("self.lab.svc.cluster.local", "A", {}, "the aliases form a loop, or are more than 8"),
-    ("missing.lab.svc.cluster.local", "A", {},
-     "an alias of a name that does not exist: "
-     "topodns serves no Service lab/none; there are missing, number, out, self"),
     ("1.0.0.10.in-addr.arpa", "PTR", {}, "a reverse name is never narrowed"),
-    ("imported.shop.svc.clusterset.local", "A", MULTICLUSTER,
-     "topodns serves no ServiceImport shop/imported, did you mean imported-db?"),
-    ("imported-db.shop.svc.clusterset.local", "A", MULTICLUSTER, "the Service has no ready endpoint"),
-    ("imported-db.shop.svc.cluster.local", "A", MULTICLUSTER,
-     "topodns serves no Service shop/imported-db; there are api, asleep, db, hard, new"),
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
     (f"db-0.{DB}", "A", {}, "an endpoint's own name is never narrowed"),
     ("api.shop.svc.cluster.local", "A", {}, "the Service is not headless"),
     (DB, "A", {}, "the Service has no constraint"),
     ("hard.shop.svc.cluster.local", "A", {}, "the endpoints nearest to the client"),
-    ("hard.shop.svc.cluster.local", "TXT", {}, "this name has records of type A, AAAA and SRV alone"),
     (DB, "ANY", {}, "a question of type ANY gets one small record (RFC 8482)"),
     (f"a.pin._zone.{DB}", "A", {}, f"the endpoints with {ZONE}=a, which the name demands"),
-    (f"z.pin._zone.{DB}", "A", {}, f"no ready endpoint has {ZONE}=z, which the name demands"),
     (f"z.prefer._zone.{DB}", "A", {}, f"every ready endpoint: none has {ZONE}=z, which the name prefers"),
 ]  # fmt: skip
 ALIASES = "\n".join(
     ["---", "apiVersion: v1", "kind: ServiceList", "items:"]
     + [f"- {{metadata: {{name: {name}, namespace: lab}}, spec: {{type: ExternalName, externalName: {target}}}}}"
        for name, target in (("out", "example.org"), ("self", "self.lab.svc.cluster.local"),
-                            ("missing", "none.lab.svc.cluster.local"), ("number", "192.0.2.1"))]
+                            ("number", "192.0.2.1"))]
 )  # fmt: skip
-IMPORT = f"\n---\n{yaml.safe_dump(service_import('imported-db'))}"
 
 
 @pytest.mark.parametrize(
     ("name", "rtype", "flags", "reason"), REASONS, ids=[f"{row[0]}-{row[1]}-{'-'.join(row[2])}" for row in REASONS]
 )
 def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> None:
-    """``explain`` gives the reason for the answer in a few words; ``test_reasons.py`` has all for no records."""
-    snapshot = snapshot_of(CLUSTER + ALIASES + IMPORT, flags)
+    """``explain`` says in a few words why there are records; ``test_reasons.py`` has why there are none."""
+    snapshot = snapshot_of(CLUSTER + ALIASES, flags)
     assert explanation_of(snapshot, name, "127.1.0.1", rtype, flags={**FLAGS, **flags}).reason == reason
 
 
@@ -317,7 +265,6 @@ BETWEEN_ZONES = [
     (["cluster.local", "b.c.cluster.local"], "d.cluster.local", "NXDOMAIN"),
     (["cluster.local", "x.none.svc.cluster.local"], "none.svc.cluster.local", "NOERROR"),
     (["cluster.local", "in-addr.arpa", "1.11.in-addr.arpa"], "11.in-addr.arpa", "NOERROR"),
-    (["cluster.local", "in-addr.arpa", "1.11.in-addr.arpa"], "12.in-addr.arpa", "NXDOMAIN"),
 ]
 
 

@@ -92,7 +92,6 @@ def assert_additional(cluster: Headless, reply: bytes, whole: bytes, limit: int)
         assert all(octets(text) < octets(address) for text in later)
 
 
-steady = settings(unshrunk, max_examples=100)
 HOSTS = st.text("abcdefgh0123456789", min_size=1, max_size=20)
 ADDRESSES = st.one_of(
     st.integers(1, 0xFFFF).map(lambda number: f"10.1.{number >> 8 & 255}.{number & 255}"),
@@ -100,7 +99,7 @@ ADDRESSES = st.one_of(
 )
 
 
-@steady
+@settings(unshrunk, max_examples=40)
 @given(
     endpoints=st.lists(st.tuples(HOSTS, ADDRESSES), min_size=1, max_size=24, unique_by=lambda row: row[1]),
     again=st.lists(ADDRESSES, max_size=6, unique=True),
@@ -131,7 +130,7 @@ def test_as_many_addresses_as_fit_go_along(
 REACH = 0x4000  # octets from the start of a message that a pointer reaches
 
 
-@pytest.mark.parametrize(("count", "ports"), [(100, 1), (130, 1), (220, 1), (250, 1), (160, 2), (900, 1), (560, 2)])
+@pytest.mark.parametrize(("count", "ports"), [(100, 1), (220, 1), (160, 2), (900, 1)])
 def test_no_address_begins_where_no_pointer_reaches(count: int, ports: int) -> None:
     """RFC 1035, 4.1.4: a pointer has 14 bits. Addresses go along while all begin before octet 16,384, OPT aside.
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from locator.endpoints import Port
-from locator.model import Endpoint, Hints, Service
+from locator.labels import parse_selector
+from locator.model import Endpoint, Hints, Service, ServicePolicy
 from locator.topology.annotations import HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, TOPOLOGY_MODE
 from locator.topology.constraints import (
     ANNOTATION,
     FIELD,
     HINTS,
+    REQUIRED,
     SERVICE_ANNOTATIONS,
     SOURCES,
     TRAFFIC_DISTRIBUTION,
@@ -52,28 +54,6 @@ def test_validity(keys: str, words: str | None) -> None:
         assert words in str(declaration.error)
 
 
-@pytest.mark.parametrize(
-    ("asked", "source", "keys"),
-    [
-        (service(), None, ()),
-        (service(""), None, ()),
-        (service(field=()), None, ()),
-        (service(ZONE), ANNOTATION, (ZONE,)),
-        (service(field=(ZONE, "*")), FIELD, (ZONE, "*")),
-        (service(HOST, field=(ZONE,)), ANNOTATION, (HOST,)),
-        (service("*,*", field=(ZONE,)), ANNOTATION, ("*", "*")),
-        (service("", field=(ZONE,)), FIELD, (ZONE,)),
-    ],
-    ids=["nobody", "empty-annotation", "empty-field", "annotation", "field", "both", "invalid-annotation-and-field",
-         "empty-annotation-and-field"],
-)  # fmt: skip
-def test_precedence(asked: Service, source: str | None, keys: tuple[str, ...]) -> None:
-    """The first source that states a constraint decides, even if that constraint is invalid."""
-    declaration = declaration_of(asked)
-    found = (declaration.source, declaration.constraint.keys) if declaration else (None, ())
-    assert found == (source, keys)
-
-
 TO_A, TO_NODE = Hints(zones=("a",)), Hints(nodes=("a1",))
 BOTH = Hints(("a1",), ("a",))
 NEAR = {"traffic_distribution": "PreferClose"}
@@ -82,8 +62,10 @@ NEAR = {"traffic_distribution": "PreferClose"}
 @pytest.mark.parametrize(
     ("asked", "hints", "declared"),
     [
-        (service(), [], []),
         (service(), [None, None], []),
+        (service("", field=()), [], []),
+        (service("", field=(ZONE,)), [], [(FIELD, (ZONE,))]),
+        (service("*,*", field=(ZONE,)), [], [(ANNOTATION, ("*", "*")), (FIELD, (ZONE,))]),
         (service(), [TO_A, TO_A], [(HINTS, (ZONE, "*"))]),
         (service(), [TO_NODE, TO_NODE], [(HINTS, (HOST, "*"))]),
         (service(), [BOTH, BOTH], [(HINTS, (HOST, ZONE, "*"))]),
@@ -104,12 +86,15 @@ NEAR = {"traffic_distribution": "PreferClose"}
         (service(HOST, field=(ZONE,), **NEAR), [TO_A], [(ANNOTATION, (HOST,)), (FIELD, (ZONE,)), (HINTS, (ZONE, "*")),
                                                         (TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
     ],
-    ids=["nothing", "no-hints", "zones", "nodes", "both", "zones-for-all", "neither-for-all", "in-part",
-         "in-part-and-close", "close", "same-zone", "same-node", "unknown", "auto", "lower-case-auto", "disabled",
-         "auto-alone", "auto-with-hints", "hints-first", "all"],
+    ids=["no-hints", "empty", "empty-annotation", "invalid-annotation", "zones", "nodes", "both", "zones-for-all",
+         "neither-for-all", "in-part", "in-part-and-close", "close", "same-zone", "same-node", "unknown", "auto",
+         "lower-case-auto", "disabled", "auto-alone", "auto-with-hints", "hints-first", "all"],
 )  # fmt: skip
 def test_sources(asked: Service, hints: list[Hints | None], declared: list[tuple[str, tuple[str, ...] | None]]) -> None:
-    """What all declare, in order; hints count only as far as every ready endpoint has them, else (None) never."""
+    """What all declare, in order; hints count only as far as every ready endpoint has them, else (None) never.
+
+    The first that is not ignored decides, even if it is invalid.
+    """
     endpoints = [Endpoint((bytes(4),), hints=hint) for hint in hints]
     endpoints.append(Endpoint((bytes(4),), ready=False, hints=None if any(hints) else TO_A))
     found = declarations_of(asked, (), hinted(endpoints))
@@ -117,6 +102,8 @@ def test_sources(asked: Service, hints: list[Hints | None], declared: list[tuple
         (declaration.source, None if declaration.unmatched else declaration.constraint.keys) for declaration in found
     ] == declared
     assert all((declaration.ignored is None) != declaration.unmatched for declaration in found)
+    decides = deciding(found)
+    assert (decides and decides.source) == next((source for source, keys in declared if keys is not None), None)
     switched_off = declarations_of(asked, (), hinted(endpoints), honor_kubernetes=False)
     assert [declaration.ignored is None for declaration in switched_off] == [
         source in (ANNOTATION, FIELD) for source, _ in declared
@@ -132,11 +119,14 @@ def test_the_table_of_sources() -> None:
 
 
 def test_external_traffic_policy() -> None:
-    """Keys and ``externalTrafficPolicy: Local`` contradict each other (KEP-536)."""
+    """Keys and ``externalTrafficPolicy: Local`` contradict each other (KEP-536); so do policies."""
     declaration = declaration_of(service(ZONE, external_traffic_policy="Local"))
     assert declaration is not None and not declaration.valid and "externalTrafficPolicy" in str(declaration.error)
-    declaration = declaration_of(service(ZONE, external_traffic_policy="Cluster"))
-    assert declaration is not None and declaration.valid
+    policy = ServicePolicy("shop", "near", "", parse_selector("app=web"), ZONE, REQUIRED)
+    for headless in (True, False):
+        asked = service(headless=headless, labels={"app": "web"}, external_traffic_policy="Local")
+        declaration = deciding(declarations_of(asked, [policy]))
+        assert declaration is not None and declaration.valid == (not headless)
 
 
 @pytest.mark.parametrize(
@@ -173,10 +163,8 @@ NODES_OWN = "'http:10250/pods' counts as none: 10250 is none of the Service's ow
         ("tcp:443", {"ports": (WEB, SECOND)}, []),
         ("http:30123/healthz", {"ports": (WEB,), "health_check_port": 30123}, []),
         ("tcp", {"ports": (DNS,)}, [("'tcp' counts as none: the Service has no TCP port", "a TCP port in spec.ports")]),
-        ("tcp", {}, [("'tcp' counts as none: the Service has no TCP port", "a TCP port in spec.ports")]),
         ("tcp:53", {"ports": (DNS, WEB)},
          [("'tcp:53' counts as none: 53 is none of the Service's own TCP ports", "PORT to be one of 80")]),
-        ("http:10250/pods", {"ports": (WEB, SECOND)}, [(NODES_OWN, "PORT to be one of 80, 443")]),
         ("http:10250/pods", {"ports": (WEB,), "health_check_port": 30123},
          [(NODES_OWN, "PORT to be one of 80, 30123")]),
         ("tcp", {"ports": (WEB,), "ingress": ("192.0.2.1", "169.254.169.254", "lb.example")},

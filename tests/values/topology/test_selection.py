@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from msgspec.structs import replace
 
 from locator.model import HOSTNAME, NODE_NAME, REGION, UNKNOWN_LOCATION, ZONE, Endpoint, Hints, Location
 from locator.topology.selection import (
@@ -37,21 +36,15 @@ PLACES: Mapping[str, Mapping[str, str]] = {
     "bare": {},
 }
 NODES = {name: Location(name, dict(labels)) for name, labels in PLACES.items()}
-ENDPOINTS = {
-    name: LocatedEndpoint(Endpoint((bytes((10, 0, 0, number)),)), location)
-    for number, (name, location) in enumerate(NODES.items())
-}
-LAB = Location(None, {ZONE: "a"})  # a client in a subnet that the operator placed
-
 HINTED = {
     "a1": Hints(("a1",), ("a",)), "a2": Hints(("a2",), ("a", "b")), "b1": Hints(("b1", "a2"), ("b",)),
     "bare": Hints((), ("C",)),
 }  # fmt: skip
 ENDPOINTS = {
-    name: LocatedEndpoint(replace(located.endpoint, hints=HINTED.get(name)), located.location)
-    for name, located in ENDPOINTS.items()
+    name: LocatedEndpoint(Endpoint((bytes((10, 0, 0, number)),), hints=HINTED.get(name)), location)
+    for number, (name, location) in enumerate(NODES.items())
 }
-BY_NODE, BY_ZONE, BY_BOTH = Hinted(for_nodes=(4,)), Hinted(for_zones=(4,)), Hinted(for_nodes=(4,), for_zones=(4,))
+BY_ZONE, BY_BOTH = Hinted(for_zones=(4,)), Hinted(for_nodes=(4,), for_zones=(4,))
 
 ROWS: list[tuple[str, Constraint, str, str, str, str | None]] = [
     # id, constraint, client, endpoints, chosen, outcome and key
@@ -63,13 +56,11 @@ ROWS: list[tuple[str, Constraint, str, str, str, str | None]] = [
      FirstMatch((HOSTNAME, ZONE, ANY_ENDPOINT)), "a1", "b1 c1", "b1 c1", f"{ALL} {ANY_ENDPOINT}"),
     ("hard-and-met", FirstMatch((ZONE,)), "a1", "a1 a2 b1", "a1 a2", f"{NEAREST} {ZONE}"),
     ("hard-and-unmet", FirstMatch((HOSTNAME, ZONE)), "a1", "b1 c1", "", UNMET),
-    ("any-alone", FirstMatch((ANY_ENDPOINT,)), "a1", "b1 c1", "b1 c1", f"{ALL} {ANY_ENDPOINT}"),
     ("order-of-keys", FirstMatch((REGION, HOSTNAME)), "a1", "a1 a2 b1 c1", "a1 a2 b1", f"{NEAREST} {REGION}"),
     ("hinted-for-the-node", BY_BOTH, "a2", "a1 a2 b1", "a2 b1", f"{NEAREST} {HOSTNAME}"),
     ("hinted-for-the-zone", BY_BOTH, "a2", "a1", "a1", f"{NEAREST} {ZONE}"),
     ("hinted-for-zones-alone", BY_ZONE, "b1", "a1 a2 b1", "a2 b1", f"{NEAREST} {ZONE}"),
     ("hinted-for-no-place-of-the-client", BY_BOTH, "c1", "a1 b1", "a1 b1", f"{ALL} {ANY_ENDPOINT}"),
-    ("hinted-for-nodes-alone", BY_NODE, "c1", "a1 b1", "a1 b1", f"{ALL} {ANY_ENDPOINT}"),
     ("hinted-in-part", Hinted(), "a1", "a1 c1", "a1 c1", f"{ALL} {ANY_ENDPOINT}"),
     ("hints-and-a-client-without-a-zone", BY_BOTH, "bare", "bare a1", "bare a1", f"{ALL} {ANY_ENDPOINT}"),
     ("a-label-under-its-old-name", FirstMatch((OLD_ZONE,)), "a1", "a2 b1", "a2", f"{NEAREST} {OLD_ZONE}"),
@@ -83,11 +74,8 @@ ROWS: list[tuple[str, Constraint, str, str, str, str | None]] = [
     ("never-enough-first-that-had-any", FirstMatch((RACK, ZONE), at_least=3), "a1", "a2 b1", "b1", f"{NEAREST} {RACK}"),
     ("any-takes-too-few-too",
      FirstMatch((ZONE, ANY_ENDPOINT), at_least=5), "a1", "a1 b1", "a1 b1", f"{ALL} {ANY_ENDPOINT}"),
-    ("subnet-with-some-labels", FirstMatch((HOSTNAME, ZONE)), "lab", "a1 b1", "a1", f"{NEAREST} {ZONE}"),
     ("unknown-client-hard", FirstMatch((ZONE,)), "unknown", "a1 b1", "", UNMET),
-    ("unknown-client-soft", FirstMatch((ZONE, ANY_ENDPOINT)), "unknown", "a1 b1", "a1 b1", f"{ALL} {ANY_ENDPOINT}"),
     ("required", Narrowing((ZONE,), (ZONE,)), "a1", "a1 a2 b1", "a1 a2", f"{NEAREST} {ZONE}"),
-    ("required-unmet", Narrowing((ZONE,), (ZONE,)), "a1", "b1 c1", "", UNMET),
     ("all-required-hold", Narrowing((ZONE, RACK), (ZONE, RACK)), "a1", "a1 a2 b1", "a1", f"{NEAREST} {RACK}"),
     ("one-required-fails", Narrowing((ZONE, RACK), (ZONE, RACK)), "a1", "a2 b1", "", UNMET),
     ("preferred-narrows", Narrowing((ZONE, RACK)), "a1", "a1 a2 b1", "a1", f"{NEAREST} {RACK}"),
@@ -107,7 +95,7 @@ IDS = [row[0] for row in ROWS]
 
 
 def client_at(name: str) -> Location:
-    return {"unknown": UNKNOWN_LOCATION, "lab": LAB}.get(name) or NODES[name]
+    return UNKNOWN_LOCATION if name == "unknown" else NODES[name]
 
 
 @pytest.mark.parametrize(("constraint", "client", "ready", "chosen", "reason"), [row[1:] for row in ROWS], ids=IDS)
@@ -117,6 +105,7 @@ def test_a_client_gets(constraint: Constraint, client: str, ready: str, chosen: 
     selection = select(constraint, client_at(client), endpoints)
     assert selection.endpoints == tuple(ENDPOINTS[name] for name in chosen.split())
     assert " ".join(filter(None, (selection.outcome, selection.key))) == reason
+    assert [step.key for step in selection.steps] == [*constraint.keys[: len(selection.steps)]]
 
 
 @pytest.mark.parametrize(
@@ -135,18 +124,11 @@ def test_narrowed_keys_rule_out_all_others(constraint: Constraint, client: str, 
 
 
 @pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
-def test_client_keys_tell_clients_apart(constraint: Constraint, client: str, ready: str) -> None:
-    """Clients with the same values of the client keys get the same endpoints: the answer cache relies on it."""
-    endpoints = [ENDPOINTS[name] for name in ready.split()]
-    here = client_at(client)
-    node = here.node if NODE_NAME in constraint.client_keys else "elsewhere"
-    alike = Location(node, {key: here.labels[key] for key in constraint.client_keys if key in here.labels}, here.known)
-    assert select(constraint, alike, endpoints).endpoints == select(constraint, here, endpoints).endpoints
-
-
-@pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
 def test_useless_values_are_as_good_as_none(constraint: Constraint, client: str, ready: str) -> None:
-    """A client's values that can match no endpoint make no difference: the answer cache relies on it."""
+    """A client's labels that no client key names, and values that can match no endpoint, make no difference.
+
+    The answer cache relies on it.
+    """
     endpoints, here = [ENDPOINTS[name] for name in ready.split()], client_at(client)
     distinguishing = dict(zip(constraint.client_keys, constraint.distinguishing_values(endpoints), strict=True))
     node = here.node if here.node in distinguishing.get(NODE_NAME, ()) else "elsewhere"
