@@ -62,7 +62,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.dictionaries(st.text(max_size=5), VALUES), st.sampled_from([None, True, False]), st.integers(1, 8))
 def test_whatever_yaml_is_printed_is_read(value: dict[str, Any], flow: bool | None, indent: int) -> None:
     """Strings stay strings, numbers numbers, in each style of YAML."""

@@ -166,7 +166,7 @@ changes = st.tuples(
     st.dictionaries(addresses, placed, max_size=8),
     st.dictionaries(blocks, st.sampled_from((*map(place_at, LOCATIONS[:5]), None, None)), max_size=2),
 )
-steady = settings(max_examples=300)
+steady = settings(max_examples=120)
 
 
 @steady

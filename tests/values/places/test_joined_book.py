@@ -147,7 +147,7 @@ def test_forwarders_in_other_clusters() -> None:
     assert JOINED.source(parse_address("10.9.0.2")).forwarder
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(st.integers(0, 100_000))
 def test_native_code_locates_by_the_same_rules(seed: int) -> None:
     """Whatever changes in any of the clusters: it counts each client under the place that Python has for it."""

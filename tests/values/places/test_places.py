@@ -88,6 +88,9 @@ HOLDERS = [
     ("subnet-for-both-addresses-of-a-pod-on-its-nodes-network",
      [node("v", "", "10.0.9.9", "fd00::9"), pod("p", ["10.0.9.9", "fd00::9"], "v", hostNetwork=True)],
      {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "fd00::9"}, "node", "s"),
+    ("pod-on-another-node-than-its-locator-says",
+     [pod("p", [A], "b1"), pod_locator("p", "shop", [A], nodeName="c1", nodeLabels={ZONE: "c"})],
+     {"client-source": "pods,podlocators"}, "pod", None),
     ("no-subnet-for-an-unknown-node", [pod("p", ["10.0.9.9"], "gone")],
      {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "10.0.9.9"}, "pod", None),
 ]  # fmt: skip
