@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from dnsserver.programs.from_settings import store_of
+from locator.api.deltas import Drop, Put
 from locator.findings import ClusterCode
 from locator.ip import network_text
 from locator.model import ERROR, INFO, WARNING, Finding, object_key
@@ -31,6 +33,7 @@ from tests.kit.api_objects import (
     namespace,
     node,
     pod,
+    pod_locator,
     service,
     service_import,
 )
@@ -40,6 +43,7 @@ from tests.kit.finding_rows import (
     DNS,
     EFFECT,
     GAIN,
+    GARDENER,
     HEALTHY,
     HOSTS,
     IMPORTED,
@@ -54,10 +58,11 @@ from tests.kit.finding_rows import (
     TYPO,
     WEB,
     Row,
+    policy,
     virtual,
     web,
 )
-from tests.kit.in_memory import checked, snapshot_of
+from tests.kit.in_memory import NOW, checked, dump_of, settings_of, snapshot_of, take_in
 from tests.kit.this_machine import ROOT
 
 CLEAN = [ROOT / "tests" / "clean_clusters" / f"{name}.yaml" for name in ("eks", "gke", "kind", "kubeadm")]
@@ -304,6 +309,48 @@ OF_THE_LAB = ["KeyOnNoNode", "PolicySelectsNothing", "SingleEndpoint", "SliceWit
 def test_only_what_is_served_is_checked(flags: Mapping[str, Any], codes: list[str]) -> None:
     """Findings about objects in other namespaces are left out; those about nodes and forwarders stay."""
     assert sorted(finding.code for finding in checked(NEXT_DOOR, flags)) == sorted(codes)
+
+
+LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str, Any]]] = [
+    # name, cluster, what changes in it, codes before, codes after, flags
+    ("node-gains-the-key", [*BARE, *DNS, *web(keys=RACK)], [node("b1", {RACK: "r2"})],
+     ["KeyOnNoNode"], [], {}),
+    ("node-gains-the-key-of-a-zone", [*BARE, *DNS], [node("b1", {RACK: "r2"})],
+     ["KeyOnNoNode"], [], {"default-topology-keys": f"cluster.local={RACK}"}),
+    ("locator-gains-the-key", [*DNS, *web([], keys=RACK), pod_locator("p", "shop", [], nodeName="a1")],
+     [pod_locator("p", "shop", [], nodeName="a1", nodeLabels={RACK: "r1"})], ["KeyOnNoNode"], [],
+     {"client-source": "podlocators"}),
+    ("first-node-gains-a-zone", [*BARE, *DNS], [node("a1", {ZONE: "a"})], [], ["NodeWithoutZone"], {}),
+    ("service-gains-a-constraint", [*HEALTHY, *web([*SPREAD, GONE])], web(keys=ZONE)[:1],
+     [], ["EndpointWithoutLocation"], {}),
+    ("service-asks-for-hints", [*HEALTHY, *virtual(keys=ZONE)], virtual(keys=ZONE, labels={GARDENER: "true"})[:1],
+     ["ConstraintWithoutEffect"], [], {}),
+    ("service-gains-a-wrong-label", [*HEALTHY, *web()], web(labels={"topodns.io/hint": "true"})[:1],
+     [], ["UnknownAnnotation"], {}),
+    ("service-is-exported", [*HEALTHY, *virtual(), policy(TYPO)], [item("ServiceExport", "web", "shop")],
+     ["ConstraintWithoutEffect"], ["KeyOnNoNode"], {"federation": ["fed.example.com"]}),
+    ("service-is-imported", [*HEALTHY, *virtual(), policy(TYPO)], [service_import("web")],
+     ["ConstraintWithoutEffect"], ["KeyOnNoNode", "ServiceImportWithoutSlices"], MULTICLUSTER),
+    ("pod-of-a-mirrored-endpoint-comes", after_a_selector(OF_A_DEAD_POD), [pod("web-9", ["10.0.1.9"], "a1")],
+     ["SliceLeftBehind"], [], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cluster", "change", "before", "after", "flags"), [row[1:] for row in LIVE],
+                         ids=[row[0] for row in LIVE])  # fmt: skip
+def test_findings_follow_a_live_cluster(
+    cluster: list[Item], change: list[Item], before: list[str], after: list[str], flags: Mapping[str, Any]
+) -> None:
+    """A change that brings or ends a finding is worth publishing, and so is its end."""
+    store = store_of(settings_of(flags))
+    take_in(store, dump_of(cluster).objects)
+    assert [finding.code for finding in store.publish(NOW).findings] == before
+    (changed,) = dump_of(change).objects
+    kind, key = type(changed), changed.key
+    known = [Put(each) for each in dump_of(cluster).objects if (type(each), each.key) == (kind, key)]
+    for delta, codes in ((Put(changed), after), (known[0] if known else Drop(kind, key), before)):
+        assert store.apply(delta)
+        assert sorted(finding.code for finding in store.publish(NOW).findings) == codes
 
 
 @pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
