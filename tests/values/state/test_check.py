@@ -331,8 +331,10 @@ LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str,
      ["ConstraintWithoutEffect"], ["KeyOnNoNode"], {"federation": ["fed.example.com"]}),
     ("service-is-imported", [*HEALTHY, *virtual(), policy(TYPO)], [service_import("web")],
      ["ConstraintWithoutEffect"], ["KeyOnNoNode", "ServiceImportWithoutSlices"], MULTICLUSTER),
-    ("pod-of-a-mirrored-endpoint-comes", after_a_selector(OF_A_DEAD_POD), [pod("web-9", ["10.0.1.9"], "a1")],
-     ["SliceLeftBehind"], [], {}),
+    ("cluster-leaves-an-import", [*HEALTHY, *IMPORTED], [service_import("web", clusters=["west"])],
+     [], ["ImportWithoutCluster"], MULTICLUSTER),
+    ("slice-of-the-selector-gains-what-is-mirrored", after_a_selector(OF_A_DEAD_POD),
+     [endpoint_slice("web", 1, [AT_WORK, OF_A_DEAD_POD], by=SLICE_CONTROLLER)], ["SliceLeftBehind"], [], {}),
 ]  # fmt: skip
 
 
