@@ -19,6 +19,7 @@ from locator.ip import parse_network
 from locator.labels import Selector, parse_selector
 from locator.model import (
     KINDS,
+    SLICE_CONTROLLER,
     ZONE,
     Endpoint,
     EndpointSlice,
@@ -171,6 +172,18 @@ def test_endpoints_that_are_not_ready() -> None:
     second = store.publish(NOW + 1)
     assert [row.endpoint for row in second.unready["shop/web"]] == [other]
     assert second.services is first.services and second.serial == first.serial == NOW
+
+
+@pytest.mark.parametrize("change", [{"deleting": True}, {"managed_by": ""}], ids=str)
+def test_a_slice_that_no_controller_keeps_any_more_locates_nobody(change: dict[str, Any]) -> None:
+    """Though it has the same endpoints as before; and again once it is kept."""
+    address, store = ip("10.0.0.1"), Store()
+    kept = EndpointSlice("shop", "x", "web", compact([Endpoint((address,), node="n0")]), managed_by=SLICE_CONTROLLER)
+    for item in (Service("shop", "web", headless=True, selects_pods=True), Node("n0", canonical("n0", {ZONE: "a"}))):
+        store.apply(Put(item))
+    for item, located_by in ((kept, "endpoint"), (replace(kept, **change), "unknown"), (kept, "endpoint")):
+        store.apply(Put(item))
+        assert store.publish(NOW).addresses.locate(address).located_by == located_by
 
 
 @pytest.mark.parametrize("exported", [False, True], ids=["not-exported", "exported"])
