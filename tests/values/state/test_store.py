@@ -186,6 +186,19 @@ def test_a_slice_that_no_controller_keeps_any_more_locates_nobody(change: dict[s
         assert store.publish(NOW).addresses.locate(address).located_by == located_by
 
 
+def test_a_pod_locator_whose_node_is_gone_says_nothing_of_an_endpoint() -> None:
+    """Its slice does, then."""
+    store = Store(StoreOptions(pods=False, nodes=False, pod_locators=True))
+    rows = compact([Endpoint((ip("10.0.0.1"),), node="n0", slice_labels={ZONE: "w"}, pod="p0")])
+    for item in (
+        *(Service("shop", "web", headless=True), EndpointSlice("shop", "x", "web", rows)),
+        PodLocator("shop", "p0", (ip("10.0.0.1"),)),
+    ):
+        store.apply(Put(item))
+    (found,) = store.publish(NOW).services["shop/web"].endpoints
+    assert found.location.value(ZONE) == "w"
+
+
 @pytest.mark.parametrize("exported", [False, True], ids=["not-exported", "exported"])
 def test_without_endpoint_records_endpoints_that_get_ready_change_no_answer(exported: bool) -> None:
     """Only of an exported Service do they matter: where all of them are, its load balancer is."""
