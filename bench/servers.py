@@ -91,17 +91,20 @@ class Server:
         self.live = (0, "")
         """The port and the path that a kubelet would ask whether the server is alive."""
         self._process = process
+        self._spent: dict[str, int] = {}  # nanoseconds of each thread
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time, user and system, that all threads of the process have used."""
-        spent = 0
+        """Return the CPU time, user and system, that all threads of the process have used.
+
+        Of a thread that has ended, it is what it had used at the call before.
+        """
         for task in os.listdir(f"/proc/{self._process.pid}/task"):
             with (
                 contextlib.suppress(FileNotFoundError, ProcessLookupError),  # a thread that has just ended
                 open(f"/proc/{self._process.pid}/task/{task}/schedstat") as file,
             ):
-                spent += int(file.read().split()[0])
-        return spent / 1e9
+                self._spent[task] = int(file.read().split()[0])
+        return sum(self._spent.values()) / 1e9
 
     def whole_cpu_seconds(self) -> float:
         """Return the CPU time that the process has used, with threads that have ended, to a hundredth of a second."""

@@ -30,7 +30,7 @@ def choose(request: Request, found: AnyService) -> EndpointChoice:
 
 
 def _choose_entries(request: Request, found: FederatedService) -> EndpointChoice:
-    """Choose entries for the client, and after them as many addresses of each family as ``--spares`` says.
+    """Choose entries for the client, and after them as many addresses of each family as ``--federation-spares`` says.
 
     Entries that most clusters vote against do not count, unless the client would get nothing without them.
     """

@@ -23,7 +23,7 @@ from dnsserver.net.sockets import CannotListen
 from dnsserver.programs.clusters import Clusters
 from dnsserver.programs.from_settings import authority_of, source_of, tried_by_kubectl, upstream_of
 from dnsserver.responder.answer_sizes import too_large
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from locator.api.decoding import with_client_pods
 from locator.cluster.publisher import Publication, Publisher, ReadBatch, ReadOnce
 from locator.federation.clusterset import ClusterSet

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.log_format import set_up_logging
 from dnsserver.cli.parser import CommandParser, read_file
-from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
 from dnsserver.settings.flags import SERVING, Flag, flags_in
 from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_flags, read_settings
+from dnsserver.settings.settings import FLAGS, OLD_NAMES, Settings
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup

@@ -26,7 +26,7 @@ from dnsserver.programs.from_settings import (
     store_of,
 )
 from dnsserver.programs.server_log import log_loaded, read_text
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from locator.cluster.publisher import Publisher, Source, Subscriber, on_new_findings
 from locator.cluster.set_publisher import Cluster, SetPublisher
 from locator.model import OWN, Health

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Puts the console of ``topodns console`` together: the pages of a server that answers no DNS queries."""
+"""Puts the HTTP API and the console together: for a server, and for ``topodns console``, which answers no queries."""
 
 from __future__ import annotations
 
 import signal
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 from starlette.routing import Route
 
+from dnsserver.answers.decision import Authority
 from dnsserver.http import loop_delay
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.server import ServerMetrics
@@ -18,22 +20,56 @@ from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.clusters import Clusters
 from dnsserver.programs.from_settings import authority_of, upstream_of
 from dnsserver.programs.run import SWITCH_SECONDS, next_ending, run_program, start_http
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR
 from dnsserver.tools.api.api import Api
 from dnsserver.tools.api.inspected import Inspected, Turns
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import Console
 from dnsserver.tools.console.page import PageContext
+from locator.state.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from dnsserver.net.upstream import Upstream
+    from dnsserver.tools.tap.tap import Tap
 
 
 def show(settings: Settings, opened: Callable[[str], None]) -> None:
-    """Show the console at ``Server.http`` until SIGTERM or SIGINT. *opened* gets its URL, once it can be opened.
+    """Show the console at ``ServerSettings.http`` until SIGTERM or SIGINT. *opened* gets its URL, once it can be opened.
 
     Raises CannotListen, BadCluster, and BadDump before the first snapshot.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     run_program(_ConsoleProgram(settings, opened).run)
+
+
+def api_and_console(
+    settings: Settings,
+    authority: Authority,
+    clusters: Clusters,
+    changes: PageChanges,
+    *,
+    current: Callable[[], Snapshot | None],
+    upstream: Upstream | None,
+    tap: Tap | None = None,
+    counts: Counts | None = None,
+) -> tuple[Api, Console]:
+    """Return the HTTP API and the console about some clusters, which learn of their *changes* from now on.
+
+    *current* returns what is answered from. Only a server has a *tap*, and *counts* of what was asked.
+    """
+    clusters.subscribe(changes.published)
+    turns = Turns()
+    inspected = Inspected(
+        current,
+        clusters.by_name,
+        authority,
+        clusters.namespace,
+        settings.traffic_distribution == HONOR,
+        None if upstream is None else upstream.find_all,
+    )
+    context = PageContext(inspected, turns, changes, counts, health=clusters.health, ages=clusters.ages)
+    return Api(inspected, turns, tap), Console(context)
 
 
 class _ConsoleProgram:
@@ -45,22 +81,16 @@ class _ConsoleProgram:
         self._clusters = Clusters(settings, counts)
         self._metrics = ServerMetrics(counts, self._clusters.kinds)
         self._clusters.show_in(self._metrics)
-        self._changes, turns = PageChanges(), Turns()
-        self._clusters.subscribe(self._changes.published)
-        authority = authority_of(settings)
-        honors = settings.traffic_distribution == HONOR
-        find_all = None
+        authority, upstream = authority_of(settings), None
         if authority.has_upstream:
             from dnsserver.net.upstream import Upstream  # imports dnspython
 
-            find_all = Upstream(upstream_of(settings), counts).find_all
-        changes, clusters = self._changes, self._clusters
-        inspected = Inspected(
-            lambda: changes.snapshot, clusters.by_name, authority, clusters.namespace, honors, find_all
-        )
-        self._api = Api(inspected, turns, None)
-        health, ages = clusters.health, clusters.ages
-        self._console = Console(PageContext(inspected, turns, changes, None, health=health, ages=ages))
+            upstream = Upstream(upstream_of(settings), counts)
+        self._changes = PageChanges()
+        self._api, self._console = api_and_console(
+            settings, authority, self._clusters, self._changes,
+            current=lambda: self._changes.snapshot, upstream=upstream,
+        )  # fmt: skip
 
     async def run(self) -> None:
         """Read the clusters, and show them."""

@@ -27,7 +27,7 @@ from dnsserver.metrics.families import LEADING, Family, Values, labelled
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.from_settings import cluster_of, other_clients_of
 from dnsserver.programs.run import election_of, run_program, start_http
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, timestamp_now
 from locator.model import Health

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from dnsserver.answers.decision import Authority
 from dnsserver.names import FEDERATION, MULTICLUSTER, VERIFIED
 from dnsserver.net.sockets import WILDCARDS, default_listen, in_pod
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR, NODES, POD_LOCATORS, PODS, ClusterSource, ListenAddress
 from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint, flat_pairs
@@ -27,6 +28,7 @@ from locator.state.store import Store, StoreOptions
 from locator.topology.scope import Scope
 
 if TYPE_CHECKING:
+    from dnsserver.responder.replies import ReplyOptions
     from locator.cluster.api_client import ApiClient
 
 log = logging.getLogger("topodns")
@@ -121,6 +123,14 @@ def authority_of(settings: Settings) -> Authority:
         has_upstream=bool(upstream_of(settings)),
         default_keys={default.zone.name: default.keys for default in settings.default_topology_keys},
     )
+
+
+def reply_options_of(settings: Settings) -> ReplyOptions:
+    """Return how a server reads queries and writes replies. Its NSID is the host name unless another is set."""
+    from dnsserver.responder.replies import ReplyOptions  # nothing but a server replies
+
+    nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
+    return ReplyOptions(settings.client_option, settings.proxy_protocol, nsid, settings.max_udp_size)
 
 
 def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:

@@ -17,7 +17,7 @@ from dnsserver.metrics.families import TopodnsCollector
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.sockets import CannotListen, announce, bound_stream, default_listen, in_pod
 from dnsserver.programs.from_settings import HTTP_PORT
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import ListenAddress
 from locator.control.lease import LeaderElection
 from locator.model import Health

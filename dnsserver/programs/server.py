@@ -8,7 +8,6 @@ import gc
 import logging
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from dnsserver.programs.clusters import Clusters
 from dnsserver.programs.from_settings import (
     authority_of,
     listen_of,
+    reply_options_of,
     tried_by_kubectl,
     upstream_of,
 )
@@ -36,8 +36,7 @@ from dnsserver.programs.run import SWITCH_SECONDS, Shutdown, run_program, start_
 from dnsserver.programs.server_log import log_delay, ready_line, warn_about_forwarders, warn_about_lookups
 from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.responder import Responder
-from dnsserver.settings.fields import Settings
-from dnsserver.settings.values import HONOR
+from dnsserver.settings.settings import Settings
 from dnsserver.tools.tap.tap import Tap
 from locator.cluster import memory
 from locator.cluster.publisher import FindingLog, Source, Subscriber, on_new_findings
@@ -82,16 +81,12 @@ class _ServerProgram:
         self._shutdown = Shutdown(settings.shutdown_delay)
         self._metrics = ServerMetrics(self._counts, self._clusters.kinds)
         authority = self._authority = authority_of(settings)
-        nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._native = native_code(settings, seed=random.getrandbits(64))
         self._responder = Responder(
             authority,
             self._counts,
             draw=random.getrandbits,
-            client_option=settings.client_option,
-            proxy_protocol=settings.proxy_protocol,
-            nsid=nsid,
-            max_udp_size=settings.max_udp_size,
+            options=reply_options_of(settings),
             native=self._native,
         )
         self._tap = Tap(self._responder, clock=time.time, failed=self._tap_failed)
@@ -164,25 +159,14 @@ class _ServerProgram:
 
     def _pages(self, loopback: bool) -> list[Route]:
         """Return the routes of the API and of the console, which learns of the cluster from now on."""
-        from dnsserver.tools.api.api import Api
-        from dnsserver.tools.api.inspected import Inspected, Turns
+        from dnsserver.programs.console import api_and_console
         from dnsserver.tools.console.changes import PageChanges
-        from dnsserver.tools.console.console import Console
-        from dnsserver.tools.console.page import PageContext
 
-        clusters, turns, changes = self._clusters, Turns(), PageChanges()
-        clusters.subscribe(changes.published)
-        honors = self._settings.traffic_distribution == HONOR
-        find_all = None if self._upstream is None else self._upstream.find_all
-        inspected = Inspected(
-            lambda: self._responder.snapshot, clusters.by_name, self._authority, clusters.namespace, honors, find_all
-        )
-        health, ages = clusters.health, clusters.ages
-        self._console = Console(PageContext(inspected, turns, changes, self._counts, health=health, ages=ages))
-        return [
-            *Api(inspected, turns, self._tap).routes(loopback=loopback),
-            *self._console.routes(loopback=loopback),
-        ]
+        api, self._console = api_and_console(
+            self._settings, self._authority, self._clusters, PageChanges(),
+            current=lambda: self._responder.snapshot, upstream=self._upstream, tap=self._tap, counts=self._counts,
+        )  # fmt: skip
+        return [*api.routes(loopback=loopback), *self._console.routes(loopback=loopback)]
 
     def _tap_failed(self, error: Exception) -> None:
         """Count and log an error in a listener of the tap; the reply is sent."""

@@ -29,7 +29,7 @@ from dnsserver.net.bounds import HeldOctets
 from dnsserver.net.sockets import announce, bound_stream, default_listen, in_pod
 from dnsserver.programs.from_settings import cluster_of
 from dnsserver.programs.run import Shutdown, election_of, run_program, start_http
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from locator.cluster.certificates.issuing import BadCertificate
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import CertificateFiles, ServingCertificate

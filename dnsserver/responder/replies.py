@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message import wire
-from dnsserver.message.edns import MAX_TCP_REPLY, Error, opt_record, udp_limit
+from dnsserver.message.edns import MAX_TCP_REPLY, UDP_SIZE, Error, opt_record, udp_limit
 from dnsserver.message.query import Edns, Query
 from dnsserver.message.rendering import RenderedAnswer, arc_start
 from dnsserver.metrics.counters import Channel
@@ -26,6 +27,23 @@ COPIED = wire.RD | wire.CD  # flags of the query
 _FLAGS_AND_COUNTS = struct.Struct("!HHHHH")
 _NOTHING: Mapping[str, UpstreamAnswer] = {}
 _NO_ERRORS: Sequence[Sequence[Error]] = ((),)
+
+
+class ReplyOptions(NamedTuple):
+    """What differs from one server to the next in how queries are read and replies written, whatever is decided.
+
+    Trusted forwarders may name a client in the EDNS option ``client_option``, and with ``proxy_protocol`` in a PROXY
+    header. ``nsid`` is the server's identifier for clients that ask for it (RFC 5001), empty for none. UDP replies have
+    at most ``max_udp_size`` octets.
+    """
+
+    client_option: int | None = None
+    proxy_protocol: bool = False
+    nsid: bytes = b""
+    max_udp_size: int = UDP_SIZE
+
+
+DEFAULT_OPTIONS = ReplyOptions()
 
 
 class AnsweredQuery(Struct, frozen=True, eq=False, gc=False):
@@ -71,13 +89,12 @@ class AnsweredQuery(Struct, frozen=True, eq=False, gc=False):
 class ReplyWriter:
     """Writes replies, rotated by random numbers that *draw* returns, of so many bits.
 
-    *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty for none. UDP replies have at most
-    *max_udp_size* octets. ``common_errors`` are the extended errors in every reply.
+    ``common_errors`` are the extended errors in every reply.
     """
 
-    def __init__(self, draw: Callable[[int], int], *, nsid: bytes, max_udp_size: int) -> None:
-        self._nsid = nsid
-        self.max_udp_size = max_udp_size
+    def __init__(self, draw: Callable[[int], int], options: ReplyOptions) -> None:
+        self._nsid = options.nsid
+        self.max_udp_size = options.max_udp_size
         self.common_errors: tuple[Error, ...] = ()
         self._draw = draw
 

@@ -20,7 +20,7 @@ from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.answers.endpoint_names import endpoint_names
 from dnsserver.answers.resolution import resolve
 from dnsserver.message import wire
-from dnsserver.message.edns import UDP_SIZE, Error
+from dnsserver.message.edns import Error
 from dnsserver.message.packing import encoded_name
 from dnsserver.message.proxy_protocol import SIGNATURE, ProxyHeader, read_header_untrusted
 from dnsserver.message.query import Query, Unreadable, read_query
@@ -31,7 +31,7 @@ from dnsserver.responder.answer_cache import AnswerCache, CachedAnswers
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients, LocatedClient
 from dnsserver.responder.native_feed import AnswerTable, NativeFeed
 from dnsserver.responder.rendered import DecisionRenderer, belongs_to_source_object
-from dnsserver.responder.replies import AnsweredQuery, ReplyWriter
+from dnsserver.responder.replies import DEFAULT_OPTIONS, AnsweredQuery, ReplyOptions, ReplyWriter
 from locator.ip import address_text
 from locator.model import ZONE, Location
 from locator.places.book import UNKNOWN_PLACE, Place
@@ -58,12 +58,8 @@ class _Found(Struct, frozen=True, gc=False):
 class Responder:
     """Answers queries from the last published snapshot, and with SERVFAIL before the first.
 
-    Trusted forwarders may name a client in the EDNS option *client_option*, and with *proxy_protocol*
-    in a PROXY header. *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty
-    for none. UDP replies have at most *max_udp_size* octets. *draw* returns a random number of so many bits; it decides
-    which record a reply begins with.
-
-    *native* is native code that repeats answers; ``feed`` makes them known to it.
+    *draw* returns a random number of so many bits; it decides which record a reply begins with. *native* is native code
+    that repeats answers; ``feed`` makes them known to it.
 
     Each responder has its own memory, so several can answer from one snapshot.
     """
@@ -74,19 +70,16 @@ class Responder:
         counts: Counts,
         *,
         draw: Callable[[int], int],
-        client_option: int | None = None,
-        proxy_protocol: bool = False,
-        nsid: bytes = b"",
-        max_udp_size: int = UDP_SIZE,
+        options: ReplyOptions = DEFAULT_OPTIONS,
         native: AnswerTable | None = None,
     ) -> None:
         self._authority = authority
         self._counts = counts
-        self._client_option = client_option
-        self._proxy_protocol = proxy_protocol
+        self._client_option = options.client_option
+        self._proxy_protocol = options.proxy_protocol
         self._snapshot: Snapshot | None = None
         self._on_answered: Callable[[AnsweredQuery], None] | None = None
-        self._writer = ReplyWriter(draw, nsid=nsid, max_udp_size=max_udp_size)
+        self._writer = ReplyWriter(draw, options)
         self._renderer = DecisionRenderer(authority, counts)
         self._clients = Clients()
         self._cache = AnswerCache()

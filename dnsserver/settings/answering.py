@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dnsserver.names import DISABLED, INSECURE, VERIFIED, Zone, parse_zone
 from dnsserver.settings import values
-from dnsserver.settings.flags import PROBING, SERVING, repeatable, several, single, switch
+from dnsserver.settings.flags import READING_CLUSTERS, SERVING, repeatable, several, single, switch
 from dnsserver.settings.values import (
     HONOR,
     IGNORE,
@@ -30,7 +30,7 @@ from locator.topology.selection import ANY_ENDPOINT
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class AnswerSettings:
     """The names that topodns answers, and with what."""
 
     zone: tuple[Zone, ...] = several(
@@ -122,14 +122,14 @@ class Answers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clusters:
+class SeveralClustersSettings:
     """Other clusters, and the names that several clusters share."""
 
     cluster_name: str = single(
         OWN_CLUSTER,
         values.CLUSTER_NAME,
         help="Name of the own cluster, the value of the topology key topodns.io/cluster there",
-        commands=PROBING,
+        commands=READING_CLUSTERS,
     )
     """Every server and controller should call a cluster by the same name."""
 
@@ -139,7 +139,7 @@ class Clusters:
         help="Read this other cluster, too: by a kubeconfig (its current context, or CONTEXT), or from a dump, a file "
         "or folder as for --snapshot",
         shown="none",
-        commands=PROBING,
+        commands=READING_CLUSTERS,
     )
     """A cluster that cannot be reached costs the others nothing."""
 
@@ -194,7 +194,7 @@ class Clusters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientsAndForwarders:
+class ClientSettings:
     """Who asks, who may say so, and where that is."""
 
     unknown_client: str = single(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Defines the fields of settings, and of a command's own flags: each with the flag that sets it on the command line.
+"""Declares a setting, or a flag of one command: a field of a record, with the flag that sets it on the command line.
 
 Pure. ``single``, ``repeatable``, ``several`` and ``switch`` claim to return a value of the field's type, as
 ``dataclasses.field`` does. So a type checker reports a field whose type, default and syntax do not agree.
@@ -17,20 +17,15 @@ from dnsserver.settings.values import SWITCH, Syntax
 T = TypeVar("T")
 D = TypeVar("D")
 
-# The commands that have a flag.
+# Commands that share flags; what a single command has names it in place.
 SERVING = ("serve",)
-EXPLAINING = ("explain",)
 ASKING = ("explain", "tail")
-CHECKING = ("check",)
-READING = (*SERVING, *EXPLAINING, *CHECKING, "simulate", "console")
-CONTROLLING = ("controller",)
-PROBING = (*READING, *CONTROLLING)
-HINTING = ("webhook",)
-WRITING = (*CONTROLLING, *HINTING)
-ANSWERING = (*SERVING, *HINTING)
-RUNNING = (*SERVING, "console", *WRITING)
-DUMPING = ("dump",)
-EVERY_COMMAND = (*READING, *WRITING, "doctor", *DUMPING)
+READING = (*SERVING, "explain", "check", "simulate", "console")
+READING_CLUSTERS = (*READING, "controller")
+WRITING = ("controller", "webhook")
+ENDING_LATE = (*SERVING, "webhook")
+SERVING_HTTP = (*SERVING, "console", *WRITING)
+EVERY_COMMAND = (*READING, *WRITING, "doctor", "dump")
 
 
 class Flag(NamedTuple):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from dnsserver.settings.fields import FLAGS, OLD_NAMES, Settings
 from dnsserver.settings.flags import Flag, flags_in
+from dnsserver.settings.settings import FLAGS, OLD_NAMES, Settings
 from dnsserver.settings.values import OFF, PODS, refused
 from dnsserver.spelling import nearest
 from locator.ip import network_text
@@ -65,7 +65,7 @@ def read_settings(
     ):
         warnings += _rename(source, spelled)
         given |= source
-    # mypy cannot check this dictionary; ``fields`` makes sure that each syntax yields values of its field's type.
+    # mypy cannot check this dictionary; ``flags`` makes sure that each syntax yields values of its field's type.
     values: dict[str, Any] = {name: _value(FLAGS[name], *setting) for name, setting in given.items()}
     settings = Settings(**values)
     sources = {name: setting.source for name, setting in given.items()}

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dnsserver.settings import values
-from dnsserver.settings.flags import ANSWERING, RUNNING, SERVING, WRITING, repeatable, single, switch
+from dnsserver.settings.flags import ENDING_LATE, SERVING, SERVING_HTTP, WRITING, repeatable, single, switch
 from dnsserver.settings.values import OFF, ListenAddress, any_text, choice, or_off, seconds, whole_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Server:
+class ServerSettings:
     """How the server runs."""
 
     listen: tuple[ListenAddress, ...] = repeatable(
@@ -29,7 +29,7 @@ class Server:
         or_off(values.LISTEN_ADDRESS, OFF),
         help="Serve metrics and health checks over HTTP at this address. off: no HTTP",
         shown="127.0.0.1:9153; in a pod [::]:9153; console: a free port of 127.0.0.1",
-        commands=RUNNING,
+        commands=SERVING_HTTP,
     )
     """9153 is CoreDNS's metrics port. If the default address cannot be bound, the server runs without HTTP; a given
     address that cannot be bound is an error."""
@@ -49,7 +49,7 @@ class Server:
         help="After SIGTERM, go on answering for this long while /readyz returns 503, and after that until nobody asks "
         "any more, for at most 5 s; then end. terminationGracePeriodSeconds of the pod must be 15 s longer",
         shown="12 in a pod, otherwise 0",
-        commands=ANSWERING,
+        commands=ENDING_LATE,
     )
     """A Service goes on sending to a pod that ends, until its readiness probe has failed and every kube-proxy knows.
     SIGINT (Ctrl-C) and a second SIGTERM end at once."""
@@ -121,7 +121,7 @@ class Server:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Controller:
+class ControllerSettings:
     """How what writes objects runs: the controller and, in part, the webhook."""
 
     lease: tuple[str, str] | None = single(
@@ -149,7 +149,7 @@ class Controller:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Webhook:
+class WebhookSettings:
     """Where the webhook answers, and its certificate."""
 
     webhook_listen: ListenAddress | None = single(
@@ -192,7 +192,7 @@ class Webhook:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logging:
+class LoggingSettings:
     """What is logged."""
 
     log_format: str = single("text", choice("FORMAT", "text", "json"), help="Format of log lines: text or json")

@@ -2,7 +2,7 @@
 
 """Parses single values of settings: a ``Syntax`` for each type of value, from a whole number to an address with a port.
 
-Pure. ``fields`` says what the values mean.
+Pure. ``settings`` says what the values mean.
 """
 
 from __future__ import annotations

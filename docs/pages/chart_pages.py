@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from dnsserver.settings.fields import FLAGS
 from dnsserver.settings.flags import SERVING, Flag
 from dnsserver.settings.reading import option
+from dnsserver.settings.settings import FLAGS
 from dnsserver.settings.values import CLIENT_SOURCES
 from tests.kit.this_machine import ROOT
 
@@ -42,7 +42,7 @@ SET_BY = {
 # The chart reads this one: which rights topodns needs follows from it, and from `pods`.
 CLIENT_SOURCE = "^(pods|nodes|podlocators)( *, *(pods|nodes|podlocators))*$"
 OF_SERVER = {"cluster_name"}  # of the controller, which takes it from dns.settings
-BOUNDS = re.compile(r"a whole number(?: of seconds)? from (\d+) to (\d+)")
+BOUNDS = re.compile(r"a (?:whole )?number(?: of seconds)? from (\d+) to (\d+).*")
 SWITCHED_OFF = ", or off"  # YAML reads a bare off as false, which the chart turns back
 
 
@@ -84,19 +84,16 @@ def _schema_of(flag: Flag) -> Mapping[str, Any]:
 def _schema_of_one(flag: Flag) -> Mapping[str, Any]:
     if flag.switch:
         return {"type": "boolean"}
+    least = {} if _accepts(flag, "") else {"minLength": 1}
+    off = ["string", "boolean"] if flag.syntax.expected.endswith(SWITCHED_OFF) else []
     if bounds := BOUNDS.fullmatch(flag.syntax.expected):
-        return {"type": "integer", "minimum": int(bounds[1]), "maximum": int(bounds[2])}
+        numbers = {"minimum": int(bounds[1]), "maximum": int(bounds[2])}
+        return {"type": [*off, "integer"], **least, **numbers} if off else {"type": "integer", **numbers}
     if words := _choice(flag):
         return {"enum": [*words, False] if "off" in words else words}
     if flag.syntax is CLIENT_SOURCES:
         return {"type": "string", "pattern": CLIENT_SOURCE}
-    types = ["string"]
-    if flag.syntax.expected.endswith(SWITCHED_OFF):
-        types.append("boolean")
-    if flag.syntax.metavar == "CODE":
-        types.append("integer")
-    least = {} if _accepts(flag, "") else {"minLength": 1}
-    return {"type": types if types[1:] else types[0], **least}
+    return {"type": off or "string", **least}
 
 
 def _choice(flag: Flag) -> list[str]:

@@ -21,15 +21,15 @@ from dnsserver.cli.dispatch import COMMANDS, parser_of
 from dnsserver.cli.parser import CommandParser
 from dnsserver.metrics.families import ANY_VALUE, HISTOGRAM, Family
 from dnsserver.metrics.tables import TABLES
-from dnsserver.settings.fields import FLAGS, THEMES, Settings
 from dnsserver.settings.flags import Flag, flags_in
 from dnsserver.settings.reading import ENVIRONMENT, option
+from dnsserver.settings.settings import FLAGS, THEMES, Settings
 from dnsserver.settings.values import parse_upstream
 from dnsserver.tools.api.operations import EVENT_STREAM, description
 from dnsserver.tools.corefile.caddyfile import parse
 from dnsserver.tools.corefile.codes import CorefileCode
 from dnsserver.tools.corefile.stub_blocks import COREDNS, stub_block
-from dnsserver.tools.doctor.providers import CUSTOM_CONFIG, CUSTOM_KEY, PROVIDERS, STUB_DOMAINS, Edit, Provider
+from dnsserver.tools.doctor.providers import CUSTOM_CONFIG, CUSTOM_KEY, PROVIDERS, STUB_DOMAINS, ConfigMapEdit, Provider
 from dnsserver.tools.doctor.steps import StepCode
 from dnsserver.tools.simulation.codes import SimulationCode
 from docs.pages import chart_pages, schemas
@@ -132,7 +132,7 @@ def edit_commands(provider: Provider) -> str:
     text = json.dumps({ZONE: [TO]}) if provider.key == STUB_DOMAINS else corefile
     key, text = (CUSTOM_KEY, STUB) if provider.own_part else (provider.key, text)
     blocks = parse(TODAY if provider.below else corefile)
-    edit = Edit("kubectl", config_map, None, key, text=text, blocks=blocks, zones=[ZONE], to=[TO])
+    edit = ConfigMapEdit("kubectl", config_map, None, key, text=text, blocks=blocks, zones=[ZONE], to=[TO])
     return "\n".join(provider.edit(edit))
 
 

@@ -30,10 +30,10 @@ from msgspec.json import Decoder
 
 from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
 from locator.api.deltas import DeltaBatch, DeltaBuilder, precedes
-from locator.api.witness import Check, CheckResult, Witnesses, witness_untrusted
+from locator.api.witness import CheckResult, WitnessCheck, Witnesses, witness_untrusted
 from locator.backoff import STEADY, STEADY_WATCH, Backoff
 
-PAGE = 500  # objects, as in client-go
+PAGE_SIZE = 500  # objects, as in client-go
 LARGER = 10  # factor by which pages grow when a continue token has expired
 WHOLE = 100_000  # objects: instead of larger pages, topodns requests the whole list, which needs no continue token
 WATCH_SECONDS = 300  # to twice as much, at random: watches that start together end apart
@@ -156,12 +156,12 @@ class ListWatch:
         self._state = self._requested = self._listing
         self._version = ""
         self._witnesses = Witnesses()
-        self._checks: list[Check] = []
+        self._checks: list[WitnessCheck] = []
         self._owed: set[str] = set()  # UIDs of objects that are gone, and whose deletions the watch has to bring
         self._owed_by = ""  # up to which version
         self._may_not_check = False  # whether the API server forbade the last check
         self._continue = ""
-        self._limit = PAGE
+        self._limit = PAGE_SIZE
         self._backoff = Backoff()
 
     @property
@@ -375,7 +375,7 @@ class ListWatch:
         self._deltas.end_list()
         self._witnesses.end_list()
         self._state = _ListWatchState.WATCH
-        self._limit = PAGE
+        self._limit = PAGE_SIZE
         self.absent = False
         self.listed = True
         self.problem = ""

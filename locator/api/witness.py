@@ -56,7 +56,7 @@ class Witness(Struct, frozen=True):
     deleted: str | None = field(name="deletionTimestamp", default=None)
 
 
-class Check(NamedTuple):
+class WitnessCheck(NamedTuple):
     """What topodns expects of a kind: this object as it is known or newer, or if it is ``gone``, none of that UID.
 
     A witness without a name stands for any object of a kind of which topodns knows none.
@@ -143,7 +143,7 @@ class Witnesses:
             if not self._listed and not oldest.gone:  # one stays, in case that all others are deleted
                 self._listed[first] = witness_untrusted(oldest.event)
 
-    def checks(self) -> list[Check]:
+    def checks(self) -> list[WitnessCheck]:
         """Return what to check: the witnesses, of which the first that exists counts, then what must not exist.
 
         The first is the object that changed last; those that are about to be deleted only if there is no other one.
@@ -154,11 +154,13 @@ class Witnesses:
         known = [witness for witness in known if witness.deleted is None] or known
         known.sort(key=lambda witness: version_order(witness.version), reverse=True)
         if not known:
-            return [Check(Witness())]
-        checks = [Check(witness) for witness in (known if len(known) <= KEPT else [*known[: KEPT - 1], known[-1]])]
+            return [WitnessCheck(Witness())]
+        checks = [
+            WitnessCheck(witness) for witness in (known if len(known) <= KEPT else [*known[: KEPT - 1], known[-1]])
+        ]
         last_gone = next((witness for gone, witness in reversed(changed) if gone and witness.name), None)
         if last_gone is not None and not precedes(last_gone.version, known[0].version):
-            checks.append(Check(last_gone, gone=True))
+            checks.append(WitnessCheck(last_gone, gone=True))
         return checks
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from dnsserver import __version__
 from dnsserver.programs.from_settings import store_of
-from dnsserver.settings.fields import OLD_NAMES, Settings
+from dnsserver.settings.settings import OLD_NAMES, Settings
 from docs.pages import make_pages
 from docs.pages.chart_pages import CHART
 from locator.api.decoding import RESOURCES
@@ -63,6 +63,7 @@ BAD: Mapping[str, str] = {
     "controller: {settings: {ttl: 5}}": "at '/controller/settings': additional properties 'ttl' not allowed",
     "dns: {settings: {listen: ['[::]:53']}}": "at '/dns/settings': additional properties 'listen' not allowed",
     "dns: {settings: {ttl: 9999}}": "/ttl': maximum: got 9,999, want 3,600",
+    "dns: {settings: {log-queries: 0}}": "/log-queries': minimum: got 0, want 1",
     "dns: {settings: {log-level: loud}}":
         "at '/dns/settings/log-level': value must be one of 'debug', 'info', 'warning', 'error'",
     "dns: {settings: {zone: cluster.local}}": "at '/dns/settings/zone': got string, want array",
@@ -145,6 +146,7 @@ def test_settings_reach_the_command_line() -> None:
         client-option: 65001
         forwarder-service: [kube-system/kube-dns]
         log-level: debug
+        log-queries: 100
         max-connections: 1000000
         native: off
         nsid: off

@@ -19,14 +19,14 @@ import yaml
 
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.metrics.counters import Channel, Counts
-from dnsserver.programs.from_settings import authority_of, cluster_set_of, other_store_of, store_of
+from dnsserver.programs.from_settings import authority_of, cluster_set_of, other_store_of, reply_options_of, store_of
 from dnsserver.programs.server import native_code
 from dnsserver.responder.answer_sizes import too_large
 from dnsserver.responder.native_feed import AnswerTable
 from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.responder.responder import Responder
-from dnsserver.settings.fields import Settings
 from dnsserver.settings.reading import read_settings
+from dnsserver.settings.settings import Settings
 from locator.api.deltas import DeltaBatch, replacements
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Dump, Input
@@ -193,14 +193,9 @@ class CountedResponder(Responder):
             self.native = native or None
         if native and self.native is None:
             lacking("the native code is not built")
-        self._like_this: dict[str, Any] = {
-            "authority": authority_of(settings),
-            "client_option": settings.client_option,
-            "proxy_protocol": settings.proxy_protocol,
-            "nsid": settings.nsid or b"",
-            "max_udp_size": settings.max_udp_size,
-        }
-        super().__init__(counts=self.counts, draw=random.Random(0).getrandbits, native=self.native, **self._like_this)
+        self._made_of = authority_of(settings), self.counts
+        self._options = reply_options_of(settings)._replace(nsid=settings.nsid or b"")  # not this machine's name
+        super().__init__(*self._made_of, draw=random.Random(0).getrandbits, options=self._options, native=self.native)
 
     def reply(
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
@@ -223,7 +218,7 @@ class CountedResponder(Responder):
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
     ) -> bytes | AnsweredQuery | None:
         """Return what a responder replies that remembers nothing; ``counts`` count that, too."""
-        fresh = Responder(counts=self.counts, draw=random.Random(0).getrandbits, **self._like_this)
+        fresh = Responder(*self._made_of, draw=random.Random(0).getrandbits, options=self._options)
         if self.snapshot is not None:
             fresh.publish(self.snapshot)
         answered = fresh.answer(query, source, channel, header_client=header_client)

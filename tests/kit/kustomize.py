@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.reading import read_settings
+from dnsserver.settings.settings import FLAGS, Settings
 from tests.kit import go_programs
 from tests.kit.kube import ApiError, ControlPlane, Item
 from tests.kit.this_machine import ROOT

@@ -268,7 +268,7 @@ SHOWN = [
     Shows("small", f"/map?within={ZONE}=typo", ["Nothing is here: no node, endpoint or client has this label"]),
     Shows("small", "/map?within=typo=a",
           [f"within: 'typo=a' found, expected KEY=VALUE with a key in use: {REGION}"], status=400),
-    Shows("small", "/map?key=typo", ["'typo' is no topology key in use"], status=400),
+    Shows("small", "/map?key=typo", ["key: 'typo' is no topology key in use"], status=400),
     Shows("small", "/services", [], rows=["shop/hard", "shop/near", "shop/wrong", "shop/plain"]),
     Shows("small", "/services?text=op/n", [], rows=["shop/near"]),
     Shows("small", "/services?text=nothing", ["No Service has this"], rows=[]),

@@ -28,7 +28,7 @@ from dnsserver.cli.reading.installed import settings_in
 from dnsserver.cli.reading.replicas import MAX_PAGE, Replicas
 from dnsserver.metrics.reading import Samples
 from dnsserver.programs.from_settings import authority_of
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import ListenAddress
 from dnsserver.text import RED
 from dnsserver.tools.corefile.checks import check

@@ -13,8 +13,8 @@ import yaml
 
 from dnsserver.cli.dispatch import parser_of
 from dnsserver.cli.settings_flags import given_flags
-from dnsserver.settings.fields import FLAGS
 from dnsserver.settings.reading import read_settings
+from dnsserver.settings.settings import FLAGS
 from tests.kit.commands_in_process import Run
 from tests.kit.in_memory import settings_of
 from tests.kit.this_machine import ROOT

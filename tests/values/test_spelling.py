@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from dnsserver.cli.dispatch import COMMANDS
-from dnsserver.settings.fields import FLAGS
 from dnsserver.settings.reading import option
+from dnsserver.settings.settings import FLAGS
 from dnsserver.spelling import nearest, nearest_key, nearest_label, suggestion
 
 FLAG_NAMES = [*map(option, FLAGS), "-h", "-o", "-n", "--help", "--config", "--client"]

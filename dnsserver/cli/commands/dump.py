@@ -30,7 +30,7 @@ from locator.times import time_text
 
 if TYPE_CHECKING:
     from dnsserver.cli.reading.dumping import Dumping, Member
-    from dnsserver.settings.fields import Settings
+    from dnsserver.settings.settings import Settings
     from dnsserver.tools.doctor.facts import Facts
 
 STANDARD_OUTPUT = "-"

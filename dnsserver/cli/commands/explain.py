@@ -15,10 +15,10 @@ from dnsserver.cli.output import coloured, write, write_result
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, parse_argument, program
 from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, given_flags, settings_of
 from dnsserver.settings import values
-from dnsserver.settings.answering import Answers, ClientsAndForwarders, Clusters
-from dnsserver.settings.fields import ClusterToRead, Settings
+from dnsserver.settings.answering import AnswerSettings, ClientSettings, SeveralClustersSettings
 from dnsserver.settings.flags import flags_in, single
 from dnsserver.settings.reading import option
+from dnsserver.settings.settings import Settings, SourceSettings
 from locator.findings import ClusterCode
 from locator.model import Node, Object
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # What messages call the arguments: ``naming.NAME`` and ``naming.CLIENT``, and those of the HTTP API.
 ARGUMENTS = {"name": "NAME", "type": "TYPE", "client": "--client", "namespace": "-n"}
 # The themes whose settings a running server has of its own.
-OF_A_SERVER = (ClusterToRead, Answers, Clusters, ClientsAndForwarders)
+OF_A_SERVER = (SourceSettings, AnswerSettings, SeveralClustersSettings, ClientSettings)
 
 TYPES = ("A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT")  # that answers have
 

@@ -17,8 +17,8 @@ from dnsserver.cli.output import as_yaml, coloured, write, write_as_it_is, write
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_flags, add_settings, flags_of, settings_of
 from dnsserver.settings import values
-from dnsserver.settings.fields import Settings
 from dnsserver.settings.flags import repeatable, several, single
+from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR, ServiceName, Syntax
 from dnsserver.tools.simulation import IDLE, MAX_OVERLOAD, OVERLOAD, UNMET
 from locator.labels import Selector

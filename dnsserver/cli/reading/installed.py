@@ -34,7 +34,7 @@ from dnsserver.cli.reading.requests import NotUnderstood, create, get, read, rea
 from dnsserver.cli.settings_flags import add_settings, file_content, given_settings
 from dnsserver.net.sockets import in_pod
 from dnsserver.programs.from_settings import store_of
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import DNS_PORT
 from dnsserver.tools.doctor.custom_resources import CUSTOM_RESOURCES
 from dnsserver.tools.doctor.facts import Installed, Right, V1ConfigMap, V1Deployment, V1Service, container_of, words_of

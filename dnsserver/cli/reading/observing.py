@@ -21,7 +21,7 @@ from dnsserver.cli.reading.installed import read_installed
 from dnsserver.cli.reading.replicas import Replicas
 from dnsserver.cli.reading.requests import SILENCE, get, get_items, read, whole
 from dnsserver.programs.from_settings import DEFAULT_PORT, authority_of, store_of
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import DNS_PORT
 from dnsserver.tools.doctor.answers import MAX_ASKED, clients_by_zone, compared, question_of, service_zones
 from dnsserver.tools.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache

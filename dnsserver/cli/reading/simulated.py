@@ -15,7 +15,7 @@ from dnsserver.cli.remote import SERVERS, NoResponse, body_of, requested
 from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from dnsserver.tools.simulation.as_if import Changes, imports_as_if, snapshot_as_if
 from dnsserver.tools.simulation.codes import WITHOUT_NODES, findings_of
 from dnsserver.tools.simulation.selecting import (

@@ -24,7 +24,7 @@ from locator.state.snapshot import CompiledService, Snapshot, book_of
 from locator.topology.selection import ANY_ENDPOINT
 
 BATCH = 1000  # items: half a millisecond or so, for which queries wait
-SERVICES = BATCH // 40  # at a time with their endpoints: a Service has up to some hundreds
+SERVICE_BATCH = BATCH // 40  # at a time with their endpoints: a Service has up to some hundreds
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ async def located_in(clusters: Sequence[ClusterContents]) -> Located:
     """Return what is at each location of all clusters."""
     endpoints, clients = Counter[Location](), Counter[Location]()
     for cluster in clusters:
-        async for services in batches(cluster.services.values(), SERVICES):
+        async for services in batches(cluster.services.values(), SERVICE_BATCH):
             for service in services:
                 endpoints.update(service.locations)
         four, six = Counter[Location](), Counter[Location]()

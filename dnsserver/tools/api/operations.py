@@ -26,7 +26,7 @@ API = "/api/v1"
 OPENAPI = "3.1.0"
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
 MAX_PAGE = 1000  # Services: some 400 kB of JSON
-PAGE = 500  # as kubectl asks for
+PAGE_SIZE = 500  # as kubectl asks for
 MAX_PARAMETER = 1024  # characters of a parameter: a name has 253, and a key with its value 380
 
 Schema = Mapping[str, Any]
@@ -154,7 +154,7 @@ SERVICES = Operation(
     (
         _parameter(
             "limit", values.whole_number(1, MAX_PAGE), "The most Services to return.",
-            schema={"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, default=str(PAGE),
+            schema={"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, default=str(PAGE_SIZE),
         ),
         _parameter("continue", values.KEY, "What the page before has as continue.", example="shop/memcached"),
     ),

@@ -26,7 +26,7 @@ from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, problem_of
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
 from dnsserver.tools.console.changes import CHANGE_SECONDS
 from dnsserver.tools.console.completion import completions
-from dnsserver.tools.console.explain import EXPLAIN, explain_page, tail_page
+from dnsserver.tools.console.explain import EXPLAIN_PATH, explain_page, tail_page
 from dnsserver.tools.console.findings import findings_page
 from dnsserver.tools.console.map import map_page
 from dnsserver.tools.console.node import node_page
@@ -81,7 +81,7 @@ class PageRoute(NamedTuple):
     within: str = ""
 
 
-TAIL = "/tail"
+TAIL_PATH = "/tail"
 PAGES = (
     PageRoute("/", overview_page, "Overview"),
     PageRoute("/findings", findings_page, within="/"),
@@ -89,8 +89,8 @@ PAGES = (
     PageRoute("/nodes/{cluster}/{name}", node_page, within="/map"),
     PageRoute("/services", services_page, "Services"),
     PageRoute("/services/{namespace}/{name}", service_page, within="/services"),
-    PageRoute(EXPLAIN, explain_page, "Explain"),
-    PageRoute(TAIL, tail_page, "Tail"),
+    PageRoute(EXPLAIN_PATH, explain_page, "Explain"),
+    PageRoute(TAIL_PATH, tail_page, "Tail"),
 )
 
 
@@ -99,7 +99,7 @@ class Console:
 
     def __init__(self, context: PageContext) -> None:
         self._context, self._files, self._templates = context, StaticFiles(), environment()
-        self._pages = [page for page in PAGES if page.path != TAIL or context.recent is not None]
+        self._pages = [page for page in PAGES if page.path != TAIL_PATH or context.recent is not None]
 
     async def run(self) -> None:
         """Look at what was counted every few seconds, and tell pages of it, and of the health of clusters."""
@@ -139,7 +139,7 @@ class Console:
     async def _page(self, route: PageRoute, request: Request) -> Response:
         """Return a page as HTML, when its turn has come. ``explain`` takes turns itself: it waits for the upstream."""
         turns, made = self._context.turns, partial(self._made, route, request)
-        early = await made() if route.path == EXPLAIN else None
+        early = await made() if route.path == EXPLAIN_PATH else None
 
         async def rendered() -> tuple[Page, bytes]:
             page, version = early or await made()

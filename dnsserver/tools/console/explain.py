@@ -12,7 +12,7 @@ from dnsserver.tools.console.page import FOLLOWS_NOTHING, Page, PageContext, fie
 from dnsserver.tools.explain.naming import UnknownName
 from locator.topology.selection import OUTCOMES
 
-EXPLAIN = "/explain"
+EXPLAIN_PATH = "/explain"
 MAX_COLUMNS = 6  # of values of keys
 MAX_ROWS = 50  # endpoints, and records, of an explanation; the API lists all
 
@@ -24,7 +24,7 @@ async def explain_page(context: PageContext, request: Request) -> Page:
     if form["name"] or not set(request.query_params) <= {"client"}:
         try:
             given = read(request, *operations.EXPLAIN.parameters, candidates="true")
-            explanation = await context.inspected.explained(given, context.turns, EXPLAIN)
+            explanation = await context.inspected.explained(given, context.turns, EXPLAIN_PATH)
             title = f"{form['name']} for {form['client']}"
         except (BadParameter, UnknownName) as error:
             errors = field_errors(error, form)

@@ -41,7 +41,7 @@ class Site(Struct, frozen=True, gc=False):
     known: bool
 
 
-class Totals:
+class DomainTotals:
     """How many nodes, ready endpoints and clients there are in a domain."""
 
     def __init__(self, sites: Iterable[Site] = ()) -> None:
@@ -66,7 +66,7 @@ async def map_page(context: PageContext, request: Request) -> Page:
     within = read_within([text[:MAX_PARAMETER] for text in texts[:MAX_WITHIN]], keys)
     key, number = given["key"], given["page"]
     if key is not None and key not in keys:
-        raise BadParameter(WITHIN, f"{key!r} is no topology key in use, expected one of {', '.join(keys)}")
+        raise BadParameter(KEY.name, f"{key!r} is no topology key in use, expected one of {', '.join(keys)}")
     inside = await sites_within(sites, within)
     shown_keys = [one for one in keys if one not in dict(within) and one != HOSTNAME and key in (None, one)]
     size = DOMAINS if key else MAX_DOMAINS
@@ -75,7 +75,7 @@ async def map_page(context: PageContext, request: Request) -> Page:
         "within": within,
         "pairs": [(WITHIN, f"{name}={value}") for name, value in within],
         "key": key,
-        "whole": Totals(inside),
+        "whole": DomainTotals(inside),
         "domains": [(one, part_of(await domains_in(inside, one), number if key else 1, size)) for one in shown_keys],
         "nodes": part_of(inside, 1 if key else number, NODES),
     }
@@ -146,9 +146,9 @@ async def sites_within(sites: Sequence[Site], within: Within) -> list[Site]:
     return inside
 
 
-async def domains_in(sites: Iterable[Site], key: str) -> list[tuple[str, Totals]]:
+async def domains_in(sites: Iterable[Site], key: str) -> list[tuple[str, DomainTotals]]:
     """Return the domains of a key by their values, last what has no value, which is empty."""
-    domains: defaultdict[str, Totals] = defaultdict(Totals)
+    domains: defaultdict[str, DomainTotals] = defaultdict(DomainTotals)
     async for batch in batches(sites):
         for site in batch:
             domains[site.values[key]].add(site)

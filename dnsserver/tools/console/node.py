@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from dnsserver.tools.api.contents import SERVICES, ClusterContents, batches
+from dnsserver.tools.api.contents import SERVICE_BATCH, ClusterContents, batches
 from dnsserver.tools.console.page import PAGE, Page, PageContext, PageMissing, part_of, read
 from locator.ip import host_network
 from locator.model import CLUSTER, Node
@@ -54,7 +54,7 @@ async def node_page(context: PageContext, request: Request) -> Page:
 async def endpoints_on(cluster: ClusterContents, name: str) -> list[Position]:
     """Return where the endpoints on a node are, in the order of their Services."""
     found: list[Position] = []
-    async for services in batches(cluster.services.items(), SERVICES):
+    async for services in batches(cluster.services.items(), SERVICE_BATCH):
         for key, compiled in services:
             found += [(key, True, number) for number, at in enumerate(compiled.locations) if at.node == name]
             unready = cluster.snapshot.unready.get(compiled.cache_key, ())

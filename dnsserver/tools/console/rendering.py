@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from dnsserver import __version__
 from dnsserver.metrics.server import RELATIONS
-from dnsserver.text import counted
+from dnsserver.text import counted, grouped
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.overview import percent_of, trusting_flag
 from dnsserver.tools.console.services import sort_of
@@ -111,7 +111,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "first_address": first_address,
     "fixing_command": fixing_command,
     "greatest_shares": greatest_shares,
-    "grouped": "{:,}".format,
+    "grouped": grouped,
     "has_unmatched": has_unmatched,
     "largest_domains": largest_domains,
     "named": named,
@@ -125,6 +125,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "segment": _segment,
     "short": _short,
     "sort_of": sort_of,
+    "thousands": "{:,}".format,
     "trusting_flag": trusting_flag,
     "trying_command": commands,
 }

@@ -19,7 +19,7 @@ from string import ascii_lowercase, digits
 from typing import NamedTuple
 
 from dnsserver.tools.corefile.caddyfile import Directive
-from dnsserver.tools.corefile.codes import CorefileCode, Problem
+from dnsserver.tools.corefile.codes import CorefileCode, CorefileProblem
 from dnsserver.tools.corefile.stub_blocks import ARPA
 from dnsserver.tools.corefile.stub_zones import (
     Corefile,
@@ -45,7 +45,7 @@ MAX_PATTERN = 500  # characters of a regular expression that is tried, and of it
 MAX_WAYS = 500_000  # in which Python may match one of some fifty names that are tried: it takes up to 20 ms
 
 
-def bypasses(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def bypasses(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Yield what other blocks answer of the zones of *stub*."""
     others = [server for server in corefile.servers if server is not stub.server and share_address(server, stub.server)]
     for server in others:
@@ -96,7 +96,7 @@ class _OtherBlock(NamedTuple):
         upstreams = {*upstreams_of(self.forward)} if self.forward is not None else set()
         return not upstreams.isdisjoint({*self.stub.upstreams} - {None})
 
-    def problem(self, code: CorefileCode, line: int, namespace: str = "", **values: str) -> Problem:
+    def problem(self, code: CorefileCode, line: int, namespace: str = "", **values: str) -> CorefileProblem:
         """Return what a name of the zone that becomes one here, or is asked in *namespace*, is answered with."""
         if self.server.knows(self.zone):
             answered = "kubernetes answers in this block"
@@ -110,7 +110,7 @@ class _OtherBlock(NamedTuple):
         return code.at(line, self.server, answered=answered, wanted=wanted, stub=self.stub.server.block.line, **texts)
 
 
-def _autopath(other: _OtherBlock) -> Iterator[Problem]:
+def _autopath(other: _OtherBlock) -> Iterator[CorefileProblem]:
     """Find names such as ``web.shop.default.svc.cluster.local``, which a pod of ``default`` asks first for web.shop.
 
     The search path in a file is not known here.
@@ -137,7 +137,7 @@ def _knows_pods(plugin: Directive) -> bool:
     return any(line.arguments[:1] == ("verified",) for line in plugin.lines("pods"))
 
 
-def _rewrites(other: _OtherBlock) -> Iterator[Problem]:
+def _rewrites(other: _OtherBlock) -> Iterator[CorefileProblem]:
     for rule in other.server.rules:
         rewrite = _rewrite(rule)
         if rewrite is not None and (name := rewrite.leads_into(other)) is not None:
@@ -280,7 +280,7 @@ def _absolute(name: str) -> str:
     return f"{name.rstrip('.').lower()}."
 
 
-def _external_names(other: _OtherBlock, external_names: Mapping[str, str]) -> Iterator[Problem]:
+def _external_names(other: _OtherBlock, external_names: Mapping[str, str]) -> Iterator[CorefileProblem]:
     code = CorefileCode.ExternalNameBypassesStub
     for plugin in other.server.directives("kubernetes"):
         for domain, (service, target) in product(other.server.zones_of(plugin), external_names.items()):

@@ -16,7 +16,7 @@ import msgspec
 from dnsserver.tools.corefile import fixes, stub_checks
 from dnsserver.tools.corefile.bypasses import bypasses
 from dnsserver.tools.corefile.caddyfile import IMPORT, Unparsable
-from dnsserver.tools.corefile.codes import NOT_FORWARDED, CorefileCode, Problem
+from dnsserver.tools.corefile.codes import NOT_FORWARDED, CorefileCode, CorefileProblem
 from dnsserver.tools.corefile.stub_blocks import (
     ARPA,
     CHECKED,
@@ -38,7 +38,7 @@ from dnsserver.tools.corefile.stub_zones import (
 from locator.model import ERROR, Finding
 from locator.printable import cut
 
-Problems = Iterator[Problem]
+Problems = Iterator[CorefileProblem]
 MAX_FIXES = 100  # far more than the faults of any Corefile; each takes a check
 
 
@@ -65,16 +65,16 @@ def fixed(corefile: Corefile, *, stub: str = "", wanted: Callable[[Finding], boo
     return corefile
 
 
-def _problems(corefile: Corefile) -> list[Problem]:
+def _problems(corefile: Corefile) -> list[CorefileProblem]:
     """Return what is wrong in the order of lines; two forwards in one block find the same problems in their block."""
-    found = dict[Finding, Problem]()
+    found = dict[Finding, CorefileProblem]()
     for one in CHECKS:
         for problem in one.find(corefile) if corefile.forwarder in one.forwarders else ():
             found.setdefault(problem.finding, problem)
     return sorted(found.values(), key=lambda problem: problem.finding.line or 0)
 
 
-def _fixed(corefile: Corefile, problem: Problem, stub: str) -> Corefile | None:
+def _fixed(corefile: Corefile, problem: CorefileProblem, stub: str) -> Corefile | None:
     if problem.finding.code in NOT_FORWARDED:
         edits = fixes.forwarding(corefile, stub) if stub and not corefile.stubs else None
     else:
@@ -86,7 +86,9 @@ def _fixed(corefile: Corefile, problem: Problem, stub: str) -> Corefile | None:
     return after if after is not None and after.blocks else None
 
 
-def _is_better(found: Sequence[Problem], left: Sequence[Problem], code: str, texts: tuple[Corefile, Corefile]) -> bool:
+def _is_better(
+    found: Sequence[CorefileProblem], left: Sequence[CorefileProblem], code: str, texts: tuple[Corefile, Corefile]
+) -> bool:
     """Whether a fix did what it should: one finding with its code less, or a snippet in place of an import."""
     codes_found, codes_left = ([problem.finding.code for problem in problems] for problems in (found, left))
     errors_found, errors_left = ([code for code in codes if CorefileCode[code].severity == ERROR]
@@ -201,7 +203,7 @@ def _unused_fallbacks(corefile: Corefile) -> Problems:
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
-class Check(NamedTuple):
+class CorefileCheck(NamedTuple):
     """What is looked for, and in whose Corefiles."""
 
     find: Callable[[Corefile], Problems]
@@ -227,21 +229,21 @@ _FIXED_ANYWHERE = {
     CorefileCode.FallbackOpenToAll.name,
 }
 CHECKS = (
-    Check(_imports),
-    Check(_zones_served_twice),
-    Check(_upstream_counts),
-    Check(_zones_not_forwarded),
-    Check(_in_stubs(stub_checks.client), [COREDNS]),
-    Check(_in_stubs(stub_checks.cache_of_all_clients), [COREDNS]),
-    Check(_in_stubs(stub_checks.cached_for_long), [NODELOCAL]),
-    Check(_in_stubs(stub_checks.plugins_that_answer_first)),
-    Check(_in_stubs(stub_checks.forwards_that_take_first)),
-    Check(_in_stubs(stub_checks.exceptions)),
-    Check(_in_stubs(stub_checks.udp_preferred), [COREDNS]),
-    Check(_in_stubs(stub_checks.forward_by_udp), [NODELOCAL]),
-    Check(_in_stubs(stub_checks.fallbacks)),
-    Check(_unused_fallbacks),
-    Check(_subzones_served_elsewhere),
-    Check(_in_stubs(bypasses)),
-    Check(_reverse_zones_forwarded_whole),
+    CorefileCheck(_imports),
+    CorefileCheck(_zones_served_twice),
+    CorefileCheck(_upstream_counts),
+    CorefileCheck(_zones_not_forwarded),
+    CorefileCheck(_in_stubs(stub_checks.client), [COREDNS]),
+    CorefileCheck(_in_stubs(stub_checks.cache_of_all_clients), [COREDNS]),
+    CorefileCheck(_in_stubs(stub_checks.cached_for_long), [NODELOCAL]),
+    CorefileCheck(_in_stubs(stub_checks.plugins_that_answer_first)),
+    CorefileCheck(_in_stubs(stub_checks.forwards_that_take_first)),
+    CorefileCheck(_in_stubs(stub_checks.exceptions)),
+    CorefileCheck(_in_stubs(stub_checks.udp_preferred), [COREDNS]),
+    CorefileCheck(_in_stubs(stub_checks.forward_by_udp), [NODELOCAL]),
+    CorefileCheck(_in_stubs(stub_checks.fallbacks)),
+    CorefileCheck(_unused_fallbacks),
+    CorefileCheck(_subzones_served_elsewhere),
+    CorefileCheck(_in_stubs(bypasses)),
+    CorefileCheck(_reverse_zones_forwarded_whole),
 )

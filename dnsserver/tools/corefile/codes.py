@@ -21,13 +21,15 @@ from locator.printable import cut
 Arguments = ParamSpec("Arguments")
 
 
-class Problem(NamedTuple):
+class CorefileProblem(NamedTuple):
     """What is wrong in a Corefile, and its fix, if there is a certain one."""
 
     finding: Finding
     fix: Callable[[], Edits] | None = None
 
-    def fixed_by(self, fix: Callable[Arguments, Edits], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Problem:
+    def fixed_by(
+        self, fix: Callable[Arguments, Edits], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> CorefileProblem:
         """Return the problem with the fix that such a call returns."""
         return self._replace(fix=partial(fix, *args, **kwargs))
 
@@ -76,11 +78,11 @@ class CorefileCode(FindingCode):
     ImportNotRead = WARNING
     BlockWithoutZone = WARNING
 
-    def at(self, line: int, server: ServerBlock | None = None, /, **values: object) -> Problem:
+    def at(self, line: int, server: ServerBlock | None = None, /, **values: object) -> CorefileProblem:
         """Return a problem of a line, in a block if one is around it. *values* are for the names in its texts."""
         keys = cut(" ".join(server.block.keys)) if server is not None else ""
         message, expected = (prose_of(type(self))[self.name][key].format_map(values) for key in ("message", "expected"))
-        return Problem(self.finding(field=keys, message=message, expected=expected, line=line))
+        return CorefileProblem(self.finding(field=keys, message=message, expected=expected, line=line))
 
 
 # Nothing of the cluster is forwarded to topodns, which may be meant.

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from dnsserver.settings.values import ListenAddress
 from dnsserver.tools.corefile import fixes
 from dnsserver.tools.corefile.caddyfile import Directive
-from dnsserver.tools.corefile.codes import CorefileCode, Problem
+from dnsserver.tools.corefile.codes import CorefileCode, CorefileProblem
 from dnsserver.tools.corefile.stub_blocks import FAILING_OPEN, MAX_UPSTREAMS, NODELOCAL_TTL
 from dnsserver.tools.corefile.stub_zones import (
     Corefile,
@@ -33,7 +33,7 @@ _ANSWERING = {
 }
 
 
-def client(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def client(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Check how a block names clients: by the best of several rules, not by their combined effect."""
     server, rules = stub.server, stub.server.rules
     naming = sorted((rule for rule in rules if rule.action), key=lambda rule: (rule.action != "set", rule.code != ""))
@@ -62,7 +62,7 @@ def client(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
 # --- What keeps names back --------------------------------------------------------------------------------------------
 
 
-def plugins_that_answer_first(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def plugins_that_answer_first(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Find plugins that answer before ``forward``. One with ``fallthrough`` is fine, except ``kubernetes``.
 
     The plugin ``kubernetes`` knows all names of the zone, so it passes none of them on.
@@ -78,7 +78,7 @@ def plugins_that_answer_first(corefile: Corefile, stub: Stub) -> Iterator[Proble
             yield CorefileCode.PluginAnswersFirst.at(plugin.line, server, plugin=plugin.name, zone=shown)
 
 
-def forwards_that_take_first(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def forwards_that_take_first(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Find earlier forwards of the block that take the names: CoreDNS uses the first ``forward`` that matches."""
     server, forward = stub.server, stub.forward
     first, *_ = forwards = server.directives("forward")
@@ -92,7 +92,7 @@ def forwards_that_take_first(corefile: Corefile, stub: Stub) -> Iterator[Problem
                 yield problem.fixed_by(fixes.move_before, corefile, forward, first)
 
 
-def exceptions(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def exceptions(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Find parts of the zone that ``except`` names; where another ``forward`` is, it may take them."""
     zone = overlap(stub.zones, _excepted(stub.forward))
     if zone is not None and len(stub.server.directives("forward")) == 1:
@@ -108,7 +108,7 @@ def _excepted(forward: Directive) -> list[str]:
 # --- Caches, and how topodns is asked ---------------------------------------------------------------------------------
 
 
-def cache_of_all_clients(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def cache_of_all_clients(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Find caches, which do not distinguish clients, unless they are off for all the zones, or for others."""
     for cache in stub.server.directives("cache"):
         has_ttl = cache.arguments[:1] and cache.arguments[0].isdigit()
@@ -123,7 +123,7 @@ def cache_of_all_clients(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
             yield problem.fixed_by(fixes.stop_caching, corefile, stub, cache)
 
 
-def cached_for_long(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def cached_for_long(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Find caches of NodeLocal DNSCache that keep answers for longer than topodns says."""
     for line in (line for cache in stub.server.directives("cache") for line in cache.body):
         min_ttl = "".join(line.arguments[2:3]) if line.name in ("success", "denial") else ""
@@ -134,13 +134,13 @@ def cached_for_long(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
             yield CorefileCode.StaleAnswersServed.at(line.line, stub.server).fixed_by(fixes.remove, corefile, line)
 
 
-def udp_preferred(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def udp_preferred(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Find ``prefer_udp``, unless ``force_tcp`` overrides it."""
     for line in stub.forward.lines("prefer_udp") if not stub.forward.lines("force_tcp") else ():
         yield CorefileCode.UdpPreferred.at(line.line, stub.server).fixed_by(fixes.remove, corefile, line)
 
 
-def forward_by_udp(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def forward_by_udp(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Find a ``forward`` of NodeLocal DNSCache over UDP."""
     if not stub.forward.lines("force_tcp"):
         problem = CorefileCode.ForwardByUdp.at(stub.forward.line, stub.server)
@@ -150,7 +150,7 @@ def forward_by_udp(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
 # --- Fallbacks: servers that answer while topodns does not ------------------------------------------------------------
 
 
-def fallbacks(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
+def fallbacks(corefile: Corefile, stub: Stub) -> Iterator[CorefileProblem]:
     """Check the order of fallbacks, when CoreDNS goes on to them, and the blocks of this Corefile that they are."""
     forward, upstreams, others = stub.forward, stub.upstreams, stub.fallbacks(corefile.to)
     if len(upstreams) == 1 and (failover := forward.lines("failover")):
@@ -174,7 +174,7 @@ def fallbacks(corefile: Corefile, stub: Stub) -> Iterator[Problem]:
             yield from _fallback_block(corefile, stub, fallback, zone)
 
 
-def _fallback_block(corefile: Corefile, stub: Stub, fallback: ListenAddress, zone: str) -> Iterator[Problem]:
+def _fallback_block(corefile: Corefile, stub: Stub, fallback: ListenAddress, zone: str) -> Iterator[CorefileProblem]:
     """Check the block of this Corefile that answers for a stub zone at a loopback address.
 
     It is the block at that port with the longest zone that encloses the stub zone.

@@ -24,7 +24,7 @@ from dnsserver.tools.doctor.providers import (
     CUSTOM_CONFIG,
     CUSTOM_KEY,
     NODELOCAL_CONFIG,
-    Edit,
+    ConfigMapEdit,
     Provider,
     imported,
     marks_of,
@@ -233,7 +233,7 @@ def _stub_domains(text: str) -> dict[str, list[str]]:
 # --- What fixes it ----------------------------------------------------------------------------------------------------
 
 
-def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None:
+def _correction(facts: Facts, provider: Provider, target: Target) -> ConfigMapEdit | None:
     """Return what is to be changed so that ``check`` finds no fault; None if that is not known."""
     text, addresses = _text(facts, provider), [address_text(address.address) for address in target.to]
     if provider.key != COREFILE:
@@ -270,7 +270,7 @@ def _fixed(text: str, forwarder: str, target: Target, stub: str = "") -> str | N
     return after.text if found.good and found.zones else None
 
 
-def _own_part(facts: Facts, provider: Provider, target: Target) -> Edit | None:
+def _own_part(facts: Facts, provider: Provider, target: Target) -> ConfigMapEdit | None:
     """Return the change of the one key of coredns-custom that is at fault, or of ours with the block that lacks."""
     corefile, custom = _data(facts, provider.config_map).get(provider.key, ""), dict(_data(facts, CUSTOM_CONFIG))
     ways = [custom]
@@ -291,10 +291,10 @@ def _own_part(facts: Facts, provider: Provider, target: Target) -> Edit | None:
     return None
 
 
-def _edit(facts: Facts, config_map: str, key: str, before: str, text: str) -> Edit:
+def _edit(facts: Facts, config_map: str, key: str, before: str, text: str) -> ConfigMapEdit:
     known = read_or(facts.config_maps, {}).get(config_map)
     version = None if known is None else known.metadata.resource_version
-    return Edit(facts.kubectl, config_map, version, key, before, text)
+    return ConfigMapEdit(facts.kubectl, config_map, version, key, before, text)
 
 
 def _stub(target: Target) -> str:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from dnsserver.answers.decision import Authority
 from dnsserver.metrics.reading import Samples
-from dnsserver.settings.fields import Settings
+from dnsserver.settings.settings import Settings
 from dnsserver.tools.doctor.steps import Unread, read_or
 from locator.model import Finding, Node, Pod, Service
 from locator.printable import filled

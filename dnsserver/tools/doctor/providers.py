@@ -28,7 +28,7 @@ CUSTOM_KEY = "topodns.server"
 COREFILE, STUB_DOMAINS = "Corefile", "stubDomains"  # keys of ConfigMaps
 
 
-class Edit(Struct, frozen=True):
+class ConfigMapEdit(Struct, frozen=True):
     """What is to be changed: a key of a ConfigMap, from ``before`` to ``text``.
 
     The ConfigMap was read at ``version``, None if there is none. ``blocks`` are the parsed blocks of its Corefile, for
@@ -68,7 +68,7 @@ class Provider(Struct, frozen=True):
     owner: str
     config_map: str
     advice: str
-    edit: Callable[[Edit], tuple[str, ...]]
+    edit: Callable[[ConfigMapEdit], tuple[str, ...]]
     checked_as: str = COREDNS
     key: str = COREFILE
     own_part: bool = False
@@ -111,11 +111,11 @@ def recognised(marks: Iterable[str]) -> list[Provider]:
 # --- How each is edited -----------------------------------------------------------------------------------------------
 
 
-def _nothing(_: Edit) -> tuple[str, ...]:
+def _nothing(_: ConfigMapEdit) -> tuple[str, ...]:
     return ()
 
 
-def merged(edit: Edit) -> tuple[str, ...]:
+def merged(edit: ConfigMapEdit) -> tuple[str, ...]:
     """Return the command that writes a key of a ConfigMap, unless the ConfigMap has changed since it was read."""
     namespace, _, name = edit.config_map.partition("/")
     as_read = {} if edit.version is None else {"metadata": {"resourceVersion": edit.version}}
@@ -124,7 +124,7 @@ def merged(edit: Edit) -> tuple[str, ...]:
     return (f"{edit.kubectl} {filled('-n NAMESPACE patch configmap NAME --type merge -p PATCH', words)}",)
 
 
-def _addon(edit: Edit) -> tuple[str, ...]:
+def _addon(edit: ConfigMapEdit) -> tuple[str, ...]:
     values = json.dumps({"corefile": edit.text})
     return (
         "aws eks update-addon --cluster-name CLUSTER --addon-name coredns --resolve-conflicts PRESERVE"
@@ -132,7 +132,7 @@ def _addon(edit: Edit) -> tuple[str, ...]:
     )
 
 
-def _own_file(edit: Edit) -> tuple[str, ...]:
+def _own_file(edit: ConfigMapEdit) -> tuple[str, ...]:
     namespace, _, name = edit.config_map.partition("/")
     config_map = {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name},
@@ -142,7 +142,7 @@ def _own_file(edit: Edit) -> tuple[str, ...]:
     return *((applied(edit.kubectl, config_map),) if edit.version is None else merged(edit)), restart
 
 
-def _helm_values(edit: Edit) -> tuple[str, ...]:
+def _helm_values(edit: ConfigMapEdit) -> tuple[str, ...]:
     values = json.dumps({"servers": [_helm_server(block) for block in edit.blocks]}, indent=1)
     chart = {
         "apiVersion": "helm.cattle.io/v1", "kind": "HelmChartConfig",
@@ -174,7 +174,7 @@ def _written(word: str) -> str:
     return word if plain else '"{}"'.format(word.replace('"', '\\"'))
 
 
-def _operator(edit: Edit) -> tuple[str, ...]:
+def _operator(edit: ConfigMapEdit) -> tuple[str, ...]:
     """Return the command that adds a server, and keeps those that the operator has written already."""
     server = {"name": "topodns", "zones": list(edit.zones), "forwardPlugin": {"upstreams": list(edit.to)}}
     written = {key.rpartition(":")[0] for block in edit.blocks for key in block.keys} - {".", "hostname.bind"}

@@ -17,7 +17,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from dnsserver.metrics.tables import TABLES
-from dnsserver.settings.fields import FLAGS
+from dnsserver.settings.settings import FLAGS
 from dnsserver.tools.doctor.steps import DoctorStep
 from dnsserver.tools.dump.hashed_names import HashedNames
 from locator.api import schema

@@ -19,7 +19,7 @@ from locator.api.list_watch import (
     ENDED,
     EXPIRED,
     LONGEST_REQUESTED,
-    PAGE,
+    PAGE_SIZE,
     REFUSED,
     SILENT,
     UNREACHABLE,
@@ -101,7 +101,8 @@ def test_expired_continue_tokens_lead_to_larger_pages() -> None:
         machine.refused(410, "expired")
         assert machine.restart_reason == EXPIRED
         assert machine.pause == 0
-    assert [*limits, machine.next_request().query] == [{"limit": str(PAGE)}, {"limit": "5000"}, {"limit": "50000"}, {}]
+    limits.append(machine.next_request().query)
+    assert limits == [{"limit": str(PAGE_SIZE)}, {"limit": "5000"}, {"limit": "50000"}, {}]
     assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(kind("b")), "nothing of the broken lists"
     machine.next_request()
     machine.lines([error(410)])

@@ -12,15 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dnsserver.settings import values
-from dnsserver.settings.answering import Answers, ClientsAndForwarders, Clusters
+from dnsserver.settings.answering import AnswerSettings, ClientSettings, SeveralClustersSettings
 from dnsserver.settings.flags import (
     ASKING,
-    CHECKING,
-    CONTROLLING,
-    DUMPING,
     EVERY_COMMAND,
-    EXPLAINING,
-    HINTING,
     READING,
     SERVING,
     Flag,
@@ -29,13 +24,13 @@ from dnsserver.settings.flags import (
     single,
     switch,
 )
-from dnsserver.settings.running import Controller, Logging, Server, Webhook
+from dnsserver.settings.running import ControllerSettings, LoggingSettings, ServerSettings, WebhookSettings
 from dnsserver.settings.values import any_text, choice
 from locator.model import ERROR, WARNING
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class OutputSettings:
     """What a command prints, and when it fails."""
 
     candidates: bool = switch(help="List every endpoint, and why it was chosen or not")
@@ -45,13 +40,13 @@ class Output:
         ERROR,
         choice("SEVERITY", ERROR, WARNING),
         help="The least severe finding for which the exit status is 1: error or warning",
-        commands=CHECKING,
+        commands=("check",),
     )
     """A warning may be meant; a pipeline that wants none says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterToRead:
+class SourceSettings:
     """Where the cluster is read."""
 
     snapshot: tuple[str, ...] = repeatable(
@@ -61,7 +56,7 @@ class ClusterToRead:
         "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml' prints, or - for standard input. "
         "'serve' reads it again when it changes and on SIGHUP",
         shown="none",
-        commands=(*READING, *DUMPING),
+        commands=(*READING, "dump"),
     )
     """topodns merges several dumps. If an object is in two of them, the later one counts."""
 
@@ -92,7 +87,17 @@ class ClusterToRead:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Output, ClusterToRead, Answers, Clusters, ClientsAndForwarders, Controller, Webhook, Server, Logging):
+class Settings(
+    OutputSettings,
+    SourceSettings,
+    AnswerSettings,
+    SeveralClustersSettings,
+    ClientSettings,
+    ControllerSettings,
+    WebhookSettings,
+    ServerSettings,
+    LoggingSettings,
+):
     """What the operator configures: all themes together, so that what needs one theme alone can ask for that.
 
     A command reads the settings once, when it starts, and hands them down.
@@ -108,15 +113,15 @@ class Theme(NamedTuple):
 
 
 THEMES = (  # in the order of --help
-    Theme("Output", Output, EXPLAINING),
-    Theme("Cluster to read", ClusterToRead, EVERY_COMMAND),
-    Theme("Names and answers", Answers, READING),
-    Theme("Several clusters", Clusters, READING),
-    Theme("Clients and forwarders", ClientsAndForwarders, READING),
-    Theme("Controller", Controller, CONTROLLING),
-    Theme("Webhook", Webhook, HINTING),
-    Theme("Server", Server, SERVING),
-    Theme("Logging", Logging, EVERY_COMMAND),
+    Theme("Output", OutputSettings, ("explain",)),
+    Theme("Cluster to read", SourceSettings, EVERY_COMMAND),
+    Theme("Names and answers", AnswerSettings, READING),
+    Theme("Several clusters", SeveralClustersSettings, READING),
+    Theme("Clients and forwarders", ClientSettings, READING),
+    Theme("Controller", ControllerSettings, ("controller",)),
+    Theme("Webhook", WebhookSettings, ("webhook",)),
+    Theme("Server", ServerSettings, SERVING),
+    Theme("Logging", LoggingSettings, EVERY_COMMAND),
 )
 FLAGS: Mapping[str, Flag] = {
     name: flag._replace(theme=theme.title, commands=flag.commands or theme.commands)
