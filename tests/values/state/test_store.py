@@ -186,6 +186,17 @@ def test_a_slice_that_no_controller_keeps_any_more_locates_nobody(change: dict[s
         assert store.publish(NOW).addresses.locate(address).located_by == located_by
 
 
+def test_an_endpoint_may_change_where_it_is() -> None:
+    """Its location stays, and yet its Service is another one."""
+    store = Store()
+    store.apply(Put(Service("shop", "web", headless=True)))
+    for address in (ip("10.0.0.1"), ip("10.0.0.2")):
+        rows = compact([Endpoint((address,), node="n0")])
+        store.apply(Put(EndpointSlice("shop", "x", "web", rows)))
+        (found,) = store.publish(NOW).services["shop/web"].endpoints
+        assert found.endpoint.addresses == (address,)
+
+
 def test_a_pod_locator_whose_node_is_gone_says_nothing_of_an_endpoint() -> None:
     """Its slice does, then."""
     store = Store(StoreOptions(pods=False, nodes=False, pod_locators=True))
