@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from locator.api.deltas import Delta, Drop, Put
 from locator.endpoints import compact
 from locator.ip import parse_network
-from locator.model import SLICE_CONTROLLER, Endpoint, EndpointSlice, Pod, PodLocator, Service
+from locator.model import SLICE_CONTROLLER, ZONE, Endpoint, EndpointSlice, Node, Pod, PodLocator, Service
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.store import Store, StoreOptions
 from tests.kit.in_memory import NOW
-from tests.kit.store_histories import ADDRESSES, DNS, PUBLISH, State, history, ip, steady, store_with
+from tests.kit.store_histories import ADDRESSES, CIDRS, DNS, PUBLISH, State, canonical, history, ip, steady, store_with
 
 SELECTING = Put(Service("shop", "web", headless=True, selects_pods=True))
 
@@ -170,3 +170,14 @@ def test_trust_never_outlives_its_reason(events: list[Any], dns_events: list[Any
                 assert trusted
             elif trusted:
                 assert now < left[address] + GRACE_SECONDS
+
+
+def test_a_forwarder_that_nobody_holds_is_where_its_block_is() -> None:
+    """A forwarder's address that is named as a client is located by the nodes' pod CIDRs."""
+    store = Store(StoreOptions(forwarder_services=[DNS]))
+    store.apply(Put(EndpointSlice("kube-system", "x", "dns", compact((Endpoint((OLD,)),)))))
+    for zone in (None, "a", "b", None):
+        node = Node("n0", canonical("n0", {ZONE: zone or ""}), (), (CIDRS[0],))
+        store.apply(Drop(Node, "n0") if zone is None else Put(node))
+        place = store.publish(NOW).addresses.locate(OLD)
+        assert (place.forwarder, place.location.value(ZONE)) == (True, zone)
