@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def show(settings: Settings, opened: Callable[[str], None]) -> None:
-    """Show the console at ``ServerSettings.http`` until SIGTERM or SIGINT. *opened* gets its URL, once it can be opened.
+    """Show the console at ``ServerSettings.http`` until SIGTERM or SIGINT. *opened* gets its URL once that is open.
 
     Raises CannotListen, BadCluster, and BadDump before the first snapshot.
     """

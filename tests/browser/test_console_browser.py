@@ -4,10 +4,15 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
+import subprocess
+import tarfile
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote_plus, urlsplit
 
@@ -17,8 +22,9 @@ from playwright.sync_api import Browser, Page, expect
 from examples.demo import cluster
 from examples.demo.asking import Asker
 from examples.demo.day import Query
-from tests.kit import axe
-from tests.kit.browser import visiting
+from tests.kit.browser import FaultyPageError, running_chromium, visiting
+from tests.kit.made_once import made_once
+from tests.kit.this_machine import needs_tool
 from tests.kit.topodns_process import COMMAND, Process, Server, reload, serving
 
 IN_ZONE_B, IN_ZONE_C = "10.244.6.10", "10.244.11.10"
@@ -41,8 +47,24 @@ FLAGS = {"http": "127.0.0.1:0", "trusted-forwarder": "127.0.0.0/8"}
 NARROW = {"width": 360, "height": 740}
 SHADES = 64  # bytes of which no blank picture has so many different ones
 
+# axe-core finds what keeps people from using a page: with a screen reader, with little sight, by keyboard.
+AXE = "4.14.1"
+# As npm writes it into lock files.
+INTEGRITY = "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+SERIOUS = ("serious", "critical")
+FETCHING = 120.0  # seconds
+
+RUN = """async () => (await axe.run({resultTypes: ["violations"]})).violations.flatMap(
+    ({id, impact, help, nodes}) => nodes.map(({target}) => [impact, `${id}: ${help}: ${target.join(" ")}`]))"""
+
 HOSTILE = "<img src=x onerror=alert(1)>"
 TAKEN_IN = "img, iframe, main script, [onerror]"  # what a page has only if it took a name for HTML
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with running_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +106,34 @@ def ask(server: Server, client: str, name: str) -> None:
     assert not asker.lost
 
 
+def faults(page: Page) -> list[str]:
+    """Return the serious and critical faults of a page: the rule, what it asks for, and where it is broken."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(axe_core())
+    return [text for impact, text in page.evaluate(RUN) if impact in SERIOUS]
+
+
+@cache
+def axe_core() -> str:
+    """Return axe-core, which npm fetches once, into ``.cache/``."""
+    return (made_once("axe-core", [INTEGRITY.encode()], fetch_axe) / "axe.min.js").read_text()
+
+
+def fetch_axe(folder: Path) -> None:
+    """Put axe-core into a folder. Raises ValueError if it is not the one that we know."""
+    npm = needs_tool("npm")
+    command = (npm, "pack", "--silent", "--ignore-scripts", f"axe-core@{AXE}")
+    subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=FETCHING)
+    archive = folder / f"axe-core-{AXE}.tgz"
+    found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if found != INTEGRITY:
+        raise ValueError(f"axe-core {AXE} has integrity {found}, expected {INTEGRITY}")
+    with tarfile.open(archive) as packed:
+        script = packed.extractfile("package/axe.min.js")
+        assert script is not None
+        (folder / "axe.min.js").write_bytes(script.read())
+
+
 def shades(picture: bytes) -> int:
     """Return how many different bytes a PNG holds, compressed line by line: text has many, an empty page a handful."""
     chunks, where = b"", 8
@@ -99,10 +149,37 @@ def check_in_both_schemes(page: Page) -> None:
     """Light and wide, then dark and narrow: no serious fault, something to see, and no need to scroll sideways."""
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        assert axe.faults(page) == []
+        assert faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         assert shades(page.screenshot()) > SHADES
         page.set_viewport_size(NARROW)
+
+
+FAULTY = """<!doctype html><html lang="en"><title>A page</title><meta http-equiv="Content-Security-Policy"
+content="script-src 'unsafe-inline'; img-src 'none'"><main><h1>A page</h1>
+<p style='color: #aaa; background: #fff'>Grey on white.</p></main><link rel=stylesheet href=missing.css>
+<script>console.error('told')</script><script>missing()</script><script>alert('Hello')</script><img alt='' src=data:,>
+</html>"""
+ERRORS = (
+    *("console: .*: told", "script: missing is not defined", "request: .*/missing.css: net::ERR_FILE_NOT_FOUND"),
+    *("dialog: Hello", "console: .*Content Security Policy"),
+)
+
+
+def test_an_error_in_a_page_is_noticed(chromium: Browser, tmp_path: Path) -> None:
+    """Of each sort, and what axe finds: so the tests below can fail."""
+    (tmp_path / "page.html").write_text(FAULTY)
+    found: list[str] = []
+    with pytest.raises(FaultyPageError) as caught:
+        visit(chromium, (tmp_path / "page.html").as_uri(), found)
+    assert [fault.partition(":")[0] for fault in found] == ["color-contrast"]
+    for error in ERRORS:
+        assert re.search(error, str(caught.value)), error
+
+
+def visit(chromium: Browser, url: str, found: list[str]) -> None:
+    with visiting(chromium, url) as page:
+        found += faults(page)
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -22,7 +22,7 @@ from docs.pages.chart_pages import CHART, PAGE
 from tests.kit import helm, kustomize
 from tests.kit.api_objects import item, namespace
 from tests.kit.consoles import commands, section
-from tests.kit.helm import CASES, ON, RefusedError, of_the_test, rendered
+from tests.kit.helm import CASES, ON, RefusedError, rendered
 from tests.kit.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kit.kustomize import HOOKS, SERVER, WEBHOOK, container_of
 from tests.kit.this_machine import ROOT
@@ -50,13 +50,12 @@ def monitored(control_plane: ControlPlane) -> Iterator[ControlPlane]:
         yield control_plane
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_api_server_takes_what_the_chart_makes(monitored: ControlPlane, case: str) -> None:
+def test_the_api_server_takes_what_the_chart_makes(monitored: ControlPlane) -> None:
     """With strict validation, there is no error and no warning; where ``restricted`` is enforced, for the test, too."""
-    objects = [*rendered(CASES[case], namespace="chart"), *of_the_test(CASES[case], where="chart")]
-    text = yaml.safe_dump_all(objects)
     how = ("--server-side", "--dry-run=server", "--validate=strict", "--warnings-as-errors")
-    monitored.kubectl("apply", *how, "-f", "-", stdin=text)
+    for values in CASES.values():
+        objects = rendered(values, namespace="chart", tests=True)
+        monitored.kubectl("apply", *how, "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
 def near(where: str) -> Item:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 import pytest
@@ -15,10 +15,11 @@ import yaml
 from dnsserver import __version__
 from dnsserver.programs.from_settings import store_of
 from dnsserver.settings.settings import OLD_NAMES, Settings
+from dnsserver.tools.doctor.facts import Right
+from dnsserver.tools.doctor.installation import needed_rights
 from docs.pages import make_pages
 from docs.pages.chart_pages import CHART
-from locator.api.decoding import RESOURCES
-from tests.kit import helm, openshift
+from tests.kit import helm
 from tests.kit.helm import (
     CASES,
     EVERYTHING,
@@ -35,8 +36,6 @@ from tests.kit.helm import (
 from tests.kit.kube import Item
 from tests.kit.kustomize import CONTROLLER, HOOKS, SERVER, WEBHOOK, container_of, rights_in, settings_of
 
-WATCH = ("list", "watch")
-
 
 def test_helm_finds_no_fault() -> None:
     """With all warnings as errors."""
@@ -44,50 +43,30 @@ def test_helm_finds_no_fault() -> None:
         helm.run("lint", "--strict", str(CHART), values=values)
 
 
-# What somebody writes, and the words of the refusal.
+# What somebody writes, and the words of the refusal: each sort of rule in the schema, and each check of the templates.
 BAD: Mapping[str, str] = {
     "replicas: 5": "at '': additional properties 'replicas' not allowed",
-    "dns: null": "at '': missing property 'dns'",
-    "controller: {settings: null}": "at '/controller': missing property 'settings'",
-    "metrics: {enabled: true, scrapers: null}": "at '/metrics': missing property 'scrapers'",
-    "dns: {settings: {state-dir: ''}}": "/dns/settings/state-dir': minLength: got 0, want 1",
-    "dns: {replica: 5}": "at '/dns': additional properties 'replica' not allowed",
     "dns: {replicas: two}": "at '/dns/replicas': got string, want integer",
-    "webhook: {enabled: 'yes'}": "at '/webhook/enabled': got string, want boolean",
-    "controller: true": "at '/controller': got boolean, want object",
     "image: {tag: 1.1}": "at '/image/tag': got number, want string",
     "image: {repository: 'r:1'}": "at '/image/repository': 'r:1' does not match",
-    "image: {digest: abc}": "at '/image/digest': 'abc' does not match pattern",
-    "image: {pullPolicy: Maybe}": "at '/image/pullPolicy': value must be one of 'IfNotPresent'",
-    "dns: {settings: {tll: 5}}": "at '/dns/settings': additional properties 'tll' not allowed",
     "controller: {settings: {ttl: 5}}": "at '/controller/settings': additional properties 'ttl' not allowed",
     "dns: {settings: {listen: ['[::]:53']}}": "at '/dns/settings': additional properties 'listen' not allowed",
     "dns: {settings: {ttl: 9999}}": "/ttl': maximum: got 9,999, want 3,600",
     "dns: {settings: {log-queries: 0}}": "/log-queries': minimum: got 0, want 1",
     "dns: {settings: {log-level: loud}}":
         "at '/dns/settings/log-level': value must be one of 'debug', 'info', 'warning', 'error'",
-    "dns: {settings: {zone: cluster.local}}": "at '/dns/settings/zone': got string, want array",
-    "dns: {settings: {zone: []}}": "at '/dns/settings/zone': minItems: got 0, want 1",
     "dns: {settings: {client-source: pod}}": "at '/dns/settings/client-source': 'pod' does not match pattern",
     "dns: {zoneSpread: Always}": "at '/dns/zoneSpread': value must be one of 'ScheduleAnyway'",
     "dns: {service: {trafficDistribution: Near}}":
         "at '/dns/service/trafficDistribution': value must be one of '', 'PreferSameZone'",
     "dns: {service: {clusterIP: None}}": "at '/dns/service/clusterIP': 'None' does not match",
-    "dns: {resources: {cpu: 1}}": "at '/dns/resources': additional properties 'cpu' not allowed",
     "clusters: [{name: a}]": "at '/clusters/0': missing property 'secret'",
-    "clusters: [{name: A, secret: a}]": "at '/clusters/0/name': 'A' does not match",
-    "metrics: {enabled: true, scrapers: []}": "at '/metrics/scrapers': minItems: got 0, want 1",
-    "metrics: {enabled: true, monitor: Probe}": "at '/metrics/monitor': value must be one of '', 'Pod",
     "metrics: {interval: '30'}": "at '/metrics/interval': '30' does not match pattern",
-    "quota: {pods: 0}": "at '/quota/pods': minimum: got 0, want 1",
-    "podLabels: {a: 1}": "at '/podLabels/a': got number, want string",
     "commonLabels: {helm.sh/chart: a}": "commonLabels: helm.sh/chart found",
     "quota: {enabled: gke}": "at '/quota/enabled': value must be one of true, false",
     "{quota: {enabled: true}, priorityClassName: high}": 'found with priorityClassName "high", expected',
-    "openshift: 'yes'": "at '/openshift': value must be one of true, false, 'auto'",
     "fullnameOverride: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa":
         "at '/fullnameOverride': maxLength: got 51, want 50",
-    "nameOverride: Top": "at '/nameOverride': 'Top' does not match pattern",
     "dns: {service: {type: ExternalName}}":
         "at '/dns/service/type': value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'",
     "webhook: {topologySpreadConstraints: [{maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]}":
@@ -96,7 +75,6 @@ BAD: Mapping[str, str] = {
     "extraObjects: [1]": "at '/extraObjects/0': got number, want string or object",
     "dns: {settings: {state-dir: state}}":
         "dns.settings.state-dir: state found, expected a path that begins with a slash",
-    "dns: {settings: {state-dir: /tmp/}}": "state-dir: /tmp/ found, expected a path that",
     "clusters: [{name: a, secret: a}, {name: a, secret: b}]": "clusters: a found twice, expected each",
     "podLabels: {app.kubernetes.io/name: a}": "podLabels: app.kubernetes.io/name found",
     "dns: {enabled: false}": "dns.enabled, controller.enabled, webhook.enabled: false",
@@ -174,10 +152,8 @@ def test_settings_reach_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("version", "asked", "expected"),
     [
-        ("1.36", "PreferSameZone", "PreferSameZone"),
         ("1.34", "PreferSameZone", "PreferSameZone"),
         ("v1.33.4-gke.1", "PreferSameZone", "PreferClose"),
-        ("1.31", "PreferSameZone", "PreferClose"),
         ("1.36", "PreferSameNode", "PreferSameNode"),
         ("1.36", "", None),
     ],
@@ -204,12 +180,11 @@ def test_the_service_prefers_by_the_name_that_kubernetes_knows(version: str, ask
     ids=repr,
 )
 def test_the_server_may_read_what_it_watches_and_nothing_else(settings: Values) -> None:
-    """Each kind that its settings make it watch, as one right that it lacks keeps it from ever being ready."""
+    """Each kind that its settings make it watch, and what ``doctor`` looks for: without one it would never be ready."""
     objects = by_name(rendered({"dns": {"settings": settings}, "controller": ON}))
     _, read = settings_of(objects["Deployment", SERVER])
-    watched = [RESOURCES[kind] for kind in store_of(read).kinds]
-    reads = {right for right in rights_in(objects["ClusterRole", SERVER]["rules"]) if right[2] in WATCH}
-    assert reads == {(one.group, one.path.rpartition("/")[2], verb) for one in watched for verb in WATCH}
+    given = {Right(*right) for right in rights_in(objects["ClusterRole", SERVER]["rules"])}
+    assert given == {*needed_rights(store_of(read).kinds)}
 
 
 @pytest.mark.parametrize(
@@ -267,21 +242,47 @@ def test_a_quota_is_only_where_pods_need_one(
 
 
 IS_OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
+# The annotation openshift.io/sa.scc.uid-range of a namespace, say "1000660000/10000". Users and fsGroup must be in it.
+USERS = range(1_000_660_000, 1_000_670_000)
+VOLUMES = {
+    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected", "secret",
+}  # fmt: skip
+
+
+def refused(spec: Item) -> Iterator[str]:
+    """Yield what OpenShift's SecurityContextConstraints ``restricted-v2`` refuse of the spec of a pod."""
+    yield from (f"{name}: {spec[name]}" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name))
+    for volume in spec.get("volumes", ()):
+        yield from (f"volume: {kind}" for kind in volume.keys() - VOLUMES - {"name"})
+    containers = [*spec.get("initContainers", ()), *spec["containers"]]
+    for context in (spec.get("securityContext", {}), *(each.get("securityContext", {}) for each in containers)):
+        for name in ("runAsUser", "fsGroup"):
+            if context.get(name, USERS[0]) not in USERS:
+                yield f"{name}: {context[name]}"
+        yield from (f"{name}: true" for name in ("privileged", "allowPrivilegeEscalation") if context.get(name))
+        if added := {*context.get("capabilities", {}).get("add", ())} - {"NET_BIND_SERVICE"}:
+            yield f"capabilities: {sorted(added)}"
+        if (profile := context.get("seccompProfile", {}).get("type", "RuntimeDefault")) != "RuntimeDefault":
+            yield f"seccompProfile: {profile}"
+        if "seLinuxOptions" in context:
+            yield f"seLinuxOptions: {context['seLinuxOptions']}"
+    for container in containers:
+        yield from (f"hostPort: {port['hostPort']}" for port in container.get("ports", ()) if "hostPort" in port)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_openshift_admits_all_pods(case: str) -> None:
     """By ``restricted-v2``, told of the cluster by its API or by a value; and they have what Pod Security wants."""
     for values, flags in ((CASES[case], IS_OPENSHIFT), ({**CASES[case], "openshift": True}, ())):
-        specs = pod_specs([*rendered(values, *flags), *helm.of_the_test(values, *flags)])
-        assert len(specs) > 1 and [openshift.refusals(spec) for spec in specs] == [[]] * len(specs)
+        specs = pod_specs(rendered(values, *flags, tests=True))
+        assert len(specs) > 1 and [[*refused(spec)] for spec in specs] == [[]] * len(specs)
         assert all(spec["securityContext"]["runAsNonRoot"] for spec in specs)
 
 
-def test_openshift_refuses_users_of_our_own() -> None:
-    """Which the pods have where nothing tells of OpenShift."""
+def test_users_are_ours_elsewhere() -> None:
+    """Where nothing tells of OpenShift, which would refuse them."""
     (spec,) = pod_specs(rendered({}))
-    assert openshift.refusals(spec) == ["runAsUser: 65532", "fsGroup: 65532"]
+    assert [*refused(spec)] == ["runAsUser: 65532", "fsGroup: 65532"]
 
 
 @pytest.mark.parametrize("flags", [(), IS_OPENSHIFT])
@@ -289,7 +290,7 @@ def test_users_are_those_of_the_values(flags: tuple[str, ...]) -> None:
     """Where OpenShift does not choose them, or shall not."""
     values = {**EVERYTHING, "openshift": False, "podSecurityContext": {"runAsUser": 7, "fsGroup": None}}
     values["securityContext"] = {"readOnlyRootFilesystem": False}
-    for spec in pod_specs([*rendered(values, *flags), *helm.of_the_test(values, *flags)]):
+    for spec in pod_specs(rendered(values, *flags, tests=True)):
         assert (spec["securityContext"]["runAsUser"], spec["securityContext"].get("fsGroup")) == (7, None)
         assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is False
 
@@ -328,7 +329,7 @@ def test_names_can_be_chosen(release: str, values: Values, name: str) -> None:
 def test_common_labels_are_everywhere_but_in_selectors() -> None:
     """On all objects, those of the test too, and all pods, of which ``podLabels`` may say otherwise."""
     values = {**EVERYTHING, "commonLabels": {"team": "network", "cost": "1"}, "podLabels": {"cost": "2"}}
-    objects = [*rendered(values), *helm.of_the_test(values)]
+    objects = rendered(values, tests=True)
     for made in objects:
         assert made["metadata"]["labels"].items() >= {"team": "network", "cost": "1"}.items() or made["kind"] == "Pod"
         assert "team" not in json.dumps(made["spec"].get("selector") if "spec" in made else None)
@@ -358,7 +359,7 @@ def test_each_component_has_its_place() -> None:
         "controller": {**ON, "tolerations": [{"key": "controller"}]},
     }
     values["dns"] = {**EVERYTHING["dns"], "nodeSelector": {"of": "dns"}}
-    objects = [*rendered(values), *helm.of_the_test(values)]
+    objects = rendered(values, tests=True)
     found = {
         spec["containers"][0]["name"]: (
             spec["nodeSelector"]["of"], spec["tolerations"][0]["key"], *spec["affinity"],
@@ -414,16 +415,9 @@ def test_what_doctor_cannot_examine_is_not_tested(values: Values) -> None:
     assert "helm.sh/hook" not in helm.run("template", "topodns", str(CHART), values=values)
 
 
-def test_rights_of_the_test_go_with_it() -> None:
-    """Installing grants none of them: Helm makes them for the test, and deletes them after it. They change nothing."""
+def test_rights_of_the_test_change_nothing() -> None:
+    """They are for the namespaces of topodns and of CoreDNS. ``test_chart_live`` shows that they end with the test."""
     objects = helm.of_the_test(EVERYTHING)
-    for made in objects:
-        hook = {name: text for name, text in made["metadata"]["annotations"].items() if name.startswith("helm.sh/")}
-        assert hook.pop("helm.sh/hook") == "test"
-        policies = hook.pop("helm.sh/hook-delete-policy").split(",")
-        assert policies == ["before-hook-creation", *(() if made["kind"] == "Pod" else ("hook-succeeded",))]
-        assert hook == ({} if made["kind"] == "Pod" else {"helm.sh/hook-weight": "-1"})
-        assert made["metadata"]["name"] == "topodns-test"
     rights = {right for made in objects for right in rights_in(made.get("rules", ()))}
     assert {right for right in rights if right[2] not in ("get", "list")} == {
         ("authorization.k8s.io", "subjectaccessreviews", "create")
@@ -441,16 +435,12 @@ def test_kubernetes_that_is_too_old_is_refused() -> None:
 def test_the_prober_is_told_of_the_same_clusters() -> None:
     """With ``health``, the controller has the names and kubeconfigs that the server has."""
     objects = by_name(rendered(EVERYTHING))
-    told, mounted = zip(
-        *(
-            ((settings.cluster_name, settings.cluster), deployment["spec"]["template"]["spec"]["volumes"][-2:])
-            for deployment in (objects["Deployment", SERVER], objects["Deployment", CONTROLLER])
-            for _, settings in [settings_of(deployment)]
-        ),
-        strict=True,
-    )
-    assert told[0] == told[1] and [cluster.name for cluster in told[0][1]] == ["us-central", "us-east"]
-    assert mounted[0] == mounted[1]
+    server, controller = (objects["Deployment", name] for name in (SERVER, CONTROLLER))
+    first, second = (settings_of(made)[1] for made in (server, controller))
+    assert (first.cluster_name, first.cluster) == (second.cluster_name, second.cluster)
+    assert [cluster.name for cluster in first.cluster] == ["us-central", "us-east"]
+    one, other = (made["spec"]["template"]["spec"]["volumes"][-2:] for made in (server, controller))
+    assert one == other
 
 
 def test_a_certificate_of_another_needs_no_rights() -> None:

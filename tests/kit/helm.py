@@ -109,18 +109,22 @@ def run(*arguments: str, values: Mapping[str, Any] | None = None, plane: Control
 
 
 def rendered(
-    values: Mapping[str, Any], *flags: str, release: str = RELEASE, namespace: str = NAMESPACE, chart: Path = CHART
+    values: Mapping[str, Any],
+    *flags: str,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    chart: Path = CHART,
+    tests: bool = False,
 ) -> Sequence[Item]:
-    """Return the objects that the chart makes of *values*, but for those of its test. Raises RefusedError."""
-    printed = run("template", release, str(chart), "--namespace", namespace, "--skip-tests", *flags, values=values)
-    return [item for item in yaml.safe_load_all(printed) if item]
+    """Return the objects that the chart makes of *values*, those of its *tests* too if wanted. Raises RefusedError."""
+    flags = flags if tests else ("--skip-tests", *flags)
+    printed = run("template", release, str(chart), "--namespace", namespace, *flags, values=values)
+    return [item for item in yaml.load_all(printed, yaml.CSafeLoader) if item]
 
 
-def of_the_test(values: Mapping[str, Any], *flags: str, where: str = NAMESPACE) -> Sequence[Item]:
+def of_the_test(values: Mapping[str, Any]) -> Sequence[Item]:
     """Return the objects that are there while ``helm test`` runs. Raises RefusedError."""
-    show = ("--show-only", "templates/tests/doctor.yaml")
-    printed = run("template", RELEASE, str(CHART), "--namespace", where, *show, *flags, values=values)
-    return [item for item in yaml.safe_load_all(printed) if item]
+    return rendered(values, "--show-only", "templates/tests/doctor.yaml", tests=True)
 
 
 def by_name(objects: Sequence[Item]) -> dict[tuple[str, str], Item]:

@@ -248,18 +248,19 @@ def responder_of(
 
 
 def ask_in_memory(
-    responder: CountedResponder, query: dns.message.Message, client: str, *, proto: str = "udp"
+    responder: CountedResponder, query: dns.message.Message, client: str, *, proto: str = "udp", compute: bool = False
 ) -> dns.message.Message | None:
     """Pass a query to a responder as if it came from *client*; return the reply as dnspython reads it.
 
-    The upstream, if the responder has one, does not answer.
+    If *compute*, it is what a responder replies that remembers nothing. The upstream, if there is one, does not answer.
     """
     source = parse_address(client)
-    reply = responder.reply(query.to_wire(), source, responder.channel(source, proto))
-    if isinstance(reply, AnsweredQuery):
-        reply = responder.finished(reply, FAILED)
-    assert not isinstance(reply, AnsweredQuery)
-    return None if reply is None else dns.message.from_wire(reply)
+    reply = responder.computed if compute else responder.reply
+    replied = reply(query.to_wire(), source, responder.channel(source, proto))
+    if isinstance(replied, AnsweredQuery):
+        replied = responder.finished(replied, FAILED)
+    assert not isinstance(replied, AnsweredQuery)
+    return None if replied is None else dns.message.from_wire(replied)
 
 
 def ask(

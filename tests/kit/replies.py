@@ -59,6 +59,17 @@ def after_name(message: bytes, position: int) -> int:
     return position + 1
 
 
+def options_of(reply: bytes) -> list[bytes]:
+    """Return each option of a reply's OPT record, with code and length."""
+    found, data = [], b"".join(record[11:] for record in parts_of(reply).rest if record[:3] == OPT)
+    while data:
+        end = 4 + int.from_bytes(data[2:4])
+        assert end <= len(data)
+        found.append(data[:end])
+        data = data[end:]
+    return found
+
+
 def is_rotation(left: Sequence[bytes], right: Sequence[bytes]) -> bool:
     """Whether *left* is the CNAMEs of *right*, then its other records, in their order from any of them on."""
     aliases = aliases_in(right)
@@ -230,12 +241,6 @@ def addresses_of_targets(
         answers = [rrset for qtype in ("A", "AAAA") for rrset in ask(target, qtype).answer]
         found[target] = {data.address for rrset in answers for data in rrset}
     return found
-
-
-def size_allowed(wire: bytes) -> int:
-    """Return how many octets a valid query allows a UDP reply."""
-    end = after_name(wire, 12) + 4
-    return min(max(512, int.from_bytes(wire[end + 3 : end + 5])), 1232) if len(wire) > end else 512
 
 
 def data(rrsets: list[Any]) -> list[str]:

@@ -29,13 +29,15 @@ from tests.peers.comparison.asking import (
     DOMAIN,
     DOMAINS,
     REVERSE,
+    UPSTREAM_FAILS,
+    UPSTREAM_ZONE,
     checked,
     dashed,
     names,
     questions,
     replies,
-    upstream,
 )
+from tests.peers.comparison.cluster import OUTSIDE
 from tests.peers.comparison.differences import DIFFERENCES, CorednsBook, Facts, knowing
 from tests.peers.comparison.settings import PAIRS, Pair
 
@@ -67,18 +69,23 @@ def outcome_of(
         dump = folder / "dump.yaml"
         dump.write_text(control_plane.dump(f"{DUMPED},serviceimports"))
         items: list[Item] = yaml.load(dump.read_text(), yaml.CSafeLoader)["items"]
-        port = stack.enter_context(upstream())
+        zone = folder / "outside.zone"
+        zone.write_text(UPSTREAM_ZONE)
+        upstream = stack.enter_context(
+            running_coredns(folder, f"file {zone} {OUTSIDE}\n{UPSTREAM_FAILS}", name="upstream")
+        )
 
         def book_of(pair: Pair) -> CorednsBook:
             if pair not in books:
                 block = kubernetes_block(control_plane.kubeconfig, *pair.coredns, zones=(*DOMAINS, *REVERSE))
                 if pair.upstream:
-                    block += f"\nforward . 127.0.0.1:{port}"
+                    block += f"\nforward . 127.0.0.1:{upstream.port}"
                 server = stack.enter_context(running_coredns(folder, block, name=f"coredns-{pair.name}"))
                 ports[pair] = server.port
                 books[pair] = CorednsBook(
                     pair,
                     partial(replies, "127.0.0.1", server.port),
+                    upstream=partial(replies, "127.0.0.1", upstream.port),
                     zonal=None if pair is PAIRS[0] else book_of(PAIRS[0]),
                     facts=facts_of(items),
                 )
@@ -87,7 +94,7 @@ def outcome_of(
         def outcome(pair: Pair) -> Outcome:
             if pair not in outcomes:
                 own = tmp_path_factory.mktemp(pair.name)
-                book, lookups = book_of(pair), f"127.0.0.1:{port}" if pair.upstream else "off"
+                book, lookups = book_of(pair), f"127.0.0.1:{upstream.port}" if pair.upstream else "off"
                 with serving(own, dump, *pair.topodns, *ns_addresses(ports[pair]), "--upstream", lookups) as server:
                     outcomes[pair] = compared(book, items, server.port)
             return outcomes[pair]
@@ -106,9 +113,7 @@ def compared(book: CorednsBook, items: list[Item], port: int) -> Outcome:
     for one, their, wire in zip(all_asked, theirs, replies("127.0.0.1", port, all_asked), strict=True):
         (ours, fault), expected = checked(wire), book.expected(one.question)
         if fault or ours != expected:
-            wrong.append(
-                f"{one.question} by {one.way}: {fault}\nCoreDNS {their}\nexpected {expected}\ntopodns {ours}\n"
-            )
+            wrong.append(f"{one.question}: {fault}\nCoreDNS {their}\nexpected {expected}\ntopodns {ours}\n")
     return Outcome(len(all_asked), wrong, frozenset(book.used))
 
 

@@ -315,19 +315,6 @@ def test_no_client_can_move_itself(chain: Chain, tcp: bool, lie: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("lie", [ECS, OPTION])
-def test_saying_it_twice_moves_no_client(chain: Chain, lie: str) -> None:
-    """If a program leaves a second option beside its own, nobody is named."""
-    wrong = []
-    for who, other in OTHERS.items():
-        options = 2 * _lie(lie, chain.stage.clients[other])
-        got = answered(chain.ask(who, (f"hard.{SERVED}", "A"), tcp=False, options=options))
-        expected = chain.expected(other if lie in chain.row.believed else who, (f"hard.{SERVED}", "A"))
-        if got.records and got != expected:
-            wrong.append((who, got, expected))
-    assert not wrong
-
-
 def test_counted_by_who_was_named(chain: Chain) -> None:
     """The metrics count how clients are located; a forwarder that names nobody is counted by address."""
     was = chain.server.metrics()

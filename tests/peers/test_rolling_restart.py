@@ -2,8 +2,8 @@
 
 """A rolling restart of CoreDNS in front of topodns, under load: no client is ever placed in a wrong zone.
 
-CoreDNS, the Deployment, its controller and that of EndpointSlices are real. The test does what a scheduler and a
-kubelet would do; each pod is a machine of its own, because topodns knows a pod by its address.
+CoreDNS and the controller of EndpointSlices are real. The test does what a Deployment, a scheduler and a kubelet would
+do; each pod is a machine of its own, because topodns knows a pod by its address.
 """
 
 from __future__ import annotations
@@ -45,10 +45,6 @@ NODES = [api_objects.node(f"rolling-{zone}", {ZONE: zone}, cidrs=[f"{PREFIX}.{FI
 
 DNS = {"k8s-app": "kube-dns"}
 DNS_SERVICE = api_objects.service("kube-dns", where=SYSTEM, cluster_ips=(), ports=[("dns", 53, "UDP")], selector=DNS)
-DEPLOYMENT = api_objects.deployment(
-    "coredns", where=SYSTEM, labels=DNS, replicas=REPLICAS,
-    strategy={"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-)  # fmt: skip
 # Its only endpoint is changed to see that what changed before has arrived: one watch brings all slices, in order.
 MARK = api_objects.service("mark", where=WHERE)
 MARK_SLICE = api_objects.endpoint_slice("mark", 1, [], where=WHERE, ports=[])
@@ -141,11 +137,11 @@ class Load:
 class Replica:
     """A pod that runs CoreDNS; each public method is a step of its life."""
 
-    def __init__(self, world: World, pod: Item, zone: str, address: str) -> None:
-        """Do what a scheduler and a kubelet do first: give the pod a node and an address."""
-        self._world, self._pod, self._zone, self.address = world, pod, zone, address
-        self.name = pod["metadata"]["name"]
-        world.plane.api.run_pod(pod, f"rolling-{zone}", address, ready=False)
+    def __init__(self, world: World, name: str, zone: str, address: str) -> None:
+        """Create the pod with a node and an address, but not ready yet."""
+        self._world, self._zone, self.name, self.address = world, zone, name, address
+        self._pod = api_objects.pod(name, [address], f"rolling-{zone}", where=SYSTEM, labels=DNS, ready=False)
+        world.plane.api.create(self._pod)
         until(lambda: address in world.forwarders(), f"{address} in the slice")
         world.arrived()
         self._running = world.running.enter_context(ExitStack())
@@ -189,7 +185,7 @@ class Replica:
 
         until(lambda: answered() == {MEMBERS[heirs]}, lambda: f"{self.address} is in {heirs}, but {answered()}")
         assert all(answered() == {MEMBERS[heirs]} for _ in range(50))
-        for other in world.replicas.values():
+        for other in world.replicas:
             reply = dns.query.udp(
                 dns.message.make_query(NAME, "A"), other.address, source=self.address, timeout=PATIENCE
             )
@@ -200,19 +196,16 @@ class Replica:
 
 
 class World:
-    """A cluster of three zones, topodns, and CoreDNS's replicas by pod name."""
+    """A cluster of three zones, topodns, and CoreDNS's replicas, the oldest first."""
 
     def __init__(self, plane: ControlPlane, network: Network, server: Server, folder: Path) -> None:
         self.plane, self.network, self.server, self.folder = plane, network, server, folder
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: list[Replica] = []
         self.loads: list[Load] = []
         self.running = ExitStack()
         self._zones = itertools.cycle(ZONES)
         self._numbers = itertools.count(1)
         self._marks = itertools.count(1)
-
-    def pods(self) -> list[Item]:
-        return [{"kind": "Pod", **pod} for pod in self.plane.api.items("Pod", SYSTEM, labels="k8s-app=kube-dns")]
 
     def forwarders(self) -> set[str]:
         """Return the addresses in the slices of kube-dns, ready or not."""
@@ -232,25 +225,12 @@ class World:
         until(lambda: addresses(self.server.ask(query)) == {mark}, "the mark")
 
     def new_replica(self) -> Replica:
-        """Wait until the Deployment creates another pod, and run it, not ready yet."""
-
-        def wanted() -> Item | None:
-            return next((pod for pod in self.pods() if "nodeName" not in pod["spec"]), None)
-
-        pod, zone = until(wanted, "a pod without a node"), next(self._zones)
-        replica = Replica(self, pod, zone, f"{PREFIX}.{FIRST[zone] + 4 + next(self._numbers)}")
-        self.replicas[replica.name] = replica
+        """Run another CoreDNS, not ready yet."""
+        number, zone = next(self._numbers), next(self._zones)
+        replica = Replica(self, f"coredns-{number}", zone, f"{PREFIX}.{FIRST[zone] + 4 + number}")
+        self.replicas.append(replica)
         self.loads.append(replica.load)
         return replica
-
-    def leaving_replica(self) -> Replica:
-        """Wait until the Deployment deletes a pod."""
-
-        def unwanted() -> list[str]:
-            return [pod["metadata"]["name"] for pod in self.pods() if "deletionTimestamp" in pod["metadata"]]
-
-        (name,) = until(unwanted, "a pod that is to end")
-        return self.replicas.pop(name)
 
     def asks_on(self) -> None:
         """Wait until each client has asked each CoreDNS again, and got the right answer."""
@@ -281,7 +261,7 @@ def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         for address in CLIENTS.values():
             network.take(address)
         stack.callback(tidy, control_plane, service, MARK, MARK_SLICE, DNS_SERVICE, *NODES, space)
-        api.create(space, *NODES, *clients, *members, service, MARK, MARK_SLICE, DNS_SERVICE, DEPLOYMENT)
+        api.create(space, *NODES, *clients, *members, service, MARK, MARK_SLICE, DNS_SERVICE)
         flags = {"listen": [f"{network.address}:0"], "trusted-forwarder": []}
         server = stack.enter_context(serving_live(folder, control_plane.kubeconfig, flags=flags))
         world = World(control_plane, network, server, folder)
@@ -294,13 +274,9 @@ def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 def tidy(plane: ControlPlane, *items: Item) -> None:
-    """Delete the Deployment with all that it created, the pods, and *items*."""
-    api = plane.api
-    api.delete(DEPLOYMENT)
-    # The garbage collector tells pods to end; nobody but us does it, as long as they are on a node.
-    until(lambda: not api.items("ReplicaSet", SYSTEM, labels="k8s-app=kube-dns"), "the garbage collector")
-    pods = [*api.items("Pod", SYSTEM, labels="k8s-app=kube-dns"), *api.items("Pod", WHERE)]
-    api.delete(*({"kind": "Pod", **pod} for pod in pods if "nodeName" in pod["spec"]), *items)
+    """Delete all pods, and *items*."""
+    pods = [*plane.api.items("Pod", SYSTEM, labels="k8s-app=kube-dns"), *plane.api.items("Pod", WHERE)]
+    plane.api.delete(*({"kind": "Pod", **pod} for pod in pods), *items)
 
 
 Step = Callable[[Replica], None]
@@ -315,16 +291,13 @@ ORDERS: list[tuple[str, list[Step]]] = [
 def test_a_rolling_restart_puts_no_client_in_the_wrong_zone(world: World, steps: list[Step]) -> None:
     """A new CoreDNS is trusted before it is ready, an old one for a while; never a pod that takes over its address."""
     before = sum(load.answered for load in world.loads)
-    world.plane.kubectl("-n", SYSTEM, "rollout", "restart", "deployment/coredns")
     for _ in range(REPLICAS):
         new = world.new_replica()
         world.asks_on()
         new.ready()
-        old = world.leaving_replica()
+        old = world.replicas.pop(0)
         world.asks_on()
         for befalls in steps:
             befalls(old)
             world.asks_on()
-    world.plane.kubectl("-n", SYSTEM, "rollout", "status", "deployment/coredns", "--timeout=20s")
-    assert len(world.replicas) == REPLICAS
     assert sum(load.answered for load in world.loads) - before > 300

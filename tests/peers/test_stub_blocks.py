@@ -25,14 +25,14 @@ import pytest
 
 from dnsserver.settings.values import parse_upstream
 from dnsserver.tools.corefile.checks import check
-from dnsserver.tools.corefile.stub_blocks import COREDNS, ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, stub_block
+from dnsserver.tools.corefile.stub_blocks import COREDNS, ECS_RULE, FALLBACK_PORT, stub_block
 from dnsserver.tools.corefile.stub_zones import read
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.kit.forwarders import started
 from tests.kit.in_memory import cluster_text
-from tests.kit.kube import ControlPlane, Item, config_of
+from tests.kit.kube import Item, config_of
 from tests.kit.this_machine import free_port
-from tests.kit.topodns_process import Process, Server
+from tests.kit.topodns_process import Process, Server, serving
 from tests.kit.waiting import PATIENCE, until
 
 WHERE = "corefiles"
@@ -52,12 +52,6 @@ CLUSTER: list[Item] = [
     ),
 ]
 TRUSTED = "--trusted-forwarder=127.0.0.1/32"
-
-
-def block(forwarder: str, topodns: int, *, fail_open: bool = False) -> str:
-    """Return the block that is printed for the test's zone and a topodns at a port."""
-    zones = [f"{WHERE}.svc.cluster.local"]
-    return stub_block(forwarder, [parse_upstream(f"127.0.0.1:{topodns}")], zones, fail_open=fail_open)
 
 
 def ask(port: int, source: str, name: str, *, own: str = "", timeout: float = PATIENCE) -> dns.message.Message:
@@ -83,12 +77,10 @@ def asked(port: int, source: str, name: str = CACHE, *, own: str = "", timeout: 
 @contextmanager
 def running(folder: Path, corefile: str, *, plain: str = "") -> Iterator[int]:
     """Run CoreDNS with a Corefile at a free port; *plain* replaces its own kubernetes plugin."""
-    port = free_port()
-    own = free_port()
+    port, own = free_port(), free_port()
     for found, placed in (
         (":53 {", f":{port} {{"),
         (str(FALLBACK_PORT), str(own)),
-        (" ".join(NODELOCAL_BIND), "127.0.0.1"),
         ("    kubernetes cluster.local\n", plain),
     ):
         corefile = corefile.replace(found, placed)
@@ -96,31 +88,6 @@ def running(folder: Path, corefile: str, *, plain: str = "") -> Iterator[int]:
     ready = partial(asked, port, "127.0.0.1", "nobody.example", timeout=1)
     with started(COREDNS, folder, corefile, ready):
         yield port
-
-
-def test_behind_coredns_each_client_gets_the_endpoint_of_its_zone(serve: Callable[..., Server], tmp_path: Path) -> None:
-    """CoreDNS names the client, whatever the client claims, and its client subnet does not come back."""
-    server = serve(CLUSTER, TRUSTED)
-    with running(tmp_path, block("coredns", server.port)) as port:
-        for _ in range(2):  # nothing is cached for others
-            assert (asked(port, A), asked(port, B)) == ({IN_A}, {IN_B})
-            assert asked(port, B, own=A) == {IN_B, "ECS"}
-
-
-def test_behind_nodelocal_the_node_that_asks_is_the_client(serve: Callable[..., Server], tmp_path: Path) -> None:
-    """The cache runs on the node, and so do its clients."""
-    here = [node("corefiles-a", {ZONE: "a"}, addresses=["127.0.0.1"]), *CLUSTER[2:]]
-    server = serve([CLUSTER[0], *here], "--client-source=nodes")
-    with running(tmp_path, block("nodelocal", server.port)) as port:
-        assert asked(port, B) == asked(port, A) == {IN_A}
-
-
-@pytest.fixture
-def in_the_cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return the control plane with the Service and its endpoints."""
-    control_plane.api.create(*CLUSTER)
-    yield control_plane
-    control_plane.api.delete(*reversed(CLUSTER))
 
 
 @pytest.fixture
@@ -144,40 +111,35 @@ def ending(process: Process) -> Iterator[Process]:
         process.end(signal.SIGKILL)
 
 
-class Load:
-    """Two clients that ask CoreDNS again and again; ``wrong`` has every reply that is not an address."""
+@contextmanager
+def load(port: int) -> Iterator[Callable[[], object]]:
+    """Ask CoreDNS as two clients, again and again; every reply has the client's endpoint, or all of them.
 
-    def __init__(self, port: int) -> None:
-        self.wrong: list[set[str]] = []
-        self.rounds = 0
-        self._port = port
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._ask, daemon=True)
+    Yield what waits until each client has asked some times more.
+    """
+    ended, rounds, wrong = threading.Event(), 0, list[set[str]]()
 
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join(2 * PATIENCE)
-
-    def _ask(self) -> None:
-        while not self._ended.is_set():
+    def work() -> None:
+        nonlocal rounds
+        while not ended.is_set():
             for client, near in ((A, IN_A), (B, IN_B)):
-                if (told := asked(self._port, client)) not in ({near}, {IN_A, IN_B}):
-                    self.wrong.append(told)
-            self.rounds += 1
+                if (told := asked(port, client)) not in ({near}, {IN_A, IN_B}):
+                    wrong.append(told)
+            rounds += 1
 
-    def goes_on(self) -> None:
-        """Wait until each client has asked some times more."""
-        enough = self.rounds + 10
-        until(lambda: self.rounds >= enough, lambda: f"load: {self.rounds} rounds")
+    def goes_on() -> None:
+        enough = rounds + 10
+        until(lambda: rounds >= enough, lambda: f"load: {rounds} rounds")
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield goes_on
+    ended.set()
+    thread.join(2 * PATIENCE)
+    assert wrong == []
 
 
-def test_coredns_answers_all_endpoints_while_topodns_cannot(
-    in_the_cluster: ControlPlane, unsynced: Process, tmp_path: Path
-) -> None:
+def test_coredns_answers_all_endpoints_while_topodns_cannot(unsynced: Process, tmp_path: Path) -> None:
     """While topodns is not ready, stopped or killed, CoreDNS answers all endpoints; else those of the zone.
 
     Clients never get anything else.
@@ -186,23 +148,23 @@ def test_coredns_answers_all_endpoints_while_topodns_cannot(
     snapshot = tmp_path / "cluster.yaml"
     snapshot.write_text(cluster_text(CLUSTER))
     command = ["serve", f"--listen=127.0.0.1:{port}", "--http=off", TRUSTED, "--snapshot", str(snapshot)]
-    plain = f"    kubernetes cluster.local {{\n        kubeconfig {in_the_cluster.kubeconfig}\n    }}\n"
-    with running(tmp_path, block("coredns", port, fail_open=True), plain=plain) as coredns:
+    plain = f"hosts {{\n{IN_A} {CACHE}\n{IN_B} {CACHE}\n}}\n"
+    to, zones = [parse_upstream(f"127.0.0.1:{port}")], [f"{WHERE}.svc.cluster.local"]
+    with running(tmp_path, stub_block(COREDNS, to, zones, fail_open=True), plain=plain) as coredns:
         until(lambda: asked(coredns, A, timeout=1) == {IN_A, IN_B}, "all endpoints, from CoreDNS itself")
-        with Load(coredns) as load:
-            load.goes_on()
+        with load(coredns) as goes_on:
+            goes_on()
             assert unsynced.end() == 0
-            load.goes_on()
+            goes_on()
             assert asked(coredns, A) == {IN_A, IN_B}
             for number in (signal.SIGTERM, signal.SIGKILL):
                 with ending(Process(command)) as process:
                     until(lambda: [asked(coredns, A) for _ in range(10)] == [{IN_A}] * 10, "the endpoint in zone a")
                     until(lambda: [asked(coredns, B) for _ in range(10)] == [{IN_B}] * 10, "the endpoint in zone b")
-                    load.goes_on()
+                    goes_on()
                     assert process.end(number) in (0, -number)
                 assert asked(coredns, B) == {IN_A, IN_B}
-                load.goes_on()
-        assert load.wrong == []
+                goes_on()
 
 
 # --- What comes of what --check finds -------------------------------------------------------------------------------
@@ -240,12 +202,17 @@ CONSEQUENCES = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("topodns"), CLUSTER, TRUSTED) as running:
+        yield running
+
+
 @pytest.mark.parametrize(("corefile", "rows"), CONSEQUENCES.values(), ids=CONSEQUENCES)
 def test_what_comes_of_a_wrong_block(
-    serve: Callable[..., Server], tmp_path: Path, corefile: str, rows: Sequence[tuple[str, str, str, set[str]]]
+    server: Server, tmp_path: Path, corefile: str, rows: Sequence[tuple[str, str, str, set[str]]]
 ) -> None:
     """What ``corefile --check`` says of such blocks is what clients then get."""
-    server = serve(CLUSTER, TRUSTED)
     corefile = corefile.replace("TOPODNS", f"127.0.0.1:{server.port}").replace("NOBODY", f"127.0.0.1:{free_port()}")
     assert check(read(corefile, forwarder=COREDNS, to=[parse_upstream(f"127.0.0.1:{server.port}")]))
     with running(tmp_path, corefile) as port:

@@ -147,7 +147,7 @@ def test_what_it_says_is_passed_on(server: Server, case: str, tcp: bool) -> None
             assert 28 <= reply.authority[0].ttl <= 30  # the lesser of the SOA's TTL and its minimum (RFC 2308, 3)
 
 
-@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.parametrize("case", ["back, near b", "refused"])
 def test_it_is_explained(server: Server, case: str, topodns: Run) -> None:
     """By the command, and by the running server."""
     name, qtype, client, rcode, data, _, errors = ROWS[case]

@@ -9,19 +9,17 @@ import socket
 from collections.abc import Iterator
 from functools import cache
 from ipaddress import ip_address
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from dnsserver.metrics.server import Summed
 from tests.kit import api_objects
 from tests.kit.api_objects import HOSTNAME, REGION, ZONE, endpoint
 from tests.kit.dns_queries import CLIENT_OPTION, ecs, framed, opt, option, query
 from tests.kit.in_memory import CountedResponder, responder_of, snapshot_of
 from tests.kit.proxy_headers import LOCAL, UNIX_DGRAM, UNSPEC, both_ends, proxied, proxy_header
 from tests.kit.random_queries import Asked, replied
-from tests.kit.replies import assert_same, parts_of
+from tests.kit.replies import assert_same, options_of, parts_of
 from tests.kit.topodns_process import Server, serving
 from tests.kit.waiting import PATIENCE
 
@@ -54,30 +52,23 @@ FLAGS = {
 ROWS = [endpoint(f"10.9.0.{number}", nodeName=name) for number, name in enumerate(NODES)]
 
 
-def cluster(**moved: tuple[str, list[str]]) -> str:
-    """Return the cluster; of a node that is *moved*, the zone and the pod CIDRs are others."""
-    placed = {name: (name[0], cidrs) for name, cidrs in BLOCKS.items()} | moved
-    regions = {"a": "north", "b": "north", "c": "south"}
-    return api_objects.listed(
-        [
-            api_objects.namespace("shop"),
-            *[api_objects.node(name, {ZONE: name}, addresses=addresses) for name, addresses in ON_NODES.items()],
-            *[
-                api_objects.node(name, {ZONE: zone, REGION: regions[zone]}, cidrs=cidrs)
-                for name, (zone, cidrs) in placed.items()
-            ],
-            api_objects.pod("outside", ["10.3.0.7", "fd00:3::7"], "c2"),
-            api_objects.service("web", keys=f"{HOSTNAME},{ZONE},{REGION}"),
-            api_objects.endpoint_slice("web", 0, ROWS),
-            api_objects.service("free"),
-            api_objects.endpoint_slice("free", 0, ROWS),
-            api_objects.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
-            api_objects.endpoint_slice("kube-dns", 0, [endpoint(FORWARDER, nodeName="forwarder")], where="kube-system"),
-        ]
-    )
-
-
-CLUSTER = cluster()
+CLUSTER = api_objects.listed(
+    [
+        api_objects.namespace("shop"),
+        *[api_objects.node(name, {ZONE: name}, addresses=addresses) for name, addresses in ON_NODES.items()],
+        *[
+            api_objects.node(name, {ZONE: name[0], REGION: "south" if name[0] == "c" else "north"}, cidrs=cidrs)
+            for name, cidrs in BLOCKS.items()
+        ],
+        api_objects.pod("outside", ["10.3.0.7", "fd00:3::7"], "c2"),
+        api_objects.service("web", keys=f"{HOSTNAME},{ZONE},{REGION}"),
+        api_objects.endpoint_slice("web", 0, ROWS),
+        api_objects.service("free"),
+        api_objects.endpoint_slice("free", 0, ROWS),
+        api_objects.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
+        api_objects.endpoint_slice("kube-dns", 0, [endpoint(FORWARDER, nodeName="forwarder")], where="kube-system"),
+    ]
+)
 
 # What names the client of a trusted forwarder: with both carriers enabled, without the PROXY protocol, without the
 # option, and with a client subnet alone. ``-`` is nobody, ``!`` an unreadable query.
@@ -240,7 +231,7 @@ def assert_given(reply: bytes | None, sent: Sent, source: str, name: str) -> Non
         return
     unlocated = expected in ("", "-")
     assert nodes == (set(NODES) if name == FREE else set() if unlocated else set(expected.split()))
-    found = options_in(reply)
+    found = options_of(reply)
     scoped = name == WEB  # its answer depends on who asks, whoever does
     assert [each for each in found if each[:2] == b"\0\x08"] == [
         each[:7] + each[6 : 6 + scoped].rjust(1, b"\0") + each[8:] for each in sent.options or () if each[1] == 8
@@ -254,16 +245,6 @@ def assert_given(reply: bytes | None, sent: Sent, source: str, name: str) -> Non
 
 def nodes_in(reply: bytes) -> set[str]:
     return {NODES[record[-1]] for record in parts_of(reply).answers}
-
-
-def options_in(reply: bytes) -> list[bytes]:
-    """Return each option of a reply's OPT record, with code and length."""
-    found, data = [], b"".join(record[11:] for record in parts_of(reply).rest if record[:3] == b"\0\0\x29")
-    while data:
-        end = 4 + int.from_bytes(data[2:4])
-        found.append(data[:end])
-        data = data[end:]
-    return found
 
 
 @pytest.mark.parametrize("sent", SENT, ids=[sent.id for sent in SENT])
@@ -322,55 +303,23 @@ def exchanged(server: Server, asked: Asked) -> bytes:
             return file.read(int.from_bytes(file.read(2)))
 
 
-def test_who_names_nobody_is_nowhere() -> None:
-    """The metric of located clients counts such a query as unknown."""
-    responder = responder_of(CLUSTER, FLAGS)
-    for compute in (False, True, False):
-        replied(responder, Asked(query(WEB), FORWARDER, "udp"), compute=compute)
-    assert Summed(responder.counts).located == {("unknown",): 3}
-
-
-@pytest.mark.parametrize("carrier", [ecs(BY_SUBNET), ecs("10.1.0.0/23"), named(BY_SUBNET)])
-def test_nothing_of_a_forwarder_is_remembered_for_others(carrier: bytes) -> None:
-    """A forwarder and others get their own answers to the same octets, in any order and after trust has changed."""
-    responder, wire = responder_of(CLUSTER, FLAGS), query(WEB, edns=opt(carrier))
-    by_forwarder = {"a1", "a2"} if carrier == ecs("10.1.0.0/23") else {"subnet"}
-
-    def given(source: str) -> set[str]:
-        return nodes_in(replied(responder, Asked(wire, source, "udp")))
-
-    for _ in range(2):
-        for source, nodes in ((FORWARDER, by_forwarder), (OTHER, {"other"}), (UNKNOWN, set()), (BY_PROXY, {"proxy"})):
-            assert given(source) == nodes
-    responder.publish(snapshot_of(CLUSTER, {**FLAGS, "forwarder-service": "off"}))
-    assert given(FORWARDER) == {"forwarder"}
-    responder.publish(snapshot_of(CLUSTER, {**FLAGS, "trusted-forwarder": [f"{OTHER}/32"]}))
-    assert given(OTHER) == by_forwarder
-
-
 def test_a_block_that_is_remembered_follows_the_cluster() -> None:
-    """After nodes change, the next query for the subnet gets the new answer."""
-    responder = responder_of(CLUSTER, FLAGS)
-    for text, nodes in (
-        (CLUSTER, {"a1", "a2"}),
-        (cluster(a2=("b", ["10.1.1.0/24"])), {"a1", "a2", "b1"}),
-        (cluster(a2=("a", ["10.1.1.0/25"])), {"a1", "a2"}),
-        (cluster(a2=("a", ["10.7.0.0/24"])), {"a1"}),
-        (CLUSTER, {"a1", "a2"}),
-    ):
+    """After a node's pod CIDR changes, the next query for the subnet gets the new answer."""
+    responder, moved = responder_of(CLUSTER, FLAGS), CLUSTER.replace("10.1.1.0/24", "10.7.0.0/24")
+    for text, nodes in ((CLUSTER, {"a1", "a2"}), (moved, {"a1"}), (CLUSTER, {"a1", "a2"})):
         responder.publish(snapshot_of(text, FLAGS))
         for block in ("10.1.0.0/23", "::ffff:10.1.0.0/119") * 2:
             assert nodes_in(replied(responder, Asked(query(WEB, edns=opt(ecs(block))), FORWARDER, "udp"))) == nodes
 
 
-def test_a_server_that_trusts_everybody_says_so_and_serves(tmp_path: Path) -> None:
-    """Any source may then name any client; a source that names none is an unknown client."""
-    flags = {**FLAGS, "trusted-forwarder": ["0.0.0.0/0", "::/0"]}
-    with serving(tmp_path, CLUSTER, flags=flags) as server:
-        for source in (OTHER, UNKNOWN):
-            by_subnet = Asked(query(WEB, edns=opt(ecs(BY_SUBNET))), source, "udp")
-            assert nodes_in(exchanged(server, by_subnet)) == {"subnet"}
-            assert nodes_in(exchanged(server, Asked(query(WEB), source, "tcp", proxied(BY_PROXY)))) == {"proxy"}
-            assert nodes_in(exchanged(server, Asked(query(WEB), source, "udp"))) == set()
-        for block in ("0.0.0.0/0", "::/0"):
-            assert [line for line in server.lines if "WARNING" in line and f"{block} trusts every sender" in line]
+def test_where_everybody_is_trusted_any_source_may_name_any_client() -> None:
+    """A source that names none is an unknown client."""
+    responder = responder_of(CLUSTER, {**FLAGS, "trusted-forwarder": ["0.0.0.0/0", "::/0"]})
+    for source in (OTHER, UNKNOWN, "fd00::4"):
+        for options, header, nodes in (
+            ((ecs(BY_SUBNET),), b"", {"subnet"}),
+            ((), proxied(BY_PROXY), {"proxy"}),
+            ((), b"", set()),
+        ):
+            asked = Asked(query(WEB, edns=opt(*options)), source, "udp", header)
+            assert nodes_in(replied(responder, asked)) == nodes

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Every scenario, on every path of an answer: uncached, cached, over UDP, over TCP, and explained.
+"""Every scenario, on every path of an answer: computed, remembered, by UDP, by TCP, and explained.
 
 Each file in ``scenarios/`` is one scenario. Its first document holds the queries and the expected replies, the others
 are the cluster as kubectl prints it. So the file is also a snapshot:
@@ -30,8 +30,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,10 +44,11 @@ import pytest
 import yaml
 
 from dnsserver.tools.explain.explanation import DECODER, Explanation
+from tests.kit.commands_in_process import Run
 from tests.kit.explanations import explanation_of
-from tests.kit.in_memory import ask_in_memory, responder_of, snapshot_of
+from tests.kit.in_memory import CountedResponder, ask_in_memory, responder_of
 from tests.kit.this_machine import ROOT
-from tests.kit.topodns_process import Server, run, serving
+from tests.kit.topodns_process import serving
 
 FOLDER = ROOT / "tests" / "scenarios"
 CLIENT_OPTION = 65001
@@ -93,7 +94,15 @@ ROWS = [
     for query in scenario.queries
 ]
 EXPLAINED = [row for row in ROWS if row.values[1]["client"] != "nobody"]
-BY_COMMAND = [rows[0] for s in SCENARIOS[::7] if (rows := [row for row in EXPLAINED if row.values[0] is s])]
+SERVED = [scenario for number, scenario in enumerate(SCENARIOS) if number % 7 == 0 or "cluster" in scenario.flags]
+BY_COMMAND = [rows[0] for s in SERVED if (rows := [row for row in EXPLAINED if row.values[0] is s])]
+
+
+@cache
+def responder_about(path: Path) -> CountedResponder:
+    """Return the responder of a scenario's file; what was asked before is remembered."""
+    scenario = _load(path)
+    return responder_of(scenario.cluster, scenario.flags)
 
 
 def message_of(query: dict[str, Any]) -> dns.message.Message:
@@ -210,76 +219,42 @@ def check_reasons(query: dict[str, Any], explained: Explanation) -> None:
             assert [why for name, why in whys if query[field][name] not in why] == []
 
 
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
 @pytest.mark.parametrize(("scenario", "query"), ROWS)
-def test_cold(scenario: Scenario, query: dict[str, Any]) -> None:
-    """A responder answers as the scenario says."""
-    responder = responder_of(scenario.cluster, scenario.flags)
-    check(scenario, query, ask_in_memory(responder, message_of(query), asked_from(query)))
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=repr)
-def test_remembered(scenario: Scenario) -> None:
-    """Asked again, and after all other queries, each query gets the same, except for the rotation."""
-    responder = responder_of(scenario.cluster, scenario.flags)
-    first = []
+def test_answered(scenario: Scenario, query: dict[str, Any], proto: str) -> None:
+    """As the scenario says: computed; and remembered, by Python or native code, the same but for the rotation."""
+    responder, source = responder_about(scenario.path), asked_from(query)
+    computed = ask_in_memory(responder, message_of(query), source, proto=proto, compute=True)
+    check(scenario, query, computed)
     for _ in range(3):
-        replies = [ask_in_memory(responder, message_of(query), asked_from(query)) for query in scenario.queries]
-        for query, reply in zip(scenario.queries, replies, strict=True):
-            check(scenario, query, reply)
-        first = first or [in_order(seen(reply)) for reply in replies if reply]
-        assert [in_order(seen(reply)) for reply in replies if reply] == first
+        remembered = ask_in_memory(responder, message_of(query), source, proto=proto)
+        check(scenario, query, remembered)
+        assert remembered is not None and computed is not None
+        assert in_order(seen(remembered)) == in_order(seen(computed))
 
 
-@pytest.fixture(scope="module")
-def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Scenario], Server]]:
-    """Return a function that returns a real server for a scenario's file, and keeps it until another is asked for."""
-    running: dict[Path, Server] = {}
-    with ExitStack() as stack:
-
-        def start(scenario: Scenario) -> Server:
-            if scenario.path not in running:
-                stack.close()
-                running.clear()
-                folder = tmp_path_factory.mktemp("server")
-                running[scenario.path] = stack.enter_context(serving(folder, scenario.path, flags=scenario.flags))
-            return running[scenario.path]
-
-        yield start
-
-
-@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
-@pytest.mark.parametrize(("scenario", "query"), ROWS)
-def test_asked(server_of: Callable[[Scenario], Server], scenario: Scenario, query: dict[str, Any], tcp: bool) -> None:
-    """A real server, asked from the scenario's address, gives the same answer, twice."""
-    server = server_of(scenario)
-    for _ in range(2):
-        check(scenario, query, server.ask(message_of(query), source=asked_from(query), tcp=tcp))
+@pytest.mark.parametrize("scenario", SERVED, ids=repr)
+def test_served(scenario: Scenario, tmp_path: Path) -> None:
+    """A real server of the scenario's file, asked from the scenario's addresses, gives the same answers, twice."""
+    with serving(tmp_path, scenario.path, flags=scenario.flags) as server:
+        for query, tcp in product(scenario.queries, (False, True, False, True)):
+            check(scenario, query, server.ask(message_of(query), source=asked_from(query), tcp=tcp))
 
 
 @pytest.mark.parametrize(("scenario", "query"), EXPLAINED)
 def test_explained(scenario: Scenario, query: dict[str, Any]) -> None:
     """``explain`` gives the same answer, and the reason."""
-    snapshot, asked = snapshot_of(scenario.cluster, scenario.flags), (query["name"], query["client"], query["type"])
+    snapshot, asked = responder_about(scenario.path).snapshot, (query["name"], query["client"], query["type"])
+    assert snapshot is not None
     check_explained(query, explanation_of(snapshot, *asked, flags=scenario.flags, candidates=True))
 
 
 @pytest.mark.parametrize(("scenario", "query"), BY_COMMAND)
-def test_explained_by_the_command(scenario: Scenario, query: dict[str, Any], tmp_path: Path) -> None:
+def test_explained_by_the_command(scenario: Scenario, query: dict[str, Any], tmp_path: Path, topodns: Run) -> None:
     """``topodns explain -o json`` reads the scenario's file and prints the same."""
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(scenario.flags))
-    ran = run("explain", query["name"], query["type"], "--client", query["client"], "-o", "json", "--candidates",
-              "--config", str(config), "--snapshot", str(scenario.path))  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (0, "")
-    check_explained(query, DECODER.decode(ran.stdout))
-
-
-def test_nodes_alone_give_the_same_answers() -> None:
-    """With ``--client-source nodes``, without pods, the answers are the same."""
-    scenario = next(scenario for scenario in SCENARIOS if scenario.path.stem == "client-source-nodes")
-    with_pods = responder_of(scenario.cluster, {**scenario.flags, "client-source": "pods,nodes"})
-    without = responder_of(scenario.cluster, scenario.flags)
-    for query in scenario.queries:
-        replies = [ask_in_memory(each, message_of(query), asked_from(query)) for each in (with_pods, without)]
-        assert replies[0] is not None and replies[1] is not None
-        assert in_order(seen(replies[0])) == in_order(seen(replies[1]))
+    ran = topodns("explain", query["name"], query["type"], "--client", query["client"], "-o", "json", "--candidates",
+                  "--config", str(config), "--snapshot", str(scenario.path))  # fmt: skip
+    assert (ran.status, ran.err) == (0, "")
+    check_explained(query, DECODER.decode(ran.out))

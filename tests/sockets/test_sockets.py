@@ -4,16 +4,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -28,9 +27,9 @@ import trio
 from dnsserver.net import tcp, udp
 from dnsserver.net.bounds import TURN_SECONDS
 from dnsserver.responder.responder import Responder
-from tests.kit import dns_queries, topodns_process
 from tests.kit.dns_queries import opt, query
-from tests.kit.in_memory import CountedResponder
+from tests.kit.in_memory import CountedResponder, with_and_without_native
+from tests.kit.network_namespaces import PREFIX, one_network
 from tests.kit.small_cluster import MANY, WEB, WEB_AND_MANY
 from tests.kit.this_machine import free_port, has_ipv6, lacking, needs_tool
 from tests.kit.topodns_process import Server, serving
@@ -127,11 +126,10 @@ def test_both_wildcards_share_a_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transport", ["+notcp", "+tcp"])
-@pytest.mark.parametrize("at", ["127.0.0.1", "127.0.0.5"])
-def test_dig_reads_every_reply_without_complaint(server: Server, transport: str, at: str) -> None:
+def test_dig_reads_every_reply_without_complaint(server: Server, transport: str) -> None:
     """dig reports no unexpected source, no malformed message, no wrong ID or question."""
     dig = needs_tool("dig")
-    asked = [f"@{at}", "-p", str(server.port), "+tries=1", "+time=10", "+norec", transport]
+    asked = ["@127.0.0.5", "-p", str(server.port), "+tries=1", "+time=10", "+norec", transport]
     for more, expected in (
         ([WEB, "A"], r"status: NOERROR"),
         ([WEB, "A", "+noedns"], r"\s10\.0\.0\.1\n"),
@@ -151,106 +149,82 @@ def test_dig_reads_every_reply_without_complaint(server: Server, transport: str,
 
 
 def test_a_burst_loses_nothing(server: Server) -> None:
-    """Two thousand queries at once wait in the socket's buffer, and all are answered."""
+    """Two thousand queries at once wait in the socket's buffer, and each client gets the replies to its own."""
     with ExitStack() as stack:
         socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(40)]
-        for sock in socks:  # many, so that no buffer of the client's own is the limit
-            sock.settimeout(PATIENCE)
-            sock.connect((server.host, server.port))
-        for number in range(2000):
-            socks[number % 40].send(query(WEB, number=number, edns=opt()))
-        replies = {int.from_bytes(sock.recv(2048)[:2]) for sock in socks for _ in range(50)}
-        assert replies == set(range(2000))
-
-
-def test_the_server_that_is_busy_with_one_client_answers_another(server: Server) -> None:
-    """Many sockets ask at once, and each gets its own replies."""
-    socks = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(50)]
-    try:
-        for number, sock in enumerate(socks):
+        for number, sock in enumerate(socks):  # many, so that no buffer of the client's own is the limit
             sock.settimeout(PATIENCE)
             sock.bind((f"127.0.1.{number + 1}", 0))
             sock.connect((server.host, server.port))
-        for round_ in range(10):
-            for number, sock in enumerate(socks):
-                sock.send(query(WEB if number % 2 else MANY, number=number * 100 + round_, edns=opt()))
+        for number in range(2000):
+            socks[number % 40].send(query(WEB if number % 3 else MANY, number=number, edns=opt()))
         for number, sock in enumerate(socks):
-            ids = {int.from_bytes(sock.recv(2048)[:2]) for _ in range(10)}
-            assert ids == {number * 100 + round_ for round_ in range(10)}
-    finally:
-        for sock in socks:
-            sock.close()
+            assert {int.from_bytes(sock.recv(2048)[:2]) for _ in range(50)} == set(range(number, 2000, 40))
 
 
-def costly_responder(*, native: bool) -> tuple[CountedResponder, list[bytes]]:
-    """Return a responder for which each query takes a whole turn, and the queries that it has answered."""
-    responder, answered = CountedResponder(native=native), list[bytes]()
+class Costly:
+    """A server by UDP, whose every query takes a whole turn, and *number* queries that have come to its socket."""
 
-    def costly(wire: bytes, *more: Any, **named: Any) -> Any:
-        answered.append(wire)
+    def __init__(self, number: int, *, native: bool) -> None:
+        self.number = number
+        self.answered: list[bytes] = []
+        self.responder = CountedResponder(native=native)
+        self.responder.answer = self._answer  # type: ignore[method-assign]
+
+    def _answer(self, wire: bytes, *more: Any, **named: Any) -> Any:
+        self.answered.append(wire)
         end = time.perf_counter() + TURN_SECONDS
         while time.perf_counter() < end:
             pass
-        return Responder.answer(responder, wire, *more, **named)
+        return Responder.answer(self.responder, wire, *more, **named)
 
-    responder.answer = costly  # type: ignore[method-assign]
-    return responder, answered
+    def served(self, meanwhile: Callable[[], Awaitable[None]]) -> set[int]:
+        """Serve until *meanwhile* has ended; return the numbers of the replies."""
 
+        async def main() -> None:
+            with trio.fail_after(PATIENCE):
+                async with trio.open_nursery() as nursery:
+                    serve = partial(udp.serve, native=self.responder.native)
+                    await nursery.start(serve, sock, self.responder, self.responder.counts)
+                    await meanwhile()
+                    nursery.cancel_scope.cancel()
 
-@pytest.mark.parametrize("native", ["native", "python"])
-def test_costly_queries_leave_other_tasks_their_turns(native: str) -> None:
-    """UDP takes some milliseconds at a time, whatever its queries cost, and answers all that it has received."""
-    responder, answered = costly_responder(native=native == "native")
-
-    async def main() -> None:
         with (
-            trio.fail_after(PATIENCE),
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
         ):
             client.settimeout(PATIENCE)
             udp.prepare(sock, wildcard=False)
             sock.bind(("127.0.0.1", 0))
-            for number in range(10):
+            for number in range(self.number):
                 client.sendto(query(WEB, number=number), sock.getsockname())
-            async with trio.open_nursery() as nursery:
-                serve = partial(udp.serve, native=responder.native)
-                await nursery.start(serve, sock, responder, responder.counts)
-                seen = [0]
-                while seen[-1] < 10:
-                    await trio.lowlevel.checkpoint()
-                    seen.append(len(answered))
-                nursery.cancel_scope.cancel()
-            assert max(after - before for before, after in pairwise(seen)) <= 2  # trio may give two turns to one
-            assert {int.from_bytes(client.recv(512)[:2]) for _ in range(10)} == set(range(10))
-
-    trio.run(main)
+            trio.run(main)
+            return {int.from_bytes(client.recv(512)[:2]) for _ in self.answered}
 
 
-@pytest.mark.parametrize("native", ["native", "python"])
-def test_what_waits_at_the_end_is_answered_or_counted(native: str) -> None:
+@with_and_without_native
+def test_costly_queries_leave_other_tasks_their_turns(native: bool) -> None:
+    """UDP takes some milliseconds at a time, whatever its queries cost, and answers all that it has received."""
+    server, seen = Costly(10, native=native), [0]
+
+    async def until_all_are_answered() -> None:
+        while seen[-1] < 10:
+            await trio.lowlevel.checkpoint()
+            seen.append(len(server.answered))
+
+    assert server.served(until_all_are_answered) == set(range(10))
+    assert max(after - before for before, after in pairwise(seen)) <= 2  # trio may give two turns to one
+
+
+@with_and_without_native
+def test_what_waits_at_the_end_is_answered_or_counted(native: bool) -> None:
     """However many datagrams wait for Python when the server ends: it answers some, and counts the others as lost."""
-    (responder, answered), sent = costly_responder(native=native == "native"), 300
-
-    async def main() -> None:
-        with (
-            trio.fail_after(PATIENCE),
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
-        ):
-            udp.prepare(sock, wildcard=False)
-            sock.bind(("127.0.0.1", 0))
-            for number in range(sent):
-                client.sendto(query(WEB, number=number), sock.getsockname())
-            async with trio.open_nursery() as nursery:
-                await nursery.start(partial(udp.serve, native=responder.native), sock, responder, responder.counts)
-                nursery.cancel_scope.cancel()
-        for add_counted in responder.counts.before_reading:
-            add_counted()
-        assert 0 < len(answered) < sent
-        assert len(answered) + responder.counts.failures["queue"] == sent
-
-    trio.run(main)
+    server = Costly(300, native=native)
+    server.served(trio.lowlevel.checkpoint)
+    for add_counted in server.responder.counts.before_reading:
+        add_counted()
+    assert 0 < len(server.answered) < 300
+    assert len(server.answered) + server.responder.counts.failures["queue"] == 300
 
 
 def test_much_is_sent_without_waiting() -> None:
@@ -291,76 +265,7 @@ def test_a_query_from_port_0_harms_nobody(request: pytest.FixtureRequest, which:
         assert {int.from_bytes(sock.recv(2048)[:2]) for _ in range(100)} == set(range(100))
 
 
-def test_clients_that_are_gone_harm_nobody(server: Server) -> None:
-    """Replies to closed ports come back as ICMP errors, and other clients are answered."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(PATIENCE)
-        sock.connect((server.host, server.port))
-        for number in range(200):
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
-                gone.sendto(query(WEB), (server.host, server.port))
-            sock.send(query(WEB, number=number))
-        assert {int.from_bytes(sock.recv(2048)[:2]) for _ in range(200)} == set(range(200))
-
-
-@pytest.mark.parametrize("size", [0, 1, 11, 12, 600, 1024, 1025, 1232, 4000, 65000])
-def test_datagrams_of_any_size_get_a_reply_or_silence(server: Server, size: int) -> None:
-    """RFC 1035, 4.1.1: silence without a whole header, otherwise FORMERR; the next query is answered."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(PATIENCE)
-        sock.connect((server.host, server.port))
-        sock.send((query(WEB, number=7) + bytes(size))[: max(size, 12) if size > 11 else size])
-        sock.send(query(WEB, number=8))
-        replies = [sock.recv(2048) for _ in range(1 if size < 12 else 2)]  # in any order
-        rcodes = {int.from_bytes(reply[:2]): reply[3] & 15 for reply in replies}
-        assert rcodes == {7: 1, 8: 0} if size >= 12 else rcodes == {8: 0}
-
-
-@pytest.mark.parametrize("length", [600, 1024, 1025, 1100, 1232])
-def test_long_queries_are_read_whole(server: Server, length: int) -> None:
-    """RFC 6891, 6.2.3: our OPT says 1232 octets; a query of that size (padded: RFC 7830) is answered."""
-    plain = len(query(WEB, edns=opt(dns_queries.option(12))))
-    wire = query(WEB, edns=opt(dns_queries.option(12, bytes(length - plain))))
-    assert len(wire) == length
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(PATIENCE)
-        sock.connect((server.host, server.port))
-        sock.send(wire)
-        assert addresses(sock.recv(2048)) == {"10.0.0.1", "10.0.0.2"}
-
-
-# Network namespaces: two machines and a wire, as far as that goes
-
-V4 = ("198.18.77.1", "198.18.77.2")  # of the server, on one interface
-V6 = ("fd77::1", "fd77::2")
-CLIENT = {"198.18.77.9": "198.18.77.9/24", "fd77::9": "fd77::9/64"}
-
-
-@contextmanager
-def two_machines(ip: str) -> Iterator[tuple[str, str]]:
-    """Make two connected network namespaces; the server's has two addresses of each family."""
-    server, client = (f"td-{os.getpid()}-{role}" for role in ("s", "c"))
-    near, far = f"tds{os.getpid()}"[:15], f"tdc{os.getpid()}"[:15]
-
-    def run(*words: str) -> None:
-        subprocess.run([ip, *words], check=True, capture_output=True, text=True, timeout=PATIENCE)
-
-    try:
-        for name in (server, client):
-            run("netns", "add", name)
-            run("-n", name, "link", "set", "lo", "up")
-        run("link", "add", near, "netns", server, "type", "veth", "peer", "name", far, "netns", client)
-        for text, length in (*((text, 24) for text in V4), *((text, 64) for text in V6)):
-            run("-n", server, "address", "add", f"{text}/{length}", "dev", near, *(["nodad"] if ":" in text else []))
-        for text in CLIENT.values():
-            run("-n", client, "address", "add", text, "dev", far, *(["nodad"] if ":" in text else []))
-        run("-n", server, "link", "set", near, "up")
-        run("-n", client, "link", "set", far, "up")
-        yield server, client
-    finally:
-        for name in (server, client):
-            subprocess.run([ip, "netns", "delete", name], capture_output=True, check=False)
-
+# Another machine
 
 ASK_FROM_THERE = """
 import socket, sys
@@ -376,23 +281,15 @@ for to in sys.argv[3:]:
 
 
 @pytest.mark.parametrize("at", ["0.0.0.0:0", "[::]:0"])
-def test_each_address_of_an_interface_answers_for_itself(
-    serve: Serve, at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_address_of_an_interface_answers_for_itself(serve: Serve, at: str) -> None:
     """On an interface with two addresses, replies leave from the asked one, not the routing table's choice."""
-    ip = needs_tool("ip")
-    if os.geteuid() != 0:
-        lacking("network namespaces need root")
-    with two_machines(ip) as (there, here):
-        monkeypatch.setattr(
-            topodns_process, "SERVER_COMMAND", (ip, "netns", "exec", there, *topodns_process.SERVER_COMMAND)
-        )
+    with one_network() as network, network.machine(f"{PREFIX}.9", "fd77::9") as other:
+        asked = [network.address, f"{PREFIX}.2", *(["fd77::1", "fd77::2"] if at.startswith("[") else [])]
+        for address in asked[1:]:
+            network.take(address)
         server = serve(WEB_AND_MANY, flags=listen(at))
-        asked = [*V4, *(V6 if at.startswith("[") else ())]
         program = [sys.executable, "-c", ASK_FROM_THERE, query(WEB).hex(), str(server.port), *asked]
-        found = subprocess.run(
-            [ip, "netns", "exec", here, *program], capture_output=True, text=True, timeout=60, check=False
-        )
+        found = subprocess.run([*other.there, *program], capture_output=True, text=True, timeout=60, check=False)
         assert found.returncode == 0, found.stderr
         replies = {to: bytes.fromhex(reply) for to, reply in map(str.split, found.stdout.splitlines())}
         assert {to: addresses(reply) for to, reply in replies.items()} == {to: {"10.0.0.1", "10.0.0.2"} for to in asked}

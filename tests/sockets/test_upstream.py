@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Names outside the zones: what an upstream may answer, and what is no answer."""
+"""Names outside the zones: which servers are asked, what they may answer, and what is no answer."""
 
 from __future__ import annotations
 
 import logging
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dns.asyncresolver
@@ -20,7 +21,8 @@ from msgspec.structs import replace
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message.records import Opaque, Record
 from dnsserver.metrics.counters import Counts
-from dnsserver.net.upstream import Upstream
+from dnsserver.net.upstream import NoServers, Upstream, servers_in
+from dnsserver.programs import from_settings
 from dnsserver.settings.values import ListenAddress
 from tests.kit.elsewhere import (
     HERE,
@@ -35,13 +37,14 @@ from tests.kit.elsewhere import (
     says,
     silent,
 )
+from tests.kit.in_memory import settings_of
 from tests.kit.outside import alias
 from tests.kit.this_machine import free_port
 
 A, CNAME, SOA, MX, TXT, AAAA, ANY = 1, 5, 6, 15, 16, 28, 255
 NXDOMAIN, SERVFAIL = dns.rcode.NXDOMAIN, dns.rcode.SERVFAIL
 TARGET = "example.org"
-SHOP, OTHER = "shop", "other"  # namespaces
+SHOP = "shop"  # a namespace
 ALIAS, ALIAS_2 = "example.org. 50 IN CNAME a.example.net.", "a.example.net. 40 IN CNAME b.example.net."
 
 
@@ -243,14 +246,13 @@ def test_a_lost_datagram_is_sent_again() -> None:
     assert found == ONE and seconds < 1.5
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_closed_ports_are_failures(number: int) -> None:
+def test_closed_ports_are_failures() -> None:
     """A server that does not run is counted as a failure."""
 
     async def main() -> None:
         dead = ListenAddress(LOCALHOST, free_port())
         began = trio.current_time()
-        assert await find(Upstream([dead] * number, Counts()), TARGET, A) is None
+        assert await find(Upstream([dead, dead], Counts()), TARGET, A) is None
         assert trio.current_time() - began < 2
 
     run(main)
@@ -293,3 +295,63 @@ def test_a_fault_of_our_own_is_stopped(monkeypatch: pytest.MonkeyPatch, caplog: 
         found, _, counts = found_from(says(HERE))
     assert found is None and counts.failures == {"upstream": 1}
     assert "example.org" in caplog.text and "a fault" in caplog.text
+
+
+# Which servers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nameserver 10.96.0.10\n", ["10.96.0.10:53"]),
+        ("# kubelet's\nsearch shop.svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n", ["10.96.0.10:53"]),
+        ("nameserver 192.0.2.1\nnameserver 2001:db8::1\n", ["192.0.2.1:53", "[2001:db8::1]:53"]),
+        ("nameserver fe80::1%eth0\nnameserver 192.0.2.1\n", ["192.0.2.1:53"]),
+        ("", "no nameservers"),
+        ("search example.org\n", "no nameservers"),
+        ("nameserver fe80::1%eth0\n", "only link-local"),
+        ("nameserver localhost\n", "localhost"),
+        (b"nameserver \xff\n", "decode"),
+        (None, "cannot open"),
+    ],
+)  # fmt: skip
+def test_a_pods_resolv_conf_names_its_servers(
+    tmp_path: Path, text: str | bytes | None, expected: list[str] | str
+) -> None:
+    """resolv.conf(5), as kubelet and dockerd write it; an error names file and reason."""
+    path = tmp_path / "resolv.conf"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    if isinstance(expected, list):
+        assert [str(server) for server in servers_in(str(path))] == expected
+        return
+    with pytest.raises(NoServers) as raised:
+        servers_in(str(path))
+    assert str(path) in str(raised.value) and expected in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "pod", "text", "expected"),
+    [
+        ({}, False, "nameserver 10.96.0.10\n", []),
+        ({}, True, "nameserver 10.96.0.10\n", ["10.96.0.10:53"]),
+        ({}, True, "", []),
+        ({"upstream": False}, True, "nameserver 10.96.0.10\n", []),
+        ({"upstream": ["192.0.2.1", "[2001:db8::1]:5353"]}, True, "", ["192.0.2.1:53", "[2001:db8::1]:5353"]),
+    ],
+    ids=["no pod", "pod", "pod without servers", "off", "given"],
+)
+def test_who_is_asked(
+    flags: dict[str, Any], pod: bool, text: str, expected: list[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """--upstream; otherwise, in a pod, the servers of its resolv.conf, or none with a warning; else none."""
+    (tmp_path / "resolv.conf").write_text(text)
+    monkeypatch.setattr(from_settings, "RESOLV_CONF", str(tmp_path / "resolv.conf"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    settings = settings_of(flags)
+    assert [str(server) for server in from_settings.upstream_of(settings)] == expected
+    assert from_settings.authority_of(settings).has_upstream == bool(expected)
+    assert ("--upstream" in caplog.text) == (pod and not flags and not expected)

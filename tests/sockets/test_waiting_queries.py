@@ -8,10 +8,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +24,7 @@ import trio.testing
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of
-from dnsserver.net import tcp, udp
-from dnsserver.net.bounds import HeldOctets
+from dnsserver.net import udp
 from dnsserver.net.upstream import Upstream
 from dnsserver.programs import from_settings
 from dnsserver.responder.responder import Responder
@@ -34,7 +32,6 @@ from dnsserver.tools.explain.explain import explain
 from dnsserver.tools.explain.explanation import Explanation
 from locator.ip import parse_network
 from tests.kit import topodns_process
-from tests.kit.api_objects import external, listed
 from tests.kit.dns_queries import query
 from tests.kit.elsewhere import (
     HERE,
@@ -44,20 +41,16 @@ from tests.kit.elsewhere import (
     after,
     asking,
     says,
-    sharing_a_port,
     silent,
-    slow_ones_never,
 )
 from tests.kit.in_memory import responder_of, settings_of, snapshot_of
 from tests.kit.small_cluster import OUT, OUT_2, WEB, WITH_ALIASES
-from tests.kit.tcp_server import Peer
 from tests.kit.this_machine import has_ipv6, lacking
 from tests.kit.topodns_process import serving
 from tests.kit.waiting import PATIENCE
 
 SERVFAIL = dns.rcode.SERVFAIL
-A, SOA, MX, TXT, AAAA = 1, 6, 15, 16, 28
-TARGET, SHOP = "example.org", "shop"
+A, AAAA = 1, 28
 
 
 Client = trio.socket.SocketType
@@ -178,17 +171,13 @@ def test_those_of_an_explanation_take_as_long() -> None:
         assert counts.upstream == {"answered": 3, "failed": 1, "remembered": 2}
 
 
-ASKED_AT = [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.5"), ("::", "::1"),
-            ("::", "127.0.0.1"), ("::", "127.0.0.5"), ("::1", "::1")]  # fmt: skip
-
-
-@pytest.mark.parametrize(("at", "to"), ASKED_AT, ids=[f"{at} asked at {to}" for at, to in ASKED_AT])
-def test_a_late_reply_leaves_from_the_address_that_was_asked(at: str, to: str) -> None:
-    """On wildcard listeners, too, and with other queries in between."""
-    if ":" in at and not has_ipv6():
+@pytest.mark.parametrize("to", ["::1", "127.0.0.5"])
+def test_a_late_reply_leaves_from_the_address_that_was_asked(to: str) -> None:
+    """On a wildcard listener of both families, with other queries in between."""
+    if not has_ipv6():
         lacking("there is no IPv6 here")
 
-    @waiting(after(0.5, says(HERE)), at=at)
+    @waiting(after(0.5, says(HERE)), at="::")
     async def _(server: Listening, other: Client) -> None:
         async with server.client(to) as client:
             await client.send(query(OUT, number=1))
@@ -201,7 +190,7 @@ def test_a_late_reply_leaves_from_the_address_that_was_asked(at: str, to: str) -
 
 
 def test_each_late_reply_goes_to_whoever_asked() -> None:
-    """Two hundred clients wait, in batches with others that do not."""
+    """Two hundred clients wait, in batches with others that do not, each for a reply from the address that it asked."""
 
     @waiting(after(0.5, says(HERE)), at="0.0.0.0")
     async def _(server: Listening, _: Client) -> None:
@@ -260,71 +249,6 @@ def test_a_fault_in_a_late_reply_is_stopped(caplog: pytest.LogCaptureFixture) ->
     assert "a fault" in caplog.text
 
 
-ALIASES = listed([
-    external(f"{name}{number}", f"{name}{number}.example.org", where=namespace)
-    for namespace, name in (("evil", "slow"), ("good", "x")) for number in range(150)
-])  # fmt: skip
-
-
-async def asked_by(proto: str, port: int, queries: Sequence[bytes]) -> list[Message]:
-    """Send queries all at once, over TCP on as many connections or "pipelined" on one; return the replies."""
-    if proto == "udp":
-        with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            await sock.connect(("127.0.0.1", port))
-            for asked in queries:
-                await sock.send(asked)
-            return [dns.message.from_wire(await sock.recv(2048)) for _ in queries]
-    parts = [queries] if proto == "pipelined" else [[asked] for asked in queries]
-    async with AsyncExitStack() as stack:
-        replies = []
-        peers = [Peer(await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))) for _ in parts]
-        for peer, part in zip(peers, parts, strict=True):
-            await peer.send(*part)
-        for peer, part in zip(peers, parts, strict=True):
-            replies += [dns.message.from_wire(await peer.read()) for _ in part]
-        return replies
-
-
-@pytest.mark.parametrize(("proto", "qtypes"), [("udp", (A, AAAA)), ("udp", (A, 33, 64, 65)), ("tcp", (A,)),
-                                               ("pipelined", (A, AAAA))])  # fmt: skip
-def test_what_is_refused_or_fails_is_servfail_and_others_are_answered(proto: str, qtypes: Sequence[int]) -> None:
-    """Never the CNAME alone, which looks whole; who asks about another namespace meanwhile gets the address."""
-    attack = [query(f"slow{n}.evil.svc.cluster.local", qtype) for qtype in qtypes for n in range(150 // len(qtypes))]
-    attacked: list[Message] = []
-
-    async def attacker(port: int) -> None:
-        attacked.extend(await asked_by(proto, port, attack))
-
-    @asking(slow_ones_never)
-    async def _(elsewhere: Upstream, _: Elsewhere, counts: Counts) -> None:
-        responder = responder_of(ALIASES, {"upstream": "127.0.0.1"}, counts=counts)
-        async with serving_in_memory(responder, counts, elsewhere) as port, trio.open_nursery() as nursery:
-            nursery.start_soon(attacker, port)
-            await trio.testing.wait_all_tasks_blocked(0.02)
-            began = trio.current_time()
-            replies = await asked_by(proto, port, [query(f"x{n}.good.svc.cluster.local") for n in range(12)])
-            assert not attacked and trio.current_time() - began < 1
-            assert [len(reply.answer) for reply in replies] == [2] * 12
-        assert {(reply.rcode(), len(reply.answer), len(reply.authority)) for reply in attacked} == {(SERVFAIL, 0, 0)}
-        assert len(attacked) == len(attack) and counts.upstream["refused"] > 100
-
-
-@asynccontextmanager
-async def serving_in_memory(responder: Responder, counts: Counts, elsewhere: Upstream) -> AsyncIterator[int]:
-    """Serve over UDP and TCP; yield the port."""
-    datagrams, streams = sharing_a_port(prepare=partial(udp.prepare, wildcard=False))
-    streams.setblocking(False)
-    held = HeldOctets(counts.failures)
-    server = tcp.TcpServer(responder, counts, elsewhere, held=held, limit=1000, idle=1e6, in_flight=1000)
-    with datagrams:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(udp.serve, datagrams, responder, counts, elsewhere)
-            await nursery.start(server.serve)
-            await nursery.start(server.listen, streams)
-            yield datagrams.getsockname()[1]
-            nursery.cancel_scope.cancel()
-
-
 # A real process
 
 
@@ -351,39 +275,35 @@ def in_a_thread(behaviour: Behaviour) -> Iterator[str]:
 
 
 def test_a_target_elsewhere_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--upstream: the reply has the CNAME and the target's records, as clients of a stub zone do not look it up."""
-    # It waits longer than 2 s for the upstream: on a busy machine it may take that long.
-    code = f"{topodns_process.FRESH_METRICS}; from dnsserver.cli.main import main; from dnsserver.net import upstream; "
-    code += f"upstream.LOOKUP_SECONDS = {PATIENCE / 2}; raise SystemExit(main())"
+    """--upstream: the reply has the CNAME and the target's records, as clients of a stub zone do not look it up.
+
+    Nothing looks like the whole answer if the look-up fails, others do not wait for it, and after SIGTERM a query in
+    flight is answered.
+    """
+    # It waits longer than 2 s for the upstream: on a busy machine an answer may take that long.
+    code = "from dnsserver.cli.main import main; from dnsserver.net import upstream; "
+    code += "upstream.LOOKUP_SECONDS = 5.0; raise SystemExit(main())"
     monkeypatch.setattr(topodns_process, "SERVER_COMMAND", (sys.executable, "-c", code))
-    behaviour = says("example.org. 50 IN CNAME a.example.net.", "a.example.net. 30 IN A 192.0.2.3")
-    expected = [(f"{OUT}.", "example.org."), ("example.org.", "a.example.net."), ("a.example.net.", "192.0.2.3")]
-    with in_a_thread(behaviour) as where:
-        flags = {"upstream": where, "http": "127.0.0.1:0"}
-        with serving(tmp_path, WITH_ALIASES, flags=flags) as server:
-            for by_tcp in (False, True) * 2:
-                reply = server.ask(dns.message.make_query(OUT, "A", flags=0), tcp=by_tcp)
-                assert [(row.split()[0], row.split()[-1]) for row in rows(reply.to_wire())] == expected
-                assert reply.rcode() == 0 and reply.flags & dns.flags.AA
-            # By the server's own count: an upstream that is slow is sent the same once more.
-            done = {key[1]: number for key, number in server.metrics().items() if "upstream_requests_total" in key[0]}
-    assert done == {"answered": 1, "remembered": 3, "failed": 0, "refused": 0}
-
-
-def test_a_look_up_that_fails_is_servfail_also_when_the_server_ends(tmp_path: Path) -> None:
-    """Nothing that looks like the whole answer; others do not wait; after SIGTERM, a query in flight is answered."""
     asked = threading.Event()
 
-    async def noted(*_: object) -> list[bytes]:
-        asked.set()
-        return []
+    async def one_of_two(server: Elsewhere, message: Message, proto: str) -> list[bytes]:
+        if message.question[0].name.to_text() == "example.net.":
+            asked.set()
+            return []
+        chain = ("example.org. 50 IN CNAME a.example.net.", "a.example.net. 30 IN A 192.0.2.3")
+        return await says(*chain)(server, message, proto)
 
-    with in_a_thread(noted) as where, serving(tmp_path, WITH_ALIASES, flags={"upstream": where}) as server:
+    expected = [(f"{OUT}.", "example.org."), ("example.org.", "a.example.net."), ("a.example.net.", "192.0.2.3")]
+    with in_a_thread(one_of_two) as where, serving(tmp_path, WITH_ALIASES, flags={"upstream": where}) as server:
+        for by_tcp in (False, True) * 2:
+            reply = server.ask(dns.message.make_query(OUT, "A", flags=0), tcp=by_tcp)
+            assert [(row.split()[0], row.split()[-1]) for row in rows(reply.to_wire())] == expected
+            assert reply.rcode() == 0 and reply.flags & dns.flags.AA
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.settimeout(PATIENCE)
             sock.connect((server.host, server.port))
             server.send(signal.SIGSTOP)  # until both are there: whatever holds us up, they are taken together
-            sock.send(query(OUT, number=1))
+            sock.send(query(OUT_2, number=1))
             sock.send(query(WEB, number=2))
             server.send(signal.SIGCONT)
             first, second = (dns.message.from_wire(sock.recv(2048)) for _ in range(2))
@@ -391,7 +311,7 @@ def test_a_look_up_that_fails_is_servfail_also_when_the_server_ends(tmp_path: Pa
         assert (second.id, second.rcode(), second.answer, second.flags & dns.flags.AA) == (1, SERVFAIL, [], 0)
         asked.clear()
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(server.ask, dns.message.make_query(OUT_2, "A"), tcp=True)
+            pending = pool.submit(server.ask, dns.message.make_query(OUT_2, "AAAA"), tcp=True)
             assert asked.wait(PATIENCE)
             server.process.terminate()
             assert pending.result().rcode() == SERVFAIL and not pending.result().answer

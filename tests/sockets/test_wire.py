@@ -19,13 +19,23 @@ from tests.kit import api_objects
 from tests.kit.dns_queries import CD, QR, RD, TC, opt, option, query
 from tests.kit.in_memory import CountedResponder, responder_of
 from tests.kit.random_queries import Asked, replied
-from tests.kit.replies import after_name, assert_same, assert_sound, parts_of
+from tests.kit.replies import after_name, assert_same, assert_sound, options_of, parts_of
 from tests.kit.topodns_process import Server, serving
 from tests.kit.waiting import PATIENCE
-from tests.kit.wire_cluster import AA, CLUSTER, EXTENDED_ERROR, FLAGS, FREE, IN_A, NXDOMAIN, WEB, Row, Section, Z
+from tests.kit.wire_cluster import (
+    AA,
+    CLUSTER,
+    EXTENDED_ERROR,
+    FLAGS,
+    FREE,
+    NXDOMAIN,
+    PADDING,
+    WEB,
+    Row,
+    Section,
+    Z,
+)
 from tests.kit.wire_rows import ROWS, UNSYNCED
-
-PADDING = 12  # RFC 7830
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +60,15 @@ def assert_fulfilled(row: Row, reply: bytes | None, proto: str) -> None:
     assert (reply[4:6], bool(parts.question)) == (bytes((0, expected.question)), expected.question)
     for section, wanted in zip(sections, (expected.answer, expected.authority, expected.additional), strict=True):
         rows = [each for each in section if each[0] != 41]
-        assert {ttl for _, ttl, _, _ in rows} <= {expected.ttl}
-        assert_holds([text for _, _, text, _ in rows], wanted)
+        assert {ttl for _, ttl, _ in rows} <= {expected.ttl}
+        assert_holds([text for _, _, text in rows], wanted)
     if expected.options is None:
         assert not opts
     else:
-        ((_, fixed, _, data),) = opts
+        ((_, fixed, _),) = opts
         assert parts.rest[-1].startswith(b"\0\0\x29\x04\xd0")  # the root, OPT, 1232
         assert fixed & 0x00FFFFFF == (0x8000 if expected.do else 0)  # version 0, and no flag but DO
-        assert sorted(map(without_text, options_in(data))) == sorted(expected.options)
+        assert sorted(map(without_text, options_of(reply))) == sorted(expected.options)
     if expected.size is not None:
         assert len(reply) == expected.size
 
@@ -72,8 +82,8 @@ def assert_holds(found: list[str], wanted: Section) -> None:
         assert len(found) == len(begin) and all(map(str.startswith, found, begin)), found
 
 
-def sections_of(reply: bytes) -> list[list[tuple[int, int, str, bytes]]]:
-    """Return type, TTL, text and data of each record, by section."""
+def sections_of(reply: bytes) -> list[list[tuple[int, int, str]]]:
+    """Return type, TTL and text of each record, by section."""
     questions, *numbers = struct.unpack("!4H", reply[4:12])
     position, sections = after_name(reply, 12) + 4 if questions else 12, []
     for number in numbers:
@@ -87,17 +97,8 @@ def sections_of(reply: bytes) -> list[list[tuple[int, int, str, bytes]]]:
                 assert rclass == 1
                 data = dns.rdata.from_wire(rclass, rtype, reply, at + 10, length)
                 text = f"{dns.rdatatype.to_text(rtype)} {data.to_text()}"
-            sections[-1].append((rtype, ttl, text, reply[at + 10 : position]))
+            sections[-1].append((rtype, ttl, text))
     return sections
-
-
-def options_in(data: bytes) -> Iterator[bytes]:
-    """Yield each option of an OPT record's data, with code and length."""
-    while data:
-        end = 4 + int.from_bytes(data[2:4])
-        assert end <= len(data)
-        yield data[:end]
-        data = data[end:]
 
 
 def without_text(each: bytes) -> bytes:
@@ -114,10 +115,10 @@ def test_rows(responder: CountedResponder, row: Row) -> None:
     """Computed, and remembered after all rows before, in any order."""
     for proto in transports(row):
         asked = Asked(row.wire, row.client, proto)
-        whole = replied(responder, asked._replace(proto="tcp"), compute=True)
+        computed, whole = (replied(responder, asked._replace(proto=each), compute=True) for each in (proto, "tcp"))
+        assert_fulfilled(row, computed, proto)
         for _ in range(2):
-            computed, reply = replied(responder, asked, compute=True), replied(responder, asked)
-            assert_fulfilled(row, computed, proto)
+            reply = replied(responder, asked)
             assert_fulfilled(row, reply, proto)
             assert_same(reply, computed, whole)
 
@@ -190,7 +191,7 @@ class Wire:
             sock.makefile("rb") as file,
         ):
             for start in range(0, len(rows), 32):
-                some = [*rows[start : start + 32], Row("", "", SENTINEL, None)]
+                some = [*rows[start : start + 32], Row("", SENTINEL, None)]
                 wires = [number.to_bytes(2)[: len(row.wire)] + row.wire[2:] for number, row in enumerate(some)]
                 sock.sendall(b"".join(len(wire).to_bytes(2) + wire for wire in wires))
                 expected = sum(row.reply is not None for row in some) + 1
@@ -214,8 +215,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 def test_a_datagram_too_long_for_its_slot_is_cut(server: Wire) -> None:
     """RFC 6891, 6.2.5: a datagram beyond the receive size is not read as if it were whole."""
     for size, rcode in ((1232, 0), (QUERY_SIZE, 0), (QUERY_SIZE + 1, 1), (60000, 1)):
-        padding = option(12, bytes(size - len(query(WEB)) - 11 - 4))
-        row = Row("", "", query(WEB, edns=opt(padding)), None, IN_A)
+        padding = option(PADDING, bytes(size - len(query(WEB)) - 11 - 4))
+        row = Row("", query(WEB, edns=opt(padding)), None)
         reply = server.by_udp(row)
         assert reply is not None and reply[3] & 15 == rcode
         octets = server.by_tcp(row)

@@ -1,30 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The questions about a cluster; both servers get the same octets."""
+"""The questions about a cluster, over TCP, where nothing has to be left out; both servers get the same octets."""
 
 from __future__ import annotations
 
 import ipaddress
 import random
 import socket
-import struct
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import dns.flags
 import dns.message
-import dns.name
-import dns.query
 import dns.rcode
 import dns.rdatatype
 
 from tests.kit.api_objects import IMPORTED_SERVICE_NAME, SERVICE_NAME, SOURCE_CLUSTER
-from tests.kit.dns_queries import AD, CD, RD, opt, query
+from tests.kit.dns_queries import AD, CD, RD, framed, opt, query
 from tests.kit.kube import Item
-from tests.kit.this_machine import free_port
 from tests.kit.waiting import PATIENCE
 from tests.peers.comparison.cluster import EDGE, OUTSIDE, ZONES
 
@@ -35,7 +29,7 @@ NEVER = 65280  # a type for private use that no name has: its reply tells whethe
 TYPES = ("A", "TXT", "PTR", "SRV", f"TYPE{NEVER}")  # asked for every name
 MORE = ("AAAA", "CNAME", "SOA", "ANY")  # also asked for names that should exist
 OTHERS = ("NS", "MX", "HTTPS", "SVCB", "DS", "DNSKEY", "CAA", "HINFO", "NAPTR", "AXFR", "IXFR", "TYPE1234")
-WAYS = ("tcp", "tcp", "tcp-edns", "udp", "udp-edns")
+AT_ONCE = 32  # queries on a connection
 MASKED_SERIAL = "0"
 
 
@@ -79,11 +73,10 @@ class Question(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A question, its octets, and their transport: one of ``WAYS``."""
+    """A question and its octets."""
 
     question: Question
     wire: bytes
-    way: str
 
 
 # Names
@@ -300,9 +293,7 @@ def questions(names: Mapping[str, bool], rng: random.Random) -> list[Asked]:
 
 
 def asked(question: Question, rng: random.Random) -> Asked:
-    """Return a question as octets: with or without EDNS, over UDP or TCP, with any flags, in any case."""
-    # A reply that may be long goes over TCP, where nothing has to be left out.
-    way = rng.choice(WAYS[:3] if question.type in ("SRV", "AXFR", "IXFR") else WAYS)
+    """Return a question as octets: with or without EDNS, with any flags, in any case."""
     letters = rng.randrange(4) == 0
     name = [
         (label.swapcase() if letters and rng.randrange(2) else label).encode() for label in question.name.split(".")
@@ -310,79 +301,41 @@ def asked(question: Question, rng: random.Random) -> Asked:
     wire = query(
         name,
         dns.rdatatype.from_text(question.type),
-        number=rng.randrange(1 << 16),
         flags=rng.choice((RD, RD, RD, 0, RD | CD, RD | AD, AD | CD)),
-        edns=opt(flags=rng.choice((0, 0x8000))) if way.endswith("edns") else b"",
+        edns=rng.choice((b"", b"", opt(), opt(flags=0x8000))),
     )
-    return Asked(question, wire, way)
+    return Asked(question, wire)
 
 
 def in_small_letters(question: Question) -> Asked:
-    """Return a question in lower case, without EDNS, over TCP."""
-    return Asked(question, query(question.name, dns.rdatatype.from_text(question.type)), "tcp")
+    """Return a question in lower case, without EDNS."""
+    return Asked(question, query(question.name, dns.rdatatype.from_text(question.type)))
 
 
 def replies(host: str, port: int, all_asked: Sequence[Asked]) -> list[bytes]:
-    """Return the replies of one server, in the order of the questions."""
-    reply_by_number: dict[int, bytes] = {}
-    by_tcp = [number for number, asked in enumerate(all_asked) if asked.way.startswith("tcp")]
-    by_udp = [number for number, asked in enumerate(all_asked) if asked.way.startswith("udp")]
-    with socket.create_connection((host, port), timeout=PATIENCE) as stream:
-        for batch in _batches(by_tcp):
-            stream.sendall(
-                b"".join(struct.pack("!H", len(asked.wire)) + asked.wire for asked in (all_asked[n] for n in batch))
-            )
-            received = [_read(stream) for _ in batch]
-            _match(batch, received, all_asked, reply_by_number)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
-        datagrams.settimeout(PATIENCE)
-        datagrams.connect((host, port))
-        for batch in _batches(by_udp):
-            for number in batch:
-                datagrams.send(all_asked[number].wire)
-            _match(batch, [datagrams.recv(65535) for _ in batch], all_asked, reply_by_number)
-    return [reply_by_number[number] for number in range(len(all_asked))]
+    """Return the replies of one server, in the order of the questions. Each has its query's ID and question."""
+    found: dict[int, bytes] = {}
+    with socket.create_connection((host, port), timeout=PATIENCE) as stream, stream.makefile("rb") as received:
+        for start in range(0, len(all_asked), AT_ONCE):
+            batch = all_asked[start : start + AT_ONCE]
+            stream.sendall(b"".join(framed(_numbered(asked.wire, n)) for n, asked in enumerate(batch)))
+            for _ in batch:
+                reply = received.read(int.from_bytes(received.read(2)))
+                number = int.from_bytes(reply[:2])
+                wire, end = batch[number].wire, reply.index(0, 12) + 5
+                assert reply[12:end] == wire[12:end], "the question is echoed, in its case"
+                assert found.setdefault(start + number, reply) is reply, "a second reply"
+    return [found[number] for number in range(len(all_asked))]
 
 
-def _batches(numbers: Sequence[int], size: int = 32) -> Iterator[Sequence[int]]:
-    for start in range(0, len(numbers), size):
-        yield numbers[start : start + size]
-
-
-def _read(stream: socket.socket) -> bytes:
-    def exactly(count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            more = stream.recv(count - len(data))
-            assert more, "the server closed the connection before the last reply"
-            data += more
-        return data
-
-    return exactly(struct.unpack("!H", exactly(2))[0])
-
-
-def _match(
-    batch: Sequence[int], received: Sequence[bytes], all_asked: Sequence[Asked], reply_by_number: dict[int, bytes]
-) -> None:
-    """Find the question of each reply, in any order, by its ID and its echoed question."""
-    open_questions: dict[bytes, list[int]] = {}
-    for number in batch:
-        open_questions.setdefault(_key(all_asked[number].wire), []).append(number)
-    for reply in received:
-        waiting = open_questions.get(_key(reply))
-        assert waiting, f"a reply whose ID and question (in this case) no query has: {reply.hex()}"
-        reply_by_number[waiting.pop()] = reply
-
-
-def _key(wire: bytes) -> bytes:
-    """Return the ID and the question; a question's name is never compressed."""
-    end = wire.index(0, 12) + 5
-    return wire[:2] + wire[12:end]
+def _numbered(wire: bytes, number: int) -> bytes:
+    """Return a message with an ID."""
+    return number.to_bytes(2) + wire[2:]
 
 
 def reply_of(wire: bytes) -> Reply:
     """Return a reply as it is compared."""
-    return _read_reply(wire)[0]
+    return checked(wire)[0]
 
 
 def checked(wire: bytes) -> tuple[Reply, str]:
@@ -390,27 +343,22 @@ def checked(wire: bytes) -> tuple[Reply, str]:
 
     A CNAME comes before its target (RFC 1034, 3.6.2), and no record comes twice in a section (RFC 2181, 5).
     """
-    reply, message = _read_reply(wire)
-    return reply, _fault(message)
-
-
-def _read_reply(wire: bytes) -> tuple[Reply, dns.message.Message]:
-    (flags,) = struct.unpack("!H", wire[2:4])
+    flags = int.from_bytes(wire[2:4])
     assert not flags & 0x7800, "the opcode is not QUERY"
     # Many replies for a name differ in ID, flags and type alone, and parsing takes most of the test's time.
     end = wire.index(0, 12) + 1
-    alike = b"\0\0\x80\0" + wire[4:end] + b"\0\1\0\1" + wire[end + 4 :]
-    message, *rest = _read_alike(alike)
-    rcode = dns.rcode.to_text(dns.rcode.from_flags(flags, message.ednsflags))
-    return Reply(rcode, dns.flags.to_text(dns.flags.Flag(flags & 0x87F0)), *rest), message
+    fault, ednsflags, *rest = _read_alike(b"\0\0\x80\0" + wire[4:end] + b"\0\1\0\1" + wire[end + 4 :])
+    rcode = dns.rcode.to_text(dns.rcode.from_flags(flags, ednsflags))
+    return Reply(rcode, dns.flags.to_text(dns.flags.Flag(flags & 0x87F0)), *rest), fault
 
 
 @lru_cache(maxsize=1 << 12)
 def _read_alike(wire: bytes) -> tuple[Any, ...]:
-    """Return a message as dnspython reads it, then its sections and the flags of its OPT record, as in ``Reply``."""
+    """Return a message's fault and the flags of its OPT record, then its sections and these flags as in ``Reply``."""
     message = dns.message.from_wire(wire, one_rr_per_rrset=True)
     sections = [tuple(sorted(map(_record, section))) for section in message.sections[1:4]]
-    return message, *sections, dns.flags.edns_to_text(message.ednsflags) if message.edns >= 0 else None
+    edns = dns.flags.edns_to_text(message.ednsflags) if message.edns >= 0 else None
+    return _fault(message), message.ednsflags, *sections, edns
 
 
 def _record(rrset: Any) -> Record:
@@ -440,97 +388,28 @@ def _fault(message: dns.message.Message) -> str:
     return ""
 
 
-# Names outside the zones, for which both servers ask an upstream
+# Names outside the zones, for which both servers ask an upstream: the zone of a CoreDNS, and what it does beside
 
-UPSTREAM: dict[str, Any] = {
-    "www": {"A": ["192.0.2.80", "192.0.2.81"], "AAAA": ["2001:db8::80"], "TXT": ['"of the web"'], "MX": ["10 mail"]},
-    "alias": {"CNAME": ["www"]},
-    "four": {"A": ["192.0.2.4"]},
-    "bare": {},
-    "gone": dns.rcode.NXDOMAIN,
-    "refused": dns.rcode.REFUSED,
-    "broken": dns.rcode.SERVFAIL,
-    "back": {"CNAME": [f"web.{EDGE}.svc.{DOMAIN}."]},
-}
 UPSTREAM_TTL, UPSTREAM_SOA_TTL = 300, 60
-
-
-def upstream_reply(message: dns.message.Message) -> dns.message.Message:
-    """Return the upstream's reply: that of a resolver, which follows CNAMEs."""
-    reply = dns.message.make_response(message, recursion_available=True)
-    (question,) = message.question
-    origin = dns.name.from_text(OUTSIDE)
-    name = question.name
-    while True:
-        known = UPSTREAM.get(str(name.relativize(origin)), dns.rcode.NXDOMAIN)
-        if isinstance(known, dns.rcode.Rcode):
-            reply.set_rcode(known)
-            break
-        qtype = dns.rdatatype.to_text(question.rdtype)
-        here = "CNAME" if "CNAME" in known else qtype
-        for data in known.get(here, ()):
-            rdata = dns.rdata.from_text("IN", here, data, origin=origin, relativize=False)
-            rrset = reply.find_rrset(reply.answer, name, rdata.rdclass, rdata.rdtype, create=True)
-            rrset.add(rdata, UPSTREAM_TTL)
-        if here != "CNAME" or qtype == "CNAME":
-            break
-        name = rrset[0].target
-    if reply.rcode() == dns.rcode.NXDOMAIN or (reply.rcode() == dns.rcode.NOERROR and not known.get(here)):
-        soa = dns.rdata.from_text("IN", "SOA", f"ns.{OUTSIDE}. hostmaster.{OUTSIDE}. 1 7200 1800 86400 60")
-        rrset = reply.find_rrset(reply.authority, origin, soa.rdclass, soa.rdtype, create=True)
-        rrset.add(soa, UPSTREAM_SOA_TTL)
-    return reply
-
-
-@contextmanager
-def upstream() -> Iterator[int]:
-    """Answer for names outside the zones, over UDP and TCP, until the block ends; yield the port."""
-    port = free_port()
-    over = threading.Event()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.create_server(("127.0.0.1", port)) as tcp:
-        udp.bind(("127.0.0.1", port))
-        threads = [
-            threading.Thread(target=_serve_udp, args=(udp, over)),
-            threading.Thread(target=_serve_tcp, args=(tcp, over)),
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            yield port
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join()
-
-
-def _serve_udp(udp: socket.socket, over: threading.Event) -> None:
-    udp.settimeout(0.1)
-    while not over.is_set():
-        try:
-            wire, client = udp.recvfrom(65535)
-        except TimeoutError:
-            continue
-        udp.sendto(upstream_reply(dns.message.from_wire(wire)).to_wire(), client)
-
-
-def _serve_tcp(tcp: socket.socket, over: threading.Event) -> None:
-    tcp.settimeout(0.1)
-    while not over.is_set():
-        try:
-            stream, _ = tcp.accept()
-        except TimeoutError:
-            continue
-        threading.Thread(target=_serve_stream, args=(stream, over), daemon=True).start()
-
-
-def _serve_stream(stream: socket.socket, over: threading.Event) -> None:
-    with stream:
-        stream.settimeout(PATIENCE)
-        while not over.is_set():
-            try:
-                head = stream.recv(2, socket.MSG_WAITALL)
-                wire = stream.recv(struct.unpack("!H", head)[0], socket.MSG_WAITALL)
-            except (OSError, struct.error):  # the client has closed the connection
-                return
-            reply = upstream_reply(dns.message.from_wire(wire)).to_wire()
-            stream.sendall(struct.pack("!H", len(reply)) + reply)
+UPSTREAM_ZONE = f"""\
+$ORIGIN {OUTSIDE}.
+@ {UPSTREAM_SOA_TTL} IN SOA ns hostmaster 1 7200 1800 86400 {UPSTREAM_SOA_TTL}
+$TTL {UPSTREAM_TTL}
+www A 192.0.2.80
+www A 192.0.2.81
+www AAAA 2001:db8::80
+www TXT "of the web"
+www MX 10 mail
+alias CNAME www
+four A 192.0.2.4
+below.bare A 192.0.2.5
+back CNAME web.{EDGE}.svc.{DOMAIN}.
+"""
+UPSTREAM_FAILS = f"""\
+template ANY ANY refused.{OUTSIDE} {{
+    rcode REFUSED
+}}
+template ANY ANY broken.{OUTSIDE} {{
+    rcode SERVFAIL
+}}
+"""

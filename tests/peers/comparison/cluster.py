@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Objects for a real API server: usual ones made from a seed, and corner cases written by hand."""
+"""Objects for a real API server: usual ones, and corner cases."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from tests.kit.api_objects import (
 from tests.kit.kube import Api
 from tests.kit.waiting import until
 
-SEEDS = (1, 2)
+SHOP, LAB = "shop-1", "lab-1"  # namespaces of usual Services
 ZONES = ("eu-west-1a", "eu-west-1b", "dc1.example.com", "Rack-7")  # values may hold dots and capitals
 ROLE = "example.com/role"  # a label of Services and namespaces, for the settings that select by it
 OUTSIDE = "outside.example"  # the domain of the upstream's names
@@ -39,6 +40,7 @@ PORTS: Sequence[Sequence[Port]] = (
     ((None, 6379, "TCP"),),
     (),
 )
+FAMILIES: Sequence[Sequence[str]] = (("IPv4",), ("IPv6",), ("IPv4", "IPv6"), ("IPv6", "IPv4"))
 
 
 def service(
@@ -105,91 +107,47 @@ def labelled(name: str, **labels: str) -> Item:
     return namespace(name, {f"example.com/{key}": value for key, value in labels.items()})
 
 
-def from_seed(seed: int) -> list[Item]:
-    """Return the objects of a cluster: two namespaces, nodes, pods, Services with and without selectors."""
-    return _Seeded(seed).items
+def usual() -> list[Item]:
+    """Return two namespaces with a Service for all ports and families, whose pods or slices are drawn from a seed."""
+    rng = random.Random(1)
+    items = [labelled(SHOP, role="served"), labelled(LAB)]
+    for number, labels in enumerate(({}, *({ZONE: zone} for zone in ZONES[:3]))):
+        items.append(node(f"node-{number}", labels, addresses=[f"10.201.0.{number + 1}"]))
+    for number, (ports, families) in enumerate(itertools.product(PORTS, FAMILIES)):
+        items += _usual_service(rng, number, ports, families)
+    return items
 
 
-class _Seeded:
-    def __init__(self, seed: int) -> None:
-        self.rng = rng = random.Random(seed)
-        self.seed = seed
-        self.names = 0
-        self.homes = [f"shop-{seed}", f"lab-{seed}"]
-        self.nodes = [f"node-{seed}-{number}" for number in range(4)]
-        self.items = [labelled(self.homes[0], role="served"), labelled(self.homes[1])]
-        for number, name in enumerate(self.nodes):
-            zone = {ZONE: rng.choice(ZONES)} if number else {}
-            self.items.append(node(name, zone, addresses=[f"10.{200 + seed}.0.{number + 1}"]))
-        for number in range(9):
-            self.service(f"s{number}")
-        self.items.append(self.pod("alone", self.homes[0], app="nobody"))
-        self.items.append(self.pod("done", self.homes[0], app="s0", phase="Succeeded"))
-
-    def chance(self, percent: int) -> bool:
-        return self.rng.randrange(100) < percent
-
-    def addresses(self) -> tuple[str, str]:
-        self.names += 1
-        return f"10.{self.seed}.{self.names // 200}.{self.names % 200 + 1}", f"fd00:{self.seed}::{self.names:x}"
-
-    def pod(self, name: str, where: str, *, app: str, **more: Any) -> Item:
-        addresses = list(self.addresses())
-        if self.chance(20):
-            addresses.reverse()
-        return pod(name, where, self.rng.choice(self.nodes), addresses[: self.rng.choice((1, 2, 2))], app=app, **more)
-
-    def service(self, name: str) -> None:
-        rng, where = self.rng, self.rng.choice(self.homes)
-        headless = self.chance(65)
-        ports = rng.choice(PORTS if headless else PORTS[:-1])
-        families = rng.choice((("IPv4",), ("IPv6",), ("IPv4", "IPv6"), ("IPv4", "IPv6"), ("IPv6", "IPv4")))
-        addresses = ("None",) if headless else tuple(self.cluster_ip(family) for family in families)
-        labels = {ROLE: "served"} if self.chance(60) else {}
-        selects = f"app-{name}" if self.chance(70) else None
-        more: Item = {"publishNotReadyAddresses": True} if self.chance(20) else {}
-        self.items.append(
-            service(name, where, ports=ports, families=families, addresses=addresses, selects=selects,
-                    labels=labels, **more)
-        )  # fmt: skip
-        if selects and self.chance(25):  # another Service for the same pods
-            self.items.append(service(f"{name}-too", where, ports=PORTS[1], selects=selects, labels=labels))
+def _usual_service(rng: random.Random, number: int, ports: Sequence[Port], families: Sequence[str]) -> list[Item]:
+    """Return a Service with pods or, if it selects none, with slices as a user writes them, each with its own ports."""
+    name, where, labels = f"s{number}", rng.choice((SHOP, LAB)), rng.choice(({ROLE: "served"}, {}))
+    addresses = {"IPv4": f"10.96.1.{number + 1}", "IPv6": f"fd00:96::1{number:02x}"}
+    headless, selects = not ports or rng.randrange(3) > 0, rng.randrange(3) > 0
+    items = [
+        service(
+            name, where, ports=ports, families=families, labels=labels, selects=name if selects else None,
+            addresses=("None",) if headless else tuple(addresses[family] for family in families),
+            publishNotReadyAddresses=rng.randrange(4) == 0,
+        )
+    ]  # fmt: skip
+    hostname = rng.choice(("", "h{}", "h"))  # none, one of its own, a shared one
+    for row in range(rng.choice((0, 1, 2, 3, 5))):
+        own = {"IPv4": f"10.1.{number}.{row + 1}", "IPv6": f"fd00:1:{number:x}::{row + 1}"}
+        named = {"hostname": hostname.format(row)} if hostname else {}
+        on = f"node-{rng.randrange(4)}"
         if selects:
-            self.selected(name, where, selects)
+            named |= {"subdomain": name} if hostname else {}
+            port = 8080 if hostname == "h" else rng.choice((8080, 8080, 8081))  # a name for several zones has one port
+            more = {"ready": rng.randrange(4) > 0, "port": port, **named}
+            ips = rng.sample([*own.values()], rng.choice((1, 2, 2)))
+            items.append(pod(f"{name}-{row}", where, on, ips, app=name, **more))
         else:
-            self.written(name, where, families, ports, labels)
-
-    def cluster_ip(self, family: str) -> str:
-        self.names += 1
-        return f"10.96.{self.seed}.{self.names}" if family == "IPv4" else f"fd00:96::{self.seed:x}{self.names:02x}"
-
-    def selected(self, name: str, where: str, app: str) -> None:
-        """Make pods for a Service's selector: with no hostname, their own or a shared one; some not ready."""
-        rng = self.rng
-        how = rng.choice(("none", "own", "shared"))
-        for number in range(rng.choice((0, 1, 2, 3, 5))):
-            named: Item = {} if how == "none" else {"subdomain": name, "hostname": f"h{number if how == 'own' else 0}"}
-            self.items.append(
-                self.pod(f"{name}-{number}", where, app=app, ready=self.chance(75), port=rng.choice((8080, 8080, 8081)),
-                         **named)
-            )  # fmt: skip
-
-    def written(self, name: str, where: str, families: Sequence[str], ports: Sequence[Port], labels: Item) -> None:
-        """Make slices as a user writes them, each with its own ports."""
-        rng = self.rng
-        for number in range(rng.choice((0, 1, 2, 3))):
-            family = rng.choice(families)
-            endpoints = []
-            for _ in range(rng.choice((1, 2, 3))):
-                ipv4, ipv6 = self.addresses()
-                more: Item = {"nodeName": rng.choice(self.nodes)} if self.chance(50) else {}
-                if self.chance(30):
-                    more["hostname"] = rng.choice(("alpha", "beta"))
-                endpoints.append(
-                    endpoint(ipv4 if family == "IPv4" else ipv6, ready=rng.choice((True, True, None, False)), **more)
-                )
+            family, ready = rng.choice(families), rng.choice((True, True, None, False))
+            named |= rng.choice(({"nodeName": on}, {}))
             some = rng.sample(list(ports), rng.randint(1, len(ports))) if ports else ()
-            self.items.append(slice_of(name, number, endpoints, where, family=family, ports=some, labels=labels))
+            one = endpoint(own[family], ready=ready, **named)
+            items.append(slice_of(name, row, [one], where, family=family, ports=some, labels=labels))
+    return items
 
 
 HTTP = (("http", 80, "TCP"),)
@@ -197,7 +155,7 @@ CHAIN = 12  # Services in a chain of CNAMEs, longer than either server follows
 
 
 def corners() -> list[Item]:
-    """Return the corner cases, which seeds would rarely make, in a namespace of their own."""
+    """Return the corner cases, in a namespace of their own."""
     return [
         labelled(EDGE, role="served"),
         namespace("empty"),
@@ -362,8 +320,8 @@ def _imports() -> list[Item]:
         service_import("web", where=EDGE, ports=HTTP),
         imported("web", "east", 0, [endpoint("10.110.8.1", hostname="web-0")]),
         imported("gone", "east", 0, [endpoint("10.110.9.1", hostname="gone-0")]),
-        service_import("far", where=f"shop-{SEEDS[0]}", ports=HTTP),
-        imported_slice("far", "east", [endpoint("10.110.10.1")], where=f"shop-{SEEDS[0]}", ports=HTTP),
+        service_import("far", where=SHOP, ports=HTTP),
+        imported_slice("far", "east", [endpoint("10.110.10.1")], where=SHOP, ports=HTTP),
     ]  # fmt: skip
 
 
@@ -372,7 +330,7 @@ TERMINATING = "pods-1"  # a pod of the corner cases that is deleted with a long 
 
 def fill(api: Api) -> None:
     """Create everything, and wait until the real controllers have written the EndpointSlices."""
-    items = [*corners(), *[item for seed in SEEDS for item in from_seed(seed)]]
+    items = [*corners(), *usual()]
     api.create(*[item for item in items if item["kind"] != "Pod"])
     api.create(*[item for item in items if item["kind"] == "Pod"])
     ending = next(item for item in items if item["kind"] == "Pod" and item["metadata"]["name"] == TERMINATING)
@@ -418,6 +376,6 @@ def _written(api: Api, wanted: dict[tuple[str, str], Any]) -> dict[tuple[str, st
 
 def empty(api: Api) -> None:
     """Delete what ``fill`` created, as far as it would disturb other tests."""
-    items = [*corners(), *[item for seed in SEEDS for item in from_seed(seed)]]
+    items = [*corners(), *usual()]
     api.delete(*[item for item in items if item["kind"] == "Pod"])
     api.delete(*[item for item in items if item["kind"] in ("Node", "Namespace")])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The table of intended differences between topodns and CoreDNS.
+"""The intended differences between topodns and CoreDNS, which ``differences.toml`` describes.
 
 A row changes CoreDNS's reply into the one that topodns must give, or leaves it unchanged. So a row cannot hide any
 other difference: after all rows both replies must be equal, record by record.
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
-import dns.message
-import dns.rcode
 import dns.rdatatype
 
 from dnsserver.answers.decision import UPSTREAM_TYPES
@@ -31,7 +31,6 @@ from tests.peers.comparison.asking import (
     dashed,
     in_small_letters,
     reply_of,
-    upstream_reply,
     zone_of,
 )
 from tests.peers.comparison.settings import Pair
@@ -43,14 +42,31 @@ CNAMES = 9  # at most in an answer: topodns follows 8 of them
 
 
 class Difference(NamedTuple):
-    """A row: what each server answers and why, and the change from CoreDNS's reply to topodns'."""
+    """A row of the table: what is asked, what each server answers, and why."""
 
     name: str
     about: str
     coredns: str
     topodns: str
     why: str
-    change: Callable[[Question, Reply, CorednsBook], Reply | None]
+
+
+TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+# In their order: each changes the reply that the ones before it have made.
+DIFFERENCES = tuple(Difference(name, **texts) for name, texts in TABLE.items())
+
+Change = Callable[[Question, Reply, "CorednsBook"], Reply | None]
+_CHANGES: dict[str, Change] = {}
+
+
+def changes(name: str) -> Callable[[Change], Change]:
+    """Have a function make the difference of that name: it changes CoreDNS's reply into that of topodns."""
+
+    def register(change: Change) -> Change:
+        _CHANGES[name] = change
+        return change
+
+    return register
 
 
 class Facts(NamedTuple):
@@ -80,17 +96,19 @@ class CorednsBook:
         ask: Callable[[Sequence[Asked]], Sequence[bytes]],
         *,
         facts: Facts,
+        upstream: Callable[[Sequence[Asked]], Sequence[bytes]],
         zonal: CorednsBook | None = None,
     ) -> None:
         self.pair = pair
         self.zonal = zonal or self
         self.facts = facts
         self.used: set[str] = set()
-        self._ask = ask
+        self._ask, self._upstream = ask, upstream
         self._replies: dict[Question, Reply] = {}
         self._plain: dict[Question, Reply] = {}
         self._before: dict[tuple[str, Question], Reply] = {}
         self._expected: dict[Question, Reply] = {}
+        self._outside: dict[Question, Reply] = {}
 
     def learn(self, all_asked: Sequence[Asked]) -> list[Reply]:
         """Ask all questions; return the replies in their order."""
@@ -126,7 +144,7 @@ class CorednsBook:
     def changed(self, question: Question, reply: Reply, rows: Iterable[Difference]) -> Reply:
         """Return *reply* with the changes of *rows*."""
         for row in rows:
-            after = row.change(question, reply, self)
+            after = _CHANGES[row.name](question, reply, self)
             if after is not None and after != reply:
                 self.used.add(row.name)
                 reply = after
@@ -138,6 +156,21 @@ class CorednsBook:
             above = itertools.takewhile(lambda other: other.name != row, DIFFERENCES)
             self._before[row, question] = self.changed(question, self.reply(question), above)
         return self._before[row, question]
+
+    def outside(self, name: str, qtype: str) -> tuple[Reply, str]:
+        """Return what the upstream says about a name, SERVFAIL if it fails, and the target of the last CNAME."""
+        question = Question(name, qtype)
+        if question not in self._outside:
+            (wire,) = self._upstream([in_small_letters(question)])
+            self._outside[question] = reply_of(wire)
+        said = self._outside[question]
+        targets = {record.name: record.data for record in said.answer if record.type == "CNAME"}
+        while name in targets:
+            name = targets[name]
+        if said.answer and len(targets) == len(said.answer) and not zone_of(name):  # to be asked for by itself
+            rest, name = self.outside(name, qtype)
+            said = rest._replace(answer=(*said.answer, *rest.answer))
+        return said if said.rcode in (NOERROR, NXDOMAIN) else said._replace(rcode=SERVFAIL), name
 
     def exists(self, name: str) -> bool:
         """Whether a name exists for CoreDNS, by the type ``NEVER``; other types may tell otherwise."""
@@ -201,6 +234,7 @@ def knowing(name: str) -> list[Question]:
     return [Question(name, qtype) for qtype in (EXISTENCE, "TXT", *(("PTR",) if zone_of(name) not in DOMAINS else ()))]
 
 
+@changes("capitals")
 def _capitals(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     zone = zone_of(question.name)
     if question.name not in (zone, f"ns.dns.{zone}"):
@@ -208,12 +242,14 @@ def _capitals(question: Question, reply: Reply, book: CorednsBook) -> Reply | No
     return _replaced(reply, book.plain(question))
 
 
+@changes("zonal-names")
 def _zonal_by_default(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if "zonal" in book.pair.coredns or "off" in book.pair.topodns or not is_zonal(question.name):
         return None
     return _replaced(reply, book.zonal.reply(question))
 
 
+@changes("zone-of-node")
 def _zone_of_node(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if reply.rcode != NOERROR or question.type not in ("A", "AAAA", "SRV") or not is_zonal(question.name):
         return None
@@ -234,6 +270,7 @@ def _zone_of_node(question: Question, reply: Reply, book: CorednsBook) -> Reply 
     return reply._replace(answer=answer, authority=(), additional=additional)
 
 
+@changes("zonal-names-of-nobody")
 def _nobody_in_a_zone(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if reply.rcode != NOERROR or not is_zonal(question.name):
         return None
@@ -245,11 +282,13 @@ def _service_of(name: str) -> str:
     return ".".join(name.split(".")[-5:])
 
 
+@changes("names-as-addresses")
 def _names_as_addresses(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     found = _service_of(question.name) in book.facts.named and reply.rcode == NOERROR
     return _nxdomain(question, reply, book) if found else None
 
 
+@changes("dotted-pods")
 def _dotted_pods(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if "endpoint_pod_names" not in book.pair.coredns:
         return None
@@ -267,6 +306,7 @@ def _dotted_pods(question: Question, reply: Reply, book: CorednsBook) -> Reply |
     return reply._replace(answer=renamed(reply.answer), additional=renamed(reply.additional))
 
 
+@changes("pod-spellings")
 def _pod_spellings(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     zone = zone_of(question.name)
     labels = beneath(question.name, f"pod.{zone}")
@@ -290,6 +330,7 @@ def _is_served(name: str, book: CorednsBook) -> bool:
     return service in book.facts.services and book.exists(service.partition(".")[2])
 
 
+@changes("dangling-ptr")
 def _dangling(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if question.type != "PTR" or not reply.answer:
         return None
@@ -297,6 +338,7 @@ def _dangling(question: Question, reply: Reply, book: CorednsBook) -> Reply | No
     return reply._replace(answer=sound) if sound else _nxdomain(question, reply, book)
 
 
+@changes("import-without-ports")
 def _no_ports(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     addresses = book.facts.portless.get(question.name)
     if addresses is None or reply.rcode != NXDOMAIN or "ignore empty_service" in book.pair.coredns:
@@ -306,11 +348,13 @@ def _no_ports(question: Question, reply: Reply, book: CorednsBook) -> Reply | No
     return reply._replace(rcode=NOERROR, answer=answer, authority=()) if answer else _nodata(question, reply, book)
 
 
+@changes("soa-of-missing-names")
 def _soa_anywhere(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     missing = reply.rcode == NOERROR and not reply.answer and not book.exists(question.name)
     return _nxdomain(question, reply, book) if question.type == "SOA" and missing else None
 
 
+@changes("every-type")
 def _every_type(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if reply.rcode != NXDOMAIN:
         return None
@@ -327,6 +371,7 @@ def _port(name: str) -> tuple[str, str] | None:
     return labels[0], labels[1]
 
 
+@changes("port-underscores")
 def _underscores(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     port = _port(question.name)
     if port is None or reply.rcode != NOERROR or all(label.startswith("_") and label != "_" for label in port):
@@ -334,6 +379,7 @@ def _underscores(question: Question, reply: Reply, book: CorednsBook) -> Reply |
     return _nxdomain(question, reply, book)
 
 
+@changes("ports-without-number")
 def _no_number(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     found = _port(question.name) is not None and reply.rcode == NOERROR and not is_zonal(question.name)
     if not found or book.reply(Question(question.name, "SRV")).answer:
@@ -342,21 +388,25 @@ def _no_number(question: Question, reply: Reply, book: CorednsBook) -> Reply | N
     return _nxdomain(question, reply, book) if has_addresses else None  # else its ServiceImport has no IP yet
 
 
+@changes("port-addresses")
 def _srv_alone(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     addresses = question.type in ("A", "AAAA") and bool(reply.answer) and _port(question.name) is not None
     return _nodata(question, reply, book) if addresses else None
 
 
+@changes("labels-before-pods")
 def _labels_before_pods(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     longer = len(beneath(question.name, f"pod.{zone_of(question.name)}")) > 2 and reply.rcode == NOERROR
     return _nxdomain(question, reply, book) if longer else None
 
 
+@changes("pod-srv")
 def _pod_srv(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     of_pod = bool(beneath(question.name, f"pod.{zone_of(question.name)}"))
     return _nodata(question, reply, book) if of_pod and question.type == "SRV" and reply.answer else None
 
 
+@changes("second-addresses")
 def _second_address(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     address = book.facts.second_addresses.get(question.name)
     if address is None or "pods verified" not in book.pair.coredns or reply.rcode != NXDOMAIN:
@@ -367,11 +417,13 @@ def _second_address(question: Question, reply: Reply, book: CorednsBook) -> Repl
     return reply._replace(rcode=NOERROR, answer=(record,), authority=())
 
 
+@changes("labels-before-reverse")
 def _labels_before_reverse(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     longer = len(beneath(question.name, "ip6.arpa")) > 32 and reply.rcode == NOERROR
     return _nxdomain(question, reply, book) if longer else None
 
 
+@changes("empty-non-terminals")
 def _non_terminals(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     found = reply.rcode == NXDOMAIN and question.name in book.non_terminals
     return _nodata(question, reply, book) if found else None
@@ -405,7 +457,7 @@ def _followed(question: Question, reply: Reply, book: CorednsBook) -> Reply | No
     if zone_of(end):
         rest = book.expected(Question(end, question.type))
     elif book.pair.upstream and dns.rdatatype.from_text(question.type) in UPSTREAM_TYPES:
-        rest, end = _said(end, question.type)
+        rest, end = book.outside(end, question.type)
         if rest.rcode == SERVFAIL:
             flags = " ".join(flag for flag in reply.flags.split() if flag != "AA")
             return reply._replace(rcode=SERVFAIL, flags=flags, answer=(), authority=(), additional=())
@@ -423,19 +475,12 @@ def _followed(question: Question, reply: Reply, book: CorednsBook) -> Reply | No
     )
 
 
-def _said(name: str, qtype: str) -> tuple[Reply, str]:
-    """Return what the upstream says about a name outside, SERVFAIL if it fails, and the target of the last CNAME."""
-    said = reply_of(upstream_reply(dns.message.make_query(name, qtype)).to_wire())
-    targets = {record.name: record.data for record in said.answer if record.type == "CNAME"}
-    while name in targets:
-        name = targets[name]
-    return said if said.rcode in (NOERROR, NXDOMAIN) else said._replace(rcode=SERVFAIL), name
-
-
+@changes("cname-every-type")
 def _cname_every_type(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     return None if question.type in ("A", "AAAA", "CNAME", "ANY", "AXFR", "IXFR") else _followed(question, reply, book)
 
 
+@changes("cname-without-address")
 def _cname_without_address(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     chain, end = _chain(question.name, book)
     if question.type not in ("A", "AAAA") or any(record.type != "CNAME" for record in reply.answer):
@@ -451,23 +496,27 @@ def _cname_outside(
     chain, end = _chain(question.name, book)
     if not chain or zone_of(end) or not book.pair.upstream or question.type not in ("A", "AAAA"):
         return None
-    return _followed(question, reply, book) if wanted(*_said(end, question.type)) else None
+    return _followed(question, reply, book) if wanted(*book.outside(end, question.type)) else None
 
 
+@changes("cname-nothing-outside")
 def _cname_nothing_outside(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     return _cname_outside(
         question, reply, book, lambda said, end: said.rcode != SERVFAIL and bool(said.authority) and not zone_of(end)
     )
 
 
+@changes("cname-fails-outside")
 def _cname_fails_outside(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     return _cname_outside(question, reply, book, lambda said, _: said.rcode == SERVFAIL)
 
 
+@changes("cname-back")
 def _cname_back(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     return _cname_outside(question, reply, book, lambda _, end: bool(zone_of(end)))
 
 
+@changes("colons-first")
 def _colons_first(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     """Rename the endpoints that CoreDNS gives a name with a hyphen in front."""
     if beneath(question.name, f"pod.{zone_of(question.name)}"):
@@ -491,12 +540,14 @@ def _colons_first(question: Question, reply: Reply, book: CorednsBook) -> Reply 
     return reply._replace(answer=renamed(reply.answer), additional=renamed(reply.additional))
 
 
+@changes("cname-loop")
 def _cname_loop(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if question.type not in ("A", "AAAA"):
         return None
     return _followed(question, reply, book) if _is_left_open(*_chain(question.name, book), book) else None
 
 
+@changes("any")
 def _any(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     if question.type != "ANY":
         return None
@@ -509,6 +560,7 @@ def _any(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     return reply._replace(rcode=NOERROR, answer=(record,), authority=(), additional=())
 
 
+@changes("srv-weights")
 def _weights(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     count = sum(record.type == "SRV" for record in reply.answer)
     if not count:
@@ -524,6 +576,7 @@ def _weights(question: Question, reply: Reply, book: CorednsBook) -> Reply | Non
     return reply._replace(answer=tuple(sorted(map(weighed, reply.answer))))
 
 
+@changes("soa-ttl")
 def _soa_ttl(question: Question, reply: Reply, book: CorednsBook) -> Reply | None:
     def lasting(records: tuple[Record, ...]) -> tuple[Record, ...]:
         return tuple(
@@ -532,240 +585,3 @@ def _soa_ttl(question: Question, reply: Reply, book: CorednsBook) -> Reply | Non
         )
 
     return reply._replace(answer=lasting(reply.answer), authority=lasting(reply.authority))
-
-
-# The table. Each row changes the reply that the rows above it have made.
-DIFFERENCES: tuple[Difference, ...] = (
-    Difference(
-        "capitals",
-        "`ns.dns.cluster.local`, and NS of the zone, in a query with capital letters",
-        "NXDOMAIN, and NODATA",
-        "the same as in small letters",
-        "Names are compared without regard to case (RFC 4343).",
-        _capitals,
-    ),
-    Difference(
-        "dangling-ptr",
-        "PTR of an address in an EndpointSlice whose Service does not exist, or is not served",
-        "a name that does not exist",
-        "no PTR record",
-        "A name from the reverse zone should lead back to the address (RFC 1912, 2.1).",
-        _dangling,
-    ),
-    Difference(
-        "zonal-names",
-        "zonal names (`eu-west-1a.pin._zone.web.shop.svc...`)",
-        "only with `zonal`",
-        "unless `--zonal off`",
-        "They conflict with no other name, and topodns exists for such choices.",
-        _zonal_by_default,
-    ),
-    Difference(
-        "zonal-names-of-nobody",
-        "zonal names of a Service without a ready endpoint",
-        "NODATA, while the Service's own name is NXDOMAIN",
-        "NXDOMAIN",
-        "Below a name that does not exist, no name exists (RFC 8020).",
-        _nobody_in_a_zone,
-    ),
-    Difference(
-        "zone-of-node",
-        "zonal names of endpoints in hand-written EndpointSlices with `nodeName` and without `zone`",
-        "in no zone",
-        "in the zone of their Node",
-        "An endpoint is in the zone of its Node.",
-        _zone_of_node,
-    ),
-    Difference(
-        "names-as-addresses",
-        "endpoints of an EndpointSlice with `addressType: FQDN`",
-        "a CNAME to one of them",
-        "as if the slice were not there",
-        "Kubernetes gives such slices no meaning, and has deprecated them.",
-        _names_as_addresses,
-    ),
-    Difference(
-        "colons-first",
-        "the name of an endpoint without hostname whose IPv6 address begins with `::`",
-        "two dashes and `abcd`, for `::abcd`",
-        "`0--abcd`",
-        "A host name begins with a letter or a digit (RFC 1123, 2.1); some clients refuse others.",
-        _colons_first,
-    ),
-    Difference(
-        "dotted-pods",
-        "with `endpoint_pod_names`: an endpoint whose pod has a dot in its name",
-        "named after its pod in SRV and PTR, but this name does not exist",
-        "named after its address",
-        "An endpoint's name is one label (schema, 2.4.1).",
-        _dotted_pods,
-    ),
-    Difference(
-        "import-without-ports",
-        "a ServiceImport of type `ClusterSetIP` without ports, with `multicluster`",
-        "NXDOMAIN",
-        "its addresses",
-        "It has them, whatever its ports are.",
-        _no_ports,
-    ),
-    Difference(
-        "soa-of-missing-names",
-        "SOA of a name that does not exist",
-        "NODATA",
-        "NXDOMAIN, as for every other type",
-        "Whether a name exists does not depend on the type (RFC 2308, 2.1).",
-        _soa_anywhere,
-    ),
-    Difference(
-        "every-type",
-        "a type that `dns-version`, `ns.dns`, the apex or a name in a reverse zone does not have",
-        "NXDOMAIN for some types, records for others",
-        "NODATA",
-        "NXDOMAIN says that the name has no type at all; caches then deny other types, too (RFC 2308, 5; RFC 8020).",
-        _every_type,
-    ),
-    Difference(
-        "port-underscores",
-        "the name of a port without underscores (`http.tcp.web...`), or with a mere `_`",
-        "the port; for `_` any port",
-        "NXDOMAIN",
-        "The schema has only `_port._proto`, so that port names cannot hide names of endpoints.",
-        _underscores,
-    ),
-    Difference(
-        "ports-without-number",
-        "the name of a port without a number, which a hand-written EndpointSlice may have",
-        "NODATA for SRV, the addresses for A and AAAA",
-        "NXDOMAIN",
-        "Such a name has only SRV records, and here it has none.",
-        _no_number,
-    ),
-    Difference(
-        "port-addresses",
-        "A and AAAA of a port's name",
-        "the addresses",
-        "NODATA",
-        "The schema gives such a name only SRV records.",
-        _srv_alone,
-    ),
-    Difference(
-        "labels-before-pods",
-        "more labels in front of a pod's name (`x.10-0-0-1.shop.pod...`)",
-        "the pod",
-        "NXDOMAIN",
-        "The schema has no such name.",
-        _labels_before_pods,
-    ),
-    Difference(
-        "pod-srv",
-        "SRV of a pod's name",
-        "port 0 at the pod's name",
-        "NODATA",
-        "The schema has no such record, and nothing listens at port 0.",
-        _pod_srv,
-    ),
-    Difference(
-        "second-addresses",
-        "a pod's second address, with `pods verified`",
-        "NXDOMAIN",
-        "the address",
-        "A dual-stack pod has two addresses of equal rank.",
-        _second_address,
-    ),
-    Difference(
-        "pod-spellings",
-        "with `pods verified`: a pod's IPv6 address that is not in its shortest form",
-        "NXDOMAIN, but with `pods insecure` the address",
-        "the address",
-        "It is the same address (RFC 4291, 2.2).",
-        _pod_spellings,
-    ),
-    Difference(
-        "labels-before-reverse",
-        "more labels in front of a complete name in `ip6.arpa`",
-        "ignores up to three of them",
-        "NXDOMAIN",
-        "Such a name is the name of no address (RFC 3596, 2.5).",
-        _labels_before_reverse,
-    ),
-    Difference(
-        "empty-non-terminals",
-        "names without records, but with names below them (`_tcp.web...`, `dns.cluster.local`, `100.10.in-addr.arpa`)",
-        "NXDOMAIN",
-        "NODATA",
-        "NXDOMAIN also denies all names below, and resolvers rely on that (RFC 8020).",
-        _non_terminals,
-    ),
-    Difference(
-        "cname-every-type",
-        "an `ExternalName` Service asked for another type than A, AAAA or CNAME",
-        "NODATA",
-        "the CNAME, followed",
-        "A CNAME holds for every type (RFC 1034, 3.6.2).",
-        _cname_every_type,
-    ),
-    Difference(
-        "cname-without-address",
-        "an `ExternalName` Service whose target in the zone is missing or has no such address",
-        "NODATA, as if there were no CNAME",
-        "the CNAME, with what its target answers: NXDOMAIN or NODATA",
-        "The end of the chain decides (RFC 6604), and the CNAME shows the target to people who debug.",
-        _cname_without_address,
-    ),
-    Difference(
-        "cname-nothing-outside",
-        "an `ExternalName` Service whose target outside is missing or has no such address",
-        "the CNAME alone, as if it had not been looked up",
-        "the CNAME, NXDOMAIN or NODATA, and the SOA that the upstream sends",
-        "The end of the chain decides (RFC 6604), and caches need the SOA (RFC 2308, 5).",
-        _cname_nothing_outside,
-    ),
-    Difference(
-        "cname-fails-outside",
-        "an `ExternalName` Service whose target outside cannot be looked up",
-        "the CNAME alone",
-        "SERVFAIL, with extended error 22 or 23",
-        "Clients behind a stub zone take a CNAME alone for a name without an address; after SERVFAIL they ask again.",
-        _cname_fails_outside,
-    ),
-    Difference(
-        "cname-back",
-        "an `ExternalName` Service whose target outside leads back into the zone by a CNAME",
-        "the CNAMEs alone",
-        "the CNAMEs, followed for the client",
-        "Clients behind a stub zone do not follow a CNAME themselves; every CNAME of a chain counts (RFC 1034, 3.6.2).",
-        _cname_back,
-    ),
-    Difference(
-        "cname-loop",
-        "`ExternalName` Services that lead back to themselves, or to more than 8 others",
-        "NODATA, or up to 11 CNAMEs",
-        "the CNAMEs; topodns follows at most 8",
-        "The answer shows the loop.",
-        _cname_loop,
-    ),
-    Difference(
-        "any",
-        "type ANY",
-        "NODATA",
-        'HINFO "RFC8482", or the CNAME',
-        "A minimal answer stops clients from asking again (RFC 8482, 4.2 and 4.3).",
-        _any,
-    ),
-    Difference(
-        "srv-weights",
-        "the weight of SRV records",
-        "100 divided by the number of addresses and ports, including those that the answer leaves out",
-        "100 divided by the number of records in the answer, at least 1",
-        "The weights of an answer are equal in both, and here they add up to about 100.",
-        _weights,
-    ),
-    Difference(
-        "soa-ttl",
-        "the TTL of the SOA record, if `ttl` is above 300",
-        "300",
-        "the value of `ttl`",
-        "One setting holds for every answer.",
-        _soa_ttl,
-    ),
-)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.peers.comparison.asking import CLUSTERSET, DOMAIN
-from tests.peers.comparison.cluster import ROLE, SEEDS
+from tests.peers.comparison.cluster import ROLE, SHOP
 
 
 class Pair(NamedTuple):
@@ -29,9 +29,9 @@ PAIRS = (
     Pair("verified", ("pods verified", "endpoint_pod_names", "zonal"), ("--pods", "verified", "--endpoint-pod-names")),
     Pair(
         "filtered",
-        (f"namespaces edge shop-{SEEDS[0]} empty", "ignore empty_service", "pods insecure", "zonal", "ttl 600"),
+        (f"namespaces edge {SHOP} empty", "ignore empty_service", "pods insecure", "zonal", "ttl 600"),
         (
-            *[part for name in ("edge", f"shop-{SEEDS[0]}", "empty") for part in ("--namespace", name)],
+            *[part for name in ("edge", SHOP, "empty") for part in ("--namespace", name)],
             *("--ignore-empty-service", "--pods", "insecure", "--ttl", "600"),
         ),
         ttl=600,

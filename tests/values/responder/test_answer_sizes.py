@@ -13,6 +13,7 @@ import pytest
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.responder import answer_sizes
 from dnsserver.responder.answer_sizes import too_large
+from locator.state.snapshot import Snapshot
 from tests.kit.api_objects import (
     ZONE,
     Item,
@@ -27,7 +28,7 @@ from tests.kit.api_objects import (
 )
 from tests.kit.commands_in_process import Run
 from tests.kit.dns_queries import TC, query
-from tests.kit.in_memory import CountedResponder, checked, settings_of, snapshot_of
+from tests.kit.in_memory import CountedResponder, settings_of, snapshot_of
 from tests.kit.random_queries import Asked, replied
 
 NAME = "web.shop.svc.cluster.local"
@@ -54,12 +55,14 @@ def cluster(count: int, *, families: str = "46", **fields: Any) -> list[Item]:
 
 def found(items: Sequence[Item], flags: dict[str, Any] | None = None) -> str:
     """Return the message of the finding about web, empty without one."""
-    about = [finding for finding in checked(listed(items), flags) if finding.code == "AnswerTooLarge"]
-    assert all(
-        (row.kind, row.namespace, row.name, row.severity) == ("Service", "shop", "web", "warning") for row in about
-    )
-    assert len(about) <= 1
-    return about[0].message if about else ""
+    return found_in(snapshot_of(listed(items), flags), flags)
+
+
+def found_in(snapshot: Snapshot, flags: dict[str, Any] | None = None) -> str:
+    findings = list(too_large(snapshot, authority_of(settings_of(flags))))
+    about = {(row.code, row.severity, row.kind, row.namespace, row.name) for row in findings}
+    assert len(findings) <= 1 and about <= {("AnswerTooLarge", "warning", "Service", "shop", "web")}
+    return findings[0].message if findings else ""
 
 
 def policy(mode: str) -> Item:
@@ -67,14 +70,6 @@ def policy(mode: str) -> Item:
     topology = {"key": ZONE, "mode": mode}
     spec = {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": topology}
     return item("ServicePolicy", "near", "shop", spec=spec)
-
-
-def truncated(items: Sequence[Item], name: str, qtype: str, client: str) -> bool:
-    responder = CountedResponder({"subnet": [f"192.0.2.0/24={ZONE}=a"]}, native=False)
-    responder.publish(snapshot_of(listed(items), {"subnet": [f"192.0.2.0/24={ZONE}=a"]}))
-    reply = replied(responder, Asked(query(name, qtype), client, "tcp"))
-    assert reply is not None
-    return bool(int.from_bytes(reply[2:4]) & TC)
 
 
 HOLDS = [
@@ -89,11 +84,11 @@ HOLDS = [
 @pytest.mark.parametrize("more", [0, 1])
 def test_one_record_decides(qtype: str, families: str, name: str, most: int, more: int) -> None:
     """The finding is there when a reply over TCP is truncated, and names the type and both numbers."""
-    items = cluster(most + more, families=families)
-    assert truncated(items, name, qtype, "192.0.2.1") == bool(more)
-    message = found(items)
-    said = f"{most + more} {qtype} records, of which a reply holds about {most}"
-    assert (said in message) == bool(more)
+    snapshot, responder = snapshot_of(listed(cluster(most + more, families=families))), CountedResponder(native=False)
+    responder.publish(snapshot)
+    reply = replied(responder, Asked(query(name, qtype), "192.0.2.1", "tcp"))
+    assert bool(int.from_bytes(reply[2:4]) & TC) == bool(more)
+    assert (f"{most + more} {qtype} records, of which a reply holds about {most}" in found_in(snapshot)) == bool(more)
 
 
 SOFT, HARD = f"{ZONE},*", ZONE

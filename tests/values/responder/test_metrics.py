@@ -17,7 +17,7 @@ from dnsserver.metrics import server as server_metrics
 from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics
 from dnsserver.metrics.counters import MAX_TALLIES, Counts, Tally
 from dnsserver.metrics.families import ANY_VALUE, COUNTER, HISTOGRAM, Family, TopodnsCollector, labelled
-from dnsserver.metrics.server import ServerMetrics, relation
+from dnsserver.metrics.server import ServerMetrics
 from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts
 from dnsserver.programs import controller as controller_program
 from dnsserver.programs import webhook as webhook_program
@@ -127,26 +127,6 @@ def test_labels_are_printable() -> None:
     numbers = labelled({"a\x1b[2J": 1, "a\\x1b[2J": 2, "b" * 1000: 4})
     metric = Family("topodns_answers", COUNTER, "", {"zone": ANY_VALUE}).metric(numbers)
     assert {sample.labels["zone"]: sample.value for sample in metric.samples} == {r"a\x1b[2J": 3, cut("b" * 1000): 4}
-
-
-RELATIONS = [
-    ("the client's", "a", "a", "same"),
-    ("the client's and another", "a", "ab", "some"),
-    ("another", "a", "b", "other"),
-    ("several others", "a", "bc", "other"),
-    ("the client's and an unknown one", "a", ["a", ""], "some"),
-    ("another and an unknown one", "a", ["b", ""], "unknown"),
-    ("of an unknown client", "", "a", "unknown"),
-    ("nothing is known", "", [""], "unknown"),
-]
-
-
-@pytest.mark.parametrize(
-    ("zone", "answered", "expected"), [row[1:] for row in RELATIONS], ids=[row[0] for row in RELATIONS]
-)
-def test_relations(zone: str, answered: Sequence[str], expected: str) -> None:
-    """same: all endpoints are in the client's zone; other: none; unknown: that is not known."""
-    assert relation(zone, frozenset(answered)) == expected
 
 
 def test_zones_by_service() -> None:
@@ -312,20 +292,6 @@ def test_ranges_are_bounded() -> None:
         counter.add(counters.ADDRESS, bytes((10, number >> 8, number & 255, 1)))
     numbers = counter.numbers()
     assert len(numbers) == counters.MAX_SOURCES + 1 and numbers["address", counters.OTHER] == 10
-
-
-def test_untrusted_forwarders() -> None:
-    """A source that names three clients; one that names itself is none."""
-    responder = responder_of()
-    for source, clients in (
-        (NOWHERE, (IN_A, IN_B, IN_C)),
-        ("192.0.2.2", (IN_A, IN_B)),
-        ("192.0.2.3", ["192.0.2.3"] * 3),
-    ):
-        for client in clients:
-            wire, packed = query("near.shop.svc.cluster.local", edns=opt(ecs(client))), parse_address(source)
-            responder.reply(wire, packed, responder.channel(packed, "udp"))
-    assert samples(ServerMetrics(responder.counts), "topodns_untrusted_forwarders") == {(NOWHERE,): 1}
 
 
 class Other:

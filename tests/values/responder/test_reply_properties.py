@@ -33,13 +33,13 @@ from tests.kit.in_memory import NOW, CountedResponder, dump_of, settings_of, tak
 from tests.kit.outside import alias, said
 from tests.kit.proxy_headers import LOCAL, proxied, proxy_header
 from tests.kit.random_cluster import SUBNETS, World
-from tests.kit.random_queries import Asked, asked, replied, without_header
-from tests.kit.replies import addresses_of_targets, assert_same, assert_sound, parsed, parts_of, size_allowed
+from tests.kit.random_queries import Asked, asked, replied
+from tests.kit.replies import addresses_of_targets, assert_same, parsed, parts_of
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin import Modes, Twin
 from tests.oracle.twin_map import of_kind
 
-steady = settings(unshrunk, max_examples=60)
+steady = settings(unshrunk, max_examples=30)
 FLAGS = {
     "client-option": CLIENT_OPTION,
     "ns-address": ["192.0.2.53", "2001:db8::53"],
@@ -113,9 +113,10 @@ def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversati
     """A cluster, and queries about few of its names and types, so that they meet in every cache."""
     seed = draw(SEEDS)
     world, rng = random_cluster.world(seed), random.Random(seed)
-    names = [*rng.sample(world.names, 2), f"s{rng.randrange(2)}.shop.svc.cluster.local"]
+    aliases = [name for name in world.names if name.startswith("alias")]
+    names = [*rng.sample(world.names, 2), f"s{rng.randrange(2)}.shop.svc.cluster.local", *aliases[:1]]
     narrow = world._replace(names=names, addresses=rng.sample(world.addresses, 5))
-    types = rng.sample(random_queries.ASKED_TYPES, 2)
+    types = rng.sample(("A", "AAAA", "SRV", *random_queries.ASKED_TYPES), 2)
     sources = [*narrow.addresses, "192.168.0.1", random_cluster.FORWARDER]  # the forwarder is on the first node
     flags = {
         "pods": rng.choice(("disabled", "insecure", "verified")),
@@ -132,7 +133,7 @@ def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversati
 PREFIXES = {4: (8, 16, 22, 23, 24, 25, 31), 6: (8, 32, 47, 48, 56, 63, 64, 65, 120)}
 
 
-@settings(steady, max_examples=25)
+@settings(steady, max_examples=15)
 @given(seed=SEEDS, later=SEEDS)
 def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: int) -> None:
     """A and AAAA for client subnets shorter than a host: what the twin chooses, asked twice, and after a change."""
@@ -190,7 +191,7 @@ def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed
 # The memory
 
 
-@settings(steady, max_examples=100)
+@settings(steady, max_examples=50)
 @given(conversation=conversations(1, 10))
 @with_and_without_native
 def test_remembered_replies_equal_computed_ones(native: bool, conversation: Conversation) -> None:
@@ -200,14 +201,16 @@ def test_remembered_replies_equal_computed_ones(native: bool, conversation: Conv
         assert_same(answer(responder, sent), compute(responder, sent), compute(responder, sent._replace(proto="tcp")))
 
 
-@settings(steady, max_examples=60)
+@settings(steady, max_examples=40)
 @given(conversation=conversations(5, 12), seed=SEEDS)
 @with_and_without_native
 def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
     native: bool, conversation: Conversation, seed: int
 ) -> None:
     """After a change, answers are those of a server that starts now."""
-    before, after = conversation.world.items, random_cluster.changed(conversation.world.items, seed)
+    before = after = conversation.world.items
+    for number in range(3):
+        after = random_cluster.changed(after, seed + number)
     store, flags = store_with(before, conversation.flags), conversation.flags
     responder = responder_for(store.publish(NOW), flags, native=native)
     for sent in conversation.from_everywhere():
@@ -223,20 +226,6 @@ def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
 
 
 # Replies
-
-
-@steady
-@given(conversation=conversations())
-def test_every_reply_is_sound_and_belongs_to_its_query(conversation: Conversation) -> None:
-    """It is well-formed, has the query's ID and question, the right flags, and an allowed size."""
-    responder = responder_on(conversation.world.items, {"proxy-protocol": conversation.flags["proxy-protocol"]})
-    for sent in conversation.queries:
-        left = without_header(responder, sent)
-        if left is None:
-            assert answer(responder, sent) is None
-            continue
-        limit = size_allowed(sent.wire) if left[0] == sent.wire else None
-        assert_sound(sent._replace(wire=left[0]), answer(responder, sent), limit=limit)
 
 
 @steady
@@ -271,7 +260,7 @@ def assert_chain(reply: dns.message.Message) -> None:
             expected = row.target
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=20)
 @given(seed=SEEDS, client=st.integers(0, 99), proto=st.sampled_from(("tcp", "udp")))
 def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: str) -> None:
     """A, AAAA and SRV are made of one choice of endpoints."""

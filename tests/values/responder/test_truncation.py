@@ -108,27 +108,18 @@ class Row(NamedTuple):
 
 ROWS = [
     Row("_grpc._tcp.thirty", "SRV", 30, 512),
-    Row("_grpc._tcp.thirty", "SRV", 30, 8192),
     Row("thirty", "SRV", 30),
     Row("thirty", "AAAA", 30),
     Row("plain", "SRV", 80, 1232),
     Row("many", "A", 250, 1232),
-    Row("many", "A", 250),
     Row("many", "AAAA", 250, 8192, most=4096),
-    Row("many", "SRV", 250, 4096, most=2048),
     Row("many", "A", 250, 8192, most=512),
     Row("near", "A", 70, 1000),
-    Row("near", "AAAA", 70),
     Row("hard", "A", 70, 900),
-    Row("_http._tcp.twoports", "SRV", 30, 700),
     Row("twoports", "SRV", 60, 1232),
     Row("alias", "A", 250, 1232),
-    Row("huge", "SRV", 1300, 1232),
     Row("huge", "SRV", 1300, 1232, "tcp"),
-    Row("_grpc._tcp.huge", "SRV", 1300, None, "tcp"),
     Row("vast", "A", 4200, None, "tcp"),
-    Row("vast", "AAAA", 4200, 1232, "tcp"),
-    Row("vast", "A", 4200, 8192, most=4096),
 ]
 each_row = pytest.mark.parametrize("row", ROWS, ids=str)
 SNAPSHOT = snapshot_of(listed(CLUSTER), FLAGS)
@@ -169,8 +160,8 @@ def test_one_client_finds_the_same_records(native: bool, row: Row) -> None:
 @each_row
 def test_many_clients_use_all_records_evenly(row: Row) -> None:
     """Most clients have records of their own, and each record is that of about as many clients."""
-    responder = responder_for(row, native=False)
-    sets = [frozenset(ask(responder, row, client)) for client in CLIENTS]
+    responder, clients = responder_for(row, native=False), CLIENTS[: 60 if row.proto == "tcp" else 500]
+    sets = [frozenset(ask(responder, row, client)) for client in clients]
     aliases = frozenset.intersection(*sets) if row.name == "alias" else frozenset()
     used = Counter(record for found in sets for record in found - aliases)
     assert len(used) == row.records
@@ -250,10 +241,7 @@ def test_case_and_id_make_no_other_question(native: bool) -> None:
     assert len(found) == 1
 
 
-steady = settings(unshrunk, max_examples=60)
-
-
-@steady
+@settings(unshrunk, max_examples=25)
 @given(
     count=st.integers(90, 260),
     gone=st.integers(0, 259),
