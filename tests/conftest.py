@@ -27,7 +27,7 @@ settings.load_profile("steady")
 
 # Files that take minutes. Whoever begins one last keeps the other workers waiting for the end.
 LONG = (
-    *("test_lint.py", "test_store.py", "test_every_cluster.py"),
+    *("test_lint.py", "test_any_changes.py", "test_every_cluster.py"),
     *("test_image.py", "test_controller.py", "test_peers.py", "test_doctor_live.py", "test_rbac.py", "test_tenants.py"),
     *("test_compared_with_coredns.py", "test_forwarders.py", "test_under_attack.py", "test_instructions.py"),
 )
