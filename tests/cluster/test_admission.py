@@ -118,15 +118,11 @@ UPDATES: Mapping[str, Update] = {
     "other-value": Update(asking(BAD), annotated(least="2", health="tcp"), None),
     "bad-to-bad": Update(asking(BAD), annotated(keys="*,b"), "'*' is key 1 of 2"),
     "bad-to-good": Update(asking(BAD), annotated(keys=ZONE), None),
-    "bad-to-none": Update(asking(BAD), annotated(keys=None), None),
     "good-to-bad": Update(asking(GOOD), annotated(keys="a,a"), "'a' is listed twice"),
     "none-to-bad": Update(asking({}), annotated(keys="a b"), "'a b' is no valid label key"),
-    "one-fixed-one-broken": Update(asking(BAD), annotated(keys=ZONE, health="udp"), "'udp' counts as none"),
     "one-kept-one-broken": Update(asking(BAD), annotated(health="udp"), "'udp' counts as none"),
-    "bad-number-kept": Update(asking(BAD_LEAST), annotated(keys=ZONE), None),
     "bad-number-changed": Update(asking(BAD_LEAST), annotated(least="three"), "'three' counts as 1"),
     "blank-number": Update(asking({}), annotated(least=""), "'' counts as 1"),
-    "bad-health-kept": Update(asking(BAD_HEALTH), annotated(least="3"), None),
     "bad-health-changed": Update(asking(BAD_HEALTH), annotated(health=""), "'' counts as none"),
     "newly-local": Update(asking(GOOD, **OPEN), {"spec": LOCAL}, "together with externalTrafficPolicy: Local"),
     "bad-keys-newly-local": Update(asking(BAD, **OPEN), {"spec": LOCAL}, "together with externalTrafficPolicy: Local"),
@@ -206,20 +202,14 @@ def test_a_value(guarded: ControlPlane, annotation: str, text: str, valid: bool)
 LONG: Sequence[tuple[str, str, bool]] = (
     (TOPOLOGY_KEYS, "a" * LIMIT, False),
     (TOPOLOGY_KEYS, "," * LIMIT, False),
-    (TOPOLOGY_KEYS, "\n" * LIMIT, True),
     (TOPOLOGY_KEYS, f"{' ' * (LIMIT - 3)}a,*", True),
-    (TOPOLOGY_KEYS, "é" * (LIMIT // 2), False),
     (TOPOLOGY_KEYS, f"a/{'b.' * (LIMIT // 2 - 2)}", False),
-    (TOPOLOGY_KEYS, ",".join(chr(97 + n) * (LIMIT // 16 - 1) for n in range(16)), False),
     (TOPOLOGY_KEYS, ",".join(chr(97 + n) + " " * (LIMIT // 16 - 2) for n in range(16)), True),
     (TOPOLOGY_KEYS, ",".join(f"{'a.' * 126}{chr(97 + n)}/{'b' * 63}" for n in range(16)), True),
-    (MIN_ENDPOINTS, "9" * LIMIT, False),
     (MIN_ENDPOINTS, f"{' ' * (LIMIT - 1)}1", True),
     (MIN_ENDPOINTS, '"' * LIMIT, False),
-    (HEALTH, f"http:80/{'a' * (LIMIT - 8)}", False),
     (HEALTH, f"http:80/{'/:' * (LIMIT // 2 - 4)}", False),
     (HEALTH, f"{' ' * (LIMIT - 1008)}http:80/{'a' * 999}", True),
-    (HEALTH, f"http:80/{'a' * 998}é", False),
     (HEALTH, "tcp:" * (LIMIT // 4), False),
 )
 
@@ -252,6 +242,7 @@ def test_long_values_side_by_side(guarded: ControlPlane) -> None:
         pytest.param(OPEN, GOOD, True, id="load-balancer"),
         pytest.param(OPEN | LOCAL, GOOD | FEDERATED, True, id="local-and-federated"),
         pytest.param(OPEN | LOCAL, BAD | FEDERATED, False, id="local-and-federated-with-bad-keys"),
+        pytest.param({"externalIPs": ["192.0.2.9"]} | LOCAL, GOOD, False, id="headless-and-local"),
         pytest.param({"type": "ClusterIP"}, GOOD, True, id="cluster-ip"),
         pytest.param({"type": "ClusterIP"}, BAD, False, id="cluster-ip-with-bad-keys"),
         pytest.param({"type": "ExternalName", "externalName": "a.example"}, GOOD, True, id="external-name"),
@@ -265,15 +256,6 @@ def test_every_type_of_service(
     new = asking(annotations, **spec)
     refused = refusal_of_new(guarded, new)
     assert (refused is None) == valid
-    assert_same(new, refused)
-
-
-def test_headless_with_external_addresses(guarded: ControlPlane) -> None:
-    """A headless Service can be local, too."""
-    new = asking(GOOD)
-    new["spec"] |= {"externalIPs": ["192.0.2.9"], "externalTrafficPolicy": "Local"}
-    refused = refusal_of_new(guarded, new)
-    assert refused is not None
     assert_same(new, refused)
 
 
@@ -348,9 +330,3 @@ def test_an_update(guarded: ControlPlane, case: str) -> None:
     path = guarded.api.path_of(older(case), sub=update.sub)
     refused = refusal(guarded, "PATCH", path, update.change, media="application/merge-patch+json")
     assert refused is None if update.words is None else refused is not None and update.words in refused
-
-
-def test_an_invalid_service_can_be_deleted(guarded: ControlPlane) -> None:
-    """Deleting is no update."""
-    path = guarded.api.path_of(older("label")) + "?dryRun=All"
-    assert refusal(guarded, "DELETE", path, {}) is None

@@ -88,22 +88,10 @@ def create(plane: ControlPlane, item: Item, *, query: str = "") -> Item:
 @pytest.mark.parametrize(
     ("field", "text"),
     [
-        ("podlocator", "says where the Pod of the same namespace and name is"),
-        ("podlocator.ips", "Empty when the Pod has finished"),
         ("podlocator.ips.ip", "An IPv4 or IPv6 address."),
-        ("podlocator.nodeName", "Empty when that Node is gone"),
-        ("podlocator.nodeLabels", "The labels of that Node"),
-        ("servicehealth", "this cluster's prober can reach"),
-        ("servicehealth.status.entries.address", "as in the Service's status.loadBalancer.ingress"),
         ("servicehealth.status.renewTime", "has not been renewed for 30 s counts no more"),
-        ("servicepolicy", "how near to the client"),
-        ("servicepolicy.spec.serviceSelector", "Must not be empty."),
         ("servicepolicy.spec.serviceSelector.matchExpressions.values", "The values for In and NotIn."),
-        ("servicepolicy.spec.topology.key", "the same value of it"),
         ("servicepolicy.spec.topology.mode", "ENUM: Required Preferred Ignored required preferred ignored"),
-        ("servicepolicy.spec.topology.mode", "only with near endpoints, or with none"),
-        ("servicepolicy.status", "The leader of 'topodns controller' writes it"),
-        ("servicepolicy.status.conditions", "the policy obeys the rules"),
     ],
 )
 def test_kubectl_explains(cluster: ControlPlane, field: str, text: str) -> None:
@@ -133,49 +121,24 @@ def test_every_field_is_explained() -> None:
                 assert field.get("description"), path
 
 
-@pytest.mark.parametrize(
-    ("item", "columns"),
-    [
-        pytest.param(
-            policy("shown"),
-            {
-                "NAME": "shown",
-                "KEY": ZONE,
-                "MODE": "Required",
-                "SERVICES": "2",
-                "ACCEPTED": "True",
-                "EFFECTIVE": "False",
-                "AGE": None,
-            },
-            id="ServicePolicy",
-        ),
-        pytest.param(
-            LOCATOR | {"metadata": {"name": "shown"}},
-            {"NAME": "shown", "IP": "10.244.1.7", "NODE": "node-a", "ZONE": "a", "AGE": None},
-            id="PodLocator",
-        ),
-        pytest.param(
-            health("shown", WELL, SICK, cluster="east", renewTime="2026-01-01T00:00:00.000000Z"),
-            {
-                "NAME": "shown",
-                "CLUSTER": "east",
-                "UNHEALTHY": "lb.example.com",
-                "MESSAGE": "refused",
-                "SINCE": None,
-                "RENEWED": None,
-            },
-            id="ServiceHealth",
-        ),
-    ],
-)
-def test_kubectl_shows_columns(cluster: ControlPlane, item: Item, columns: Mapping[str, str | None]) -> None:
+SHOWN: list[tuple[Item, list[str], list[str]]] = [
+    (policy("shown"), ["NAME", "KEY", "MODE", "SERVICES", "ACCEPTED", "EFFECTIVE", "AGE"],
+     ["shown", ZONE, "Required", "2", "True", "False"]),
+    (LOCATOR | {"metadata": {"name": "shown"}}, ["NAME", "IP", "NODE", "ZONE", "AGE"],
+     ["shown", "10.244.1.7", "node-a", "a"]),
+    (health("shown", WELL, SICK, cluster="east", renewTime="2026-01-01T00:00:00.000000Z"),
+     ["NAME", "CLUSTER", "UNHEALTHY", "MESSAGE", "SINCE", "RENEWED"], ["shown", "east", "lb.example.com", "refused"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("item", "columns", "row"), SHOWN, ids=[row[0]["kind"] for row in SHOWN])
+def test_kubectl_shows_columns(cluster: ControlPlane, item: Item, columns: list[str], row: list[str]) -> None:
     """``kubectl get`` shows where a Pod is, and what a policy asks for."""
     create(cluster, item)
     if item["kind"] == "ServicePolicy":
         cluster.api.patch({**item, "metadata": {"name": "shown", "namespace": WHERE}}, {"status": STATUS}, sub="status")
-    head, row = cluster.kubectl("-n", WHERE, "get", PLURALS[item["kind"]], "shown").splitlines()
-    assert head.split() == list(columns)
-    assert all(found == told for found, told in zip(row.split(), columns.values(), strict=True) if told is not None)
+    head, shown = cluster.kubectl("-n", WHERE, "get", PLURALS[item["kind"]], "shown").splitlines()
+    assert head.split() == columns and shown.split()[: len(row)] == row
 
 
 def test_short_names_and_the_category(cluster: ControlPlane) -> None:
@@ -210,37 +173,25 @@ def test_the_locators_of_one_node_can_be_asked_for(cluster: ControlPlane) -> Non
     assert cluster.kubectl("-n", WHERE, *asked).split() == ["podlocator.topodns.io/here"]
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        pytest.param(policy("labels"), id="policy by labels"),
-        pytest.param(policy("rack", topology={"key": "rack", "mode": "Preferred"}), id="key without a prefix"),
-        pytest.param(policy("off", topology={"key": "rack", "mode": "Ignored"}), id="ignored"),
-        pytest.param(policy("old-required", topology={"key": "rack", "mode": "required"}), id="required in lower case"),
-        pytest.param(policy("old-soft", topology={"key": "rack", "mode": "preferred"}), id="preferred in lower case"),
-        pytest.param(policy("old-off", topology={"key": "rack", "mode": "ignored"}), id="ignored in lower case"),
-        pytest.param(
-            policy(
-                "expressions",
-                serviceSelector={
-                    "matchExpressions": [
-                        {"key": "app", "operator": "In", "values": ["a", "b"]},
-                        {"key": "example.com/tier", "operator": "NotIn", "values": [""]},
-                        {"key": "here", "operator": "Exists"},
-                        {"key": "not-here", "operator": "DoesNotExist", "values": []},
-                    ]
-                },
-            ),
-            id="policy by expressions",
-        ),
-        pytest.param(LOCATOR, id="locator"),
-        pytest.param(locator("finished", ips=[], nodeName="node-a", nodeLabels={ZONE: "a"}), id="finished"),
-        pytest.param(locator("node-gone", ips=[{"ip": "10.244.1.8"}], nodeName="", nodeLabels={}), id="node gone"),
-        pytest.param(locator("nothing"), id="locator without anything"),
-        pytest.param(health("web.shop", WELL, SICK, cluster="east", renewTime=WELL["since"]), id="health"),
-        pytest.param({**health("no.status"), "status": {}}, id="health without anything"),
-    ],
-)
+EXPRESSIONS = [
+    {"key": "app", "operator": "In", "values": ["a", "b"]}, {"key": "here", "operator": "Exists"},
+    {"key": "example.com/tier", "operator": "NotIn", "values": [""]},
+    {"key": "not-here", "operator": "DoesNotExist", "values": []},
+]  # fmt: skip
+MODES = ("Required", "Preferred", "Ignored", "required", "preferred", "ignored")
+TAKEN = [
+    *(policy(f"mode-{number}", topology={"key": "rack", "mode": mode}) for number, mode in enumerate(MODES)),
+    policy("expressions", serviceSelector={"matchExpressions": EXPRESSIONS}),
+    LOCATOR,
+    locator("finished", ips=[], nodeName="node-a", nodeLabels={ZONE: "a"}),
+    locator("node-gone", ips=[{"ip": "10.244.1.8"}], nodeName="", nodeLabels={}),
+    locator("nothing"),
+    health("web.shop", WELL, SICK, {"address": "192.0.2.9", "healthy": True}, cluster="east", renewTime=WELL["since"]),
+    {**health("no.status"), "status": {}},
+]
+
+
+@pytest.mark.parametrize("item", TAKEN, ids=lambda item: f"{item['kind']} {item['metadata']['name']}")
 def test_what_the_schema_takes_is_read(cluster: ControlPlane, item: Item) -> None:
     """topodns reads all that the schema allows, without findings."""
     stored = create(cluster, item)

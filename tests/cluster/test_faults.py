@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.kit import topodns_process
 from tests.kit.api_objects import ZONE, namespace, pod, service, zone_nodes
 from tests.kit.kube import ControlPlane
 from tests.kit.live_server import (
@@ -24,7 +22,6 @@ from tests.kit.live_server import (
     serving_live,
 )
 from tests.kit.proxy import Proxy
-from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server
 from tests.kit.waiting import until
 
@@ -105,22 +102,6 @@ def cut(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
     change()
 
 
-def cut_in_mid_line(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
-    """Each connection ends after some octets, in a line or in a TLS handshake, again and again."""
-    cuts = proxy.cuts
-    proxy.cut_after(300)
-    change()
-    until(lambda: proxy.cuts >= cuts + 4, "connections to be cut")
-    proxy.cut_after(None)
-
-
-def silent(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
-    """Nothing passes while all connections stay open, and then everything does."""
-    proxy.hold()
-    change()
-    proxy.go_on()
-
-
 def stopped(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
     """The API server's process is stopped, with all its connections, and continued."""
     plane.stop()
@@ -145,7 +126,7 @@ def forgetful(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> 
     change()
 
 
-FAULTS: list[Fault] = [cut, cut_in_mid_line, silent, stopped, forgetful, killed]  # the last one leaves it as it was
+FAULTS: list[Fault] = [cut, stopped, forgetful, killed]  # the last one leaves it as it was
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
@@ -160,29 +141,6 @@ def test_no_fault_of_the_api_server_costs_an_answer(
         asker.until(expected(second=False), seen=either)
         assert asker.lost == []
         assert not [line for line in server.lines if "Traceback" in line]
-
-
-def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
-    plane: ControlPlane, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If connections are open but silent, contact is lost: answers go on, marked as stale."""
-    monkeypatch.setattr(topodns_process, "SERVER_COMMAND", (sys.executable, "-m", "tests.kit.short_timeouts"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    turn(plane, ready=True)
-    with serving_live(tmp_path, kubeconfig, "--stale-after=1") as server, Asker(server, NAME, CLIENTS) as asker:
-        asker.until(expected(second=True))
-        plane.stop()
-        try:
-            server.wait_for(r"EndpointSlice: .*: silent for 2 s")
-            until(lambda: errors(server) == {STALE}, "answers that say they are stale")
-            before = asker.asked
-            until(lambda: asker.asked > before + 100, "everybody to be answered")
-        finally:
-            plane.wake()
-        turn(plane, ready=False)
-        asker.until(expected(second=False), seen=either)
-        until(lambda: errors(server) == set(), "fresh answers", within=CAUGHT_UP)
-        assert asker.lost == []
 
 
 def test_a_cluster_that_is_built_anew(plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def test_the_api_server_takes_the_same_selectors(control_plane: ControlPlane) ->
         return True
 
     def is_read(selector: object) -> bool:
-        spec = {"serviceSelector": selector, "topology": {"key": api_objects.ZONE, "mode": "Required"}}
-        policy = api_objects.item("ServicePolicy", "p", "shop", spec=spec)
+        policy = api_objects.service_policy("p", api_objects.ZONE)
+        policy["spec"]["serviceSelector"] = selector
         return any(isinstance(found, ServicePolicy) for _, found in entries(json.dumps(policy).encode()))
 
     rows = [(name, selector) for name, selector, *_ in (*OBJECTS, *NO_OBJECTS)]

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +20,7 @@ from locator.cluster import dump_files
 from locator.cluster.dump_files import DumpFiles
 from tests.kit.api_objects import TOPOLOGY_KEYS, ZONE, Item, namespace, pod, service, zone_nodes
 from tests.kit.commands_in_process import Run
-from tests.kit.kube import ControlPlane, config_of
+from tests.kit.kube import ControlPlane
 from tests.kit.live_server import Asker, answered, asked, extended_errors, serving_live
 from tests.kit.programs import environment
 from tests.kit.topodns_process import Server, run
@@ -233,19 +232,6 @@ def test_health_and_metrics_tell_of_every_kind(cluster: ControlPlane, server: Se
     assert "PodLocator" not in health, "what is not watched is not missed"
 
 
-def test_a_service_of_an_api_that_cannot_be_reached(tmp_path: Path) -> None:
-    """``check`` and ``explain`` fail and say why; ``serve`` stays up, not ready, and tries again."""
-    dead = tmp_path / "kubeconfig"
-    dead.write_text(yaml.safe_dump(config_of()))
-    for command in (["check"], ["simulate"], ["explain", f"{NAME}.svc.cluster.local", "--client", "10.0.0.1"]):
-        ran = run(*command, "--kubeconfig", str(dead))
-        assert ran.returncode == 1 and ran.stderr.startswith("topodns: ") and "127.0.0.1:1" in ran.stderr
-    with serving_live(tmp_path, dead, started=False) as server:
-        reply = asked(server, NAME, CLIENTS["a"])
-        assert reply.rcode() == 2 and extended_errors(reply) == {14}
-        server.wait_for(r"127\.0\.0\.1:1")
-
-
 @pytest.mark.parametrize(
     ("has_token", "words", "kubectl_says"),
     [
@@ -287,20 +273,3 @@ def test_a_cluster_info_dump_of_kubectl(topodns: Run, tmp_path: Path, control_pl
     assert "default/kubernetes" in {item.key for item in dump.objects}
     ran = topodns("check", "--snapshot", str(tmp_path))
     assert "KindMissing" in ran.out and "UnreadableObject" not in ran.out
-
-
-UNUSABLE: list[tuple[str, list[str], str]] = [
-    ("missing", ["--kubeconfig", "/nowhere/config"], "/nowhere/config"),
-    ("no-such-context", ["--kubeconfig", "GOOD", "--context", "absent"], "absent"),
-]
-
-
-@pytest.mark.parametrize(("flags", "named"), [row[1:] for row in UNUSABLE], ids=[row[0] for row in UNUSABLE])
-@pytest.mark.parametrize("command", ["serve", "check", "controller"])
-def test_a_cluster_that_cannot_be_configured_ends_at_once(
-    command: str, flags: list[str], named: str, control_plane: ControlPlane
-) -> None:
-    """Status 2 and one line with the reason; no traceback."""
-    given: list[Any] = [str(control_plane.kubeconfig) if flag == "GOOD" else flag for flag in flags]
-    ran = run(command, *given)
-    assert ran.returncode == 2 and named in ran.stderr and len(ran.stderr.splitlines()) == 1, ran.stderr

@@ -8,7 +8,6 @@ is about. In memory, tenants write anything into any cluster.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import random
 import re
@@ -323,21 +322,6 @@ def test_what_a_tenant_writes_moves_nobody_else(servers: Sequence[Server], tenan
 
 
 @pytest.mark.parametrize("tenant", ["slices"], ids=["slices"], indirect=True)
-def test_reverse_names_are_as_with_coredns(servers: Sequence[Server], tenant: Tenant) -> None:
-    """Whoever lists an address adds a name to it, but the Service with that cluster IP comes first."""
-    slices(tenant)
-    name = ipaddress.ip_address(API).reverse_pointer
-
-    def names(server: Server) -> list[str]:
-        reply = server.ask(dns.message.make_query(name, "PTR"))
-        return [str(row) for rrset in reply.answer for row in rrset]
-
-    for server in servers:
-        until(lambda server=server: len(names(server)) == 2, "the name that the tenant adds")
-        assert names(server)[0] == f"api.{SHOP}.svc.cluster.local."
-
-
-@pytest.mark.parametrize("tenant", ["slices"], ids=["slices"], indirect=True)
 def test_slices_like_those_of_the_controller_are_refused_at_the_door(cluster: ControlPlane, tenant: Tenant) -> None:
     """With the component ``admission``; the controller itself goes on, and other slices of the tenant are admitted."""
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -388,15 +372,6 @@ def test_our_kinds_give_no_tenant_a_right(tenant: Tenant, kind: str) -> None:
     """Nothing that is installed adds to the roles ``admin`` and ``edit``."""
     with pytest.raises(ApiError, match="forbidden"):
         tenant.api.request("POST", tenant.api.path(kind, tenant.where), api_objects.item(kind, "x"))
-
-
-def test_kubelets_alone_say_which_address_a_pod_has(tenant: Tenant) -> None:
-    """A tenant's pod begins without an address, whatever its status says, and the tenant cannot patch its status."""
-    made = pod("claim", [ADDRESS_A], "tn-b", where=tenant.where)
-    tenant.create(made)
-    assert "podIPs" not in tenant.api.request("GET", tenant.api.path_of(made))["status"]
-    with pytest.raises(ApiError, match="forbidden"):
-        tenant.api.patch_status(made, made["status"])
 
 
 def test_the_page_has_a_row_for_each() -> None:

@@ -4,17 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
-from locator.topology.constraints import HINTS, TRAFFIC_DISTRIBUTION
-from tests.kit.api_objects import Item, endpoint, endpoint_slice, namespace, pod, service, zone_nodes
+from locator.topology.constraints import HINTS
+from tests.kit.api_objects import Item, namespace, pod, service, zone_nodes
 from tests.kit.in_memory import snapshot_of
 from tests.kit.kube import ControlPlane
-from tests.kit.live_server import Asker, answered, serving_live
+from tests.kit.live_server import Asker, serving_live
 from tests.kit.topodns_process import Server
 from tests.kit.waiting import until
 
@@ -25,7 +24,6 @@ CLIENTS = {"a1": "10.242.1.9", "a2": "10.242.2.9", "b1": "10.242.3.9", "c1": "10
 ADDRESSES = {"a1": "10.242.1.1", "a2": "10.242.2.1", "b1": "10.242.3.1", "b2": "10.242.4.1"}
 FIRST = ("a1", "a2", "b1")  # where pods of the Service run at first
 WEB = service("web", where=WHERE, selector={"app": "web"})
-BY_HAND = service("by-hand", where=WHERE)
 AUTO = "service.kubernetes.io/topology-mode"
 
 Answers = Mapping[str, set[str]]
@@ -65,7 +63,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Six nodes in three zones, a client on four of them, and a headless Service with three pods."""
     api = control_plane.api
     clients = [pod(f"client-{place}", [ip], f"{WHERE}-{place}", where=WHERE) for place, ip in CLIENTS.items()]
-    api.create(namespace(WHERE), *NODES, *clients, *map(member, FIRST), WEB, BY_HAND)
+    api.create(namespace(WHERE), *NODES, *clients, *map(member, FIRST), WEB)
     yield control_plane
     api.delete(*({"kind": "Pod", **item} for item in api.items("Pod", WHERE)), *NODES, namespace(WHERE))
 
@@ -87,9 +85,9 @@ def hints(plane: ControlPlane) -> list[Item]:
     return [endpoint["hints"] for item in slices for endpoint in item["endpoints"] or () if "hints" in endpoint]
 
 
-def source(plane: ControlPlane, name: str = "web") -> str | None:
-    """Return where the constraint of a Service comes from, by a dump of the cluster."""
-    declaration = snapshot_of(plane.dump()).services[f"{WHERE}/{name}"].declaration
+def source(plane: ControlPlane) -> str | None:
+    """Return where the constraint of the Service comes from, by a dump of the cluster."""
+    declaration = snapshot_of(plane.dump()).services[f"{WHERE}/web"].declaration
     return declaration.source if declaration is not None else None
 
 
@@ -117,96 +115,3 @@ def test_the_service_says_where_its_clients_go(cluster: ControlPlane, server: Se
                 assert source(cluster) == HINTS
         assert source(cluster) is None
         assert asker.lost == []
-
-
-@pytest.mark.parametrize(("value", "rule"), [("PreferSameZone", by_zone), ("PreferSameNode", by_node)])
-def test_endpoints_come_and_go(cluster: ControlPlane, server: Server, value: str, rule: Callable[..., Answers]) -> None:
-    """At every moment each client gets an endpoint that is there: of its node or zone, or all."""
-    api, places = cluster.api, list(FIRST)
-    distribute(cluster, value)
-    with Asker(server, f"web.{WHERE}", CLIENTS) as asker:
-        asker.until(rule(*places), seen=never_nothing)
-
-        def becomes(before: Sequence[str]) -> None:
-            """Wait for the answers of the present pods; until then, those of the pods *before* are right, too."""
-            right = {who: {frozenset(of[who]) for of in (rule(*before), rule(*places))} for who in CLIENTS}
-            alone = {who: {frozenset(at(*some)) for some in (before, places)} for who in CLIENTS}
-            asker.until(rule(*places), seen=lambda who: right[who] | alone[who])
-
-        def appears(place: str) -> None:
-            before = (*places,)
-            places.append(place)
-            api.create(member(place))
-            becomes(before)
-
-        def leaves(place: str) -> None:
-            before = (*places,)
-            places.remove(place)
-            api.delete(member(place))
-            becomes(before)
-
-        appears("b2")
-        leaves("a1")
-        leaves("a2")  # zone a has none left
-        appears("a1")
-        leaves("b1")
-        leaves("b2")  # one is left in all
-        appears("b1")
-        appears("a2")
-        asker.saw()
-        assert asker.lost == []
-    assert rule(*places) == rule(*FIRST)
-
-
-def slice_with(*rows: tuple[str, Sequence[str], Sequence[str]]) -> Item:
-    """Return a slice as somebody writes it: for each endpoint its place, and the nodes and zones of its hints."""
-    endpoints = [
-        endpoint(
-            ADDRESSES[place],
-            nodeName=f"{WHERE}-{place}",
-            zone=place[0],
-            **({"hints": {"forZones": [{"name": zone} for zone in zones],
-                          "forNodes": [{"name": f"{WHERE}-{node}"} for node in nodes]}} if zones or nodes else {}),
-        )
-        for place, nodes, zones in rows
-    ]  # fmt: skip
-    return endpoint_slice("by-hand", 1, endpoints, where=WHERE)
-
-
-WRITTEN: Sequence[tuple[Item, Answers]] = [
-    # zone c has no endpoint of its own, and gets that of zone b
-    (slice_with(("a1", [], ["a"]), ("b1", [], ["b", "c"])),
-     {"a1": at("a1"), "a2": at("a1"), "b1": at("b1"), "c1": at("b1")}),
-    (slice_with(("a1", ["c1"], ["a"]), ("b1", ["b1", "a2"], ["b"])),
-     {"a1": at("a1"), "a2": at("b1"), "b1": at("b1"), "c1": at("a1")}),
-    (slice_with(("a1", [], ["a"]), ("b1", [], [])), to_all("a1", "b1")),  # hinted in part
-    (slice_with(("a1", [], ["b"]), ("b1", [], ["a"])),
-     {"a1": at("b1"), "a2": at("b1"), "b1": at("a1"), "c1": at("a1", "b1")}),
-]  # fmt: skip
-
-
-def test_hints_of_anybody(cluster: ControlPlane, server: Server) -> None:
-    """Hints count in a slice that somebody writes for a Service without a selector, whatever the Service says."""
-    api = cluster.api
-    api.create(WRITTEN[0][0])
-    with Asker(server, f"by-hand.{WHERE}", CLIENTS) as asker:
-        for written, expected in WRITTEN:
-            api.patch(written, {"endpoints": written["endpoints"]})
-            asker.until(expected)
-            assert asker.saw() == {who: {frozenset(answer)} for who, answer in expected.items()}
-        assert source(cluster, "by-hand") == HINTS
-        # Without hints, what the Service says counts, and nobody but topodns makes anything of it.
-        api.patch(BY_HAND, {"spec": {"trafficDistribution": "PreferSameNode"}})
-        plain = slice_with(("a1", [], []), ("b1", [], []))
-        api.patch(plain, {"endpoints": plain["endpoints"]})
-        asker.until({"a1": at("a1"), "a2": at("a1"), "b1": at("b1"), "c1": at("a1", "b1")})
-        assert source(cluster, "by-hand") == TRAFFIC_DISTRIBUTION
-
-
-def test_ignored(cluster: ControlPlane, server: Server, tmp_path: Path) -> None:
-    """With ``--traffic-distribution ignore``, neither the field nor the hints choose."""
-    distribute(cluster, "PreferSameNode")
-    until(lambda: answered(server, f"web.{WHERE}", CLIENTS["a1"]) == at("a1"), "the field decides at the other server")
-    with serving_live(tmp_path, cluster.kubeconfig, flags={"traffic-distribution": "ignore"}) as ignoring:
-        for client in CLIENTS.values():
-            assert answered(ignoring, f"web.{WHERE}", client) == at(*FIRST)

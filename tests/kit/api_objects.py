@@ -288,6 +288,16 @@ def pod_locator(name: str, where: str, addresses: Sequence[str], **fields: Any) 
     return item("PodLocator", name, where, ips=[{"ip": address} for address in addresses], **fields)
 
 
+def service_policy(
+    name: str, key: str, mode: str | None = "Required", *, where: str = "shop", app: str = "web"
+) -> Item:
+    """Return a ServicePolicy for the Services with the label *app*."""
+    topology = {"key": key} | ({} if mode is None else {"mode": mode})
+    return item(
+        "ServicePolicy", name, where, spec={"serviceSelector": {"matchLabels": {"app": app}}, "topology": topology}
+    )
+
+
 def service_health(name: str, cluster: str, votes: Mapping[str, bool], renewed: float) -> Item:
     """Return the ServiceHealth of ``shop/NAME`` as the prober of *cluster* writes it: who is healthy, by address."""
     entries = [{"address": address, "healthy": healthy} for address, healthy in votes.items()]

@@ -2,12 +2,13 @@
 
 """A controller as a process that records each request: when it was sent, and its result.
 
-``python -m tests.kit.controller_process KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES [GLOB...]`` writes to FILE. TIMES
+``python -m tests.kit.controller_process KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES`` writes to FILE. TIMES
 are the Lease's duration, deadline and pause between tries, in seconds, separated by commas.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import sys
@@ -63,22 +64,6 @@ class Request(Struct):
         return self.lease and self.method != "GET" and self.status == 200
 
 
-class _Meta(Struct):
-    resourceVersion: str = "0"  # noqa: N815
-
-
-class _Spec(Struct):
-    holderIdentity: str | None = None  # noqa: N815
-
-
-class _Answer(Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-_ANSWER = msgspec.json.Decoder(_Answer)
-
-
 class NotingCluster(ApiClient):
     """Records each request before it is sent, and again with its result."""
 
@@ -98,9 +83,10 @@ class NotingCluster(ApiClient):
             noted.status = -1
             raise
         else:
-            read = _ANSWER.decode(answer)
+            read = json.loads(answer)
             noted.status = 200
-            noted.version, noted.holder = int(read.metadata.resourceVersion), read.spec.holderIdentity or ""
+            noted.version = int(read.get("metadata", {}).get("resourceVersion") or 0)
+            noted.holder = read.get("spec", {}).get("holderIdentity") or ""
             return answer
         finally:
             self._note(noted)
@@ -140,12 +126,12 @@ class Controlling(NamedTuple):
 
 @contextmanager
 def controlling(
-    folder: Path, kubeconfig: Path, identity: str, lease: str, times: Sequence[float], globs: Sequence[str]
+    folder: Path, kubeconfig: Path, identity: str, lease: str, times: Sequence[float]
 ) -> Iterator[Controlling]:
     """Run a controller until the block ends."""
     file = folder / f"{identity}.requests"
     file.touch()
-    arguments = [str(kubeconfig), str(file), identity, lease, ",".join(map(str, times)), *globs]
+    arguments = [str(kubeconfig), str(file), identity, lease, ",".join(map(str, times))]
     command = [sys.executable, "-m", "tests.kit.controller_process", *arguments]
     daemon = Daemon.start(command, folder, name=identity, env={"PYTHONPATH": str(ROOT)})
     try:
@@ -157,15 +143,14 @@ def controlling(
 
 async def control(arguments: Sequence[str]) -> None:
     """Run a controller until a signal comes."""
-    kubeconfig, file, identity, key, times, *globs = arguments
+    kubeconfig, file, identity, key, times = arguments
     namespace, _, name = key.partition("/")
     duration, deadline, retry = map(float, times.split(","))
     election = LeaderElection(identity, namespace, name, duration=duration, deadline=deadline, retry=retry)
     with Path(file).open("ab", buffering=0) as notes, trio.open_signal_receiver(signal.SIGTERM) as signals:
         cluster = NotingCluster(kubeconfig, notes)
         elector = LeaderElector(cluster, election, writes="PodLocators")
-        rules = LocatorRules(globs)
-        controller = Controller(cluster, elector, rules, field_manager="tests")
+        controller = Controller(cluster, elector, LocatorRules(), field_manager="tests")
         status = PolicyRules(lambda: time_text(time.time(), "seconds"))
         policies = Controller(cluster, elector, status, field_manager="tests")
         async with trio.open_nursery() as nursery:

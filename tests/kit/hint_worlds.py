@@ -10,15 +10,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Replace
 from locator.control.reconciler import Reconciler
 from locator.hints.admission import reply_to_untrusted
 from locator.hints.rules import HintRules
 from locator.hints.slices import HINT_RESOURCES
 from locator.topology.hints import OPT_IN_LABELS
+from tests.kit.api_objects import Item
+from tests.kit.controlled import record
 
-Item = dict[str, Any]
 HINTED = {OPT_IN_LABELS[0]: "true"}
 
 
@@ -28,8 +28,7 @@ def records_of(items: Iterable[Item]) -> dict[type[Any], list[Any]]:
     records: dict[type[Any], list[Any]] = {kind: [] for kind in HINT_RESOURCES}
     for item in items:
         if item["kind"] in kinds:
-            kind = kinds[item["kind"]]
-            records[kind].append(decode_untrusted(HINT_RESOURCES[kind], json.dumps(item).encode()).built)
+            records[kinds[item["kind"]]].append(record(HINT_RESOURCES, item))
     return records
 
 

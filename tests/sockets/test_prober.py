@@ -104,8 +104,8 @@ ANSWERS: Sequence[tuple[str, Handler, str | None, str]] = [
     ("tcp-accepts", hangs, None, ""),
     ("tcp-closes", closes, None, ""),
     ("tcp-resets", resets, None, ""),
-    *((f"http-{code}", status(f"{code} x"), "/", "") for code in (200, 204, 301, 302, 307, 399)),
-    *((f"http-{code}", status(f"{code} x"), "/", f"HTTP status {code}") for code in (400, 404, 500, 503, 599, 999)),
+    *((f"http-{code}", status(f"{code} x"), "/", "") for code in (200, 301, 399)),
+    *((f"http-{code}", status(f"{code} x"), "/", f"HTTP status {code}") for code in (400, 503, 999)),
     ("no-reason", status("200"), "/", ""),
     ("http-1.0", says(b"HTTP/1.0 200 OK\r\n\r\n"), "/", ""),
     ("byte-by-byte", says(*(bytes([octet]) for octet in OK + b"\r\n")), "/", ""),
@@ -114,14 +114,10 @@ ANSWERS: Sequence[tuple[str, Handler, str | None, str]] = [
     ("closes", says(), "/", CLOSED),
     ("closes-in-the-header", says(OK + b"A: b\r\n"), "/", CLOSED),
     ("resets", says(then=resets), "/", "Connection reset by peer"),
-    ("silent", hangs, "/", SILENT),
     ("silent-after-the-request", says(then=hangs), "/", SILENT),
     ("silent-in-the-status", says(b"HTTP/1.1 20", then=hangs), "/", SILENT),
-    ("silent-in-the-header", says(OK + b"A: b\r\n", then=hangs), "/", SILENT),
     ("garbage", says(b"\x00\xff" * 100 + b"\r\n\r\n"), "/", "the answer is no HTTP"),
-    ("another-protocol", says(b"220 mail.example ESMTP\r\n\r\n"), "/", "the answer is no HTTP"),
     ("upgrades", says(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"), "/", "the answer is no HTTP"),
-    ("endless-line", says(OK, then=repeats(b"x")), "/", "the answer is no HTTP"),
     ("endless-header", says(OK, then=repeats(b"X-A: b\r\n")), "/", "the answer is no HTTP"),
     ("endless-continues", says(then=repeats(b"HTTP/1.1 100 Continue\r\n\r\n")), "/", "no answer within 64 KiB"),
 ]
@@ -180,10 +176,12 @@ def test_what_is_asked(address: str, host: bytes) -> None:
     assert {line.lower() for line in headers} >= {b"host: " + host + b":" + ports[0], b"connection: close"}
 
 
-def resolves_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    """Let every host name have these IPv4 addresses."""
+def resolves_to(monkeypatch: pytest.MonkeyPatch, addresses: Sequence[str] | None) -> None:
+    """Let every host name have these IPv4 addresses, or let it not exist."""
 
     def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        if addresses is None:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
@@ -195,11 +193,11 @@ NOT_PROBED = "the host name has no address that is probed"
 @pytest.mark.parametrize(
     ("addresses", "expected"),
     [(["127.0.0.1", "127.0.0.2", "127.0.0.3"], ""), (["127.0.0.1", "127.0.0.3"], "Connection refused"),
-     ([], NOT_PROBED), (["169.254.169.254", "fe80::1"], NOT_PROBED)],
-    ids=["one-of-them-answers", "none-answers", "no-address", "metadata-service"],
+     ([], NOT_PROBED), (["169.254.169.254", "fe80::1"], NOT_PROBED), (None, "the host name cannot be resolved")],
+    ids=["one-of-them-answers", "none-answers", "no-address", "metadata-service", "no-such-name"],
 )  # fmt: skip
 def test_a_host_name_with_several_addresses(
-    monkeypatch: pytest.MonkeyPatch, addresses: Sequence[str], expected: str
+    monkeypatch: pytest.MonkeyPatch, addresses: Sequence[str] | None, expected: str
 ) -> None:
     """It is healthy if one of them is: clients try one after another.
 
@@ -208,33 +206,32 @@ def test_a_host_name_with_several_addresses(
 
     async def main() -> str | None:
         async with listening(closes, "127.0.0.2") as port:
-            resolves_to(monkeypatch, *addresses)
+            resolves_to(monkeypatch, addresses)
             return await probe.failure_of(ProbeTarget("a/b", "lb.example", port), probe.Lookups())
 
     assert trio.run(main) == expected
 
 
-def test_a_host_name_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    def getaddrinfo(*_: Any, **__: Any) -> list[Any]:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    assert probed(ProbeTarget("a/b", "lb.example", 80)) == "the host name cannot be resolved"
-
-
-def test_a_look_up_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds one thread, however often its address is probed."""
+@pytest.fixture
+def over(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let the look-up of names that begin with ``hangs`` hang until this is set; all others are this machine."""
     monkeypatch.setattr(probe, "ANSWER_SECONDS", SHORT)
     over, real = threading.Event(), socket.getaddrinfo
 
     def getaddrinfo(host: str, *rest: Any, **more: Any) -> Any:
-        if host == "hangs.example":
+        if host.startswith("hangs"):
             over.wait(PATIENCE)
         return real("127.0.0.1", *rest, **more)
 
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return over
+
+
+def test_a_look_up_that_hangs_delays_no_other(over: threading.Event) -> None:
+    """It holds one thread, however often its address is probed."""
+
     async def main() -> list[str | None]:
         async with listening(closes) as port:
-            monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
             lookups = probe.Lookups()
             targets = [ProbeTarget("a/b", host, port) for host in ("hangs.example", "hangs.example", "works.example")]
             found = [await probe.failure_of(target, lookups) for target in targets]
@@ -244,20 +241,12 @@ def test_a_look_up_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPatch) -
     assert trio.run(main) == [SILENT, "the look-up of the host name hangs", ""]
 
 
-def test_look_ups_that_hang_leave_threads_to_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_look_ups_that_hang_leave_threads_to_other_namespaces(over: threading.Event) -> None:
     """Without a thread for its name, nobody says that an address is unhealthy."""
-    monkeypatch.setattr(probe, "ANSWER_SECONDS", SHORT)
-    over, real = threading.Event(), socket.getaddrinfo
-
-    def getaddrinfo(host: str, *rest: Any, **more: Any) -> Any:
-        if host.startswith("hangs"):
-            over.wait(PATIENCE)
-        return real("127.0.0.1", *rest, **more)
 
     async def main() -> list[str | None]:
         found: list[str | None] = []
         async with listening(closes) as port:
-            monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
             lookups = probe.Lookups()
             async with trio.open_nursery() as nursery:
                 for number in range(probe.LOOKUPS_EACH):
@@ -338,6 +327,9 @@ class Found:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Found:
+    """Return what probes find, with a tenth of the places."""
+    monkeypatch.setattr(prober, "IN_FLIGHT", prober.IN_FLIGHT // 10)
+    monkeypatch.setattr(prober, "IN_FLIGHT_EACH", prober.IN_FLIGHT_EACH // 10)
     return Found(monkeypatch)
 
 
@@ -345,24 +337,24 @@ def pauses(times: Sequence[float]) -> set[float]:
     return {round(second - first, 6) for first, second in pairwise(times)}
 
 
-MANY = [f"10.0.{number // 250}.{number % 250}" for number in range(2000)]
+MANY = [f"10.0.0.{number}" for number in range(200)]
 
 
 def test_addresses_are_spread_over_the_interval(found: Found) -> None:
-    """Two thousand are not probed in the same instant, and each keeps its moment."""
+    """They are not probed in the same instant, and each keeps its moment."""
     found.over(30, MANY)
-    assert len(found.times) == 2000
+    assert len(found.times) == len(MANY)
     for times in found.times.values():
         assert len(times) == 6
         assert pauses(times) == {5.0}
     by_tenth = Counter(int(times[0] * 10) for times in found.times.values())
-    assert len(by_tenth) == 50 and max(by_tenth.values()) < 90
+    assert len(by_tenth) > 40 and max(by_tenth.values()) < 15
 
 
 def test_one_that_hangs_delays_no_other(found: Found) -> None:
-    """With five hundred that hang, all are probed every 5 s."""
-    found.hanging = set(MANY[:500])
-    found.over(60, MANY[:1000])
+    """With as many that hang as places, all are probed every 5 s."""
+    found.hanging = set(MANY[:50])
+    found.over(60, MANY[:100])
     assert all(len(times) == 12 for times in found.times.values())
 
 
@@ -376,10 +368,10 @@ def test_what_is_in_flight_is_bounded(found: Found, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_namespace_delays_another(found: Found) -> None:
-    """Though two thousand of its addresses hang, those of others are probed every 5 s."""
-    found.hanging = found.of_evil = set(MANY[20:])
+    """Though most of its addresses hang, those of others are probed every 5 s."""
+    found.hanging = found.of_evil = set(MANY[5:])
     found.over(60, MANY)
-    assert {len(found.times[address]) for address in MANY[:20]} == {12}
+    assert {len(found.times[address]) for address in MANY[:5]} == {12}
 
 
 def test_what_is_followed(found: Found) -> None:

@@ -9,7 +9,6 @@ import re
 import socket
 import ssl
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -18,11 +17,9 @@ import pytest
 import trio
 import trio.testing
 
-from dnsserver.http import connections, conversation, webhook
-from dnsserver.http.conversation import Limits
+from dnsserver.http import connections, webhook
 from dnsserver.metrics.webhook import ALL_OUTCOMES, WebhookCounts
 from dnsserver.net import bounds
-from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.webhook import metrics_of
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
@@ -35,24 +32,21 @@ from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, node, service
 from tests.kit.certificates import issued
 from tests.kit.hint_worlds import HINTED, review, rules_of
 from tests.kit.waiting import PATIENCE, until_in_trio
+from tests.kit.webhook_listener import Listener, listening
 
 SLICE = endpoint_slice("web", 0, [endpoint("10.0.0.1", nodeName="a1", zone="a")], labels=HINTED)
 RULES = rules_of([node("a1", {ZONE: "a"}), service("web", cluster_ips=("10.96.0.9",))])
 REVIEW = review(SLICE)
 AUTHORITY, PAIR = issued(["127.0.0.1"], time.time(), 86400.0)
-TIMES = (
-    *((webhook, "BODY_SECONDS"), (webhook, "IDLE_SECONDS")),
-    *((conversation, "HEAD_SECONDS"), (connections, "HANDSHAKE_SECONDS")),
-)
+TIMES = ((webhook, "BODY_SECONDS"), (webhook, "IDLE_SECONDS"), (connections, "HANDSHAKE_SECONDS"))
 LENGTH = b"Content-Length: %d\r\n"
 
 
-class Listener:
-    """A running listener, and clients of it."""
+class Clients:
+    """Clients of a running listener."""
 
-    def __init__(self, port: int, counts: WebhookCounts) -> None:
-        self.port = port
-        self.counts = counts
+    def __init__(self, listener: Listener) -> None:
+        self.port, self.counts, self.ending = listener.port, listener.counts, listener.ending
 
     async def plain(self) -> trio.SocketStream:
         return await trio.open_tcp_stream("127.0.0.1", self.port)
@@ -100,38 +94,29 @@ def request(body: bytes, headers: bytes = b"", *, start: bytes = b"POST /mutate/
     return start + b"\r\nHost: x\r\n" + headers + LENGTH % len(body) + b"\r\n" + body
 
 
-def listening(
-    test: Callable[[Listener], Awaitable[None]], *, reply: Callable[[bytes], ReviewReply] | None = None
+def with_clients(
+    test: Callable[[Clients], Awaitable[None]], *, reply: Callable[[bytes], ReviewReply] | None = None
 ) -> WebhookCounts:
-    """Run *test* with a listener; return what that has counted."""
-    serving, counts, failures = ServingCertificate(), WebhookCounts(), Counter[str]()
+    """Run *test* with clients of a listener; return what that has counted."""
+    serving = ServingCertificate()
     serving.use(PAIR)
-    app = webhook.application(reply or partial(reply_to_untrusted, rules=RULES), counts)
 
-    async def main() -> None:
-        ending = trio.Event()
-        sock = socket.socket()
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    async def main() -> Listener:
         with trio.fail_after(PATIENCE):
-            async with trio.open_nursery() as nursery:
-                held = HeldOctets(failures)
-                limits = Limits(held, webhook.IDLE_SECONDS, webhook.GRACE_SECONDS)
-                serve = partial(connections.serve, sock, app, failures, limits, tls=serving.context, until=ending.wait)
-                await nursery.start(serve)
-                await test(Listener(port, counts))
-                ending.set()
+            async with listening(reply or partial(reply_to_untrusted, rules=RULES), serving) as listener:
+                await test(Clients(listener))
+        return listener
 
-    trio.run(main)
-    assert not failures["http"]
-    return counts
+    listener = trio.run(main)
+    assert not listener.failures["http"]
+    return listener.counts
 
 
 def test_a_review_is_answered() -> None:
     """And several over one connection."""
 
-    async def test(listener: Listener) -> None:
-        stream = await listener.tls()
+    async def test(clients: Clients) -> None:
+        stream = await clients.tls()
         for _ in range(3):
             await stream.send_all(request(REVIEW))
             answer = await response(stream)
@@ -139,7 +124,7 @@ def test_a_review_is_answered() -> None:
             assert json.loads(answer.partition(b"\r\n\r\n")[2])["response"]["allowed"] is True
         await trio.aclose_forcefully(stream)
 
-    counts = listening(test)
+    counts = with_clients(test)
     assert counts.requests["patched"] == sum(counts.requests.values()) == sum(counts.durations.numbers) == 3
 
 
@@ -148,23 +133,11 @@ def test_a_review_is_answered() -> None:
     [
         pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", False, b"", "", id="plain-http"),
         pytest.param(b"\x16\x03\x01\xff\xff" + bytes(500), False, b"", "", id="no-handshake"),
-        pytest.param(b"\0" * 70_000, True, b"400", "", id="no-http"),
-        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100, True, b"505", "", id="http2"),
-        pytest.param(b"GET /" + b"x" * 70_000, True, b"431", "", id="long-line"),
         pytest.param(request(b"", b"Connection: close\r\n", start=b"GET / HTTP/1.1"), True, b"404", "", id="path"),
-        pytest.param(
-            request(b"", b"Connection: close\r\n").replace(b"POST", b"GET"), True, b"405", "", id="method"
-        ),
-        pytest.param(request(REVIEW).replace(b"POST", b"GET"), True, b"400", "", id="get-with-body"),
         pytest.param(request(b"", b"Connection: close\r\n"), True, b"400", "unreadable", id="empty"),
         pytest.param(request(b"no JSON", b"Connection: close\r\n"), True, b"400", "unreadable", id="no-review"),
         pytest.param(request(b"x" * ((8 << 20) + 1)), True, None, "too_large", id="too-large"),
-        pytest.param(
-            request(b"").replace(LENGTH % 0, b"Transfer-Encoding: chunked\r\n") + b"100000\r\n" + b"x" * (1 << 20),
-            True, b"408", "slow", id="slow-chunks",
-        ),
         pytest.param(request(REVIEW)[:-10], True, b"408", "slow", id="slow-body"),
-        pytest.param(b"POST /mutate", True, b"", "", id="slow-headers"),
         pytest.param(b"", False, b"", "", id="slow-handshake"),
     ],
 )  # fmt: skip
@@ -173,27 +146,28 @@ def test_nothing_harms(
 ) -> None:
     """The connection ends with the right status, and reviews are answered before, meanwhile and after.
 
-    Without *status*, the client may be cut off before it has read one.
+    Without *status*, the client may be cut off before it has read one. What is no HTTP is tried in
+    ``test_http_connections``.
     """
-    for module, name in TIMES:
+    for module, name in TIMES if outcome != "too_large" else ():  # on a busy machine, so large a body takes longer
         monkeypatch.setattr(module, name, 0.5)
 
-    async def test(listener: Listener) -> None:
+    async def test(clients: Clients) -> None:
         received: list[bytes] = []
 
         async def send() -> None:
-            received.append(await listener.said(sent, tls=tls))
+            received.append(await clients.said(sent, tls=tls))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send)
-            assert await listener.reviewed()
-        assert await listener.reviewed()
+            assert await clients.reviewed()
+        assert await clients.reviewed()
         if status is not None:
             assert received[0].startswith(b"HTTP/1.1 " + status) if status else b"HTTP" not in received[0]
         if outcome:
-            await until_in_trio(lambda: listener.counts.requests[outcome])
+            await until_in_trio(lambda: clients.counts.requests[outcome])
 
-    counts = listening(test)
+    counts = with_clients(test)
     assert {name: number for name, number in counts.requests.items() if number} == {
         "patched": 2,
         **({outcome: 1} if outcome else {}),
@@ -203,15 +177,15 @@ def test_nothing_harms(
 def test_a_client_that_leaves() -> None:
     """In the middle of its request, or before the response."""
 
-    async def test(listener: Listener) -> None:
+    async def test(clients: Clients) -> None:
         for sent in (request(REVIEW)[:-10], request(REVIEW), b""):
-            stream = await listener.tls()
+            stream = await clients.tls()
             await stream.send_all(sent or b"P")
             await trio.aclose_forcefully(stream)
-        await until_in_trio(lambda: sum(listener.counts.requests.values()) >= 2)
-        assert await listener.reviewed()
+        await until_in_trio(lambda: sum(clients.counts.requests.values()) >= 2)
+        assert await clients.reviewed()
 
-    counts = listening(test)
+    counts = with_clients(test)
     assert counts.requests["slow"] == 1
 
 
@@ -221,10 +195,10 @@ def test_an_error_of_our_own() -> None:
     def broken(body: bytes) -> ReviewReply:
         raise ZeroDivisionError
 
-    async def test(listener: Listener) -> None:
-        assert (await listener.said(request(REVIEW))).startswith(b"HTTP/1.1 500")
+    async def test(clients: Clients) -> None:
+        assert (await clients.said(request(REVIEW))).startswith(b"HTTP/1.1 500")
 
-    assert listening(test, reply=broken).requests["failed"] == 1
+    assert with_clients(test, reply=broken).requests["failed"] == 1
 
 
 def test_many_large_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,19 +206,19 @@ def test_many_large_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "MAX_HELD", 4 << 20)
     large = request(b"x" * (3 << 20))
 
-    async def test(listener: Listener) -> None:
+    async def test(clients: Clients) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(2):
-                nursery.start_soon(listener.said, large[:-1])
-            await until_in_trio(lambda: listener.counts.requests["busy"] == 1)
+                nursery.start_soon(clients.said, large[:-1])
+            await until_in_trio(lambda: clients.counts.requests["busy"] == 1)
             nursery.cancel_scope.cancel()
-        await until_in_trio(lambda: listener.counts.requests["slow"] == 1)
-        assert (await listener.said(large.replace(b"Host: x", b"Host: x\r\nConnection: close"))).startswith(
+        await until_in_trio(lambda: clients.counts.requests["slow"] == 1)
+        assert (await clients.said(large.replace(b"Host: x", b"Host: x\r\nConnection: close"))).startswith(
             b"HTTP/1.1 400"
         )
-        assert await listener.reviewed()
+        assert await clients.reviewed()
 
-    listening(test)
+    with_clients(test)
 
 
 def test_handshakes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,14 +227,14 @@ def test_handshakes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "QUEUE_SECONDS", 0.1)
     monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", PATIENCE)
 
-    async def test(listener: Listener) -> None:
-        begun = [await listener.plain() for _ in range(9)]
+    async def test(clients: Clients) -> None:
+        begun = [await clients.plain() for _ in range(9)]
         assert await begun[0].receive_some() == b""
-        assert await listener.reviewed()
+        assert await clients.reviewed()
         for stream in begun:
             await stream.aclose()
 
-    listening(test)
+    with_clients(test)
 
 
 def test_many_handshakes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,12 +242,12 @@ def test_many_handshakes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MAX_HANDSHAKES", 8)
     monkeypatch.setattr(connections, "QUEUE_SECONDS", PATIENCE)
 
-    async def test(listener: Listener) -> None:
-        begun = [await listener.plain() for _ in range(20)]
+    async def test(clients: Clients) -> None:
+        begun = [await clients.plain() for _ in range(20)]
         await trio.testing.wait_all_tasks_blocked(0.05)
 
         async def review(plain: trio.SocketStream) -> None:
-            stream = await listener.tls(plain=plain)
+            stream = await clients.tls(plain=plain)
             await stream.send_all(request(REVIEW))
             assert (await response(stream)).startswith(b"HTTP/1.1 200")
             await trio.aclose_forcefully(stream)
@@ -282,7 +256,7 @@ def test_many_handshakes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             for plain in begun:
                 nursery.start_soon(review, plain)
 
-    assert listening(test).requests["patched"] == 20
+    assert with_clients(test).requests["patched"] == 20
 
 
 def test_who_waits_for_a_handshake_ends_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,20 +264,20 @@ def test_who_waits_for_a_handshake_ends_no_other_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(connections, "MAX_HANDSHAKES", 8)
     monkeypatch.setattr(connections, "QUEUE_SECONDS", PATIENCE)
 
-    async def test(listener: Listener) -> None:
-        begun = [await listener.plain() for _ in range(9)]  # one waits
+    async def test(clients: Clients) -> None:
+        begun = [await clients.plain() for _ in range(9)]  # one waits
         for _ in range(20):
             await trio.testing.wait_all_tasks_blocked(0.01)
             begun.pop(4).socket.close()  # the listener notices that, and the next client, at the same time
-            came = socket.create_connection(("127.0.0.1", listener.port))
+            came = socket.create_connection(("127.0.0.1", clients.port))
             begun.append(trio.SocketStream(trio.socket.from_stdlib_socket(came)))
         async with trio.open_nursery() as nursery:
             for plain in begun:
-                nursery.start_soon(listener.tls, None, plain)
+                nursery.start_soon(clients.tls, None, plain)
         for plain in begun:
             await trio.aclose_forcefully(plain)
 
-    listening(test)
+    with_clients(test)
 
 
 def test_tls_is_not_renegotiated() -> None:
@@ -314,48 +288,35 @@ def test_tls_is_not_renegotiated() -> None:
 def test_http2_is_not_offered() -> None:
     """A client that would speak it gets HTTP/1.1, or nothing agreed upon."""
 
-    async def test(listener: Listener) -> None:
+    async def test(clients: Clients) -> None:
         for offered, agreed in ((["h2", "http/1.1"], "http/1.1"), (["h2"], None)):
             context = ssl.create_default_context(cadata=AUTHORITY.decode())
             context.set_alpn_protocols(offered)
-            stream = await listener.tls(context)
+            stream = await clients.tls(context)
             assert stream.selected_alpn_protocol() == agreed
             await trio.aclose_forcefully(stream)
 
-    listening(test)
+    with_clients(test)
 
 
 def test_reviews_that_have_begun_are_answered_at_the_end() -> None:
     """Idle connections are closed at once."""
-    serving, counts = ServingCertificate(), WebhookCounts()
-    serving.use(PAIR)
-    app = webhook.application(partial(reply_to_untrusted, rules=RULES), counts)
 
-    async def main() -> None:
-        ending, sock = trio.Event(), socket.socket()
-        sock.bind(("127.0.0.1", 0))
-        listener = Listener(sock.getsockname()[1], counts)
-        with trio.fail_after(PATIENCE):
-            async with trio.open_nursery() as nursery:
-                held = HeldOctets(Counter())
-                limits = Limits(held, webhook.IDLE_SECONDS, webhook.GRACE_SECONDS)
-                serve = partial(connections.serve, sock, app, Counter(), limits, tls=serving.context, until=ending.wait)
-                await nursery.start(serve)
-                idle, begun = await listener.tls(), await listener.tls()
-                await idle.send_all(request(REVIEW))
-                await response(idle)
-                whole = request(REVIEW)
-                await begun.send_all(whole[:-10])
-                await trio.testing.wait_all_tasks_blocked(0.05)
-                ending.set()
-                assert await idle.receive_some() == b""
-                await begun.send_all(whole[-10:])
-                assert (await response(begun)).startswith(b"HTTP/1.1 200")
-                for stream in (idle, begun):
-                    await trio.aclose_forcefully(stream)
+    async def test(clients: Clients) -> None:
+        idle, begun = await clients.tls(), await clients.tls()
+        await idle.send_all(request(REVIEW))
+        await response(idle)
+        whole = request(REVIEW)
+        await begun.send_all(whole[:-10])
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        clients.ending.set()
+        assert await idle.receive_some() == b""
+        await begun.send_all(whole[-10:])
+        assert (await response(begun)).startswith(b"HTTP/1.1 200")
+        for stream in (idle, begun):
+            await trio.aclose_forcefully(stream)
 
-    trio.run(main)
-    assert counts.requests["patched"] == 2
+    assert with_clients(test).requests["patched"] == 2
 
 
 def test_metrics() -> None:

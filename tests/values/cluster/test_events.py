@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -114,33 +115,32 @@ def test_whatever_is_wrong_becomes_an_event(message: str, field: str, raw: bytes
 
 
 class Refusing:
-    """A cluster that refuses some requests, and records all."""
+    """A cluster that answers the POSTs of Events with these statuses, or *without* the Service; it records all."""
 
-    def __init__(self, *statuses: int) -> None:
-        self.statuses = list(statuses)
+    def __init__(self, statuses: Sequence[int], without: bool) -> None:
+        self.statuses, self.without = list(statuses), without
         self.asked: list[str] = []
 
     def request(self, method: str, path: str, **more: Any) -> bytes:
         self.asked.append(method)
         if method == "POST" and self.statuses:
             raise Refused(self.statuses.pop(0), "Refused", "for the test")
+        if method == "GET" and self.without:
+            raise Refused(404, "NotFound", "for the test")
         return b'{"metadata":{"uid":"u1"}}'
 
 
 @pytest.mark.parametrize(
-    ("statuses", "posts", "logged"),
-    [((), 1, 0), ((500, 429), 3, 0), ((409,), 1, 0), ((403,), 1, 1), ((500,) * 20, 6, 1)],
-    ids=["taken", "taken-in-the-end", "there-already", "no-right", "given-up"],
-)
+    ("statuses", "without", "posts", "logged"),
+    [((), False, 1, 0), ((500, 429), False, 3, 0), ((409,), False, 1, 0), ((403,), False, 1, 1),
+     ((500,) * 20, False, 6, 1), ((), True, 0, 0), ((404,), False, 1, 0)],
+    ids=["taken", "taken-in-the-end", "there-already", "no-right", "given-up", "service-gone", "namespace-gone"],
+)  # fmt: skip
 def test_tries(
-    statuses: tuple[int, ...],
-    posts: int,
-    logged: int,
-    autojump_clock: trio.testing.MockClock,
-    caplog: pytest.LogCaptureFixture,
+    statuses: tuple[int, ...], without: bool, posts: int, logged: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The poster tries several times, with pauses; then it logs the failure and posts the next Event."""
-    refusing: Any = Refusing(*statuses)
+    refusing: Any = Refusing(statuses, without)
 
     async def main() -> None:
         send, receive = trio.open_memory_channel[Finding](1)
@@ -148,10 +148,5 @@ def test_tries(
         send.close()
         await post(refusing, receive, "pod-1")
 
-    trio.run(main, clock=autojump_clock)
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert (refusing.asked.count("POST"), len(caplog.records)) == (posts, logged)
-
-
-@pytest.fixture
-def autojump_clock() -> trio.testing.MockClock:
-    return trio.testing.MockClock(autojump_threshold=0)

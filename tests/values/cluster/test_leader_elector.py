@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -75,19 +76,35 @@ def pod(namespace: str, name: str) -> Item:
     return made
 
 
+@asynccontextmanager
+async def candidate(server: Any) -> AsyncIterator[LeaderElector]:
+    """Take part in an election with short times."""
+    elector = LeaderElector(server, LeaderElection("me", "ns", "lease", **SHORT), writes="PodLocators")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(elector.run)
+        yield elector
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def controlling(server: Any, **times: float) -> AsyncIterator[None]:
+    """Lead, and keep PodLocators right."""
+    elector = LeaderElector(server, LeaderElection("me", "ns", "lease", **LONG | times), writes="PodLocators")
+    one = Controller(server, elector, LocatorRules(), field_manager="tests")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(elector.lead, one.run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
 def test_each_renewal_wakes_whoever_waits_to_write() -> None:
     """Each renewal lets waiting writes go on, though the log shows changes only."""
-    server: Any = FakeServer()
     woken = []
 
     async def main() -> None:
-        election = LeaderElection("me", "ns", "lease", **SHORT)
-        candidate = LeaderElector(server, election, writes="PodLocators")
-        candidate.on_observed(lambda: woken.append(1))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(candidate.run)
-            await until_in_trio(lambda: candidate.is_leader() and len(woken) >= 5)
-            nursery.cancel_scope.cancel()
+        async with candidate(FakeServer()) as elector:
+            elector.on_observed(lambda: woken.append(1))
+            await until_in_trio(lambda: elector.is_leader() and len(woken) >= 5)
 
     trio.run(main)
 
@@ -102,12 +119,8 @@ def test_a_write_that_does_not_fit_is_made_anew(status: int) -> None:
     server.refuse = lambda method, path: refusals.pop() if method == "PUT" and refusals else None
 
     async def main() -> None:
-        election = LeaderElection("me", "ns", "lease", **SHORT)
-        candidate = LeaderElector(server, election, writes="PodLocators")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(candidate.run)
-            await until_in_trio(candidate.is_leader)
-            nursery.cancel_scope.cancel()
+        async with candidate(server) as elector:
+            await until_in_trio(elector.is_leader)
 
     trio.run(main)
     methods = [method for method, _ in server.asked]
@@ -141,12 +154,8 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
     monkeypatch.setattr(controller, "Reconciler", NotingReconciler)
 
     async def main() -> None:
-        elector = LeaderElector(server, LeaderElection("me", "ns", "lease", **LONG), writes="PodLocators")
-        one = Controller(server, elector, LocatorRules(), field_manager="tests")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(elector.lead, one.run)
+        async with controlling(server):
             await until_in_trio(lambda: written in server.asked)
-            nursery.cancel_scope.cancel()
 
     trio.run(main)
     before = tried[: tried.index("shop/web")]
@@ -174,13 +183,8 @@ def test_the_lease_is_released_after_the_last_write() -> None:
     server: Any = SlowServer(pod("shop", "web"))
 
     async def main() -> None:
-        election = LeaderElection("me", "ns", "lease", **LONG | {"retry": 20})  # no renewal meanwhile
-        elector = LeaderElector(server, election, writes="PodLocators")
-        one = Controller(server, elector, LocatorRules(), field_manager="tests")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(elector.lead, one.run)
+        async with controlling(server, retry=20):  # no renewal meanwhile
             await until_in_trio(writing.is_set)
-            nursery.cancel_scope.cancel()
             threading.Timer(0.2, may_end.set).start()
 
     trio.run(main)

@@ -50,7 +50,7 @@ def test_one_namespace_has_its_share() -> None:
     assert shares.held == {"a": MOST // 2}
 
 
-@pytest.mark.parametrize("others", range(1, MOST))
+@pytest.mark.parametrize("others", [1, 2, 3, MOST - 1])
 def test_whoever_comes_next_begins_at_once(others: int) -> None:
     """However many namespaces want all they can get."""
     world = World()

@@ -13,7 +13,7 @@ from locator.api.decoding import RESOURCES, Resource
 from locator.api.deltas import Drop, Put, Replace
 from locator.control.reconciler import MAX_KEYS, KnownObjects, Later, ObjectChange, Reconciler, Rules
 from locator.control.writes import Existing, Write, creation, deletion, json_patch, merge_patch, object_path
-from locator.model import OWN, Namespaced, Service, ServiceHealth
+from locator.model import Namespaced, Service, ServiceHealth
 
 HUB = "hub"
 PAUSE = 5.0
@@ -80,31 +80,6 @@ def writes_of(one: Reconciler, now: float = 0.0) -> list[str]:
     return writes
 
 
-def test_wanted_against_actual() -> None:
-    """One write for each difference, each for the version that was seen, and none for what is as it should be."""
-    hub, own = [copy("a", "new"), copy("b", "new"), copy("c")], [copy("b", "old", "7"), copy("c"), copy("d")]
-    assert sorted(writes_of(reconciler_of(hub, own))) == ["create a", "delete d", "patch b"]
-
-
-def test_nothing_is_written_before_everything_is_listed() -> None:
-    """Not even what one cluster alone would ask for."""
-    one = Reconciler(CopyRules())
-    one.apply(Replace(Copy, [copy("a")]), HUB)
-    assert not one.has_synced and writes_of(one) == []
-    one.apply(Replace(Copy, []), OWN)
-    assert writes_of(one) == ["create a"]
-
-
-def test_a_cluster_that_is_not_waited_for() -> None:
-    """Without it, what depends on it stays, until it has been listed."""
-    one = Reconciler(CopyRules())
-    one.apply(Replace(Copy, [copy("a", version="7")]))
-    one.rules.objects.stop_waiting()
-    assert one.has_synced and writes_of(one) == []
-    one.apply(Replace(Copy, []), HUB)
-    assert writes_of(one) == ["delete a"]
-
-
 @pytest.mark.parametrize(
     ("delta", "expected"),
     [
@@ -160,18 +135,6 @@ def test_what_is_gone_does_not_come_back_with_a_late_response() -> None:
     one.queue.done(write.key)
     assert one.rules.objects.get(Copy, "shop/a") is None
     assert writes_of(one, 2.0) == ["create a"]
-
-
-def test_an_object_that_is_gone() -> None:
-    """After a deletion; but a version that nobody has seen deleted is still there."""
-    one = reconciler_of([], [copy("a", version="7")])
-    write = one.next_write(0.0)
-    assert write is not None and write.verb == "delete"
-    one.apply(Put(copy("a", version="8")))
-    assert one.written(write, None, began=0.0)
-    assert one.rules.objects.get(Copy, "shop/a") == copy("a", version="8")
-    one.gone(deletion(RESOURCES[Service], "shop/a", "8"))
-    assert one.rules.objects.get(Copy, "shop/a") is None
 
 
 def test_others_get_their_turn_between_many_comparisons() -> None:

@@ -12,22 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnsserver.tools.explain.explanation_text import as_text
-from locator.api.deltas import Replace
 from locator.api.dump import entries
 from locator.labels import IN, Requirement, Selector
 from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
-from locator.state.store import Store
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
 from locator.topology.constraints import MAX_KEYS, POLICY, Declaration, deciding, declarations_of
 from locator.topology.selection import LocatedEndpoint, Narrowing, select
 from tests.kit.api_objects import item
-from tests.kit.explanations import explanation_of
-from tests.kit.in_memory import snapshot_of
 from tests.kit.label_selectors import NO_OBJECTS, OBJECTS
-from tests.kit.this_machine import ROOT
 
-FOLDER = ROOT / "tests" / "scenarios"
 ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"
 WEB = {"app": "web"}
 IS_WEB = Selector((Requirement("app", IN, frozenset(("web",))),))
@@ -128,14 +121,9 @@ FOR_OTHERS = policy(RACK, "Required", selector=Selector((Requirement("app", IN, 
 @pytest.mark.parametrize(
     ("asked", "policies", "keys", "required", "error"),
     [
-        (service(), [], None, (), None),
-        (service(), [IGNORES, FOR_OTHERS], None, (), None),
-        (service(), [REQUIRES], (ZONE,), (ZONE,), None),
-        (service(), [PREFERS], (RACK,), (), None),
         (service(), [PREFERS, REQUIRES, IGNORES, FOR_OTHERS], (ZONE, RACK), (ZONE,), None),
         (service(), [REQUIRES, policy(ZONE, "Preferred", created="1")], (ZONE,), (ZONE,), None),
         (service(), [policy("a", "Preferred", created="3"), policy("b", "Preferred")], ("b", "a"), (), None),
-        (service(), [policy("b", "Required", name="y"), policy("a", "Required")], ("a", "b"), ("a", "b"), None),
         (service(annotations={TOPOLOGY_KEYS: "*,a"}, topology_keys=("b",)), [REQUIRES], (ZONE,), (ZONE,), None),
         (service(), [REQUIRES, policy("a b", "Preferred")], (ZONE, "a b"), (ZONE,), "ServicePolicy p: 'a b'"),
         (service(), [policy(ZONE, "strict", name="bad")], (ZONE,), (), "ServicePolicy bad: 'strict' is no mode"),
@@ -145,8 +133,8 @@ FOR_OTHERS = policy(RACK, "Required", selector=Selector((Requirement("app", IN, 
         (service(external_traffic_policy="Local"), [REQUIRES], (ZONE,), (ZONE,), "externalTrafficPolicy"),
         (service(external_traffic_policy="Local", headless=False), [REQUIRES], (ZONE,), (ZONE,), None),
     ],
-    ids=["none", "none-for-it", "required", "preferred", "both", "required-and-preferred", "by-age", "by-name",
-         "before-all-else", "key", "mode", "ignored-though-invalid", "sixteen", "seventeen", "local", "local-of-many"],
+    ids=["both", "required-and-preferred", "by-age", "before-all-else", "key", "mode", "ignored-though-invalid",
+         "sixteen", "seventeen", "local", "local-of-many"],
 )  # fmt: skip
 def test_constraint(
     asked: Service,
@@ -220,77 +208,3 @@ def test_policies_equal_the_rule_read_word_by_word(
     assert constraint.soft == (not required) and (left or not constraint.soft)
     assert [step.key for step in selection.steps] == list(constraint.keys)[: len(selection.steps)]
     assert selection.steps[-1].matched == 0 if not left else len(selection.steps) == len(constraint.keys)
-
-
-SERVICES = st.lists(
-    st.builds(
-        Service,
-        namespace=st.sampled_from(("shop", "lab")),
-        name=st.sampled_from(("web", "db", "api")),
-        headless=st.just(True),
-        labels=st.fixed_dictionaries({"app": st.sampled_from(("web", "db")), "version": st.sampled_from("12")}),
-    ),
-    max_size=4,
-    unique_by=lambda each: each.key,
-)
-
-
-@given(before=POLICIES, changed=st.none() | POLICIES, asked=SERVICES, later=SERVICES, policies_first=st.booleans())
-def test_a_store_hears_policies_come_and_go(
-    before: list[ServicePolicy],
-    changed: list[ServicePolicy] | None,
-    asked: list[Service],
-    later: list[Service],
-    policies_first: bool,
-) -> None:
-    """After any change, each Service has the constraint of its current labels and policies.
-
-    If that is the same as before, its cached answers stay.
-    """
-    after = before if changed is None else changed
-    store = Store()
-    store.replace(Service, asked)
-    store.replace(ServicePolicy, before)
-    first = store.publish(1)
-    changes = [Replace(ServicePolicy, after), Replace(Service, later)]
-    for change in changes if policies_first else reversed(changes):
-        store.apply(change)
-    second = store.publish(2)
-    for snapshot, services, policies in ((first, asked, before), (second, later, after)):
-        assert {key: service.declaration for key, service in snapshot.services.items()} == {
-            service.key: declaration_of(service, policies if service.namespace == "shop" else ())
-            for service in services
-        }
-    for key in set(first.services) & set(second.services):
-        same = first.services[key].declarations == second.services[key].declarations
-        assert (second.services[key] is first.services[key]) == same
-    asking = [each for each in later if each.namespace == "shop"]
-    in_vain = [
-        policy.name
-        for policy in after
-        if policy.mode != "Ignored" and not any(policy.selector.matches(each.labels) for each in asking)
-    ]
-    found = [finding.name for finding in second.findings if finding.kind == "ServicePolicy"]
-    assert sorted(found) == sorted(in_vain)
-
-
-def explained_as_text(name: str, client: str) -> str:
-    cluster = (FOLDER / "service-policies.yaml").read_text()
-    return as_text(explanation_of(snapshot_of(cluster), f"{name}.shop.svc.cluster.local", client))
-
-
-@pytest.mark.parametrize(
-    ("name", "client", "facts"),
-    [
-        ("db", "127.1.0.1", [f"{ZONE}, {RACK}  (by policy)", f"required: {ZONE}",
-                             "policies: stay-in-zone, near", f"{ZONE}=a  2 endpoints", f"{RACK}=r1  "]),
-        ("web", "127.1.0.7", [f"{RACK}, {ZONE}  (by policy)", "required: none",
-                             "policies: web-b-rack, web-a-zone", "all: "]),
-        ("virtual", "127.1.0.1", ["policies: stay-in-zone", "without effect: the Service is not headless"]),
-    ],
-    ids=["narrowed", "nothing-narrowed", "without-effect"],
-)  # fmt: skip
-def test_explained_as_text(name: str, client: str, facts: list[str]) -> None:
-    """The text shows which policies apply, what they require and prefer, and how many endpoints each key left."""
-    text = explained_as_text(name, client)
-    assert [fact for fact in facts if fact not in text] == [], text

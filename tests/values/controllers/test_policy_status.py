@@ -4,42 +4,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
-from locator.api.decoding import decode_untrusted
-from locator.api.deltas import Drop, Put, Replace
-from locator.control.reconciler import Reconciler
-from locator.control.writes import Write
+from locator.api.deltas import Replace
 from locator.findings import ClusterCode
 from locator.model import Node, Service
 from locator.policies.rules import PolicyRules
 from locator.policies.status import POLICY_RESOURCES, ActualPolicy
-from tests.kit.api_objects import RACK, REGION, ZONE, item, node, service
+from tests.kit.api_objects import RACK, REGION, ZONE, item, node, service, service_policy
+from tests.kit.controlled import Controlled, record
 from tests.kit.in_memory import checked
 from tests.kit.kube import Item
 
 NODES = [node("n1", {ZONE: "a", RACK: "r1"}), node("n2", {ZONE: "b"})]
 FOUR, FIVE = "2026-01-01T00:00:04Z", "2026-01-01T00:00:05Z"
-KINDS = {resource.name: kind for kind, resource in POLICY_RESOURCES.items()}
 
 
-def policy(
-    name: str = "near",
-    key: str = ZONE,
-    mode: str | None = "Required",
-    app: str = "web",
-    *,
-    where: str = "shop",
-    **meta: Any,
-) -> Item:
-    topology = {"key": key} | ({} if mode is None else {"mode": mode})
-    made = item(
-        "ServicePolicy", name, where, spec={"serviceSelector": {"matchLabels": {"app": app}}, "topology": topology}
-    )
+def policy(name: str = "near", key: str = ZONE, mode: str | None = "Required", app: str = "web", **meta: Any) -> Item:
+    made = service_policy(name, key, mode, app=app)
     made["metadata"] |= {"generation": 1, "resourceVersion": "1", **meta}
     return made
 
@@ -58,59 +43,28 @@ def virtual(**fields: Any) -> Item:
     return web(cluster_ips=("10.96.0.7",), **fields)
 
 
-def record(thing: Item) -> Any:
-    return decode_untrusted(POLICY_RESOURCES[KINDS[thing["kind"]]], json.dumps(thing).encode()).built
-
-
-class Cluster:
-    """A reconciler, and the API server that it writes to."""
+class Cluster(Controlled):
+    """A controller that has listed a cluster, and its API server."""
 
     def __init__(self, items: Iterable[Item], now: str = FOUR) -> None:
-        self.now = now
-        self.items = {(thing["kind"], thing["metadata"]["name"]): thing for thing in items}
-        self.restart()
+        self.now, items = now, list(items)
+        super().__init__(PolicyRules(lambda: self.now), [thing for thing in items if thing["kind"] == "ServicePolicy"])
+        for kind in (Node, Service):
+            assert self.written() == []
+            listed = [thing for thing in items if thing["kind"] == POLICY_RESOURCES[kind].name]
+            self.reconciler.apply(Replace(kind, [record(POLICY_RESOURCES, thing) for thing in listed]))
 
-    def restart(self) -> None:
-        """Follow the same cluster anew."""
-        self.reconciler = Reconciler(PolicyRules(lambda: self.now))
-        for kind, resource in POLICY_RESOURCES.items():
-            assert self.reconciler.next_write(0.0) is None
-            self.reconciler.apply(
-                Replace(kind, [record(thing) for thing in self.items.values() if thing["kind"] == resource.name])
-            )
-
-    def put(self, thing: Item) -> None:
-        """Change an object, but not its status."""
-        known = self.items.get((thing["kind"], thing["metadata"]["name"]), {})
-        if thing["kind"] == "ServicePolicy" and known:
-            thing["metadata"]["resourceVersion"] = str(int(known["metadata"]["resourceVersion"]) + 1)
-        self.items[thing["kind"], thing["metadata"]["name"]] = after = {**thing, "status": known.get("status")}
-        self.reconciler.apply(Put(record(after)))
-
-    def drop(self, kind: type[Any], name: str) -> None:
-        thing = self.items.pop((POLICY_RESOURCES[kind].name, name))
-        self.reconciler.apply(Drop(kind, record(thing).key))
+    def change(self, thing: Item) -> None:
+        """Change or create an object, but not its status."""
+        known = self.stored.get(f"shop/{thing['metadata']['name']}", {}) if thing["kind"] == "ServicePolicy" else {}
+        self.put({**thing, **({"status": known["status"]} if "status" in known else {})})
 
     def written(self) -> list[str]:
         """Carry out the writes that are due; return the names of the policies."""
-        names = []
-        while write := self.reconciler.next_write(0.0):
-            names.append(write.key.partition("/")[2])
-            self._carry_out(write, names[-1])
-            self.reconciler.queue.done(write.key)
-            assert len(names) < 100, "it writes for ever"
-        return sorted(names)
-
-    def _carry_out(self, write: Write, name: str) -> None:
-        thing = self.items["ServicePolicy", name]
-        meta = thing["metadata"]
-        assert write.body["metadata"] == {"resourceVersion": meta["resourceVersion"]}
-        thing["status"] = write.body["status"]
-        meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
-        self.reconciler.written(write, record(thing), began=0.0)
+        return sorted(write.key.removeprefix("shop/") for write in self.write())
 
     def status(self, name: str = "near") -> Any:
-        return self.items["ServicePolicy", name]["status"]
+        return self.stored[f"shop/{name}"]["status"]
 
     def conditions(self, name: str = "near") -> dict[str, tuple[str, str, str]]:
         """Return the status, the reason and the message of each condition."""
@@ -118,8 +72,8 @@ class Cluster:
 
 
 class Row(NamedTuple):
-    """A cluster; of the policy ``near``, the reasons of both conditions, a part of the second message, and what
-    ``check`` finds.
+    """A cluster; of the policy ``near``, the reasons of both conditions, a part of the second message, the number of
+    Services, what ``check`` finds, and the first message.
     """
 
     name: str
@@ -129,6 +83,7 @@ class Row(NamedTuple):
     words: str
     services: int
     found: str = ""
+    why: str = ""
 
 
 CONSTRAINS, OK = "Constrains", "Accepted"
@@ -161,7 +116,8 @@ ROWS = (
     Row("preferred-key-on-no-node", [policy(key="example.com/racks", mode="Preferred"), web()], OK, "KeyOnNoNode",
         f"expected {RACK}", 1, "KeyOnNoNode"),
     Row("key", [policy(key="a b"), web()], INVALID, "NotAccepted", "does not accept", 1, INVALID),
-    Row("mode", [policy(mode="strict"), web()], INVALID, "NotAccepted", "", 1, INVALID),
+    Row("mode", [policy(mode="strict"), web()], INVALID, "NotAccepted", "does not accept", 1, INVALID,
+        "spec.topology.mode: 'strict' is no mode, expected Required, Preferred, Ignored"),
     Row("ignored-though-invalid", [policy(key="a b", mode="Ignored"), web()], INVALID, "NotAccepted", "", 1, INVALID),
     Row("empty-selector", [selecting({}), web()], INVALID, "NotAccepted", "", 0, INVALID),
     Row("no-selector", [selecting(None), web()], INVALID, "NotAccepted", "", 0, INVALID),
@@ -182,10 +138,12 @@ def test_conditions(row: Row) -> None:
     """``Accepted`` is about the policy alone, ``Effective`` about what it changes."""
     cluster = Cluster([*row.cluster, *NODES])
     assert "near" in cluster.written()
-    (accepted, why, _), (effective, reason, message) = (cluster.conditions()[one] for one in ("Accepted", "Effective"))
+    (accepted, why, text), (effective, reason, message) = (
+        cluster.conditions()[one] for one in ("Accepted", "Effective")
+    )
     assert (accepted, why) == (str(row.accepted == OK), row.accepted)
     assert (effective, reason) == (str(row.effective == CONSTRAINS), row.effective)
-    assert row.words in message
+    assert row.words in message and row.why in text
     assert cluster.status()["services"] == row.services
 
 
@@ -195,13 +153,6 @@ def test_check_finds_the_same(row: Row) -> None:
     found = {finding.code for finding in checked([item("Namespace", "shop"), *row.cluster, *NODES])}
     about = {code.name for code in ClusterCode if "Policy" in code.name} | {"ConstraintWithoutEffect", "KeyOnNoNode"}
     assert found & (about | {row.found}) == ({row.found} if row.found else set())
-
-
-def test_a_message_names_the_field_and_what_was_expected() -> None:
-    cluster = Cluster([policy(mode="strict"), web(), *NODES])
-    cluster.written()
-    expected = "spec.topology.mode: 'strict' is no mode, expected Required, Preferred, Ignored"
-    assert cluster.conditions()["Accepted"] == ("False", INVALID, expected)
 
 
 def test_the_status_is_written_once() -> None:
@@ -219,13 +170,16 @@ def test_the_status_is_written_once() -> None:
         ],
     }  # fmt: skip
     cluster.now = FIVE
-    cluster.put(web(annotations={"unrelated": "x"}))
-    cluster.put(web("db", "db"))
-    cluster.put(node("n3", {ZONE: "c"}))
-    cluster.put(policy("rack", RACK, app="db"))
+    later = (
+        web(annotations={"unrelated": "x"}),
+        web("db", "db"),
+        node("n3", {ZONE: "c"}),
+        policy("rack", RACK, app="db"),
+    )
+    for thing in later:
+        cluster.change(thing)
     assert cluster.written() == ["rack"]
-    cluster.restart()
-    assert cluster.written() == []
+    assert Cluster([*cluster.stored.values(), web(), web("db", "db"), *NODES], FIVE).written() == []
 
 
 CHANGES: Mapping[str, tuple[Item | None, str, str, str, int]] = {
@@ -247,9 +201,9 @@ def test_a_change_is_written(change: str) -> None:
     cluster.written()
     cluster.now = FIVE
     if after is None:
-        cluster.drop(Service, "web")
+        cluster.drop(Service, "shop/web")
     else:
-        cluster.put(after)
+        cluster.change(after)
     assert "near" in cluster.written()
     (accepted, effective) = cluster.status()["conditions"]
     assert (effective["status"], effective["lastTransitionTime"], effective["reason"]) == (status, since, reason)
@@ -263,22 +217,15 @@ def test_what_others_write_into_the_status() -> None:
     """A condition of another type stays; one of ours is fixed."""
     cluster = Cluster([policy(), web(), *NODES])
     cluster.written()
-    theirs = {
-        "type": "example.com/Reviewed",
-        "status": "True",
-        "reason": "ByHand",
-        "message": "",
-        "lastTransitionTime": FOUR,
-    }
+    theirs = {"type": "example.com/Reviewed", "status": "True", "lastTransitionTime": FOUR}
     ours = cluster.status()["conditions"]
-    cluster.items["ServicePolicy", "near"]["status"] |= {"conditions": [theirs, {**ours[1], "status": "False"}]}
-    cluster.put(policy())
+    cluster.put({**policy(), "status": {**cluster.status(), "conditions": [theirs, {**ours[1], "status": "False"}]}})
     assert cluster.written() == ["near"]
     assert {one["type"]: one["status"] for one in cluster.status()["conditions"]} == {
         "example.com/Reviewed": "True", "Accepted": "True", "Effective": "True",
     }  # fmt: skip
     assert theirs in cluster.status()["conditions"]
-    cluster.put(policy())
+    cluster.change(policy())
     assert cluster.written() == []
 
 
@@ -292,7 +239,7 @@ def test_no_node_is_known() -> None:
 def test_a_follower_forgets_what_is_gone() -> None:
     """Nobody takes keys out of its queue."""
     cluster = Cluster([policy(), web(), *NODES])
-    cluster.drop(ActualPolicy, "near")
+    cluster.drop(ActualPolicy, "shop/near")
     cluster.drop(Node, "n1")
     assert len(cluster.reconciler.queue) == 0
     assert cluster.reconciler.rules.objects.counts == {Node: 1, Service: 1, ActualPolicy: 0}
