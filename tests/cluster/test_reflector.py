@@ -100,13 +100,6 @@ def test_every_kind_is_listed_and_followed(plane: ControlPlane) -> None:
         assert not any(one.reflector.restarts for one in all_of_them)
 
 
-def test_a_cancelled_reflector_ends_while_it_waits_for_news(plane: ControlPlane) -> None:
-    """It ends at once, though no event comes for minutes."""
-    with following(cluster_of(plane), Service) as followed:
-        until(lambda: followed.reflector.listed and followed.reflector.lost_since is None, "Services listed")
-        assert not followed.reflector.problem
-
-
 # Faults of the API server
 
 
@@ -167,20 +160,6 @@ def test_connections_cut_in_the_middle_of_a_line(plane: ControlPlane, tmp_path: 
             assert followed.replaced == 1, "watched on from the last version"
             plane.api.delete(*(service(f"cut-{octets}") for octets in (1, 700, 1301)))
             followed.until_same(direct)
-
-
-def test_a_connection_that_carries_nothing_any_more(plane: ControlPlane, tmp_path: Path) -> None:
-    """As behind a firewall that dropped it; a slow connection is not lost."""
-    with Proxy(plane.port) as proxy:
-        through = plane.kubeconfig_with(tmp_path / "kubeconfig", port=proxy.port)
-        with following(ApiClient(kubeconfig=str(through)), Service, silence=1.0) as followed:
-            until(lambda: followed.reflector.listed, "Services listed")
-            proxy.hold()
-            plane.api.create(service("held"))
-            until(lambda: followed.reflector.restarts[SILENT], "silence")
-            proxy.go_on()
-            until(lambda: f"{WHERE}/held" in followed.view, "what was held", within=RECOVERY)
-            plane.api.delete(service("held"))
 
 
 # Rights, and kinds that come and go

@@ -8,10 +8,7 @@ from collections.abc import Callable
 
 from locator.api.decoding import RESOURCES, Resource
 from locator.api.deltas import DeltaBatch, Replace
-from locator.api.list_watch import (
-    ListWatch,
-    ListWatchRequest,
-)
+from locator.api.list_watch import ListWatch, ListWatchRequest
 from locator.model import Namespace
 from tests.kit.api_answers import Raw, page, raw
 

@@ -17,6 +17,7 @@ from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
     KINDS,
     MIRRORING_CONTROLLER,
+    REGION,
     SLICE_CONTROLLER,
     ZONE,
     Endpoint,
@@ -28,6 +29,8 @@ from locator.model import (
     Pod,
     PodLocator,
     Service,
+    ServiceExport,
+    ServiceImport,
     ServicePolicy,
     canonical_labels,
 )
@@ -40,7 +43,7 @@ from locator.topology.selection import LocatedEndpoint
 from tests.kit.in_memory import NOW, addresses_in, read_again
 from tests.kit.unshrunk import unshrunk
 
-steady = settings(unshrunk, max_examples=150)
+steady = settings(unshrunk, max_examples=80)
 FOREVER = NOW + 10**6  # when nobody who left is trusted any more
 DNS = "kube-system/dns"
 
@@ -109,6 +112,7 @@ def some(values: Sequence[Any], most: int = 2, least: int = 0) -> st.SearchStrat
 NODES, SPACES, NAMES, PODS = ("n0", "n1", "n2"), ("shop", "lab", "kube-system"), ("web", "api"), ("p0", "p1", "p2")
 CIDRS = [parse_network(text) for text in ("10.0.0.0/24", "10.0.1.0/24", "10.0.0.0/16", "10.0.0.0/28", "fd00::/64")]
 labels = st.dictionaries(st.sampled_from((ZONE, "rack")), st.sampled_from("ab"), max_size=2)
+node_labels = st.dictionaries(st.sampled_from((ZONE, "rack", REGION)), st.sampled_from("ab"), max_size=3)
 KEEPERS = (SLICE_CONTROLLER, SLICE_CONTROLLER, SLICE_CONTROLLER, MIRRORING_CONTROLLER, "operator")
 maybe_node = st.sampled_from((*NODES, *NODES, None))
 held = some(ADDRESSES[:13])
@@ -120,7 +124,7 @@ def canonical(node: str | None, own: dict[str, str]) -> dict[str, str]:
 
 nodes = st.builds(
     lambda name, own, *rest: Node(name, canonical(name, own), *rest),
-    st.sampled_from(NODES), labels, some(ADDRESSES[9:13]), some(CIDRS),
+    st.sampled_from(NODES), node_labels, some(ADDRESSES[9:13]), some(CIDRS),
 )  # fmt: skip
 pods = st.builds(
     Pod, st.sampled_from(SPACES), st.sampled_from(PODS), held, maybe_node, st.sampled_from((False, False, True)),
@@ -146,11 +150,12 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
 
 endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(compact)
 slices = st.builds(
-    lambda space, name, service, rows, keeper: EndpointSlice(
-        space, name, service, rows, managed_by=keeper
+    lambda space, name, service, rows, keeper, deleting, imported: EndpointSlice(
+        space, name, service, rows, managed_by=keeper, deleting=deleting, imported_service=imported
     ),
     st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")),
     st.sampled_from((*NAMES, "dns", None)), endpoints, st.sampled_from(KEEPERS),
+    st.sampled_from((*[False] * 7, True)), st.sampled_from((*[None] * 7, "web")),
 )  # fmt: skip
 services = st.builds(
     lambda space, name, ips, keys, alias, own, selects: Service(
@@ -175,9 +180,13 @@ policies = st.builds(
     st.sampled_from((ZONE, "rack", "-bad-")), st.sampled_from((REQUIRED, PREFERRED, IGNORED)),
 )  # fmt: skip
 namespaces = st.builds(Namespace, st.sampled_from(SPACES), st.dictionaries(st.just("team"), st.sampled_from("ab")))
+exports = st.builds(ServiceExport, st.sampled_from(SPACES), st.sampled_from(NAMES))
+imports = st.builds(
+    ServiceImport, st.sampled_from(SPACES), st.sampled_from(NAMES), st.booleans(), clusters=some(("east", "west"), 1)
+)
 STRATEGIES: dict[type[Object], st.SearchStrategy[Any]] = {
     Namespace: namespaces, Node: nodes, Pod: pods, PodLocator: locators, Service: services, ServicePolicy: policies,
-    EndpointSlice: slices,
+    EndpointSlice: slices, ServiceExport: exports, ServiceImport: imports,
 }  # fmt: skip
 
 
@@ -211,7 +220,26 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
     ),
 }  # fmt: skip
 
-# Slices of endpoints that often nothing locates but the places of their addresses.
+# A Service that asks for zones, with few endpoints that often nothing locates but the places of their addresses.
+UNLOCATED_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
+    Node: st.builds(
+        lambda name, cidrs: Node(name, canonical(name, {ZONE: "a"}), (), cidrs), st.just("n0"), some(CIDRS[:2])
+    ),
+    Service: st.just(Service("shop", "web", headless=True, annotations={"topodns.io/topology-keys": ZONE})),
+    EndpointSlice: st.builds(
+        lambda name, rows: EndpointSlice("shop", name, "web", compact(rows)), st.sampled_from("xy"),
+        st.lists(
+            st.builds(
+                lambda addresses, node, word, pod, ready, terminating: Endpoint(
+                    addresses, node=node, slice_labels=word, pod=pod, ready=ready, terminating=terminating
+                ),
+                some(ADDRESSES[:4], 2, 1), st.sampled_from((None, None, "n1")), st.sampled_from(({}, {}, {ZONE: "b"})),
+                st.sampled_from((None, None, "p0")), st.booleans(), st.sampled_from((False, False, True)),
+            ), min_size=1, max_size=2,
+        ),
+    ),
+}  # fmt: skip
+
 # Services that gain and lose the label by which the cluster's DNS is found, and their slices.
 DNS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
     Service: st.builds(
@@ -241,6 +269,7 @@ def happenings(draw: st.DrawFn, strategies: Any = None) -> Any:
 
 history = st.lists(happenings(), min_size=15, max_size=40)  # short ones say little
 history_of_blocks = st.lists(happenings(BLOCKS_ALONE), min_size=8, max_size=20)
+history_of_unlocated = st.lists(happenings(UNLOCATED_ALONE), min_size=8, max_size=20)
 history_of_dns = st.lists(happenings(DNS_ALONE), min_size=8, max_size=20)
 SUBNETS = {
     parse_network("198.51.100.0/24"): {ZONE: "a"},
@@ -259,6 +288,7 @@ STORES: list[dict[str, Any]] = [
     {"scope": Scope(frozenset(("shop",))), "endpoint_records": False, "pod_names": True},
     {"forwarder_services": None, "default_keys": {"topo.local": ("rack", ZONE)}},
     {"subnets": None, "pods": False},
+    {"exports": True, "imports": True},
     {"forwarder_services": None, "pods": False, "scope": Scope(frozenset(("shop",)))},
 ]
 

@@ -202,7 +202,9 @@ class TwinMap:
 
     def matches(self, text: str) -> Iterator[Where]:
         for pod in self.pods_at(text):
-            yield Where("pod", pod["spec"]["nodeName"], self.pod_labels(pod))
+            name = pod["spec"]["nodeName"]
+            told = name not in self.nodes and self.locator_labels(key_of(pod))
+            yield Where("podlocator" if told else "pod", name, self.pod_labels(pod))
         for locator in self.locators_at(text):
             name = locator["nodeName"]
             labels = self.node_labels(name) if name in self.nodes else self.locator_labels(key_of(locator))

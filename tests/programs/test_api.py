@@ -40,6 +40,10 @@ from tests.kit.in_memory import NOW, dump_of, settings_of, take_in
 from tests.kit.topodns_process import Server, serving
 from tests.kit.unshrunk import unshrunk
 
+if TYPE_CHECKING:
+    from schemathesis import Case
+    from schemathesis.specs.openapi.schemas import OpenApiSchema
+
 CLUSTER: list[Item] = [
     *map(namespace, ("default", "shop", "lab")),
     node("a1", {ZONE: "a", REGION: "r", RACK: "1"}, addresses=["10.0.0.1", "fd00::1"], cidrs=["10.244.1.0/24"]),

@@ -15,7 +15,7 @@ import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -34,7 +34,7 @@ from locator.ip import address_text, parse_network
 from tests.kit.api_objects import ZONE
 from tests.kit.commands_in_process import Run
 from tests.kit.explanations import explanation_of
-from tests.kit.in_memory import snapshot_of
+from tests.kit.in_memory import checked, snapshot_of
 from tests.kit.other_server import kubeconfig
 from tests.kit.this_machine import ROOT, free_port
 
@@ -43,7 +43,6 @@ SCENARIOS = [
 ]  # of one cluster
 CLUSTER = ROOT / "examples" / "cluster.yaml"
 NAMES = HashedNames(b"k" * 32)
-each_scenario = pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 
 
 def unpacked(archive: bytes) -> dict[str, bytes]:
@@ -81,30 +80,28 @@ def hashed_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def head_of(path: Path) -> Any:
-    """Return the flags and queries of a scenario."""
-    return next(iter(yaml.safe_load_all(path.read_text())))
-
-
-def explained(query: Mapping[str, Any], cluster: str, flags: Mapping[str, Any]) -> Explanation:
-    asked = query["name"], query["client"], query.get("type", "A")
-    return explanation_of(snapshot_of(cluster, flags), *asked, flags=flags, candidates=True)
-
-
 def queries_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the flags of a scenario, and the queries of clients that have a name."""
-    head = head_of(path)
+    head = next(iter(yaml.safe_load_all(path.read_text())))
     queries = [{"name": head.get("name"), **query} for query in head["queries"]]
     return head.get("flags", {}), [query for query in queries if query["client"] != "nobody"]
 
 
-@each_scenario
-def test_a_dump_explains_as_the_cluster_does(path: Path) -> None:
-    """All that decides an answer, or its reason, is in it."""
-    flags, queries = queries_of(path)
-    cluster = written(None, path)
-    for query in queries:
-        assert explained(query, cluster, flags) == explained(query, path.read_text(), flags)
+class Told(NamedTuple):
+    """What ``explain`` and ``check`` say of a cluster."""
+
+    explanations: list[Explanation]
+    findings: list[tuple[str, ...]]
+
+
+def told(cluster: str, flags: Mapping[str, Any], queries: Sequence[Mapping[str, Any]]) -> Told:
+    snapshot = snapshot_of(cluster, flags)
+    asked = [(query["name"], query["client"], query.get("type", "A")) for query in queries]
+    rows = [(row.code, row.kind, row.namespace, row.name, row.message) for row in checked(cluster, flags, as_dump=True)]
+    return Told(
+        [explanation_of(snapshot, *words, flags=flags, candidates=True) for words in asked],
+        sorted(row for row in rows if row[0] not in ("ObjectTwice", "PassedOver")),
+    )
 
 
 def essence(found: Explanation, names: HashedNames | None) -> Any:
@@ -136,41 +133,30 @@ MADE_OF_ADDRESSES = re.compile(r"\.arpa$|(^|\.)\d+-\d+-\d+-\d+\.|(^|\.)[0-9a-f]*
 DATA_WITH_NUMBERS = ("PTR", "SRV")
 
 
-@pytest.mark.parametrize("path", [path for path in SCENARIOS if path.stem not in BY_ORDER], ids=lambda path: path.stem)
-def test_hashed_names_are_answered_alike(path: Path) -> None:
-    """The hashed client of a hashed name gets the hashed answer, by the hashed flags."""
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_a_dump_tells_what_the_cluster_does(path: Path) -> None:
+    """All that decides an answer, its reason or a finding is in it.
+
+    With hashed names, the hashed client of a hashed name gets the hashed answer, by the hashed flags.
+    """
     flags, queries = queries_of(path)
-    cluster, settings = written(NAMES, path), hashed_flags(flags)
-    for query in queries:
-        if MADE_OF_ADDRESSES.search(query["name"]) or query.get("type") in DATA_WITH_NUMBERS:
-            continue
-        name = ".".join(map(NAMES.text, query["name"].split(".")))
-        asked = {**query, "name": name, "client": NAMES.text(query["client"])}
-        was = explained(query, path.read_text(), flags)
-        assert essence(explained(asked, cluster, settings), None) == essence(was, NAMES), query["case"]
-
-
-@pytest.mark.parametrize("path", [CLUSTER, *SCENARIOS[::4]], ids=lambda path: path.stem)
-def test_the_findings_stay(topodns: Run, tmp_path: Path, path: Path) -> None:
-    """``check`` finds the same in both dumps, of the same objects, but for what depends on the order of names."""
-    found = {}
-    for words in ((), ("--hash-names",)):
-        archive = tmp_path / "a.tar.gz"
-        assert topodns("dump", "--snapshot", str(path), "--output", str(archive), *words).status == EXIT_DONE
-        with tarfile.open(archive) as opened:
-            opened.extractall(tmp_path / str(len(words)), filter="data")
-        archive.unlink()
-        objects = tmp_path / str(len(words)) / "topodns-dump" / "objects"
-        found[words] = topodns("check", "--snapshot", str(objects), "-o", "json").json
-    before = topodns("check", "--snapshot", str(path), "-o", "json").json
-
-    def rows(findings: Any) -> list[tuple[str, ...]]:
-        rows = [tuple(row[key] for key in ("code", "kind", "namespace", "name", "message")) for row in findings]
-        return sorted(row for row in rows if row[0] not in ("ObjectTwice", "PassedOver"))
-
-    assert rows(found[()]) == rows(before)
-    if path.stem not in BY_ORDER:
-        assert [row[:2] for row in rows(found["--hash-names",])] == [row[:2] for row in rows(before)]
+    expected = told(path.read_text(), flags, queries)
+    assert told(written(None, path), flags, queries) == expected
+    if path.stem in BY_ORDER:
+        return
+    comparable = [
+        (query, was)
+        for query, was in zip(queries, expected.explanations, strict=True)
+        if not MADE_OF_ADDRESSES.search(query["name"]) and query.get("type") not in DATA_WITH_NUMBERS
+    ]
+    asked = [
+        {**query, "name": ".".join(map(NAMES.text, query["name"].split("."))), "client": NAMES.text(query["client"])}
+        for query, _ in comparable
+    ]
+    found = told(written(NAMES, path), hashed_flags(flags), asked)
+    for now, (query, was) in zip(found.explanations, comparable, strict=True):
+        assert essence(now, None) == essence(was, NAMES), query["case"]
+    assert [row[:2] for row in found.findings] == [row[:2] for row in expected.findings]
 
 
 # --- What is in an archive, and what is not ---------------------------------------------------------------------------
@@ -372,6 +358,11 @@ def test_the_archive(topodns: Run, tmp_path: Path) -> None:
     assert files[2:-1] == [
         f"objects/{kind}.json" for kind in ("namespaces", "nodes", "pods", "services", "endpointslices")
     ]
+    with tarfile.open(path) as opened:
+        opened.extractall(tmp_path, filter="data")
+    objects = str(tmp_path / "topodns-dump" / "objects")
+    before, after = (topodns("check", "--snapshot", what, "-o", "json").json for what in (str(CLUSTER), objects))
+    assert [{**row, "file": "", "line": None} for row in after] == [{**row, "file": "", "line": None} for row in before]
 
 
 def test_another_file_is_not_overwritten(topodns: Run, tmp_path: Path) -> None:

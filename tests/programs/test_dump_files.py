@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -25,61 +24,20 @@ from locator.api import dump
 from locator.cluster import dump_files
 from locator.cluster.dumps import worker
 from locator.cluster.dumps.reading import BadDump, Dump, Input
-from locator.model import Node
+from tests.kit.api_objects import node
 from tests.kit.commands_in_process import Run
+from tests.kit.dump_entries import listed
 from tests.kit.kube import config_of
 from tests.kit.programs import environment
-from tests.kit.random_cluster import world
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import COMMAND
 from tests.kit.waiting import PATIENCE
 
-TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
+TEXT = "kind: List\nitems: []\n"
 
 
-def read(text: str, name: str = "cluster.yaml") -> Dump:
-    return dump_files.read_here([Input(name, text.encode())])
-
-
-def listed(items: list[Any]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}
-
-
-def node(name: str, **labels: str) -> dict[str, Any]:
-    """Return a node with an annotation that looks like a dump, and with fields that topodns skips."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "uid": "7",
-            "labels": labels,
-            "annotations": {"text": TEXT, "projectcalico.org/IPv4Address": "10.0.0.1/24"},
-            "managedFields": [{"fieldsV1": {"f:metadata": {}}}],
-        },
-        "spec": {"podCIDRs": ["10.0.1.0/24"]},
-        "status": {"images": [{"names": ["a"]}], "conditions": [{"type": "Ready"}]},
-    }
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_yaml_and_json_of_one_cluster_are_the_same(seed: int) -> None:
-    """Both forms of a list give the same objects."""
-    items = [*world(seed).items, *(node(f"n{n}", uid="a", hostIP="b") for n in range(50))]
-    in_yaml, in_json = read(yaml.safe_dump(listed(items))), read(json.dumps(listed(items)), "cluster.json")
-    assert in_yaml.objects == in_json.objects
-    assert [finding.message for finding in in_yaml.findings] == [finding.message for finding in in_json.findings]
-    assert in_yaml.lacks == in_json.lacks and in_yaml.counts == in_json.counts
-
-
-@pytest.mark.parametrize("indent", [1, 2, 4, 7])
-def test_labels_are_never_taken_for_lines_that_nobody_reads(indent: int) -> None:
-    """However deep a dump is indented, a label with the name of a skipped field is read."""
-    labels = dict.fromkeys(("uid", "resourceVersion", "hostIP", "startTime", "schedulerName", "volumes"), "mine")
-    text = yaml.safe_dump(listed([node("a", **labels), node("b", **labels)]), indent=indent)
-    for obj in read(text).objects:
-        assert isinstance(obj, Node)
-        assert labels.items() <= obj.labels.items()
+def read(text: str) -> Dump:
+    return dump_files.read_here([Input("cluster.yaml", text.encode())])
 
 
 def test_findings_count_items_from_the_head_of_the_list() -> None:
@@ -94,9 +52,9 @@ def test_findings_count_items_from_the_head_of_the_list() -> None:
 
 
 def test_a_broken_item_is_found_at_its_line() -> None:
-    """The line of a finding is that of the file, in spite of skipped lines."""
-    lines = yaml.safe_dump(listed([node(f"n{n}") for n in range(150)])).splitlines()
-    broken = len(lines) - 30
+    """The line is that of the file."""
+    lines = yaml.safe_dump(listed([node(f"n{n}") for n in range(9)])).splitlines()
+    broken = len(lines) - 7
     lines.insert(broken, "  : [")
     with pytest.raises(BadDump, match=rf"cluster\.yaml: line ({broken + 1}|{broken + 2}): "):
         read("\n".join(lines))
@@ -118,10 +76,9 @@ def test_too_little_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
             of()
 
 
-@pytest.mark.parametrize("command", ["check", "serve"])
-def test_standard_input_that_is_closed(command: str) -> None:
+def test_standard_input_that_is_closed() -> None:
     """It is never taken for what the command itself has opened meanwhile, which gets its number."""
-    arguments = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, command, "--snapshot", "-"]
+    arguments = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, "serve", "--snapshot", "-"]
     ran = subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=PATIENCE, check=False)
     assert (ran.returncode, ran.stderr) == (2, "topodns: standard input: Bad file descriptor, expected a snapshot\n")
 
@@ -287,7 +244,7 @@ def test_a_pipe_is_a_dump_and_stays_whole() -> None:
     """As the shell's ``--cluster west=<(kubectl ...)`` gives one: it can be read only once."""
     reader, writer = os.pipe()
     try:
-        os.write(writer, json.dumps(listed([node("a")])).encode())
+        os.write(writer, json.dumps(node("a")).encode())
         os.close(writer)
         path = f"/dev/fd/{reader}"
         assert not dump_files.is_kubeconfig(path)

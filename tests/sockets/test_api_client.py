@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,9 @@ from hypothesis import strategies as st
 from urllib3.exceptions import ProtocolError
 
 from locator.cluster import api_client
-from locator.cluster.api_client import (
-    ApiClient,
-    Readiness,
-)
-from locator.cluster.credentials import (
-    BadCluster,
-)
-from locator.cluster.responses import (
-    Stream,
-    Unreachable,
-    resource_attributes,
-    unreachable,
-)
+from locator.cluster.api_client import ApiClient, Readiness
+from locator.cluster.credentials import BadCluster
+from locator.cluster.responses import Stream, Unreachable, resource_attributes, unreachable
 from locator.model import Service
 from tests.kit.kube import Item as Config
 from tests.kit.kube import config_of
@@ -182,41 +172,47 @@ def test_nobody_is_there(no_pod: Path) -> None:
         api_client.list_once(cluster, [Service])
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        pytest.param(b"", "https://127.0.0.1:", id="hangs up"),
-        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", "TLS", id="speaks no TLS"),
-    ],
-)
-def test_someone_else_is_there(no_pod: Path, answer: bytes, words: str) -> None:
-    """If another program listens at the address, the client raises Unreachable and nothing else."""
+@contextmanager
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Listen for one connection, read from it, answer and close; yield the address, and what was read."""
+    read: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(1)
+                read.append(connection.recv(65536))
                 connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
-        host = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        with pytest.raises(Unreachable, match=words):
-            ApiClient(kubeconfig=written(no_pod / "config", config_of(host))).request("GET", "/version")
+        yield f"127.0.0.1:{listener.getsockname()[1]}", read
         thread.join()
 
 
-def test_a_host_that_has_no_address() -> None:
-    """The client words the library's errors for people."""
-    error = urllib3.exceptions.NameResolutionError("h", None, socket.gaierror(-2, "Name or service not known"))  # type: ignore[arg-type]
-    assert "cannot be resolved" in str(unreachable("https://h", error, 1, begun=False))
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(b"", "https://127.0.0.1:"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "TLS")],
+    ids=["hangs-up", "speaks-no-tls"],
+)
+def test_someone_else_is_there(no_pod: Path, answer: bytes, words: str) -> None:
+    """If another program listens at the address, the client raises Unreachable and nothing else."""
+    with answering(answer) as (host, _), pytest.raises(Unreachable, match=words):
+        ApiClient(kubeconfig=written(no_pod / "config", config_of(f"https://{host}"))).request("GET", "/version")
 
 
-def test_a_server_that_hangs_up_without_an_answer() -> None:
-    """The text is that of the cause, not of the library's tuple around it."""
-    error = ProtocolError("Connection aborted.", http.client.RemoteDisconnected("Remote end closed the connection"))
-    assert str(unreachable("https://h", error, 1, begun=False)) == "https://h: Remote end closed the connection"
+UNREACHABLE = [
+    (urllib3.exceptions.NameResolutionError("h", None, socket.gaierror(-2, "Name or service not known")),  # type: ignore[arg-type]
+     "cannot be resolved"),
+    (ProtocolError("Connection aborted.", http.client.RemoteDisconnected("Remote end closed the connection")),
+     "https://h: Remote end closed the connection"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "words"), UNREACHABLE, ids=["no-address", "hangs-up"])
+def test_an_error_of_the_library_is_worded_for_people(error: Exception, words: str) -> None:
+    """The text is that of the cause."""
+    assert words in str(unreachable("https://h", error, 1, begun=False))
 
 
 @pytest.mark.parametrize(
@@ -236,20 +232,10 @@ def test_a_server_that_hangs_up_without_an_answer() -> None:
 )
 def test_whether_an_api_server_is_ready(no_pod: Path, answer: bytes, readiness: Readiness, user: Config) -> None:
     """Asking takes no new credentials: who asks once a second must not run a plugin each time."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                assert connection.recv(65536).startswith(b"GET /readyz HTTP/1.1")
-                connection.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        config = config_of(f"http://127.0.0.1:{listener.getsockname()[1]}", **user)
-        client = ApiClient(kubeconfig=written(no_pod / "config", config))
+    with answering(answer) as (host, read):
+        client = ApiClient(kubeconfig=written(no_pod / "config", config_of(f"http://{host}", **user)))
         assert client.readiness() is readiness
-        thread.join()
+    assert read[0].startswith(b"GET /readyz HTTP/1.1")
     assert client.readiness() is Readiness.AWAY
 
 

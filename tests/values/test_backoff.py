@@ -25,15 +25,6 @@ def test_nothing_failed_nothing_waited_for(chance: float) -> None:
     assert Backoff().delay(chance) == 0
 
 
-def test_delays_double_until_the_cap() -> None:
-    """The shortest delays after failures in a row."""
-    backoff, least = Backoff(), []
-    for _ in range(8):
-        backoff = backoff.failed()
-        least.append(backoff.delay(0))
-    assert least == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 15, 15, 15])
-
-
 def test_jitter_is_as_wide_as_the_delay() -> None:
     """Clients that failed together spread over a time that grows with the delay; the longest delays reach the cap."""
     backoff = Backoff(10)

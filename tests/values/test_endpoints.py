@@ -47,71 +47,47 @@ rows = rows_of(one_address) | rows_of(some_addresses)
 Records = tuple[Endpoint, ...]
 
 # What is asked of endpoints that are kept by field, and what the records say.
-QUESTIONS: list[tuple[str, Callable[[SliceEndpoints], Any], Callable[[Records], Any]]] = [
-    ("len", len, len),
-    ("each", tuple, lambda records: records),
-    ("by position", lambda packed: tuple(packed[at] for at in range(len(packed))), lambda records: records),
-    ("nodes", lambda packed: list(packed.nodes), lambda records: [one.node for one in records]),
-    ("not ready", lambda packed: any(packed.unready), lambda records: not all(one.ready for one in records)),
-    ("hints", lambda packed: bool(packed.hints), lambda records: any(one.hints for one in records)),
-    ("dying", lambda packed: bool(packed.terminating), lambda records: any(one.terminating for one in records)),
-    (
-        "clusters",
-        lambda packed: set(packed.clusters) or {None},
-        lambda records: {one.cluster for one in records} or {None},
-    ),
-    (
-        "targets",
-        lambda packed: packed.target_node_names(),
-        lambda records: [one.target_node for one in records if one.target_node],
-    ),
-    ("pods", lambda packed: packed.pod_keys("shop"), lambda records: [one.pod_key("shop") for one in records]),
-    (
-        "of a pod",
-        lambda packed: packed.of_pod("shop", "shop/a"),
-        lambda records: [one for one in records if one.pod_key("shop") == "shop/a"],
-    ),
-    (
-        "addresses of each",
-        lambda packed: packed.addresses_of_each(),
-        lambda records: [one.addresses for one in records],
-    ),
-    (
-        "all addresses",
-        lambda packed: packed.all_addresses(),
-        lambda records: [address for one in records for address in one.addresses],
-    ),
-    (
-        "ready addresses",
-        lambda packed: packed.ready_addresses(),
-        lambda records: [address for one in records if one.ready for address in one.addresses],
-    ),
-    (
-        "addresses on a node",
+Question = tuple[Callable[[SliceEndpoints], Any], Callable[[Records], Any]]
+EACH = (*ADDRESSES, b"")
+QUESTIONS: dict[str, Question] = {
+    "len": (len, len),
+    "each": (tuple, lambda records: records),
+    "by position": (lambda packed: tuple(packed[at] for at in range(len(packed))), lambda records: records),
+    "nodes": (lambda packed: list(packed.nodes), lambda records: [one.node for one in records]),
+    "not ready": (lambda packed: any(packed.unready), lambda records: not all(one.ready for one in records)),
+    "hints": (lambda packed: bool(packed.hints), lambda records: any(one.hints for one in records)),
+    "dying": (lambda packed: bool(packed.terminating), lambda records: any(one.terminating for one in records)),
+    "clusters": (lambda packed: set(packed.clusters) or {None},
+                 lambda records: {one.cluster for one in records} or {None}),
+    "targets": (lambda packed: packed.target_node_names(),
+                lambda records: [one.target_node for one in records if one.target_node]),
+    "pods": (lambda packed: packed.pod_keys("shop"), lambda records: [one.pod_key("shop") for one in records]),
+    "of a pod": (lambda packed: packed.of_pod("shop", "shop/a"),
+                 lambda records: [one for one in records if one.pod_key("shop") == "shop/a"]),
+    "addresses of each": (lambda packed: packed.addresses_of_each(),
+                          lambda records: [one.addresses for one in records]),
+    "all addresses": (lambda packed: packed.all_addresses(),
+                      lambda records: [address for one in records for address in one.addresses]),
+    "ready addresses": (lambda packed: packed.ready_addresses(),
+                        lambda records: [address for one in records if one.ready for address in one.addresses]),
+    "addresses on a node": (
         lambda packed: [packed.addresses_on(node) for node in "abc"],
-        lambda records: [
-            [address for one in records if node in (one.node, one.target_node) for address in one.addresses]
-            for node in "abc"
-        ],
-    ),
-    (
-        "with an address",
-        lambda packed: [packed.with_address(address) for address in (*ADDRESSES, b"")],
-        lambda records: [[one for one in records if address in one.addresses] for address in (*ADDRESSES, b"")],
-    ),
-    (
-        "nodes with an address",
-        lambda packed: [packed.nodes_with(address) for address in (*ADDRESSES, b"")],
-        lambda records: [[one.node for one in records if address in one.addresses] for address in (*ADDRESSES, b"")],
-    ),
-]
+        lambda records: [[address for one in records if node in (one.node, one.target_node)
+                          for address in one.addresses] for node in "abc"]),
+    "with an address": (
+        lambda packed: [packed.with_address(address) for address in EACH],
+        lambda records: [[one for one in records if address in one.addresses] for address in EACH]),
+    "nodes with an address": (
+        lambda packed: [packed.nodes_with(address) for address in EACH],
+        lambda records: [[one.node for one in records if address in one.addresses] for address in EACH]),
+}  # fmt: skip
 
 
 @given(endpoints=rows)
 def test_columns_say_what_records_say(endpoints: Records) -> None:
     """Whatever is asked of them; and a state file brings them back."""
     packed = compact(endpoints)
-    for what, ask, expected in QUESTIONS:
+    for what, (ask, expected) in QUESTIONS.items():
         assert ask(packed) == expected(endpoints), what
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(packed), type=SliceEndpoints) == packed
 

@@ -24,28 +24,6 @@ def index() -> Index[str, Row]:
     return Index(node=node_of, pod=pods_of)
 
 
-def test_each_function_is_a_way_to_the_keys() -> None:
-    """Each function's values lead to the keys; a value that no object has leads to none."""
-    slices = index()
-    slices.move("web", None, ("a1", ("p0", "p1")))
-    slices.move("api", None, ("a1", ()))
-    assert {*slices.keys("node", "a1")} == {"web", "api"}
-    assert [*slices.keys("pod", "p0")] == [*slices.keys("pod", "p1")] == ["web"]
-    assert [*slices.keys("pod", "p2")] == [*slices.keys("node", "p0")] == []
-
-
-def test_a_value_that_nothing_has_any_more_leaves_no_trace() -> None:
-    """An empty set leaves the index: otherwise months of pods would fill the memory."""
-    slices = index()
-    for number in range(100):
-        slices.move("web", None, ("a1", (f"p{number}",)))
-        slices.move("api", None, ("a1", (f"p{number}",)))
-        slices.move("web", ("a1", (f"p{number}",)), ("b1", ()))
-        slices.move("api", ("a1", (f"p{number}",)), None)
-        slices.move("web", ("b1", ()), None)
-    assert [*slices.values("node")] == [*slices.values("pod")] == []
-
-
 def test_a_value_of_many_objects() -> None:
     """However many objects have it, each is found once, until it leaves."""
     slices, names = index(), [f"s{number}" for number in range(600)]

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import pytest
 
 with warnings.catch_warnings():  # the client's own business: it imports what is deprecated
@@ -17,21 +16,10 @@ with warnings.catch_warnings():  # the client's own business: it imports what is
     from kubernetes import client as k8s
 
 from locator.api.dump import ListOf, OtherKind, entries
-from locator.api.dump_text import NotADump
 from locator.endpoints import compact
 from locator.ip import Network
 from locator.ip import parse_address as ip
-from locator.model import (
-    Endpoint,
-    EndpointSlice,
-    Finding,
-    Hints,
-    Namespace,
-    Node,
-    Pod,
-    Port,
-    Service,
-)
+from locator.model import Endpoint, EndpointSlice, Finding, Hints, Node, Pod, Port, Service
 from locator.topology.annotations import has_mode_auto
 
 API = k8s.ApiClient()
@@ -285,29 +273,6 @@ def test_slices_without_endpoints() -> None:
     assert decoded(slice_of([], metadata={"labels": None})) == [EndpointSlice("shop", "x", None)]
 
 
-def test_lists() -> None:
-    """Items of a list may lack kind and apiVersion, which the list states."""
-    items = [k8s.V1Namespace(metadata=k8s.V1ObjectMeta(name=name)) for name in ("one", "two")]
-    listed = k8s.V1NamespaceList(api_version="v1", kind="NamespaceList", items=items, metadata=k8s.V1ListMeta())
-    assert decoded(listed) == [Namespace("one"), Namespace("two")]
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s"}, "data": {"a": "b"}},
-        {"kind": "Service", "apiVersion": "serving.knative.dev/v1", "metadata": {"name": "s"}, "spec": 5},
-        {"kind": "Pod", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {"name": "s"}},
-        {"kind": "SecretList", "apiVersion": "v1", "items": [{"metadata": {"name": "s"}}]},
-        {"kind": "List", "apiVersion": "v1", "items": []},
-    ],
-    ids=["kind", "group", "group-of-a-core-kind", "list", "empty"],
-)
-def test_what_nobody_reads(document: dict[str, Any]) -> None:
-    """Other kinds, and kinds of the same name in other API groups, are skipped without a finding."""
-    assert decoded(msgspec.json.encode(document)) == []
-
-
 def test_nulls_are_absences() -> None:
     """Go writes null for an empty list or map."""
     for kind, version in (("Pod", "v1"), ("Node", "v1"), ("Service", "v1"), ("EndpointSlice", "discovery.k8s.io/v1")):
@@ -315,13 +280,3 @@ def test_nulls_are_absences() -> None:
                "spec": None, "status": None, "endpoints": None, "ports": None}  # fmt: skip
         (found,) = decoded(json.dumps(raw).encode())
         assert not isinstance(found, Finding) and found.name == "x"
-
-
-@pytest.mark.parametrize(
-    "document",
-    [b"", b"{", b"[]", b"7", b'"Pod"', b"{}", b'{"kind": null}', b'{"kind": 5}', b"\xff"],
-)
-def test_no_object_at_all(document: bytes) -> None:
-    """What is not a Kubernetes object raises NotADump and nothing else."""
-    with pytest.raises(NotADump):
-        decoded(document)

@@ -126,17 +126,16 @@ def test_a_mark_of_utf_8_is_no_text() -> None:
         assert [item.key for item in objects_in(read(codecs.BOM_UTF8 + text.encode()))] == ["shop/db"]
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("form", [lambda items: yaml.safe_dump(listed(items)), lambda items: json.dumps(listed(items)),
                                   lambda items: json.dumps(listed(items), indent=4) + "\n"],
                          ids=["yaml", "json", "json-indented"])  # fmt: skip
-def test_a_dump_that_is_cut_off(seed: int, form: Any) -> None:
+def test_a_dump_that_is_cut_off(form: Any) -> None:
     """Wherever kubectl's list ends too early, it is refused, and the message says that it may be cut off."""
-    items = world(seed).items[:12]
+    items = world(0).items[:6]
     whole = form(items).encode()
     end = len(whole.rstrip()) if whole.startswith(b"{") else whole.index(b"\nkind: List") + len("\nkind: List")
     number = len(objects_in(read(whole)))
-    for length in (*range(0, end, max(1, end // 300)), *range(end - 40, end)):
+    for length in (*range(0, end, max(1, end // 100)), *range(end - 40, end)):
         try:
             found = objects_in(read(whole[:length]))
         except NotADump as error:
@@ -170,7 +169,7 @@ def test_what_stands_behind_gzip() -> None:
             unpacked(packed + more, "a.yaml.gz", MAX_OCTETS)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.binary(max_size=300) | st.integers(0, 1 << 18).map(bytes), min_size=1, max_size=6))
 def test_gzip_files_that_are_joined(parts: list[bytes]) -> None:
     """Wherever one ends, and the pieces in which it is read."""
@@ -227,9 +226,9 @@ def test_no_text_is_slow_to_read(text: str) -> None:
 def test_a_gzip_bomb_is_refused() -> None:
     """A file that would fill the memory is refused before it does."""
     with pytest.raises(NotADump, match="more than 4 GiB in all that is read, unpacked; expected a dump"):
-        unpacked(zlib.compress(bytes(1 << 26), wbits=31), "a.yaml.gz", 1 << 20)
+        unpacked(zlib.compress(bytes(1 << 22), wbits=31), "a.yaml.gz", 1 << 20)
     with pytest.raises(NotADump, match="more than 300 times as large unpacked, expected a dump"):
-        unpacked(zlib.compress(bytes(1 << 28), wbits=31), "a.yaml.gz", MAX_OCTETS)
+        unpacked(zlib.compress(bytes(1 << 27), wbits=31), "a.yaml.gz", MAX_OCTETS)
 
 
 def test_documents_one_after_another_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,7 @@ import pytest
 
 from locator.api.decoding import RESOURCES, Resource
 from locator.api.deltas import Replace
-from locator.api.list_watch import (
-    ABSENT_SECONDS,
-    UNREACHABLE,
-    ListWatch,
-)
+from locator.api.list_watch import ABSENT_SECONDS, UNREACHABLE, ListWatch
 from locator.model import EndpointSlice, PodLocator, ServiceImport
 from tests.kit.api_answers import INITIAL_END, bookmark, line, page
 from tests.kit.list_watches import RESOURCE, changes

@@ -7,18 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from locator.api.list_watch import (
-    CUT,
-    ENDED,
-    EXPIRED,
-    SILENT,
-    UNREACHABLE,
-    ListWatch,
-    ListWatchRequest,
-)
+from locator.api.list_watch import CUT, ENDED, EXPIRED, SILENT, UNREACHABLE, ListWatch, ListWatchRequest
 from locator.backoff import STEADY
 from tests.kit.api_answers import INITIAL_END, Raw, bookmark, line, page, raw
 from tests.kit.list_watches import RESOURCE, checked, fails_and_asks_again, listwatch, watching
@@ -37,9 +27,7 @@ STATES = {
     "an object that cannot be read": ([{"metadata": 5}], 11, False),
 }
 # How long the watch before lasted, and how it ended.
-ENDINGS = [
-    (lasted, reason) for reason in (ENDED, CUT, SILENT) for lasted in (0.1, 4.0, STEADY - 1, STEADY, 2 * STEADY, 600.0)
-] + [(0.0, UNREACHABLE), (0.0, ENDED)]
+ENDINGS = [(600.0, ENDED), (0.1, ENDED), (STEADY, CUT), (STEADY - 1, SILENT), (0.0, UNREACHABLE)]
 
 
 @pytest.mark.parametrize(("lasted", "reason"), ENDINGS)
@@ -131,28 +119,6 @@ def test_only_proof_makes_other_kinds_list_again(found: list[Raw], version: int,
     assert machine.went_back == proof
 
 
-@pytest.mark.parametrize("streaming", [True, False])
-@given(st.permutations(range(2, 30)), st.integers(5, 28))
-def test_what_has_not_changed_for_longest_is_a_witness(streaming: bool, versions: list[int], gone: int) -> None:
-    """When all that was newest is deleted, as after a rollout, what is oldest still is there."""
-    machine = listwatch(streaming=streaming)
-    machine.next_request()
-    items = [raw(f"n{version}", version, uid=str(version)) for version in versions]
-    if streaming:
-        machine.lines([*(line("ADDED", item) for item in items), bookmark(30, INITIAL_END)])
-    else:
-        machine.page(page(*items, version=30))
-        machine.next_request()
-    deleted = sorted(versions, reverse=True)[:gone]
-    machine.lines([line("DELETED", raw(f"n{one}", 100 + one, uid=str(one))) for one in deleted if one != 2])
-    machine.ended(300)
-    assert machine.next_request().query == {"fieldSelector": "metadata.name=n2"}
-    machine.page(page(raw("n2", 2, uid="2"), version=1_000))
-    machine.next_request()
-    machine.page(page(version=1_000))
-    assert machine.next_request().watch
-
-
 def test_who_may_not_check_watches_on() -> None:
     """An API server that starts forbids everything for a moment; one that goes on to do so forbids the check alone."""
     machine = watching()
@@ -234,15 +200,11 @@ def test_the_object_that_changed_last_is_asked_for() -> None:
         assert machine.next_request().watch
         return name
 
-    many = [line("ADDED", shown(f"pod-{number}", (number * 7) % 100)) for number in range(100)]
-    assert asked(*many, bookmark(100, INITIAL_END)) == "pod-57", "of a list, the one with the newest version"
+    listed = [line("ADDED", shown(f"pod-{number}", number)) for number in (57, 99, 3)]
+    assert asked(*listed, bookmark(100, INITIAL_END)) == "pod-99", "of a list, the one with the newest version"
     assert asked(line("MODIFIED", shown("pod-3", 101))) == "pod-3"
     assert asked(line("MODIFIED", shown("pod-4", 102, deletionTimestamp="2026-01-01T00:00:00Z"))) == "pod-3"
     assert asked(line("DELETED", shown("pod-3", 103)), line("MODIFIED", shown("pod-9", 104))) == "pod-9"
-    gone = [line("DELETED", shown(f"pod-{number}", 200 + number)) for number in range(100)]
-    machine.lines([*gone, line("MODIFIED", shown("old", 50)), line("DELETED", shown("last", 301))])
-    machine.ended(300)
-    assert machine.next_request().query == {"fieldSelector": "metadata.name=old"}
 
 
 def test_versions_of_any_length_are_compared() -> None:
@@ -255,7 +217,7 @@ def test_versions_of_any_length_are_compared() -> None:
     assert machine.restart_reason == EXPIRED
 
 
-@pytest.mark.parametrize("fault", [401, 403, 429, 503, 504, CUT, UNREACHABLE])
+@pytest.mark.parametrize("fault", [403, 504, CUT, UNREACHABLE])
 def test_a_comparison_that_fails_is_tried_again(fault: int | str) -> None:
     """What a load balancer or an API server that starts says proves nothing."""
     machine = watching()

@@ -331,4 +331,4 @@ class Model(RuleBasedStateMachine):
 
 def test_the_view_becomes_the_cluster() -> None:
     """After any sequence of changes and faults, once the faults have ended."""
-    run_state_machine_as_test(Model, settings=settings(max_examples=300, stateful_step_count=40))
+    run_state_machine_as_test(Model, settings=settings(max_examples=100, stateful_step_count=40))

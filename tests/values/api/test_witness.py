@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locator.api.witness import KEPT, UNREAD, Witnesses
@@ -24,6 +24,7 @@ def checked(witnesses: Witnesses) -> list[int]:
     return [int(check.witness.version or 0) for check in witnesses.checks()]
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 3 * UNREAD), st.randoms(use_true_random=False))
 def test_those_that_changed_last_are_kept(count: int, rng: random.Random) -> None:
     """And the one that has not changed for longest, however long the list is, and in whatever order it comes."""

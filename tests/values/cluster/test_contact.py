@@ -350,18 +350,6 @@ def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> Non
     assert any("internal error: ZeroDivisionError('oops')" in record.getMessage() for record in caplog.records)
 
 
-def test_a_server_that_sends_no_response_is_asked_for_a_stream_again() -> None:
-    """A server that hangs before it responds may well support streaming lists."""
-    answers = Answers(Unreachable("silent for 150 s", SILENT), Answer(LISTED, waits=True))
-
-    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
-        await receive.receive()
-        assert one.restarts == {SILENT: 1}
-
-    run(answers, check)
-    assert [query.get("sendInitialEvents") for query, _ in answers.asked] == ["true", "true"]
-
-
 def test_a_request_that_hangs_does_not_outlast_an_outage() -> None:
     """The first request after a failure is small; a watch may be silent for long."""
     answers = Answers(Answer(LISTED, then=cut()), Answer(waits=True))

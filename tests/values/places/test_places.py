@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 
 from dnsserver.programs.from_settings import store_of
 from locator.api.deltas import Put
-from locator.ip import address_text, host_network, parse_address
-from locator.model import ENDPOINTS
+from locator.ip import Network, address_text, host_network, parse_address
+from locator.model import CLUSTER, ENDPOINTS, Node
+from locator.state.store import Store, StoreOptions
 from tests.kit import api_objects, random_cluster
 from tests.kit.api_objects import (
+    HOSTNAME,
     SLICE_CONTROLLER,
     ZONE,
     Item,
@@ -28,7 +31,10 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.in_memory import NOW, dump_of, settings_of, snapshot_of, take_in
+from tests.kit.random_cluster import SUBNETS
 from tests.kit.unshrunk import unshrunk
+from tests.oracle.twin import Modes, Twin
+from tests.oracle.twin_map import ip_network
 
 A = "10.0.1.9"  # in the pod CIDR of a1
 POD = {"kind": "Pod", "name": "p"}
@@ -70,62 +76,21 @@ def deleted(item: Item) -> Item:
 W, OWN = service("w", selects=True), service("own")
 HOLDERS = [
     # id, objects, settings, located by, zone
-    ("pod", [pod("p", [A], "b1"), W, kept("c1")], {}, "pod", "b"),
-    ("newest-pod", [pod("old", [A], "c1", created="2024-01-01T00:00:00Z"),
-                    pod("new", [A], "b1", created="2024-01-02T00:00:00Z")], {}, "pod", "b"),
-    ("finished-pod", [pod("p", [A], "b1", phase="Failed")], {}, "podcidr", "a"),
-    ("node-before-endpoints", [node("d1", "d", A), W, kept("b1")], {}, "node", "d"),
-    ("pod-on-a-nodes-network", [pod("p", [A], "b1", hostNetwork=True), W, kept("c1")], {}, "node", "b"),
-    ("kept-endpoint-before-pod-cidrs", [W, kept("b1")], {}, "endpoint", "b"),
-    ("by-the-pod-of-its-target", [pod("p", ["10.9.9.9"], "b1"), W, kept(None, targetRef=POD)],
-     {"client-source": "nodes"}, "podcidr", "a"),
-    ("by-the-node-of-its-target", [W, kept(None, targetRef={"kind": "Node", "name": "b1"})], {}, "endpoint", "b"),
-    ("by-the-locator-of-its-target", [pod_locator("p", "shop", [], nodeName="b1", nodeLabels={}),
-                                      W, kept(None, targetRef=POD)],
-     {"client-source": "podlocators,nodes"}, "endpoint", "b"),
     ("ready-before-not-ready", [W, kept("c1", 1, ready=False), kept("b1", 2)], {}, "endpoint", "b"),
     ("living-before-dying", [W, with_conditions("c1", 1, DYING), with_conditions("b1", 2, LIVE)], {}, "endpoint", "b"),
     ("first-by-name", [W, kept("b1", 1), kept("c1", 2)], {}, "endpoint", "b"),
-    ("not-ready-alone", [W, kept("b1", ready=False)], {}, "endpoint", "b"),
-    ("without-the-label", [W, kept("b1", by=None)], {}, "podcidr", "a"),
     ("deleted-with-a-finalizer", [W, deleted(kept("b1"))], {}, "podcidr", "a"),
-    ("of-another-controller", [W, kept("b1", by="endpointslicemirroring-controller.k8s.io")], {}, "podcidr", "a"),
-    ("of-a-service-without-selector", [OWN, kept("b1", owner="own")], {}, "podcidr", "a"),
     ("of-an-external-name", [{**W, "spec": {**W["spec"], "type": "ExternalName", "externalName": "x.example"}},
                              kept("b1")], {}, "podcidr", "a"),
-    ("without-its-service", [kept("b1")], {}, "podcidr", "a"),
-    ("pod-not-known-yet", [W, kept("b1", targetRef=POD)], {}, "endpoint", "b"),
-    ("pod-without-the-address", [pod("p", ["10.9.9.9"], "b1"), W, kept("b1", targetRef=POD)], {}, "podcidr", "a"),
-    ("pods-are-not-watched", [pod("p", ["10.9.9.9"], "b1"), W, kept("b1", targetRef=POD)],
-     {"client-source": "nodes"}, "endpoint", "b"),
-    ("endpoints-of-a-selector", [W, endpoints("w", {"addresses": [{"ip": A, "nodeName": "b1"}]})], {}, "endpoint", "b"),
-    ("endpoints-of-none", [OWN, endpoints("own", {"addresses": [{"ip": A, "nodeName": "b1"}]})], {}, "podcidr", "a"),
-    ("pod-cidr-before-an-unknown-node", [W, kept("gone", zone="z")], {}, "podcidr", "a"),
     ("unknown-node-before-subnets",
      [W, endpoint_slice("w", 1, [endpoint("10.0.9.9", nodeName="gone", zone="z")], by=SLICE_CONTROLLER)],
      {"subnet": [f"10.0.0.0/8={ZONE}=s"], "asked": "10.0.9.9"}, "endpoint", "z"),
-    ("subnet", [], {"subnet": [f"10.0.0.0/8={ZONE}=s"], "asked": "10.0.9.9"}, "subnet", "s"),
-    ("subnet-for-what-a-pods-node-lacks", [node("v", ""), pod("p", ["10.0.9.9"], "v")],
-     {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "10.0.9.9"}, "pod", "s"),
-    ("the-first-of-two-addresses-in-a-subnet", [node("v", ""), pod("p", ["10.0.9.9", "fd00::9"], "v")],
-     {"subnet": [f"10.0.9.0/24={ZONE}=s", f"fd00::/64={ZONE}=t"], "asked": "fd00::9"}, "pod", "s"),
-    ("subnet-for-what-an-endpoints-node-lacks",
-     [node("v", ""), W, endpoint_slice("w", 1, [endpoint("10.0.9.9", nodeName="v")], by=SLICE_CONTROLLER)],
-     {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "10.0.9.9"}, "endpoint", "s"),
-    ("subnet-for-what-a-pod-cidrs-node-lacks", [node("v", "", cidr="10.0.9.0/24")],
-     {"subnet": [f"10.0.9.0/25={ZONE}=s"], "asked": "10.0.9.9"}, "podcidr", "s"),
-    ("subnet-for-both-addresses-of-an-endpoint",
-     [node("v", ""), W,
-      endpoint_slice("w", 1, [endpoint("10.0.9.9", nodeName="v", targetRef=POD)], by=SLICE_CONTROLLER),
-      endpoint_slice("w", 2, [endpoint("fd00::9", nodeName="v", targetRef=POD)], family="IPv6", by=SLICE_CONTROLLER)],
-     {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "fd00::9", "client-source": "nodes"}, "endpoint", "s"),
     ("subnet-for-both-addresses-of-a-pod-on-its-nodes-network",
      [node("v", "", "10.0.9.9", "fd00::9"), pod("p", ["10.0.9.9", "fd00::9"], "v", hostNetwork=True)],
      {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "fd00::9"}, "node", "s"),
-    ("no-subnet-for-what-somebody-says-of-an-endpoint",
-     [node("v", ""), W, endpoint_slice("w", 1, [endpoint("10.0.9.9", nodeName="v", targetRef=POD)]),
-      endpoint_slice("w", 2, [endpoint("fd00::9", nodeName="v", targetRef=POD)], family="IPv6", by=SLICE_CONTROLLER)],
-     {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "fd00::9", "client-source": "nodes"}, "endpoint", None),
+    ("pod-on-another-node-than-its-locator-says",
+     [pod("p", [A], "b1"), pod_locator("p", "shop", [A], nodeName="c1", nodeLabels={ZONE: "c"})],
+     {"client-source": "pods,podlocators"}, "pod", None),
     ("no-subnet-for-an-unknown-node", [pod("p", ["10.0.9.9"], "gone")],
      {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "10.0.9.9"}, "pod", None),
 ]  # fmt: skip
@@ -149,28 +114,16 @@ TWO = [node("a1", "a", cidr="10.0.1.0/24"), node("b1", "b", cidr="10.0.2.0/24"),
 PROOFS = [
     # id, objects, how an address is located that nothing has, how many pod CIDRs are not trusted
     ("nothing", [], "podcidr", 0),
-    ("running-pod", [*TRUE, pod("p", [A], "c1")], "unknown", 1),
-    ("pod-on-its-nodes-network", [*TRUE, pod("p", [A], "c1", hostNetwork=True)], "podcidr", 0),
-    ("finished-pod", [*TRUE, pod("p", [A], "c1", phase="Succeeded")], "podcidr", 0),
-    ("pod-on-an-unknown-node", [*TRUE, pod("p", [A], "gone")], "podcidr", 0),
-    ("ready-kept-endpoint", [*TRUE, W, kept("c1")], "unknown", 1),
-    ("endpoint-not-ready", [*TRUE, W, kept("c1", ready=False)], "podcidr", 0),
-    ("endpoint-on-an-unknown-node", [*TRUE, W, kept("gone")], "podcidr", 0),
-    ("endpoint-of-somebody", [*TRUE, W, kept("c1", by=None)], "podcidr", 0),
     ("endpoint-of-a-deleted-slice", [*TRUE, W, deleted(kept("c1"))], "podcidr", 0),
-    ("one-of-two-endpoints", [*TRUE, W, service("x", selects=True), kept("a1"), kept("c1", owner="x")], "unknown", 1),
-    ("endpoint-beside-the-true-pod", [*TRUE, W, pod("p", [A], "a1"), kept("c1")], "unknown", 1),
     ("one-of-two-endpoints-beside-the-true-pod",
      [*TRUE, W, service("x", selects=True), pod("p", [A], "a1"), kept("a1"), kept("c1", owner="x")], "unknown", 1),
-    ("two-endpoints-where-the-pod-is",
-     [*TRUE, W, service("x", selects=True), pod("p", [A], "a1"), kept("a1"), kept("a1", owner="x")], "podcidr", 0),
-    ("endpoint-by-its-target", [*TRUE, W, kept(None, targetRef={"kind": "Node", "name": "c1"})], "unknown", 1),
-    ("locator", [*TRUE, pod_locator("p", "shop", [A], nodeName="c1", nodeLabels={})], "unknown", 1),
     ("locator-of-a-node", [*TRUE, node("d1", "d", A), pod_locator("p", "shop", [A], nodeName="c1", nodeLabels={})],
      "podcidr", 0),
     ("one-lies-and-one-is-true", [*TRUE, pod("p", [A], "c1")], "unknown", 1),
-    ("one-lies-and-none-is-true", [pod("p", [A], "c1")], "unknown", 3),
     ("a-true-pod-beside-the-liar", [pod("p", [A], "c1"), pod("q", ["10.0.1.3"], "a1")], "unknown", 3),
+    ("cidrs-around-one-that-lies",
+     [*TRUE, pod("q", ["10.0.3.2"], "c1"), node("d1", "d", cidr="10.0.0.0/23"), pod("p", [A], "c1")], "unknown", 2),
+    ("cidr-around-another-s", [*TRUE, node("d1", "d", cidr="10.0.0.0/23"), pod("p", ["10.0.0.9"], "d1")], "podcidr", 0),
 ]  # fmt: skip
 
 
@@ -229,15 +182,81 @@ def test_an_endpoint_that_does_not_count_is_named(items: Sequence[Item], words: 
     assert words in text and bool(text) == bool(words)
 
 
-@settings(unshrunk, max_examples=60)
+# A random cluster, read naively
+
+steady = settings(unshrunk, max_examples=60)
+KINDS = ("pods", "podlocators", "nodes")
+SOURCES = [",".join(kinds) for size in (1, 2, 3) for kinds in combinations(KINDS, size)]
+
+
+@settings(unshrunk, max_examples=120)
+@given(seed=st.integers(0, 100_000), sources=st.sampled_from(SOURCES))
+def test_every_address_is_where_the_first_match_says(seed: int, sources: str) -> None:
+    """Pod, PodLocator, node, endpoint, the node's pod CIDR if trusted, subnet, unknown."""
+    world, modes = random_cluster.world(seed), Modes(client_source=sources, subnets=SUBNETS)
+    twin = Twin(world.items, modes).map
+    book = snapshot_of(api_objects.listed(world.items), modes.flags()).addresses
+    for address in world.addresses:
+        place, where = book.locate(parse_address(address)), twin.locate(address)
+        labels = where.labels if place.located_by in ("subnet", "unknown") else {**where.labels, CLUSTER: "local"}
+        assert (address, place.located_by, place.location.node) == (address, where.located_by, where.node)
+        assert (address, place.location.labels) == (address, labels)
+    cidrs = [ip_network(text) for owner in twin.nodes.values() for text in owner["spec"].get("podCIDRs", ())]
+    assert book.distrusted_cidrs == len([cidr for cidr in cidrs if cidr not in twin.trusted])
+
+
+networks = st.builds(
+    lambda family, number, bits: (
+        Network((number >> (16 - bits) << (16 - bits)).to_bytes(2) + bytes(family - 2), bits)
+    ),
+    st.sampled_from((4, 16)), st.integers(0, 0xFFFF), st.integers(1, 16),
+)  # fmt: skip
+
+
+@steady
+@given(
+    nodes=st.lists(st.lists(networks, max_size=3), max_size=6),
+    subnets=st.lists(networks, max_size=4, unique=True),
+    asked=st.lists(st.tuples(st.sampled_from((4, 16)), st.integers(0, 0xFFFF)), min_size=1, max_size=8),
+)
+def test_the_longest_block_around_an_address_decides(
+    nodes: list[list[Network]], subnets: list[Network], asked: list[tuple[int, int]]
+) -> None:
+    """Pod CIDRs before configured subnets; the longest prefix in each; of equal ones, the shared labels."""
+    labels = [{HOSTNAME: f"n{number}", "parity": str(number % 2)} for number in range(len(nodes))]
+    store = Store(StoreOptions(subnets={network: {"subnet": str(i)} for i, network in enumerate(subnets)}))
+    store.replace(Node, [Node(f"n{number}", labels[number], (), tuple(cidrs)) for number, cidrs in enumerate(nodes)])
+    book = store.publish(NOW).addresses
+    for family, number in asked:
+
+        def around(network: Network, family: int = family, number: int = number) -> bool:
+            bits = 16 - network.length
+            return len(network.address) == family and number >> bits == int.from_bytes(network.address[:2]) >> bits
+
+        cidrs = sorted((each.length for row in nodes for each in row if around(each)), reverse=True)
+        blocks = sorted(((subnet.length, i) for i, subnet in enumerate(subnets) if around(subnet)), reverse=True)
+        expected: tuple[str, dict[str, str]] = ("unknown", {})
+        if cidrs:
+            lacking = {"subnet": str(blocks[0][1])} if blocks else {}
+            owners = [
+                {**lacking, **labels[i]}
+                for i, row in enumerate(nodes)
+                if any(around(e) and e.length == cidrs[0] for e in row)
+            ]
+            shared = {k: v for k, v in owners[0].items() if all(own[k] == v for own in owners)}
+            expected = ("podcidr", {**shared, CLUSTER: "local"})
+        elif blocks:
+            expected = ("subnet", {"subnet": str(blocks[0][1])})
+        place = book.locate(number.to_bytes(2) + bytes(family - 2))
+        assert (place.located_by, place.location.labels) == expected
+
+
+@steady
 @given(seed=st.integers(0, 100_000), sources=st.sampled_from(("pods,nodes", "nodes")))
 def test_a_client_and_an_endpoint_at_one_address_are_at_one_place(seed: int, sources: str) -> None:
     """Every pod and every kept endpoint is at one place, whether it asks or answers."""
-    items = random_cluster.world(seed, truthful=True).items
     flags = {"subnet": [f"10.244.1.0/26={ZONE}=s", "198.51.100.0/24=zone=a"], "client-source": sources}
-    store = store_of(settings_of(flags))
-    take_in(store, dump_of(items).objects)
-    snapshot = store.publish(NOW)
+    snapshot = snapshot_of(api_objects.listed(random_cluster.world(seed, truthful=True).items), flags)
     unready = [located for rows in snapshot.unready.values() for located in rows]
     for located in [*(row for found in snapshot.services.values() for row in found.endpoints), *unready]:
         for address in located.endpoint.addresses:

@@ -7,123 +7,58 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hypothesis import example, given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.endpoints import SliceEndpoints, compact
-from locator.ip import Network
+from locator.api.deltas import Delta, Put, Replace
 from locator.model import (
     KINDS,
-    REGION,
-    ZONE,
-    Endpoint,
     EndpointSlice,
     Namespace,
     Node,
     Pod,
     PodLocator,
     Service,
+    ServiceExport,
+    ServiceImport,
     ServicePolicy,
 )
 from locator.state.snapshot import Snapshot, answers_differ
 from tests.kit.in_memory import NOW, read_again
 from tests.kit.store_histories import (
-    ADDRESSES,
-    CIDRS,
     FOREVER,
-    NODES,
     PUBLISH,
     STORES,
     State,
-    canonical,
     content_of,
     history,
     history_of_blocks,
     history_of_dns,
+    history_of_unlocated,
     holders,
-    ip,
-    some,
     steady,
     store_with,
 )
 
+HISTORIES = {
+    "of-all": st.tuples(st.sampled_from(STORES), history),
+    "of-blocks": st.tuples(st.sampled_from(({}, {"pods": False})), history_of_blocks),
+    "of-endpoints-that-nothing-locates": st.tuples(
+        st.sampled_from(({"subnets": None}, {"subnets": None, "endpoint_records": False})), history_of_unlocated
+    ),
+    "of-the-clusters-dns": st.tuples(st.just({"forwarder_services": None}), history_of_dns),
+}
 
+
+@pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
 @steady
-@given(options=st.sampled_from(STORES), events=history, backwards=st.booleans())
+@given(data=st.data(), backwards=st.booleans())
 def test_any_events_end_in_the_snapshot_of_the_final_state(
-    options: dict[str, Any], events: list[Any], backwards: bool
+    histories: st.SearchStrategy[tuple[dict[str, Any], list[Any]]], data: st.DataObject, backwards: bool
 ) -> None:
     """In any order, with snapshots in between or not; a published snapshot never changes."""
-    assert_same_in_the_end(options, events, backwards=backwards)
-
-
-@settings(steady, max_examples=400)
-@given(events=history_of_blocks, pods=st.booleans(), backwards=st.booleans())
-def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], pods: bool, backwards: bool) -> None:
-    """Which pod CIDRs are trusted depends on the final state, not on the order of changes."""
-    assert_same_in_the_end({"pods": pods}, events, backwards=backwards)
-
-
-unplaced = st.lists(
-    st.builds(
-        lambda addresses, node, word, pod, *states: Endpoint(
-            addresses, node=node, slice_labels=word, pod=pod, ready=states[0], terminating=states[1]
-        ),
-        some(ADDRESSES[:4], 2, 1), st.sampled_from((None, None, "n1")), st.sampled_from(({}, {}, {ZONE: "b"})),
-        st.sampled_from((None, None, "p0")), st.booleans(), st.sampled_from((False, False, True)),
-    ), min_size=1, max_size=2,
-).map(compact)  # fmt: skip
-
-FIRST, IN_CIDR = ip("10.0.1.1"), ip("10.0.0.1")
-JOINS_BY_ADDRESS, JOINED_BY_ADDRESS = compact([Endpoint((FIRST,))]), compact([Endpoint((FIRST, IN_CIDR), node="n1")])
-JOINS_BY_POD, JOINED_BY_POD = (
-    compact([Endpoint((address,), pod="p0", slice_labels=word)])
-    for address, word in ((FIRST, {}), (IN_CIDR, {ZONE: "b"}))
-)
-
-
-@steady
-@example([JOINS_BY_ADDRESS, JOINED_BY_ADDRESS], [(CIDRS[0],)], True)
-@example([JOINS_BY_POD, JOINED_BY_POD], [(CIDRS[0],)], True)
-@given(rows=st.lists(unplaced, min_size=1, max_size=2), cidrs=st.lists(some(CIDRS[:2]), max_size=3), more=st.booleans())
-def test_an_endpoint_follows_the_place_of_its_address(
-    rows: list[SliceEndpoints], cidrs: list[tuple[Network, ...]], more: bool
-) -> None:
-    """And so does the finding that nobody knows where it is, with endpoint records and without."""
-    options, state = {"subnets": None, "endpoint_records": more}, State()
-    store, n0 = store_with(**options), Node("n0", canonical("n0", {ZONE: "a"}))
-    slices = [Put(EndpointSlice("shop", name, "web", part)) for name, part in zip("xy", rows, strict=False)]
-    service = Service("shop", "web", headless=True, annotations={"topodns.io/topology-keys": ZONE})
-    for deltas in ([Put(service), *slices, Put(n0)], *([Put(replace(n0, pod_cidrs=networks))] for networks in cidrs)):
-        for delta in deltas:
-            store.apply(delta)
-            state.apply(delta)
-        assert content_of(store.publish(NOW)) == content_of(state.fresh(options).publish(NOW))
-
-
-@steady
-@given(changes=st.lists(st.tuples(*map(st.sampled_from, (NODES, (None, "", "a", "b"), ("", "r", "s")))), min_size=4))
-def test_what_is_wrong_with_zones_depends_on_the_nodes_alone(changes: list[tuple[str, str | None, str]]) -> None:
-    """Nodes come and go, and gain and lose zones and regions: who lacks a zone, and which zone is in two regions."""
-    store, state = store_with(), State()
-    for name, zone, region in changes:
-        made = None if zone is None else Node(name, canonical(name, {ZONE: zone, REGION: region}))
-        delta = Drop(Node, name) if made is None else Put(made)
-        store.apply(delta)
-        state.apply(delta)
-        assert store.publish(NOW).findings == state.fresh({}).publish(NOW).findings
-
-
-@steady
-@given(events=history_of_dns, backwards=st.booleans())
-def test_trust_in_the_clusters_dns_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
-    """Services gain and lose the label that makes them forwarders, before and after their slices come."""
-    assert_same_in_the_end({"forwarder_services": None}, events, backwards=backwards)
-
-
-def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwards: bool) -> None:
+    options, events = data.draw(histories)
     store, state, now, published = store_with(**options), State(), NOW, list[tuple[Snapshot, dict[str, Any]]]()
     store.apply(Replace(Pod, []))  # from a cluster: what is not listed does not exist
     for event in events:
@@ -165,7 +100,7 @@ def concerned(changes: Iterable[Delta], before: Snapshot, after: Snapshot) -> se
             spaces.add(key.partition("/")[0])
         elif kind in (Node, PodLocator):
             names.add(key.rpartition("/")[2])
-        elif kind is Service:
+        elif kind in (Service, ServiceExport, ServiceImport):
             keys.add(key)
         elif kind is EndpointSlice:  # it may have been another Service's
             spaces.add(key.partition("/")[0])
@@ -175,7 +110,10 @@ def concerned(changes: Iterable[Delta], before: Snapshot, after: Snapshot) -> se
         for key, service in snapshot.services.items()
         if key in keys
         or service.service.namespace in spaces
-        or any(row.endpoint.node in names or row.endpoint.pod in names for row in service.endpoints)
+        or any(
+            row.endpoint.node in names or row.endpoint.pod in names
+            for row in (*service.endpoints, *snapshot.unready.get(key, ()))
+        )
     }
 
 
@@ -191,8 +129,8 @@ def test_a_kept_snapshot_goes_on(options: dict[str, Any], events: list[Any]) -> 
     store = store_with(**options)
     before = store.start_from(read_again(kept))
     assert content_of(before) == content_of(kept)
-    for kind, objects in state.objects.items():
-        store.apply(Replace(kind, [*objects.values()]))
+    for kind in store.kinds:
+        store.apply(Replace(kind, [*state.objects[kind].values()]))
     after = store.publish(NOW + 60)
     assert after.services is before.services and after.unready is before.unready
     assert after.addresses.places is before.addresses.places and after.pod_namespaces is before.pod_namespaces
@@ -218,4 +156,6 @@ def test_what_is_not_concerned_is_the_very_same(options: dict[str, Any], events:
         touched = concerned(since, before, after)
         for key, service in before.services.items():
             assert key in touched or after.services[key] is service
+        for key, rows in before.unready.items():
+            assert key in touched or after.unready[key] is rows
         before, since = after, []

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dnsserver.programs.from_settings import store_of
 from locator.api.deltas import Drop, Put
@@ -23,7 +22,6 @@ from tests.kit.api_objects import (
     RACK,
     SERVICE_NAME,
     SLICE_CONTROLLER,
-    SOURCE_CLUSTER,
     ZONE,
     Item,
     endpoint,
@@ -64,10 +62,9 @@ from tests.kit.finding_rows import (
     virtual,
     web,
 )
-from tests.kit.in_memory import NOW, ClustersInMemory, checked, dump_of, settings_of, snapshot_of, take_in
+from tests.kit.in_memory import NOW, checked, dump_of, settings_of, snapshot_of, take_in
 from tests.kit.this_machine import ROOT
 
-SCENARIOS = ROOT / "tests" / "scenarios"
 CLEAN = [ROOT / "tests" / "clean_clusters" / f"{name}.yaml" for name in ("eks", "gke", "kind", "kubeadm")]
 
 
@@ -75,7 +72,11 @@ GONE = endpoint("10.0.3.1", nodeName="gone")
 SLICE = "EndpointSlice shop/web-1"
 
 PLACES = [
-    Row("no-dns", [*RACKS, *web()], [("NoTrustedForwarder", WARNING, "", "", "no trusted forwarder")]),
+    Row("no-dns", [*RACKS, *web()],
+        [("NoTrustedForwarder", WARNING, "", "", "kube-system/kube-dns ... k8s-app: ... --trusted-forwarder")]),
+    Row("no-dns-as-configured", HEALTHY, [("NoTrustedForwarder", WARNING, "", "", "dns/a ... dns/b")],
+        {"forwarder-service": ["dns/a", "dns/b"]}),
+    Row("no-forwarder-wanted", [*RACKS, *web()], (), {"forwarder-service": "off"}),
     Row("forwarder-given", [*RACKS, *web()], (), {"trusted-forwarder": "10.0.9.53/32"}),
     Row("one-node-without-zone", [*HEALTHY, node("c1")],
         [("NodeWithoutZone", WARNING, "Node c1", f"metadata.labels[{ZONE}]", "node without zone")]),
@@ -101,7 +102,11 @@ PLACES = [
     Row("endpoint-of-a-cluster-ip", [*HEALTHY, *virtual(endpoints=[*SPREAD, GONE], trafficDistribution="PreferClose")]),
     Row("lying-pod-cidr",
         [*HEALTHY, *web(), pod("web-0", ["10.0.1.1"], "a1"), node("c1", {ZONE: "a"}, cidrs=["10.0.1.0/24"])],
-        [("PodCidrDistrusted", WARNING, "Node c1", "spec.podCIDRs", "10.0.1.1")]),
+        [("PodCidrDistrusted", WARNING, "Node c1", "spec.podCIDRs", "10.0.1.0/24 ... 10.0.1.1 ... a1")]),
+    Row("shared-pod-cidr",
+        [*HEALTHY, *web(), *(node(name, {ZONE: "a"}, cidrs=["10.0.1.0/24"]) for name in ("c1", "d1"))],
+        [("PodCidrDistrusted", WARNING, f"Node {one}", "spec.podCIDRs", f"10.0.1.0/24 ... {other}")
+         for one, other in (("c1", "d1"), ("d1", "c1"))]),
     Row("slice-without-service", [*HEALTHY, endpoint_slice("web", 1, SPREAD)],
         [("SliceWithoutService", WARNING, SLICE, "metadata.labels[kubernetes.io/service-name]", "shop/web")]),
     Row("imported-slices-without-multicluster", [*HEALTHY, *IMPORTED, imported_slice("gone", "east", SPREAD)]),
@@ -310,8 +315,6 @@ LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str,
     # name, cluster, what changes in it, codes before, codes after, flags
     ("node-gains-the-key", [*BARE, *DNS, *web(keys=RACK)], [node("b1", {RACK: "r2"})],
      ["KeyOnNoNode"], [], {}),
-    ("node-gains-the-key-of-a-policy", [*BARE, *DNS, *web(), policy(RACK)], [node("b1", {RACK: "r2"})],
-     ["KeyOnNoNode"], [], {}),
     ("node-gains-the-key-of-a-zone", [*BARE, *DNS], [node("b1", {RACK: "r2"})],
      ["KeyOnNoNode"], [], {"default-topology-keys": f"cluster.local={RACK}"}),
     ("locator-gains-the-key", [*DNS, *web([], keys=RACK), pod_locator("p", "shop", [], nodeName="a1")],
@@ -324,17 +327,14 @@ LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str,
      ["ConstraintWithoutEffect"], [], {}),
     ("service-gains-a-wrong-label", [*HEALTHY, *web()], web(labels={"topodns.io/hint": "true"})[:1],
      [], ["UnknownAnnotation"], {}),
-    ("service-becomes-headless", [*HEALTHY, *virtual(), policy(ZONE)], web()[:1],
-     ["ConstraintWithoutEffect"], [], {}),
     ("service-is-exported", [*HEALTHY, *virtual(), policy(TYPO)], [item("ServiceExport", "web", "shop")],
      ["ConstraintWithoutEffect"], ["KeyOnNoNode"], {"federation": ["fed.example.com"]}),
     ("service-is-imported", [*HEALTHY, *virtual(), policy(TYPO)], [service_import("web")],
      ["ConstraintWithoutEffect"], ["KeyOnNoNode", "ServiceImportWithoutSlices"], MULTICLUSTER),
     ("cluster-leaves-an-import", [*HEALTHY, *IMPORTED], [service_import("web", clusters=["west"])],
      [], ["ImportWithoutCluster"], MULTICLUSTER),
-    ("slice-of-a-cluster-that-left", [*HEALTHY, service_import("web", clusters=["east"]), IMPORTED[1]],
-     [imported_slice("web", "east", SPREAD, labels={SOURCE_CLUSTER: "west"})],
-     [], ["ImportWithoutCluster"], MULTICLUSTER),
+    ("slice-of-the-selector-gains-what-is-mirrored", after_a_selector(OF_A_DEAD_POD),
+     [endpoint_slice("web", 1, [AT_WORK, OF_A_DEAD_POD], by=SLICE_CONTROLLER)], ["SliceLeftBehind"], [], {}),
 ]  # fmt: skip
 
 
@@ -353,29 +353,6 @@ def test_findings_follow_a_live_cluster(
     for delta, codes in ((Put(changed), after), (known[0] if known else Drop(kind, key), before)):
         assert store.apply(delta)
         assert sorted(finding.code for finding in store.publish(NOW).findings) == codes
-
-
-WRONG = [
-    # scenario, and what is found in it about Services, imports and slices
-    ("names-without-address", ["NameWithoutAddress"] * 2),
-    ("imports-of-a-cluster-that-left", ["FlatNetworkOverlaps", "ImportWithoutCluster"]),
-    ("federated-exports-disagree", ["ExportsDisagree"] * 2),
-    ("slices-left-behind", ["SliceLeftBehind"]),
-]
-
-
-@pytest.mark.parametrize(("scenario", "codes"), WRONG, ids=[row[0] for row in WRONG])
-def test_what_is_wrong_in_a_scenario(scenario: str, codes: list[str]) -> None:
-    """Answers keep to what is written there, and ``check`` says what is wrong with it."""
-    path = SCENARIOS / f"{scenario}.yaml"
-    head = next(iter(yaml.safe_load_all(path.read_text())))
-    flags = {"forwarder-service": "off", **head.get("flags", {})}
-    others = {name: (SCENARIOS / other).read_text() for name, other in head.get("clusters", {}).items()}
-    if others or "multicluster" in flags:
-        found = ClustersInMemory(path.read_text(), others, flags).checked()
-    else:
-        found = checked(path.read_text(), flags)
-    assert sorted(finding.code for finding in found) == codes, found
 
 
 @pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)

@@ -38,7 +38,7 @@ from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin import Modes, Twin
 from tests.oracle.twin_map import of_kind
 
-steady = settings(unshrunk, max_examples=60)
+steady = settings(unshrunk, max_examples=25)
 SEEDS = st.integers(0, 100_000)
 CLIENT_SOURCES = ("pods,nodes", "pods,nodes", "nodes", "podlocators", "podlocators", "pods,podlocators,nodes")
 PLAIN, OPTED_IN = "cluster.local", "topo.local"
@@ -137,7 +137,7 @@ def assert_as_expected(twin: Twin, responder: CountedResponder, rows: Sequence[R
         assert (row, answer(responder, row.name, row.client)) == (row, expected(twin, row))
 
 
-@settings(steady, max_examples=120)
+@settings(steady, max_examples=60)
 @given(seed=SEEDS)
 def test_every_client_gets_what_the_first_source_asks_for(seed: int) -> None:
     """A and AAAA hold the endpoints that the twin chooses: computed, and remembered among all others' answers.
@@ -171,7 +171,7 @@ def test_explained_by_the_source_that_was_heard(seed: int) -> None:
         assert {record.data for record in found.answers} == {each for each in given.addresses if ":" not in each}
 
 
-@settings(steady, max_examples=30)
+@settings(steady, max_examples=12)
 @given(seed=SEEDS)
 def test_srv_agrees_with_a_and_aaaa(seed: int) -> None:
     """SRV of a Service's name, and of its ports' names, leads to the same endpoints, whichever source decides."""
@@ -192,7 +192,7 @@ def test_srv_agrees_with_a_and_aaaa(seed: int) -> None:
             assert all(targets.values())
 
 
-@settings(steady, max_examples=30)
+@settings(steady, max_examples=12)
 @given(seed=SEEDS)
 def test_zonal_names_stand_above_every_source(seed: int) -> None:
     """Whoever asks, and whatever the Service asks for: the endpoints in the zone of the name; ``prefer``: else all."""
@@ -274,7 +274,7 @@ def apply(store: Store, before: Sequence[Item], after: Sequence[Item]) -> None:
             store.apply(delta)
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=15)
 @given(seed=SEEDS, changes=st.lists(SEEDS, min_size=1, max_size=3))
 def test_every_edit_counts_at_once(seed: int, changes: Sequence[int]) -> None:
     """After each change of one object, clients get what the rules say of the objects now, whatever is remembered."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -52,6 +52,9 @@ def octets(snapshot: Snapshot = SNAPSHOT, objects: Sequence[Object] = WORLD) -> 
     return file.getvalue()
 
 
+OCTETS = octets()
+
+
 def saved(folder: Path, *, kinds: Sequence[type[Object]] = KINDS, max_age: float = 60, **origin: str) -> StateFile:
     origin = {"cluster": CLUSTER, "settings": "", **origin}
     return StateFile(str(folder), cluster=origin["cluster"], kinds=kinds, settings=origin["settings"], max_age=max_age)
@@ -66,6 +69,7 @@ def by_key(objects: Sequence[Object]) -> dict[tuple[str, str], Object]:
     return {(type(obj).__name__, obj.key): obj for obj in objects}
 
 
+@settings(max_examples=20)
 @given(seed=st.integers(0, 500))
 def test_what_is_kept_is_read_the_same(seed: int) -> None:
     """Nothing that an answer depends on is lost."""
@@ -78,26 +82,16 @@ def test_what_is_kept_is_read_the_same(seed: int) -> None:
 
 def test_what_readers_added_is_not_kept() -> None:
     """A file has the same size however much has been asked of its snapshot."""
-    snapshot, objects = view_of(3)
-    before = octets(snapshot, objects)
-    assert any(service.endpoints for service in snapshot.services.values())
-    assert octets(snapshot, objects) == before
+    assert any(service.endpoints for service in SNAPSHOT.services.values())
+    assert octets() == OCTETS
 
 
-@given(at=st.integers(0, len(octets()) - 1), change=st.integers(1, 255))
-def test_a_changed_octet_is_noticed(at: int, change: int) -> None:
-    """A damaged file is not used."""
-    data = bytearray(octets())
-    data[at] ^= change
+@given(at=st.integers(0, len(OCTETS) - 1), change=st.none() | st.integers(1, 255))
+def test_a_damaged_file_is_noticed(at: int, change: int | None) -> None:
+    """A file in which an octet has changed, or that is cut off, is not used."""
+    data = OCTETS[:at] if change is None else OCTETS[:at] + bytes([OCTETS[at] ^ change]) + OCTETS[at + 1 :]
     with pytest.raises(Unusable):
-        saved_view.read(bytes(data), ORIGIN)
-
-
-@given(length=st.integers(0, len(octets()) - 1))
-def test_a_cut_file_is_noticed(length: int) -> None:
-    """A truncated file is not used."""
-    with pytest.raises(Unusable):
-        saved_view.read(octets()[:length], ORIGIN)
+        saved_view.read(data, ORIGIN)
 
 
 class Hostile:
@@ -172,12 +166,11 @@ def test_objects_that_cannot_be_read_are_reported(
 
 def test_a_field_of_another_type_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version in which a field has the same name, but another type, would take its value for something else."""
-    data = octets()
     other = msgspec.defstruct("Finding", [(name, list[str]) for name in Finding.__struct_fields__])
     structs = tuple(other if struct is Finding else struct for struct in saved_view.STRUCTS)
     monkeypatch.setattr(saved_view, "STRUCTS", structs)
     with pytest.raises(Unusable, match="another version"):
-        saved_view.read(data, ORIGIN)
+        saved_view.read(OCTETS, ORIGIN)
 
 
 def header_end(data: bytes) -> int:
@@ -215,8 +208,7 @@ def foreign(path: Path) -> None:
 
 
 def damaged(path: Path) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2] + b"!" + data[len(data) // 2 + 1 :])
+    path.write_bytes(path.read_bytes()[:-1])
 
 
 def old(path: Path) -> None:

@@ -19,7 +19,6 @@ from locator.ip import parse_network
 from locator.labels import Selector, parse_selector
 from locator.model import (
     KINDS,
-    MIRRORING_CONTROLLER,
     SLICE_CONTROLLER,
     ZONE,
     Endpoint,
@@ -42,19 +41,6 @@ from locator.topology.constraints import REQUIRED
 from locator.topology.scope import Scope
 from tests.kit.in_memory import NOW, read_again
 from tests.kit.store_histories import CIDRS, DNS, SUBNETS, canonical, ip, store_with
-
-
-def test_unknown_is_no_kept_location() -> None:
-    """An object without a node is somewhere, even if it has no label; a forwarder that nothing locates is not."""
-    far = ip("203.0.113.9")
-    before = store_with()
-    before.apply(Put(EndpointSlice("kube-system", "dns-x", "dns", compact((Endpoint((far,)),)))))
-    kept = before.publish(NOW)
-    assert not kept.addresses.source(far).location.known
-    store = store_with()
-    store.start_from(read_again(kept))
-    store.apply(Put(Pod("shop", "p9", (ip("10.0.0.54"),), None)))
-    assert store.publish(NOW).addresses.source(ip("10.0.0.54")).location.known
 
 
 def test_a_kept_snapshot_is_let_go() -> None:
@@ -174,35 +160,54 @@ def test_two_threads_read_the_same_endpoints() -> None:
 
 
 def test_endpoints_that_are_not_ready() -> None:
-    """The snapshot has them, but the Service stays the same object, and so do those of other Services."""
+    """The snapshot has them, and another one of them changes no answer."""
     ready, unready = Endpoint((ip("10.0.0.1"),), node="n0"), Endpoint((ip("10.0.0.2"),), node="n0", ready=False)
     store = Store()
-    for name in ("web", "api"):
-        store.apply(Put(Service("shop", name, headless=True)))
-        store.apply(Put(EndpointSlice("shop", f"{name}-1", name, compact((ready, unready)))))
+    store.apply(Put(Service("shop", "web", headless=True)))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", compact((ready, unready)))))
     first = store.publish(NOW)
-    assert {key: [row.endpoint for row in rows] for key, rows in first.unready.items()} == {
-        "shop/web": [unready], "shop/api": [unready]}  # fmt: skip
-
+    assert [row.endpoint for row in first.unready["shop/web"]] == [unready]
     other = replace(unready, hostname="web-1")
     store.apply(Put(EndpointSlice("shop", "web-1", "web", compact((ready, other)))))
     second = store.publish(NOW + 1)
     assert [row.endpoint for row in second.unready["shop/web"]] == [other]
-    assert second.unready["shop/api"] is first.unready["shop/api"]
     assert second.services is first.services and second.serial == first.serial == NOW
 
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", compact((replace(ready, hostname="web-0"), other)))))
-    assert store.publish(NOW + 2).unready is second.unready
-    store.apply(Put(Node("n0", canonical("n0", {ZONE: "a"}))))
-    third = store.publish(NOW + 3)
-    assert [row.location.value(ZONE) for row in third.unready["shop/web"]] == ["a"]
-    store.apply(Put(EndpointSlice("shop", "web-1", "web", compact((ready, replace(other, ready=True))))))
-    store.apply(Drop(Service, "shop/api"))
-    assert store.publish(NOW + 4).unready == {}
-    store.apply(Put(Service("shop", "api", alias="example.org")))
-    last = store.publish(NOW + 5)
-    assert last.unready == {}
-    assert store.publish(NOW + 6) is last
+
+@pytest.mark.parametrize("change", [{"deleting": True}, {"managed_by": ""}], ids=str)
+def test_a_slice_that_no_controller_keeps_any_more_locates_nobody(change: dict[str, Any]) -> None:
+    """Though it has the same endpoints as before; and again once it is kept."""
+    address, store = ip("10.0.0.1"), Store()
+    kept = EndpointSlice("shop", "x", "web", compact([Endpoint((address,), node="n0")]), managed_by=SLICE_CONTROLLER)
+    for item in (Service("shop", "web", headless=True, selects_pods=True), Node("n0", canonical("n0", {ZONE: "a"}))):
+        store.apply(Put(item))
+    for item, located_by in ((kept, "endpoint"), (replace(kept, **change), "unknown"), (kept, "endpoint")):
+        store.apply(Put(item))
+        assert store.publish(NOW).addresses.locate(address).located_by == located_by
+
+
+def test_an_endpoint_may_change_where_it_is() -> None:
+    """Its location stays, and yet its Service is another one."""
+    store = Store()
+    store.apply(Put(Service("shop", "web", headless=True)))
+    for address in (ip("10.0.0.1"), ip("10.0.0.2")):
+        rows = compact([Endpoint((address,), node="n0")])
+        store.apply(Put(EndpointSlice("shop", "x", "web", rows)))
+        (found,) = store.publish(NOW).services["shop/web"].endpoints
+        assert found.endpoint.addresses == (address,)
+
+
+def test_a_pod_locator_whose_node_is_gone_says_nothing_of_an_endpoint() -> None:
+    """Its slice does, then."""
+    store = Store(StoreOptions(pods=False, nodes=False, pod_locators=True))
+    rows = compact([Endpoint((ip("10.0.0.1"),), node="n0", slice_labels={ZONE: "w"}, pod="p0")])
+    for item in (
+        *(Service("shop", "web", headless=True), EndpointSlice("shop", "x", "web", rows)),
+        PodLocator("shop", "p0", (ip("10.0.0.1"),)),
+    ):
+        store.apply(Put(item))
+    (found,) = store.publish(NOW).services["shop/web"].endpoints
+    assert found.location.value(ZONE) == "w"
 
 
 @pytest.mark.parametrize("exported", [False, True], ids=["not-exported", "exported"])
@@ -221,120 +226,13 @@ def test_without_endpoint_records_endpoints_that_get_ready_change_no_answer(expo
     assert after.serial == NOW + exported
 
 
-def test_ready_in_one_slice_is_ready() -> None:
-    """While an endpoint moves from one slice to another, both may have it."""
-    rows = [Endpoint((ip("10.0.0.1"),), pod="p0", ready=ready) for ready in (True, False)]
-    store = Store()
-    store.apply(Put(Service("shop", "web", headless=True)))
-    for number, row in enumerate(rows):
-        store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", compact((row,)))))
-    assert store.publish(NOW).unready == {}
-
-
-SELECTING = Put(Service("shop", "web", headless=True, selects_pods=True))
-
-
-def test_a_slice_is_found_once_its_pods_are_gone() -> None:
-    """As long as the Service has a selector, whose slice does not list them."""
-    first, second = (Endpoint((ip(f"10.0.0.{number}"),), pod=f"web-{number}") for number in (1, 2))
-    pods = [Put(Pod("shop", f"web-{number}", (ip(f"10.0.0.{number}"),), "n0")) for number in (1, 2)]
-    own = EndpointSlice("shop", "web-a", "web", compact((first,)), managed_by=SLICE_CONTROLLER)
-    mirrored = EndpointSlice("shop", "web-b", "web", compact((first, second)), managed_by=MIRRORING_CONTROLLER)
-    store = store_with()
-    for delta in (Replace(Pod, []), SELECTING, Put(own), Put(mirrored), *pods):
-        store.apply(delta)
-    found = []
-    for delta in (
-        Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=compact((first, second)))), Put(own), pods[1],
-        Drop(Pod, "shop/web-2"), Put(Service("shop", "web", headless=True)),
-        SELECTING, Drop(EndpointSlice, own.key), Put(own),
-        Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, managed_by="")), Put(mirrored),
-        Drop(Pod, "shop/web-1"),
-    ):  # fmt: skip
-        store.apply(delta)
-        found.append("SliceLeftBehind" in [finding.code for finding in store.publish(NOW).findings])
-    assert "".join(".x"[one] for one in found) == ".x.x.x.x.x.x.xx"
-
-
-# Forwarders
-
-
-def tells(node: str | None, zone: str, *addresses: str, name: str = "p0") -> Put:
-    own = canonical(node, {ZONE: zone} if zone else {})
-    return Put(PodLocator("shop", name, tuple(map(ip, addresses)), node, own))
-
-
-def on(node: str, zone: str) -> Put:
-    return Put(Node(node, canonical(node, {ZONE: zone})))
-
-
-def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
-    return Put(Pod("shop", name, (ip("10.0.0.1"),), node, created="2024", **more))
-
-
-def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
-    row = Endpoint((ip("10.0.0.1"),), node=node, slice_labels={ZONE: word} if word else {}, pod=pod)
-    return Put(EndpointSlice("shop", "x", "web", compact((row,)), managed_by=SLICE_CONTROLLER))
-
-
-ALL: dict[str, Any] = {"pod_locators": True}
-ALONE: dict[str, Any] = {"pods": False, "nodes": False, "pod_locators": True}
-BESIDE_NODES: dict[str, Any] = {"pods": False, "pod_locators": True}
-BESIDE_PODS: dict[str, Any] = {"nodes": False, "pod_locators": True}
-PRECEDENCE = [
-    # id, options, changes, by what the client is located, its zone, the endpoint's zone
-    ("alone", ALONE, [tells("n0", "a", "10.0.0.1"), behind("n0", "w")], "podlocator", "a", "a"),
-    ("alone-pods-and-nodes-say-nothing", ALONE,
-     [tells("n0", "a", "10.0.0.1"), on("n0", "b"), is_on("n1"), behind("n0")], "podlocator", "a", "a"),
-    ("not-watched", {}, [tells("n0", "a", "10.0.0.1")], "unknown", None, None),
-    ("of-a-finished-pod", ALONE, [tells("n0", "a"), behind("n0", "w")], "endpoint", "a", "a"),
-    ("whose-node-is-gone", ALONE, [tells(None, "", "10.0.0.1"), behind("n0", "w")], "podlocator", None, "w"),
-    ("of-nobody", ALONE, [behind("n0", "w")], "endpoint", "w", "w"),
-    ("of-another-pod", ALONE, [tells("n0", "a", "10.0.0.2", name="p1"), behind("n0", "w")], "endpoint", "w", "w"),
-    ("endpoint-without-a-pod", ALONE, [tells("n0", "a", "10.0.0.1"), behind("n0", "w", pod=None)],
-     "podlocator", "a", "w"),
-    ("beside-a-known-node", BESIDE_NODES, [tells("n0", "a", "10.0.0.1"), on("n0", "b"), behind("n0")],
-     "podlocator", "b", "b"),
-    ("beside-an-unknown-node", BESIDE_NODES, [tells("n0", "a", "10.0.0.1"), behind("n0", "w")], "podlocator", "a", "a"),
-    ("live-pod-first", ALL, [tells("n0", "a", "10.0.0.1"), on("n1", "b"), is_on("n1"), behind("n1")], "pod", "b", "b"),
-    ("another-live-pod-first", ALL,
-     [tells("n0", "a", "10.0.0.1"), on("n1", "b"), is_on("n1", "p9"), behind("n1", pod="p9")], "pod", "b", "b"),
-    ("pod-that-is-finished", ALL, [tells("n0", "a", "10.0.0.1"), is_on("n0", finished=True)], "unknown", None, None),
-    ("pod-on-its-nodes-network", ALL, [tells("n0", "a", "10.0.0.1"), on("n0", "b"), is_on("n0", host_network=True)],
-     "node", "b", None),
-    ("live-pod-whose-node-only-the-locator-knows", BESIDE_PODS, [tells("n0", "a", "10.0.0.1"), is_on("n0")],
-     "podlocator", "a", None),
-    ("live-pod-on-another-node-than-told", BESIDE_PODS, [tells("n0", "a", "10.0.0.1"), is_on("n1")], "pod", None, None),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("options", "changes", "located_by", "zone", "endpoint_zone"),
-    [row[1:] for row in PRECEDENCE],
-    ids=[row[0] for row in PRECEDENCE],
-)
-def test_precedence(
-    options: dict[str, Any], changes: list[Put], located_by: str, zone: str | None, endpoint_zone: str | None
-) -> None:
-    """For clients the running pod, then its PodLocator; for endpoints the Node, then the PodLocator, then the slice."""
-    for order in (changes, changes[::-1]):
-        store = Store(StoreOptions(**options))
-        store.apply(SELECTING)
-        for change in order:
-            store.apply(change)
-            store.publish(NOW)
-        snapshot = store.publish(NOW)
-        place = snapshot.addresses.locate(ip("10.0.0.1"))
-        assert (place.located_by, place.location.value(ZONE)) == (located_by, zone)
-        found = [row.location.value(ZONE) for row in snapshot.services["shop/web"].endpoints]
-        assert found == ([endpoint_zone] if any(type(delta.object) is EndpointSlice for delta in changes) else [])
-
-
 def test_equal_locations_are_one() -> None:
     """All pods of a node share one location object, whatever located them."""
-    store = Store(StoreOptions(**ALONE))
+    store = Store(StoreOptions(pods=False, nodes=False, pod_locators=True))
     for number in range(1, 9):
-        store.apply(tells(f"n{number % 2}", "a", f"10.0.0.{number}", name=f"p{number}"))
+        node = f"n{number % 2}"
+        labels = canonical(node, {ZONE: "a"})
+        store.apply(Put(PodLocator("shop", f"p{number}", (ip(f"10.0.0.{number}"),), node, labels)))
     book = store.publish(NOW).addresses
     assert len({id(book.locate(ip(f"10.0.0.{number}")).location) for number in range(1, 9)}) == 2
     assert len({id(obj.labels) for obj in store.all_objects() if isinstance(obj, PodLocator)}) == 2
@@ -357,8 +255,8 @@ def test_kinds() -> None:
     always = {Namespace, Service, ServicePolicy, EndpointSlice}
     rows: list[tuple[dict[str, Any], set[Any]]] = [
         ({}, {Pod, Node}),
-        (ALONE, {PodLocator}),
-        (BESIDE_NODES, {PodLocator, Node}),
+        ({"pods": False, "nodes": False, "pod_locators": True}, {PodLocator}),
+        ({"pods": False, "pod_locators": True}, {PodLocator, Node}),
         ({"pods": False, "nodes": False}, set()),
         ({"pods": False, "nodes": False, "pod_names": True}, {Pod}),
         ({"exports": True}, {Pod, Node, ServiceExport, ServiceHealth}),
