@@ -23,6 +23,7 @@ from examples.demo import cluster
 from examples.demo.asking import Asker
 from examples.demo.day import Query
 from tests.kit.browser import FaultyPageError, running_chromium, visiting
+from tests.kit.console_pages import untried
 from tests.kit.made_once import made_once
 from tests.kit.this_machine import needs_tool
 from tests.kit.topodns_process import COMMAND, Process, Server, reload, serving
@@ -42,6 +43,7 @@ PAGES = (
     "/explain?name=svc/memcache&namespace=shop&client=nobody",
     "/tail",
 )
+assert not untried(PAGES), f"PAGES lacks {untried(PAGES)}"
 REFUSED = r"(: |status of )40[04]\b"  # what is not known: the page says so
 FLAGS = {"http": "127.0.0.1:0", "trusted-forwarder": "127.0.0.0/8"}
 NARROW = {"width": 360, "height": 740}

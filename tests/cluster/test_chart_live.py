@@ -21,10 +21,10 @@ from dnsserver import __version__
 from docs.pages.chart_pages import CHART, PAGE
 from tests.kit import helm, kustomize
 from tests.kit.api_objects import item, namespace
-from tests.kit.consoles import commands, section
 from tests.kit.helm import CASES, ON, RefusedError, rendered
 from tests.kit.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kit.kustomize import HOOKS, SERVER, WEBHOOK, container_of
+from tests.kit.page_commands import commands, section
 from tests.kit.this_machine import ROOT
 from tests.kit.waiting import until
 from tests.kit.webhook_process import AUTHORITY

@@ -25,12 +25,12 @@ import yaml
 
 from dnsserver.tools.corefile.stub_blocks import COREDNS, FALLBACK_PORT
 from tests.kit.api_objects import ZONE, Item, deployment, item, node, service
-from tests.kit.consoles import Entry, commands, section
 from tests.kit.coredns import kubernetes_block
 from tests.kit.forwarders import started
 from tests.kit.kube import ControlPlane
 from tests.kit.kubelet import Kubelet
 from tests.kit.live_server import addresses
+from tests.kit.page_commands import Entry, commands, section
 from tests.kit.programs import Daemon
 from tests.kit.shells import Shell
 from tests.kit.this_machine import ROOT, free_port

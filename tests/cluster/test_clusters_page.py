@@ -20,11 +20,11 @@ import yaml
 
 from tests.kit import kustomize
 from tests.kit.api_objects import endpoint, endpoint_slice, namespace, node, service
-from tests.kit.consoles import Entry, entries
 from tests.kit.files import replace_file
 from tests.kit.kube import ControlPlane
 from tests.kit.kustomize import NAMESPACE, READER, SERVER, object_of, objects_of
 from tests.kit.live_server import serving_live
+from tests.kit.page_commands import Entry, entries
 from tests.kit.shells import Shell
 from tests.kit.this_machine import ROOT, needs_tool
 from tests.kit.topodns_process import Server

@@ -16,11 +16,11 @@ from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
 from tests.kit import kustomize
 from tests.kit.api_objects import namespace
-from tests.kit.consoles import Entry, entries
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, settings_of, take_in
 from tests.kit.kube import ControlPlane
 from tests.kit.kustomize import EVERYTHING, objects_of
+from tests.kit.page_commands import Entry, entries
 from tests.kit.this_machine import ROOT
 
 PAGE = ROOT / "docs" / "constraints.md"

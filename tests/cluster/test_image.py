@@ -27,11 +27,11 @@ from packaging.utils import canonicalize_name
 
 from dnsserver import __version__
 from tests.kit import helm
-from tests.kit.consoles import commands, entries
 from tests.kit.container import Buildah
 from tests.kit.in_memory import cluster_text
 from tests.kit.kube import TOKEN, ControlPlane, config_of
 from tests.kit.kustomize import EVERYTHING, NAMESPACE, SERVER, container_of, object_of, objects_of
+from tests.kit.page_commands import commands, entries
 from tests.kit.programs import ready
 from tests.kit.requirements import in_the_image
 from tests.kit.small_cluster import WEB, WEB_AND_MANY

@@ -12,9 +12,9 @@ import pytest
 
 from dnsserver import __version__
 from tests.kit.api_objects import node
-from tests.kit.consoles import commands, section
 from tests.kit.files import copy_of_the_project
 from tests.kit.kube import ControlPlane
+from tests.kit.page_commands import commands, section
 from tests.kit.programs import environment, ready
 from tests.kit.shells import Shell
 from tests.kit.this_machine import ROOT

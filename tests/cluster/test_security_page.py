@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from tests.kit.consoles import table
 from tests.kit.kustomize import object_of, rights_in
+from tests.kit.page_commands import table
 from tests.kit.this_machine import ROOT
 
 SECURITY = ROOT / "docs" / "security.md"

@@ -44,11 +44,11 @@ from tests.kit.api_objects import (
     service,
     service_import,
 )
-from tests.kit.consoles import section
 from tests.kit.in_memory import ask_in_memory, responder_of, snapshot_of
 from tests.kit.kube import KINDS, Api, ApiError, ControlPlane, multicluster_api
 from tests.kit.kustomize import objects_of
 from tests.kit.live_server import addresses, answered, asked, serving_live
+from tests.kit.page_commands import section
 from tests.kit.random_cluster import chance
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server

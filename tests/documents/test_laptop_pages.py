@@ -15,8 +15,8 @@ import pytest
 
 from docs.pages.site_pages import pages
 from tests.kit.commands_in_process import Run
-from tests.kit.consoles import commands
 from tests.kit.live_server import TRUSTED
+from tests.kit.page_commands import commands
 from tests.kit.programs import environment
 from tests.kit.shells import Shell
 from tests.kit.this_machine import ROOT, needs_tool

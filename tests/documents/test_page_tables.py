@@ -11,8 +11,8 @@ import pytest
 
 from tests.kit.api_objects import TOPOLOGY_KEYS, ZONE, endpoint, endpoint_slice, item, namespace, node, pod, service
 from tests.kit.commands_in_process import Run
-from tests.kit.consoles import table
 from tests.kit.in_memory import cluster_text
+from tests.kit.page_commands import table
 from tests.kit.this_machine import ROOT
 
 TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"

@@ -16,8 +16,8 @@ from dnsserver.cli.dispatch import COMMANDS, parser_of
 from dnsserver.tools.doctor.steps import StepCode
 from docs.pages.make_pages import made_from_code
 from docs.pages.site_pages import pages
-from tests.kit.consoles import commands
 from tests.kit.import_graph import MODULES
+from tests.kit.page_commands import commands
 from tests.kit.this_machine import ROOT
 
 EXEMPT = {"None"}  # no class

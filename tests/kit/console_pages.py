@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from dnsserver.tools.console.console import PAGES
 from tests.kit.api_client import Answered, request
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -46,6 +47,13 @@ CONSOLE_CLUSTER: list[Item] = [
     service("wrong", keys="*,a"),
     service("plain"),
 ]  # fmt: skip
+
+
+def untried(paths: Iterable[str]) -> list[str]:
+    """Return the pages of the console that none of these *paths* is."""
+    patterns = {page.path: re.sub(r"\{\w+\}", "[^/?]+", page.path) + r"(\?.*)?" for page in PAGES}
+    tried = list(paths)
+    return [page for page, pattern in patterns.items() if not any(re.fullmatch(pattern, path) for path in tried)]
 
 
 @contextmanager

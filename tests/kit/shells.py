@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from tests.kit import go_programs
 from tests.kit.commands_in_process import Run
-from tests.kit.consoles import Entry
 from tests.kit.installed_scripts import installed_scripts
+from tests.kit.page_commands import Entry
 from tests.kit.programs import environment
 from tests.kit.this_machine import ROOT
 from tests.kit.waiting import PATIENCE

@@ -39,7 +39,7 @@ from tests.kit.api_objects import (
     service,
 )
 from tests.kit.commands_in_process import Run
-from tests.kit.console_pages import CONSOLE_CLUSTER, HTML, Page, is_safe, page, serving_console
+from tests.kit.console_pages import CONSOLE_CLUSTER, HTML, Page, is_safe, page, serving_console, untried
 from tests.kit.skewed import skewed
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server
@@ -160,6 +160,11 @@ def server(served: Served) -> Server:
 
 
 # Every page
+
+
+def test_each_page_has_a_row() -> None:
+    """What it shows is a row of SHOWN, or a test of its own."""
+    assert not untried(PAGES), "add them to PAGES"
 
 
 @pytest.mark.parametrize("path", PAGES)

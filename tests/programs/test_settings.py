@@ -140,7 +140,7 @@ def test_where_a_bad_setting_is(topodns: Run, tmp_path: Path, way: str) -> None:
     ids=["misspelt", "misspelt-with-value", "too-many", "two-defaults", "value-of-a-switch", "certificate-alone",
          "key-alone", "two-certificates", "whose-configuration", "secret-in-capitals", "configuration-with-a-space",
          "no-certificate", "certificate-not-there", "webhook-without-cluster", "install-nothing", "install-for-another",
-         "of-six-others", "of-one-other"],
+         "of-others", "of-one-other"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
     """A wrong command line ends with status 2 and one line that quotes the word and the nearest known one."""
