@@ -111,7 +111,10 @@ class SimulateFlags:
     """What is simulated, and what is too much of it."""
 
     service: tuple[ServiceName, ...] = repeatable(
-        (), values.SERVICE, help="Simulate this Service", shown="every headless one with a constraint"
+        (),
+        values.SERVICE,
+        help="Simulate this Service; svc/NAME is in the namespace of -n",
+        shown="every headless one with a constraint",
     )
     """A Service without a constraint can be simulated, too: then its name says so."""
 
