@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dnsserver.names import DISABLED, INSECURE, VERIFIED, Zone, parse_zone
 from dnsserver.settings import values
-from dnsserver.settings.flags import READING_CLUSTERS, SERVING, repeatable, several, single, switch
+from dnsserver.settings.flags import SERVING, WITH_CLUSTERS, repeatable, several, single, switch
 from dnsserver.settings.values import (
     HONOR,
     IGNORE,
@@ -129,7 +129,7 @@ class SeveralClustersSettings:
         OWN_CLUSTER,
         values.CLUSTER_NAME,
         help="Name of the own cluster, the value of the topology key topodns.io/cluster there",
-        commands=READING_CLUSTERS,
+        commands=WITH_CLUSTERS,
     )
     """Every server and controller should call a cluster by the same name."""
 
@@ -139,7 +139,7 @@ class SeveralClustersSettings:
         help="Read this other cluster, too: by a kubeconfig (its current context, or CONTEXT), or from a dump, a file "
         "or folder as for --snapshot",
         shown="none",
-        commands=READING_CLUSTERS,
+        commands=WITH_CLUSTERS,
     )
     """A cluster that cannot be reached costs the others nothing."""
 

@@ -17,7 +17,7 @@ PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 BY_NAME = {"delattr", "getattr", "hasattr", "setattr"}  # functions that take an attribute's name
 # What a module that breaks a rule has; to parse all modules takes seconds.
 SUSPICIOUS = re.compile(
-    r"(?<!\bself)(?<!\bcls)\._[a-z]|attr\([^)]*[\"'][\w.]*_|^ *(from|import) [^(\n]*(\([^)]*)?(\b_[a-z]|\btest_)",
+    r"(?<!\bself)(?<!\bcls)\._[a-zA-Z]|attr\(.*[\"'][\w.]*_|^ *(from|import) [^(\n]*(\([^)]*)?(\b_[a-zA-Z]|\btest_)",
     re.MULTILINE,
 )
 

@@ -2,7 +2,7 @@
 
 """CoreDNS and topodns answer the same questions about one real cluster alike, but for a table of differences.
 
-The table is ``tests/peers/comparison/differences.py``; ``docs/compared-with-coredns.md`` shows it.
+The table is ``tests/peers/comparison/differences.toml``; ``docs/compared-with-coredns.md`` shows it.
 """
 
 from __future__ import annotations

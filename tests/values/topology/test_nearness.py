@@ -47,6 +47,7 @@ def web(rows: list[Item], **asked: Any) -> list[Item]:
 TOLD = {
     "HintsIncomplete": web([for_zone(ON[0], "a"), ON[1]], trafficDistribution="PreferSameZone"),
     "AutoWithoutHints": web(ON, annotations=AUTO),
+    "HintsElsewhere": web([for_zone(ON[0], "b"), for_zone(ON[1], "a")], annotations=AUTO),
     "TwinWithoutConstraint": [
         *web(ON), service("vip", cluster_ips=["10.96.0.9"], trafficDistribution="PreferClose"),
         endpoint_slice("vip", 1, ON)],
