@@ -307,16 +307,22 @@ def test_a_large_dump_says_how_it_is_read_faster(topodns: Run, tmp_path: Path, m
 
 
 def test_what_serve_says(tmp_path: Path) -> None:
-    """The same, in its log, and again when it reads again; a missing kind is an error, of which nothing follows."""
+    """The same, in its log, at each change; a removed file is forgotten, and of a missing kind nothing follows."""
     lay(tmp_path, CLUSTER_INFO)
+    gone = "there is no Service shop/db"
     server = Server(["serve", "--snapshot", str(tmp_path), "--listen", "127.0.0.1:0", "--http", "off"])
     try:
         server.wait_for(r"INFO read 4 files: 1 node, .*; passed over: 1 Event, 2 files$")
         server.wait_for(r"ERROR .*the dump has neither EndpointSlices nor Endpoints")
         server.wait_for("ready")
         assert not [line for line in server.lines if "no trusted forwarder" in line]
-        lay(tmp_path, {"shop/slices.yaml.gz": packed(listed(SLICE))})
-        server.wait_for(r"INFO read 5 files: 1 node, .*1 EndpointSlice.*$")
+        lay(tmp_path, {"shop/slices.yaml.gz": packed(listed(SLICE)), "shop/web.yaml": yaml.safe_dump(service("web"))})
+        server.wait_for(r"INFO read 6 files: 1 node, 1 pod, 2 Services, 1 EndpointSlice.*$")
+        server.wait_for("WARNING .*no trusted forwarder")
+        assert not [line for line in server.lines if gone in line]
+        (tmp_path / "shop/services.json").unlink()
+        server.wait_for("INFO read 5 files: 1 node, 1 pod, .*1 Service;")
+        server.wait_for(f"WARNING .*{gone}")
     finally:
         assert server.end() == DONE
 

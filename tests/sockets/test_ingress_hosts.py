@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message.records import Host, Opaque, Record
-from dnsserver.message.wire import AAAA, CNAME, A
+from dnsserver.message.wire import AAAA, CNAME, NOERROR, NXDOMAIN, A
 from dnsserver.net import ingress_hosts
 from dnsserver.net.ingress_hosts import IngressHosts
 from dnsserver.net.upstream import LOOKUP_SECONDS
@@ -27,14 +27,14 @@ STALE_SECONDS = 200.0  # instead of an hour
 
 
 class Servers:
-    """Name servers that say what ``records`` holds by name and type; None: they do not answer.
+    """Name servers that say what ``records`` holds by name and type, with ``rcode``; None: they do not answer.
 
     ``remembers``: the upstream knows all that already. Names that begin with "slow" are never answered.
     """
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, int], tuple[Record, ...] | None] = {}
-        self.asked, self.remembers = 0, False
+        self.asked, self.remembers, self.rcode = 0, False, NOERROR
 
     def answer_at_once(self, target: str, qtype: int, _: str) -> UpstreamAnswer | None:
         return self._said(target, qtype) if self.remembers else None
@@ -46,7 +46,7 @@ class Servers:
 
     def _said(self, target: str, qtype: int) -> UpstreamAnswer:
         records = None if target.startswith("slow") else self.records.get((target, qtype), ())
-        return FAILED if records is None else said(records)
+        return FAILED if records is None else said(records, rcode=self.rcode)
 
 
 def address(text: str, ttl: int = 60) -> Record:
@@ -211,5 +211,20 @@ def test_names_that_are_never_answered_hold_up_no_others() -> None:
             servers.records = {(NAME, A): (address(f"192.0.2.{number}"),)}
             await trio.sleep(5)
             assert seen[-1] == {NAME: resolved(f"192.0.2.{number}", v4=60)}
+
+    run(main)
+
+
+@pytest.mark.parametrize("rcode", [NOERROR, NXDOMAIN], ids=["NODATA", "NXDOMAIN"])
+def test_a_name_that_is_gone(rcode: int) -> None:
+    """An answer without addresses is an answer: they go at once."""
+
+    async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
+        servers.records = {(NAME, A): (address("192.0.2.1"),)}
+        hosts.want({NAME: "shop"})
+        await trio.sleep(3)
+        servers.records, servers.rcode = {}, rcode
+        await trio.sleep(3)
+        assert seen == [{NAME: resolved("192.0.2.1", v4=60)}, {}]
 
     run(main)

@@ -82,19 +82,26 @@ def test_a_connection_that_cannot_be_accepted_harms_nobody(caplog: pytest.LogCap
 
 
 def test_many_that_come_at_once_leave_other_tasks_their_turns() -> None:
-    """A flood of connections is accepted in batches."""
+    """A flood of connections is accepted in batches; each may have a query in flight, and gets its reply."""
 
     @here(limit=1200, leaping=False)
     async def _(server: Here) -> None:
         with ExitStack() as stack:
-            for _ in range(300):
-                stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            connected = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(300)]
             seen = [0]
             while seen[-1] < 300:
                 await trio.lowlevel.checkpoint()
                 seen.append(server.counts.connections)
             most = max(after - before for before, after in pairwise(seen))
             assert most <= 2 * tcp.ACCEPTED_AT_ONCE
+            clients = [Peer(trio.SocketStream(trio.socket.from_stdlib_socket(sock))) for sock in connected]
+            for number, client in enumerate(clients):
+                await client.send(query(OUT, number=number))
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            assert len(server.upstream.waiting) == 300
+            server.upstream.tell("example.org")
+            for number, client in enumerate(clients):
+                assert await client.numbers(1) == [number]
 
 
 def test_at_the_limit_in_all_a_connection_that_waits_is_not_idle() -> None:

@@ -173,7 +173,8 @@ def test_queries_beyond_the_share_are_refused_at_once() -> None:
                 nursery.start_soon(elsewhere.find, TARGET, A, SHOP)
                 await trio.testing.wait_all_tasks_blocked()
             refused = elsewhere.answer_at_once("example.net", A, SHOP)
-            assert refused is not None and refused.failed
+            assert refused is not None and refused.failed and refused.extended_error is not None
+            assert refused.extended_error[0] == 23
             assert await elsewhere.find(TARGET, A, SHOP) == refused
             assert elsewhere.answer_at_once(TARGET, A, "other") is None
             nursery.cancel_scope.cancel()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dnsserver.answers.decision import UPSTREAM_TYPES, UpstreamAnswer
 from dnsserver.answers.resolution import MAX_ALIASES
 from dnsserver.message.records import Opaque, Record, Soa, type_name, type_number
-from dnsserver.message.wire import NXDOMAIN, SOA, A
+from dnsserver.message.wire import EDE_NETWORK_ERROR, NXDOMAIN, SERVFAIL, SOA, A
 from dnsserver.responder.replies import AnsweredQuery
 from locator.ip import parse_address
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, external, listed, namespace, node, service
@@ -110,6 +110,7 @@ def ask(
     )
 
 
+REFUSED = UpstreamAnswer(SERVFAIL, extended_error=(EDE_NETWORK_ERROR, "too many look-ups"))
 OUT = f"out.{SHOP}"
 WEB, HARD, VIRTUAL, FED = f"web.{SHOP}", f"hard.{SHOP}", f"virtual.{SHOP}", "web.shop.fed.example"
 OWN, THEIRS = ("cluster.local", 5), ("example.net", 300)
@@ -186,6 +187,9 @@ CHAINS: dict[str, tuple[Outside, str, list[str], Any, tuple[str, int] | None, li
     "NODATA outside": (
         {"out.example.net": said([], soa=[soa_of("example.net")])}, "NOERROR", ["out.example.net"], set(), THEIRS, []),
     "a look-up that fails": ({}, "SERVFAIL", [], set(), None, [22]),
+    "over an alias outside, to a look-up that is refused": (
+        {"out.example.net": leads_to("cdn.example.org"), "cdn.example.org": REFUSED},
+        "SERVFAIL", [], set(), None, [23]),
 }  # fmt: skip
 CLUSTER = listed([*ITEMS, external("again", "again.example.net")])
 SNAPSHOT = snapshot_of(CLUSTER, FLAGS)

@@ -73,7 +73,8 @@ SLICE = "EndpointSlice shop/web-1"
 
 PLACES = [
     Row("no-dns", [*RACKS, *web()],
-        [("NoTrustedForwarder", WARNING, "", "", "kube-system/kube-dns ... k8s-app: ... --trusted-forwarder")]),
+        [("NoTrustedForwarder", WARNING, "", "",
+          "no trusted forwarder: there is no ... kube-system/kube-dns ... k8s-app: ... --trusted-forwarder")]),
     Row("no-dns-as-configured", HEALTHY, [("NoTrustedForwarder", WARNING, "", "", "dns/a ... dns/b")],
         {"forwarder-service": ["dns/a", "dns/b"]}),
     Row("no-forwarder-wanted", [*RACKS, *web()], (), {"forwarder-service": "off"}),
