@@ -101,10 +101,12 @@ class Tenant(NamedTuple):
             self.api.request("POST", self.api.path(made["kind"], self.where), made)
 
     def run_pod(self, name: str, on: str, address: str, **spec: object) -> None:
-        """Create a pod on a node as the owner; the node's kubelet reports its address."""
-        made = pod(name, [], on, where=self.where, labels={"app": name}, **spec)
-        made["status"] = {"phase": "Running", "podIPs": [{"ip": ADDRESS_A}]}  # the API server does not take it
+        """Create a pod on a node as the owner; the node's kubelet alone can report its address."""
+        made = pod(name, [ADDRESS_A], on, where=self.where, labels={"app": name}, **spec)
         self.create(made)
+        assert "podIPs" not in self.api.request("GET", self.api.path_of(made))["status"]
+        with pytest.raises(ApiError, match="forbidden"):
+            self.api.patch_status(made, made["status"])
         self.cluster.run_pod(made, on, address)
 
 

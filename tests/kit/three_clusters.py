@@ -88,11 +88,11 @@ def endpoints(names: str, *rows: Item) -> Change:
     return change
 
 
-def votes(names: str, *against: str) -> Change:
+def votes(names: str, *against: str, renewed: float = NOW) -> Change:
     """Let the probers of some clusters vote against addresses."""
 
     def change(clusters: Clusters) -> None:
         for name in names.split():
-            clusters[name].append(service_health("web", name, dict.fromkeys(against, False), NOW))
+            clusters[name].append(service_health("web", name, dict.fromkeys(against, False), renewed))
 
     return change

@@ -194,6 +194,14 @@ def test_bad_objects(topodns: Run, tmp_path: Path) -> None:
     assert [answer["data"] for answer in explained["answers"]] == ["10.9.0.1"]
 
 
+def test_bad_item_of_a_list(topodns: Run, tmp_path: Path) -> None:
+    """An item that is not an object is named by its position in the list."""
+    path = written(tmp_path, yaml.safe_dump({**LIST, "items": [*CLUSTER, "words", {"kind": 7}]}))
+    ran = topodns("check", "--snapshot", path, "-o", "json")
+    assert ran.status == FAILED
+    assert [finding["name"] for finding in ran.json] == [f"items[{len(CLUSTER) + more}]" for more in (0, 1)]
+
+
 def test_check_of_a_good_cluster(topodns: Run, cluster: str) -> None:
     """Without findings, ``check`` prints what it has read, and the numbers, and ends with status 0."""
     ran = topodns("check", "--snapshot", cluster)
@@ -202,25 +210,33 @@ def test_check_of_a_good_cluster(topodns: Run, cluster: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "flags", "status", "printed"),
+    ("others", "flags", "env", "status", "printed"),
     [
-        ([], ("--fail-on", "warning"), DONE, "0 errors, 0 warnings"),
-        ([changed(NODE_B, metadata__labels={})], (), DONE, "0 errors, 1 warning"),
-        ([changed(NODE_B, metadata__labels={})], ("--fail-on=warning", "-o", "json"), FAILED, '"severity": "warning"'),
-        ([changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"})], (), FAILED, "1 error, "),
-        ([changed(SERVICE, spec__topologyKeys=["a"])], ("--fail-on", "warning"), DONE, "info "),
-        ([], ("--fail-on", "info"), WRONG, ""),
+        ([], ("--fail-on", "warning"), {}, DONE, "0 errors, 0 warnings"),
+        ([changed(NODE_B, metadata__labels={})], (), {}, DONE, "0 errors, 1 warning"),
+        ([changed(NODE_B, metadata__labels={})], ("--fail-on=warning", "-o", "json"), {}, FAILED,
+         '"severity": "warning"'),
+        ([changed(NODE_B, metadata__labels={})], (), {"TOPODNS_FAIL_ON": "warning"}, FAILED, "0 errors, 1 warning"),
+        ([changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"})], (), {}, FAILED, "1 error, "),
+        ([changed(SERVICE, spec__topologyKeys=["a"])], ("--fail-on", "warning"), {}, DONE, "info "),
+        ([], ("--fail-on", "info"), {}, WRONG, ""),
     ],
-    ids=["nothing", "warning", "warning-that-fails", "error", "info", "no-severity"],
-)
+    ids=["nothing", "warning", "warning-that-fails", "by-the-environment", "error", "info", "no-severity"],
+)  # fmt: skip
 def test_what_fails(
-    topodns: Run, tmp_path: Path, others: list[dict[str, Any]], flags: tuple[str, ...], status: int, printed: str
+    topodns: Run,
+    tmp_path: Path,
+    others: list[dict[str, Any]],
+    flags: tuple[str, ...],
+    env: dict[str, str],
+    status: int,
+    printed: str,
 ) -> None:
     """``--fail-on`` says from which severity on the status is 1; an info never fails."""
     names = {(item["kind"], item["metadata"]["name"]) for item in others}
     rest = [item for item in CLUSTER if (item["kind"], item["metadata"]["name"]) not in names]
     path = written(tmp_path, yaml.safe_dump_all([*rest, *others]))
-    ran = topodns("check", "--snapshot", path, *flags)
+    ran = topodns("check", "--snapshot", path, *flags, **env)
     assert ran.status == status and printed in ran.out
 
 

@@ -71,10 +71,10 @@ def test_help_has_common_flags_first(topodns: Run, name: str) -> None:
 
 
 def test_version_and_help_of_the_program(topodns: Run) -> None:
-    """``--version`` is ``version``; ``--help`` names every command, and says how a program ends."""
+    """``--version`` is ``version``; ``--help`` names every command, and so does the program without one."""
     assert topodns("--version") == topodns("version")
     ran = topodns("--help")
-    assert topodns("help") == topodns("-h") == ran
+    assert topodns("help") == topodns("-h") == ran and topodns() == (WRONG, ran.out, "")
     assert all(f"\n  {name} " in ran.out and summary in in_one_line(ran.out) for name, summary in COMMANDS.items())
     assert "--version" in ran.out and "\nExit status:\n  0   " in ran.out and EXAMPLES[0].command in ran.out
 

@@ -73,7 +73,7 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
         ["controller"], None,
         "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another)\n"),
     "no-such-kubeconfig": (
-        ["check", "--kubeconfig", "{folder}/none"], None, "{folder}/none: no such file, expected a kubeconfig\n"),
+        ["serve", "--kubeconfig", "{folder}/none"], None, "{folder}/none: no such file, expected a kubeconfig\n"),
     "kubeconfig-of-a-word": (
         ["check", "--kubeconfig", "{file}"], "foo",
         "{file}: no clusters, contexts and users found, expected a kubeconfig" + OWN_CONFIG),
@@ -287,19 +287,20 @@ def test_certificates(topodns: Run, tmp_path: Path, name: str, knows_authority: 
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("command", "url", "words"),
     [
-        ("https://127.0.0.1:1", "https://127.0.0.1:1: Connection refused"),
-        ("https://nobody.invalid:6443", "https://nobody.invalid:6443: the host name cannot be resolved, expected one "
-                                        "that DNS knows"),
+        ("check", "https://127.0.0.1:1", "https://127.0.0.1:1: Connection refused"),
+        ("explain web.shop --client 10.0.0.1", "https://127.0.0.1:1", "https://127.0.0.1:1: Connection refused"),
+        ("check", "https://nobody.invalid:6443", "https://nobody.invalid:6443: the host name cannot be resolved, "
+                                                 "expected one that DNS knows"),
     ],
-    ids=["nobody-listens", "unknown-host"],
+    ids=["nobody-listens", "nobody-listens-to-explain", "unknown-host"],
 )  # fmt: skip
-def test_nobody_is_there(topodns: Run, tmp_path: Path, url: str, words: str) -> None:
+def test_nobody_is_there(topodns: Run, tmp_path: Path, command: str, url: str, words: str) -> None:
     """An API server that does not respond is no kind's fault: the message begins with its address."""
     path = tmp_path / "a kubeconfig"
     path.write_text(yaml.safe_dump(config_of(url)))
-    ran = topodns("check", "--kubeconfig", str(path), "--context", "main")
+    ran = topodns(*command.split(), "--kubeconfig", str(path), "--context", "main")
     tried = f"'kubectl --kubeconfig '{path}' --context main cluster-info' shows whether it responds to kubectl"
     assert (ran.status, ran.err) == (FAILED, f"topodns: {words}; {tried}\n")
 

@@ -189,6 +189,7 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
         (("--service", "shop/wep"), "--service: no Service shop/wep, did you mean shop/web?"),
         (("--service", "shop/virtual"), "--service: shop/virtual has a cluster IP, so DNS chooses no endpoints"),
         (("--service", "web"), "--service: 'web', expected NAMESPACE/NAME"),
+        (("--with", "shop/wep=*"), "--with: no Service shop/wep, did you mean shop/web?"),
         (("--with", "shop/web"), "--with: 'shop/web', expected NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/"),
         (("--with", f"shop/web=*,{ZONE}"), "--with: shop/web=*,topology.kubernetes.io/zone: '*' is key 1 of 2"),
         (("--service", "shop/plain", "--with", "shop/web=*"),

@@ -30,6 +30,7 @@ from locator.model import Service
 from tests.kit.kube import Item as Config
 from tests.kit.kube import config_of
 from tests.kit.this_machine import free_port
+from tests.kit.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -173,8 +174,11 @@ def test_nobody_is_there(no_pod: Path) -> None:
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """Listen for one connection, read from it, answer and close; yield the address, and what was read."""
+def answering(answer: bytes, *, hangs: bool = False) -> Iterator[tuple[str, list[bytes]]]:
+    """Listen for one connection, read from it, answer and close; yield the address, and what was read.
+
+    With *hangs*, the other end has to close.
+    """
     read: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -183,6 +187,9 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
             with connection:
                 read.append(connection.recv(65536))
                 connection.sendall(answer)
+                if hangs:
+                    connection.settimeout(PATIENCE)
+                    connection.recv(1)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -199,6 +206,24 @@ def test_someone_else_is_there(no_pod: Path, answer: bytes, words: str) -> None:
     """If another program listens at the address, the client raises Unreachable and nothing else."""
     with answering(answer) as (host, _), pytest.raises(Unreachable, match=words):
         ApiClient(kubeconfig=written(no_pod / "config", config_of(f"https://{host}"))).request("GET", "/version")
+
+
+@pytest.mark.parametrize(
+    ("answer", "silence", "lines"),
+    [
+        (b"", 0.1, []),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\none\ntw\r\n", 1.0, [[b"one"]]),
+    ],
+    ids=["from-the-start", "in-a-watch"],
+)
+def test_an_api_server_that_is_silent(no_pod: Path, answer: bytes, silence: float, lines: list[list[bytes]]) -> None:
+    """The connection is open, and carries nothing any more, as behind a firewall that dropped it."""
+    with answering(answer, hangs=True) as (host, _):
+        client = ApiClient(kubeconfig=written(no_pod / "config", config_of(f"http://{host}", token="t")))
+        received = list[list[bytes]]()
+        with pytest.raises(Unreachable, match=f"silent for {silence:g} s") as caught:
+            received.extend(client.open("/api/v1/services", {"watch": "1"}, silence=silence))
+    assert (caught.value.reason, received) == ("silent", lines)
 
 
 UNREACHABLE = [

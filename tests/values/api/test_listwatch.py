@@ -122,6 +122,13 @@ def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
     assert machine.pause == 0
 
 
+def test_no_items_is_an_empty_list() -> None:
+    """Go writes an empty list as ``null``."""
+    machine = listwatch(streaming=False)
+    machine.next_request()
+    assert changes(machine.page(b'{"metadata": {"resourceVersion": "1"}, "items": null}')) == replaced()
+
+
 @pytest.mark.parametrize(
     ("events", "expected", "version", "exists"),
     [

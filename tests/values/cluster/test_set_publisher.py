@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,12 +16,13 @@ import trio.testing
 from locator.cluster.set_publisher import START_SECONDS, Cluster, SetPublisher
 from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint
+from locator.health.votes import VOTE_SECONDS
 from locator.ip import parse_address
 from locator.model import CLUSTER, Finding
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store, StoreOptions
 from tests.kit.in_memory import NOW, dump_of, take_in
-from tests.kit.three_clusters import IN_EAST, IN_WEST, three_clusters
+from tests.kit.three_clusters import IN_EAST, IN_WEST, Change, three_clusters, votes
 
 MAX_AGE = 60.0  # seconds
 
@@ -39,9 +41,9 @@ class Feed:
     def age(self) -> float:
         return self.seconds
 
-    def publish(self, name: str) -> None:
+    def publish(self, name: str, *changes: Change) -> None:
         store = Store(StoreOptions(cluster=name, exports=True))
-        take_in(store, dump_of(three_clusters()[name]).objects)
+        take_in(store, dump_of(three_clusters(*changes)[name]).objects)
         self.snapshot = store.publish(NOW)
         for subscriber in self._subscribers:
             subscriber(self.snapshot, ())
@@ -64,6 +66,12 @@ class Set:
         """Return the clusters of an address in each, as published last."""
         places = [self.published[-1].addresses.locate(parse_address(text)) for text in (IN_EAST, IN_WEST)]
         return [place.location.labels.get(CLUSTER, "") for place in places]
+
+    def voted_out(self) -> bool:
+        """Return whether most clusters vote against a load balancer, as published last."""
+        return any(
+            entry.down for member in self.published[-1].federated["shop/web"].members for entry in member.balancers
+        )
 
 
 def in_virtual_time(main: Callable[[Set], Any]) -> None:
@@ -111,3 +119,21 @@ def test_a_lost_cluster_does_not_count_until_it_is_back(caplog: pytest.LogCaptur
         "cluster west: out of reach for 60 s (--cluster-max-age); it does not count until it is back",
         "cluster west: back in reach; it counts again",
     ]
+
+
+def test_a_vote_ends_without_an_event() -> None:
+    """There is one more publication then, in which the address is back."""
+
+    async def main(both: Set) -> None:
+        against = votes("east west", "192.0.2.2", renewed=time.time() + VOTE_SECONDS)  # in the future: counts as now
+        both.own.publish("east", against)
+        both.west.publish("west", against)
+        await both.publisher.run()
+        seen = []
+        for seconds in (0.0, VOTE_SECONDS - 1, 2.0, VOTE_SECONDS):
+            await trio.sleep(seconds)
+            both.publisher.check_ages()
+            seen.append((len(both.published), both.voted_out()))
+        assert seen == [(1, True), (1, True), (2, False), (2, False)]
+
+    in_virtual_time(main)

@@ -311,6 +311,22 @@ def test_of_two_replicas_that_write_at_once_one_wins(secret: Item | None) -> Non
     assert all(shakes_hands(serving, api.bundles()[0]) for serving in servings)
 
 
+def test_a_ca_that_somebody_removes_is_put_back() -> None:
+    """Such as who applies the manifest of the configuration again."""
+    api, serving = FakeApi(), ServingCertificate()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeping(api, serving).run)
+            await until_in_trio(lambda: serving.pair is not None)
+            bundles = api.bundles()
+            api.objects[f"{CONFIGURATIONS}/hooks"]["webhooks"][0]["clientConfig"]["caBundle"] = ""
+            await until_in_trio(lambda: api.bundles() == bundles)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
 def refuse(path: str) -> None:
     raise Refused(422, "Invalid", "not this")
 
