@@ -96,6 +96,15 @@ ROWS: list[tuple[str, str, str, list[Change], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("rtype", "begins"), [("SOA", "ns.dns.{0}. hostmaster.{0}. "), ("NS", "ns.dns.{0}.")])
+def test_the_apex(rtype: str, begins: str) -> None:
+    """What a delegation needs to be whole."""
+    clusters = three_clusters()
+    responder = ClustersInMemory(clusters.pop("east"), clusters, FLAGS).responder()
+    (found,) = data(asked(responder, IN_EAST, rtype, name="fed.example"))
+    assert found.startswith(begins.format("fed.example"))
+
+
 @pytest.mark.parametrize(
     ("client", "answer", "changes", "flags"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
