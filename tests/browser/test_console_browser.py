@@ -43,7 +43,6 @@ PAGES = (
     "/explain?name=svc/memcache&namespace=shop&client=nobody",
     "/tail",
 )
-assert not untried(PAGES), f"PAGES lacks {untried(PAGES)}"
 REFUSED = r"(: |status of )40[04]\b"  # what is not known: the page says so
 FLAGS = {"http": "127.0.0.1:0", "trusted-forwarder": "127.0.0.0/8"}
 NARROW = {"width": 360, "height": 740}
@@ -182,6 +181,11 @@ def test_an_error_in_a_page_is_noticed(chromium: Browser, tmp_path: Path) -> Non
 def visit(chromium: Browser, url: str, found: list[str]) -> None:
     with visiting(chromium, url) as page:
         found += faults(page)
+
+
+def test_each_page_has_a_row() -> None:
+    """No page is left out."""
+    assert not untried(PAGES), "add them to PAGES"
 
 
 @pytest.mark.parametrize("path", PAGES)

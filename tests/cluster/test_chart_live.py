@@ -20,7 +20,7 @@ import yaml
 from dnsserver import __version__
 from docs.pages.chart_pages import CHART, PAGE
 from tests.kit import helm, kustomize
-from tests.kit.api_objects import item, namespace
+from tests.kit.api_objects import item, namespace, service_policy
 from tests.kit.helm import CASES, ON, RefusedError, rendered
 from tests.kit.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kit.kustomize import HOOKS, SERVER, WEBHOOK, container_of
@@ -60,9 +60,7 @@ def test_the_api_server_takes_what_the_chart_makes(monitored: ControlPlane) -> N
 
 def near(where: str) -> Item:
     """Return a ServicePolicy."""
-    topology = {"key": "rack", "mode": "Preferred"}
-    spec = {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": topology}
-    return item("ServicePolicy", "kept", where, spec=spec)
+    return service_policy("kept", "rack", "Preferred", where=where)
 
 
 def older(folder: Path) -> Path:

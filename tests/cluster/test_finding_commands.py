@@ -15,7 +15,7 @@ import pytest
 
 from locator.findings import ClusterCode
 from tests.kit import kustomize
-from tests.kit.api_objects import endpoint_slice, item, namespace, node, service
+from tests.kit.api_objects import endpoint_slice, namespace, node, service, service_policy
 from tests.kit.kube import ControlPlane
 from tests.kit.kustomize import EVERYTHING, objects_of
 from tests.kit.programs import environment
@@ -32,10 +32,9 @@ WORDS = {
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """A control plane with a node, a Service, a slice and a policy, and ``kubectl topodns``."""
-    spec = {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": {"key": "rack"}}
     slices = endpoint_slice("none", 1, [], where=WHERE)
     slices["metadata"]["name"] = NAME
-    things = (service(NAME, where=WHERE), slices, item("ServicePolicy", NAME, WHERE, spec=spec))
+    things = (service(NAME, where=WHERE), slices, service_policy(NAME, "rack", None, where=WHERE))
     with kustomize.installed(control_plane, objects_of(EVERYTHING, "CustomResourceDefinition")):
         control_plane.api.create(namespace(WHERE), node(NAME))
         control_plane.api.create(*things)

@@ -218,8 +218,7 @@ def pod(name: str, address: str) -> Item:
 SERVICE = service("bad", where=WHERE, keys="*,not-last")
 HOMES = [endpoint("10.253.0.1", nodeName="rbac-node", zone="a")]
 SLICE = endpoint_slice("bad", "old", HOMES, where=WHERE, labels={OPT_IN_LABELS[0]: "true"})
-SPEC = {"serviceSelector": {"matchLabels": {"app": "none"}}, "topology": {"key": ZONE, "mode": "Required"}}
-POLICY = api_objects.item("ServicePolicy", "near", WHERE, spec=SPEC)
+POLICY = api_objects.service_policy("near", ZONE, where=WHERE, app="none")
 BALANCED = [balanced(name, ["127.0.2.1"], where=WHERE) for name in ("balanced", "stale")]
 WORLD = [
     namespace(WHERE),

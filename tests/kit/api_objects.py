@@ -271,11 +271,11 @@ def imported_slice(
     return imported
 
 
-def large(name: str, count: int, *, keys: str | None = None, net: str = "10.250") -> list[Item]:
+def large(name: str, count: int, *, net: str = "10.250") -> list[Item]:
     """Return a headless Service with *count* endpoints at ``10.250.x.y``, in slices of a hundred."""
     endpoints = [endpoint(f"{net}.{number // 250}.{number % 250 + 1}") for number in range(count)]
     slices = [endpoint_slice(name, start, endpoints[start : start + 100]) for start in range(0, count, 100)]
-    return [service(name, keys=keys), *slices]
+    return [service(name), *slices]
 
 
 def endpoints(name: str, *subsets: Item, where: str = "shop", annotations: Mapping[str, str] | None = None) -> Item:

@@ -18,12 +18,12 @@ from tests.kit.api_objects import (
     endpoint,
     endpoint_slice,
     imported_slice,
-    item,
     namespace,
     node,
     pod_locator,
     service,
     service_import,
+    service_policy,
 )
 
 RACKS = [node("a1", {ZONE: "a", RACK: "r1"}), node("b1", {ZONE: "b", RACK: "r2"})]
@@ -58,10 +58,7 @@ def virtual(endpoints: Sequence[Item] = SPREAD, **fields: Any) -> list[Item]:
 
 
 def policy(key: str, mode: str | None = "required", *, name: str = "near", app: str = "web") -> Item:
-    """Return a ServicePolicy for the Service *app*."""
-    topology = {"key": key} | ({"mode": mode} if mode is not None else {})
-    return item("ServicePolicy", name, "shop", spec={"serviceSelector": {"matchLabels": {"app": app}},
-                                                     "topology": topology})  # fmt: skip
+    return service_policy(name, key, mode, app=app)
 
 
 def hinted(zone: str) -> dict[str, Any]:

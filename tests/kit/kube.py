@@ -325,9 +325,9 @@ class ControlPlane:
                 self._programs[program].process.send_signal(signal.SIGCONT)  # a stopped process does not end
                 self._programs[program].end()
 
-    def token(self, namespace: str, account: str, *, seconds: int = 3600) -> str:
+    def token(self, namespace: str, account: str) -> str:
         """Return a token for a ServiceAccount by a TokenRequest."""
-        body = {"spec": {"expirationSeconds": seconds}}
+        body = {"spec": {"expirationSeconds": 3600}}
         path = self.api.path("ServiceAccount", namespace, account, sub="token")
         answer = self.api.request(
             "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", **body}

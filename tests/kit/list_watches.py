@@ -35,12 +35,12 @@ def watching(resource: Resource = RESOURCE) -> ListWatch:
     return machine
 
 
-def checked(machine: ListWatch, found: Raw | None = None, *, version: int = 1_000) -> ListWatchRequest:
+def checked(machine: ListWatch, found: Raw | None = None) -> ListWatchRequest:
     """Answer the check that comes before a new watch: *found* is as it was; return the next request."""
     found, ask = found or raw("a", 5), machine.next_request()
     assert (ask.path, ask.query) == (RESOURCE.path, {"fieldSelector": f"metadata.name={found['metadata']['name']}"})
     assert ask.check and not ask.watch
-    assert not machine.page(page(found, version=version))
+    assert not machine.page(page(found, version=1_000))
     return machine.next_request()
 
 

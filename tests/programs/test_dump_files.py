@@ -23,10 +23,11 @@ import yaml
 from locator.api import dump
 from locator.cluster import dump_files
 from locator.cluster.dumps import worker
-from locator.cluster.dumps.reading import BadDump, Dump, Input
+from locator.cluster.dumps.reading import BadDump, Input
 from tests.kit.api_objects import node
 from tests.kit.commands_in_process import Run
 from tests.kit.dump_entries import listed
+from tests.kit.in_memory import dump_of
 from tests.kit.kube import config_of
 from tests.kit.programs import environment
 from tests.kit.this_machine import ROOT
@@ -36,17 +37,13 @@ from tests.kit.waiting import PATIENCE
 TEXT = "kind: List\nitems: []\n"
 
 
-def read(text: str) -> Dump:
-    return dump_files.read_here([Input("cluster.yaml", text.encode())])
-
-
 def test_findings_count_items_from_the_head_of_the_list() -> None:
     """A finding about an object without a name says which one it is, and where it begins."""
     items = [node(f"n{n}") for n in range(103)]
     nameless = 57
     del items[nameless]["metadata"]["name"]
     text = yaml.safe_dump(listed(items))
-    (finding,) = read(text).findings
+    (finding,) = dump_of(text).findings
     begins = [line for line, words in enumerate(text.splitlines(), 1) if words.startswith("- ")]
     assert (finding.name, finding.line) == (f"items[{nameless}]", begins[nameless])
 
@@ -57,7 +54,7 @@ def test_a_broken_item_is_found_at_its_line() -> None:
     broken = len(lines) - 7
     lines.insert(broken, "  : [")
     with pytest.raises(BadDump, match=rf"cluster\.yaml: line ({broken + 1}|{broken + 2}): "):
-        read("\n".join(lines))
+        dump_of("\n".join(lines))
 
 
 def test_too_little_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,8 +64,9 @@ def test_too_little_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(dump, "entries", entries)
-    packed = worker.read_packed(pickle.dumps([Input("cluster.yaml", TEXT.encode())]))
-    for of in (lambda: worker.unpacked(packed), lambda: read(TEXT)):
+    given = [Input("cluster.yaml", TEXT.encode())]
+    packed = worker.read_packed(pickle.dumps(given))
+    for of in (lambda: worker.unpacked(packed), lambda: dump_files.read_here(given)):
         with pytest.raises(
             BadDump,
             match=r"^cluster\.yaml: too little memory to read this, expected a smaller dump, or a higher limit$",

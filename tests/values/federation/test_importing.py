@@ -26,11 +26,11 @@ from tests.kit.api_objects import (
     endpoint,
     endpoint_slice,
     imported_slice,
-    item,
     namespace,
     node,
     service,
     service_import,
+    service_policy,
 )
 from tests.kit.in_memory import NOW, ClustersInMemory, ask
 from tests.kit.replies import data
@@ -69,8 +69,7 @@ def test_a_reverse_name_is_one_of_the_own_cluster() -> None:
 # -- whose constraint counts
 
 NAMESAKE = {"keys": "example.com/rack", "labels": {"app": "db"}}
-HALL = {"key": "example.com/hall", "mode": "required"}
-POLICY = item("ServicePolicy", "p", "shop", spec={"serviceSelector": {"matchLabels": {"app": "db"}}, "topology": HALL})
+POLICY = service_policy("p", "example.com/hall", "required", app="db")
 
 
 CLOSE, DISTRIBUTION = {"trafficDistribution": "PreferClose"}, "traffic-distribution"

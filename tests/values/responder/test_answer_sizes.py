@@ -19,11 +19,11 @@ from tests.kit.api_objects import (
     Item,
     endpoint,
     endpoint_slice,
-    item,
     large,
     listed,
     namespace,
     service,
+    service_policy,
     zone_nodes,
 )
 from tests.kit.commands_in_process import Run
@@ -67,9 +67,7 @@ def found_in(snapshot: Snapshot, flags: dict[str, Any] | None = None) -> str:
 
 def policy(mode: str) -> Item:
     """Return a ServicePolicy for the Service web, if it has the label ``app``."""
-    topology = {"key": ZONE, "mode": mode}
-    spec = {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": topology}
-    return item("ServicePolicy", "near", "shop", spec=spec)
+    return service_policy("near", ZONE, mode)
 
 
 HOLDS = [
