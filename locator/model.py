@@ -10,7 +10,6 @@ The ``key`` of a record identifies the object among all objects of its kind.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from locator.endpoints import Port as Port
 from locator.endpoints import SliceEndpoints
 from locator.ip import Network
 from locator.labels import Selector
+from locator.labels import is_dns_label as is_dns_label
 from locator.printable import cut
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -52,13 +52,6 @@ MAX_NAME = 253  # characters of a domain name without its final dot (RFC 1035, s
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)  # most severe first
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-
-
-def is_dns_label(text: str) -> bool:
-    """Whether *text* is a lower-case DNS label: 1 to 63 letters, digits and inner hyphens (RFC 1123, section 2.1)."""
-    return _DNS_LABEL.fullmatch(text) is not None
 
 
 class Location(Struct, frozen=True, eq=False, weakref=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,7 +17,7 @@ from dnsserver.names import FEDERATION, MULTICLUSTER, SERVICES, Zone
 from dnsserver.spelling import listed, nearest_key, nearest_label, suggestion
 from dnsserver.tools.simulation.as_if import Changes, service_as_if
 from dnsserver.tools.simulation.world import Subject
-from locator.labels import Selector
+from locator.labels import ClientSelector
 from locator.model import ClientPod, Node, Service
 from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.annotations import TOPOLOGY_KEYS
@@ -33,18 +32,6 @@ class BadSelection(Exception):
     def __init__(self, argument: str, text: str) -> None:
         super().__init__(text)
         self.argument = argument
-
-
-class ClientSelector(NamedTuple):
-    """The pods of a namespace that ask, those that the label selector matches; ``text`` is what was written."""
-
-    text: str
-    namespace: str
-    selector: Selector
-
-    def matches(self, pod: ClientPod) -> bool:
-        """Whether a pod is one of them."""
-        return pod.namespace == self.namespace and self.selector.matches(pod.labels)
 
 
 def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tried: Collection[str]) -> list[Subject]:
@@ -166,12 +153,14 @@ def selected_clients(
             "--clients", f"{found}, expected some that ask; --clients-from takes who asks from a running server"
         )
     for selector in selectors:
-        if not any(map(selector.matches, running)):
+        if not any(selector.matches(pod.namespace, pod.labels) for pod in running):
             raise BadSelection("--clients", _nobody(selector, running))
     if not selectors:
         return by_cluster
-    return {cluster: [pod for pod in those if any(selector.matches(pod) for selector in selectors)]
-            for cluster, those in by_cluster.items()}  # fmt: skip
+    return {
+        cluster: [pod for pod in those if any(one.matches(pod.namespace, pod.labels) for one in selectors)]
+        for cluster, those in by_cluster.items()
+    }
 
 
 def running_pods(pods: Mapping[str, Sequence[ClientPod]]) -> dict[str, list[ClientPod]]:
