@@ -59,10 +59,14 @@ class Selector(Struct, frozen=True):
         """Whether *labels* meet every requirement."""
         return all(requirement.holds(labels) for requirement in self.requirements)
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of the labels that this selector looks at."""
+        return frozenset(requirement.key for requirement in self.requirements)
+
     def relevant(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the part of *labels* that this selector looks at."""
-        keys = {requirement.key for requirement in self.requirements}
-        return {key: value for key, value in labels.items() if key in keys}
+        return {key: value for key, value in labels.items() if key in self.keys}
 
 
 class ClientSelector(Struct, frozen=True):
