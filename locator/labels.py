@@ -64,6 +64,10 @@ class Selector(Struct, frozen=True):
         keys = {requirement.key for requirement in self.requirements}
         return {key: value for key, value in labels.items() if key in keys}
 
+    def labels_of(self, labelled: Iterable[Mapping[str, str]]) -> list[str]:
+        """Return, as ``KEY=VALUE`` and in order, what some objects have of the labels that this selector looks at."""
+        return sorted({f"{key}={value}" for labels in labelled for key, value in self.relevant(labels).items()})
+
 
 class ClientSelector(Struct, frozen=True):
     """The pods of a namespace that ask, those that the label selector matches; ``text`` is what was written."""

@@ -51,8 +51,10 @@ from locator.state.object_checks import (
 )
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
-from locator.topology.annotations import FEDERATED
-from locator.topology.constraints import IGNORED, has_unmatched
+from locator.topology import balance_checks
+from locator.topology.annotations import CLIENTS, FEDERATED, MAX_OVERLOAD
+from locator.topology.balance_checks import Counted
+from locator.topology.constraints import IGNORED, has_unmatched, zone_default
 from locator.topology.hints import incomplete_hints
 from locator.topology.service_checks import (
     CarriedKeys,
@@ -141,6 +143,9 @@ class Checker:
         self._locate = locate
         self._reads_nodes, self._reads_locators = Node in kinds, PodLocator in kinds
         self._reads_imports = ServiceImport in kinds
+        self._counted = Counted.POD_LOCATORS if self._reads_locators else Counted.NODES
+        if Pod in kinds:
+            self._counted = Counted.PODS
         self._findings = Findings()
         self._following: frozenset[str] = frozenset()  # codes of what follows from kinds that are missing in a dump
         self._services: set[str] = set()  # to check again, by key
@@ -284,6 +289,7 @@ class Checker:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
+            found += self._balance_findings(service, compiled)
             if has_unmatched(compiled.declarations):
                 found += incomplete_hints(service, compiled.declarations, compiled.endpoints)
             if declaration is not None and chooses(service, declaration):
@@ -297,6 +303,15 @@ class Checker:
         if constrained != (key in self._constrained):
             (self._constrained.add if constrained else self._constrained.discard)(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
+
+    def _balance_findings(self, service: Service, compiled: CompiledService) -> Iterator[Finding]:
+        if service.annotations.keys().isdisjoint((MAX_OVERLOAD, CLIENTS)):
+            return
+        declaration = compiled.declaration
+        if declaration is None and self._default_keys:
+            declaration = zone_default(service, tuple(next(iter(self._default_keys.values()))))
+        places = ((located.endpoint.hints, located.location) for located in compiled.endpoints)
+        yield from balance_checks.without_effect(service, declaration, places, self._counted)
 
     def _as_exported(self, service: Service) -> Service:
         """Return a Service that counts as exported if its constraint matters beyond its own name.

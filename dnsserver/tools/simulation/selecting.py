@@ -176,6 +176,6 @@ def _nobody(wanted: ClientSelector, running: Sequence[ClientPod]) -> str:
         near = suggestion(wanted.namespace, namespaces)
         return f"{wanted.text}: no running pod in namespace {wanted.namespace}{near}"
     keys = dict.fromkeys(requirement.key for requirement in wanted.selector.requirements)
-    labels = sorted({f"{key}={pod.labels[key]}" for pod in there for key in keys if key in pod.labels})
+    labels = wanted.selector.labels_of(pod.labels for pod in there)
     some = f"; they have {', '.join(labels[:FEW])}" if labels else f"; none has {' or '.join(keys)}"
     return f"{wanted.text}: none of {len(there)} running pods in {wanted.namespace} matches{some}"
