@@ -59,12 +59,17 @@ class Selector(Struct, frozen=True):
         """Whether *labels* meet every requirement."""
         return all(requirement.holds(labels) for requirement in self.requirements)
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of the labels that this selector looks at."""
+        return frozenset(requirement.key for requirement in self.requirements)
+
     def relevant(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the part of *labels* that this selector looks at."""
-        keys = {requirement.key for requirement in self.requirements}
+        keys = self.keys
         return {key: value for key, value in labels.items() if key in keys}
 
-    def labels_of(self, labelled: Iterable[Mapping[str, str]]) -> list[str]:
+    def labels_among(self, labelled: Iterable[Mapping[str, str]]) -> list[str]:
         """Return, as ``KEY=VALUE`` and in order, what some objects have of the labels that this selector looks at."""
         return sorted({f"{key}={value}" for labels in labelled for key, value in self.relevant(labels).items()})
 

@@ -11,7 +11,7 @@ The ``key`` of a record identifies the object among all objects of its kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -47,8 +47,12 @@ SUCCESSORS = {
 ENDPOINTS = "Endpoints"  # the older kind, with all endpoints of a Service in one object
 
 NODE_NAME = ""  # stands for a node's name where label keys are listed; no label key is empty
+NODE_SLOT = "#slot"  # likewise for its slot; no label key has this sign
 
 MAX_NAME = 253  # characters of a domain name without its final dot (RFC 1035, section 3.1)
+
+RUNNING = "Running"  # a phase of pods
+FINISHED = ("Succeeded", "Failed")  # likewise: a pod in these never runs again
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)  # most severe first
@@ -59,11 +63,14 @@ class Location(Struct, frozen=True, eq=False, weakref=True):
 
     ``known`` is false for a client that could not be located. Locations compare by identity, so that a reader can
     use a location as the key of a cache, and by weak reference forget those that are gone.
+    ``slot`` is that of the node's name (``locator.topology.balance``) if the labels are those of a node of the own
+    cluster that is known, None otherwise.
     """
 
     node: str | None
     labels: dict[str, str]
     known: bool = True
+    slot: int | None = None
 
     @property
     def cluster(self) -> str:
@@ -74,8 +81,10 @@ class Location(Struct, frozen=True, eq=False, weakref=True):
         """Return the value of a topology key, given by its current or its old name, or None."""
         return self.labels.get(SUCCESSORS.get(key, key))
 
-    def client_value(self, key: str) -> str | None:
-        """Return what a constraint compares: the value of a label by its current name, or for NODE_NAME the node."""
+    def client_value(self, key: str) -> Any:
+        """Return what a constraint compares: a label by its current name, or the node for NODE_NAME and NODE_SLOT."""
+        if key == NODE_SLOT:
+            return self.slot
         return self.node if key == NODE_NAME else self.labels.get(key)
 
 
@@ -151,26 +160,37 @@ class Node(Struct, frozen=True, gc=False):
 
 
 class Pod(Namespaced, frozen=True, gc=False, array_like=True):
-    """A pod as a client: its addresses, its node, and when it was created (RFC 3339 text).
-
-    ``finished``: its phase is Succeeded or Failed, so its addresses are free for other pods.
-    """
+    """A pod as a client: its addresses, its node, its phase, and when it was created (RFC 3339 text)."""
 
     addresses: tuple[bytes, ...] = ()
     node: str | None = None
     host_network: bool = False
-    finished: bool = False
+    phase: str = RUNNING
     created: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether its addresses are free for other pods."""
+        return self.phase in FINISHED
+
+    @property
+    def asks(self) -> bool:
+        """Whether it can be a client now: it is running, and has an address."""
+        return self.phase == RUNNING and bool(self.addresses)
 
 
 class ClientPod(Pod, frozen=True, gc=False, array_like=True):
-    """A pod, and what tells whether it is one of the clients that somebody means. No server reads this.
+    """A pod, and what tells whether it is one of the clients that somebody means.
 
-    ``running``: its phase is Running. ``labels`` are those that the reader asked for.
+    ``labels`` are those that the reader asked for.
     """
 
-    running: bool = True
     labels: dict[str, str] = {}
+
+
+def labels_of(pod: Pod) -> dict[str, str]:
+    """Return the labels of a pod, as far as they were read."""
+    return pod.labels if isinstance(pod, ClientPod) else {}
 
 
 class PodLocator(Namespaced, frozen=True):

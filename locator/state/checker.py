@@ -53,7 +53,6 @@ from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology import balance_checks
 from locator.topology.annotations import CLIENTS, FEDERATED, MAX_OVERLOAD
-from locator.topology.balance_checks import Counted
 from locator.topology.constraints import IGNORED, has_unmatched, zone_default
 from locator.topology.hints import incomplete_hints
 from locator.topology.service_checks import (
@@ -126,7 +125,8 @@ class Findings:
 class Checker:
     """The findings of one cluster: a store that uses *kinds*. *default_keys* are the topology keys of DNS zones.
 
-    *locate* returns the location of an endpoint of a slice in a namespace.
+    *locate* returns the location of an endpoint of a slice in a namespace. *counted* is the kind of object that counts
+    as a client where Services are balanced.
 
     Findings about policies and slices include those of namespaces that are not served.
     """
@@ -138,14 +138,12 @@ class Checker:
         locate: Callable[[str, Endpoint], Location],
         kinds: Collection[type[Object]],
         default_keys: Mapping[str, Sequence[str]],
+        counted: type[Object],
     ) -> None:
         self._objects, self._locations, self._default_keys = objects, locations, default_keys
-        self._locate = locate
+        self._locate, self._counted = locate, counted
         self._reads_nodes, self._reads_locators = Node in kinds, PodLocator in kinds
         self._reads_imports = ServiceImport in kinds
-        self._counted = Counted.POD_LOCATORS if self._reads_locators else Counted.NODES
-        if Pod in kinds:
-            self._counted = Counted.PODS
         self._findings = Findings()
         self._following: frozenset[str] = frozenset()  # codes of what follows from kinds that are missing in a dump
         self._services: set[str] = set()  # to check again, by key
@@ -310,8 +308,7 @@ class Checker:
         declaration = compiled.declaration
         if declaration is None and self._default_keys:
             declaration = zone_default(service, tuple(next(iter(self._default_keys.values()))))
-        places = ((located.endpoint.hints, located.location) for located in compiled.endpoints)
-        yield from balance_checks.without_effect(service, declaration, places, self._counted)
+        yield from balance_checks.without_effect(service, declaration, compiled.endpoints, self._counted)
 
     def _as_exported(self, service: Service) -> Service:
         """Return a Service that counts as exported if its constraint matters beyond its own name.

@@ -8,6 +8,7 @@ The ValidatingAdmissionPolicy in ``manifests/chart/files/admission`` has the sam
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -105,6 +106,12 @@ def asking(service: Service) -> tuple[ClientSelector, ...] | None:
         return tuple(parse_client_selector(trimmed(part)) for part in parts)
     except ValueError:
         return None
+
+
+def labels_asked_for(services: Iterable[Service]) -> frozenset[str]:
+    """Return the keys of the labels of Pods by which balanced Services say who asks."""
+    asked = (asking(service) or () for service in services if max_overload(service) is not None)
+    return frozenset(key for some in asked for one in some for key in one.selector.keys)
 
 
 def is_federated(service: Service) -> bool:

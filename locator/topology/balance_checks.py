@@ -2,18 +2,17 @@
 
 """Where ``topodns.io/max-overload`` and ``topodns.io/clients`` are heard, and the checks of what they say.
 
-``unheard`` is the one rule: who makes a plan and who reports that there is none both ask it.
+``balance.is_ordered`` says which constraints can be balanced.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 
 from locator.findings import ClusterCode
 from locator.labels import ClientSelector
-from locator.model import INFO, WARNING, ZONE, Finding, Hints, Location, Service, ServiceImport, listed
+from locator.model import INFO, WARNING, Finding, Node, Object, PodLocator, Service, ServiceImport, listed
 from locator.printable import quoted
 from locator.topology.annotations import (
     CLIENTS,
@@ -26,9 +25,10 @@ from locator.topology.annotations import (
     is_federated,
     max_overload,
 )
+from locator.topology.balance import is_ordered
 from locator.topology.constraints import NOT_HEADLESS, OF_PEERS, Declaration
 from locator.topology.hints import asks_for_hints
-from locator.topology.selection import Hinted
+from locator.topology.selection import LocatedEndpoint
 
 NAMED = 5  # endpoints that a message names
 
@@ -47,21 +47,11 @@ _EXPECTED = {
 }
 
 
-class Counted(Enum):
-    """Whom a store counts as clients, by ``--client-source``."""
-
-    PODS = "pods"
-    POD_LOCATORS = "PodLocators, which do not have the labels of pods"
-    NODES = "nodes, each as one"
-
-
-def unheard(
-    service: Service, declaration: Declaration | None, endpoints: Iterable[tuple[Hints | None, Location]]
-) -> str:
+def unheard(service: Service, declaration: Declaration | None, endpoints: Iterable[LocatedEndpoint]) -> str:
     """Return why ``topodns.io/max-overload`` on *service* is not heard, "" if it is.
 
     *declaration* decides about the Service: that of a zone's default, too, where no other one does. *endpoints* are the
-    hints and the locations of the ready ones; nobody reads them unless hints decide.
+    ready ones.
     """
     if not service.headless:
         if is_federated(service):
@@ -73,20 +63,7 @@ def unheard(
         return declaration.without_effect
     if declaration.error is not None:
         return INVALID_CONSTRAINT
-    constraint = declaration.constraint
-    if isinstance(constraint, Hinted) and not all(
-        _is_for_its_own_place(hints, location, by_node=bool(constraint.for_nodes)) for hints, location in endpoints
-    ):
-        return OTHER_HINTS
-    return ""
-
-
-def _is_for_its_own_place(hints: Hints | None, location: Location, *, by_node: bool) -> bool:
-    """Whether an endpoint is for clients in its own zone, and if *by_node* on its own node, as for the field alone."""
-    zone = location.value(ZONE)
-    if hints is None or zone is None or hints.zones != (zone,):
-        return False
-    return not by_node or hints.nodes == (location.node,)
+    return "" if is_ordered(declaration.constraint, endpoints) else OTHER_HINTS
 
 
 def invalid_values(service: Service) -> Iterator[Finding]:
@@ -104,12 +81,13 @@ def invalid_values(service: Service) -> Iterator[Finding]:
 def without_effect(
     service: Service,
     declaration: Declaration | None,
-    endpoints: Iterable[tuple[Hints | None, Location]],
-    counted: Counted = Counted.PODS,
+    endpoints: Iterable[LocatedEndpoint],
+    counted: type[Object],
 ) -> Iterator[Finding]:
-    """Yield a finding for each of the two annotations that is valid and not heard; the arguments are as in ``unheard``.
+    """Yield a finding for each of the two annotations that is valid and not heard. *counted* is the kind of clients.
 
-    Where ``max-overload`` is not heard, ``clients`` is not either: that is said once.
+    The other arguments are as in ``unheard``. Where ``max-overload`` is not heard, ``clients`` is not either: that is
+    said once.
     """
     selectors = asking(service)
     if max_overload(service) is None:
@@ -117,12 +95,11 @@ def without_effect(
             yield _without_effect(service, CLIENTS, NO_MAX_OVERLOAD, f"both annotations: {MAX_OVERLOAD} and {CLIENTS}")
     elif why := unheard(service, declaration, endpoints):
         yield _without_effect(service, MAX_OVERLOAD, why, _EXPECTED.get(why, "clusterIP: None"))
-    elif selectors is not None and counted is Counted.NODES:
-        yield _without_effect(service, CLIENTS, f"topodns counts {counted.value}", "--client-source pods")
-    elif counted is Counted.POD_LOCATORS and any(one.selector.requirements for one in selectors or ()):
-        yield _without_effect(
-            service, CLIENTS, f"topodns counts {counted.value}", "a namespace alone", what="label selector"
-        )
+    elif selectors is not None and counted is Node:
+        yield _without_effect(service, CLIENTS, "topodns counts each node as one client", "--client-source pods")
+    elif counted is PodLocator and any(one.selector.keys for one in selectors or ()):
+        why = "topodns counts PodLocators, which do not have the labels of pods"
+        yield _without_effect(service, CLIENTS, why, "a namespace alone", what="label selector")
 
 
 def import_without_effect(service_import: ServiceImport) -> Iterator[Finding]:
@@ -158,9 +135,12 @@ def nobody_counted(
         expected = near[0] if near else "a namespace with running pods"
     else:
         message = f"{wanted.text}: no running pod in {wanted.namespace} matches"
-        keys = dict.fromkeys(requirement.key for requirement in wanted.selector.requirements)
-        near = difflib.get_close_matches(wanted.text.partition("/")[2], wanted.selector.labels_of(there), 1, 0.0)
-        expected = f"{wanted.namespace}/{near[0]}" if near else f"pods with the label {' or '.join(keys)}"
+        near = difflib.get_close_matches(wanted.text.partition("/")[2], wanted.selector.labels_among(there), 1, 0.0)
+        expected = (
+            f"{wanted.namespace}/{near[0]}"
+            if near
+            else f"pods with the label {' or '.join(sorted(wanted.selector.keys))}"
+        )
     return ClusterCode.BalanceWithoutClients.about(service, field_of(CLIENTS), _nobody(message), expected)
 
 

@@ -205,7 +205,7 @@ MAX, BY_WEB, SOFT = {MAX_OVERLOAD: "1.5"}, {CLIENTS: "shop/app=web"}, f"{ZONE},*
 UNHEARD = ("BalanceWithoutEffect", WARNING, WEB, OVERLOAD)
 UNASKED = ("BalanceWithoutEffect", WARNING, WEB, ASKING)
 TO_A, TO_B = ({**SPREAD[number], **hinted(zone)} for number, zone in enumerate("ab"))
-NODES_ALONE = "clients without effect: topodns counts nodes, each as one, expected --client-source pods"
+NODES_ALONE = "clients without effect: topodns counts each node as one client, expected --client-source pods"
 BALANCED_IMPORT = service_import("web", keys=SOFT)
 BALANCED_IMPORT["metadata"]["annotations"] |= MAX
 BALANCE = [

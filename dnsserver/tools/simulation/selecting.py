@@ -18,7 +18,7 @@ from dnsserver.spelling import listed, nearest_key, nearest_label, suggestion
 from dnsserver.tools.simulation.as_if import Changes, service_as_if
 from dnsserver.tools.simulation.world import Subject
 from locator.labels import ClientSelector
-from locator.model import ClientPod, Node, Service
+from locator.model import Node, Pod, Service, labels_of
 from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.annotations import TOPOLOGY_KEYS
 from locator.topology.constraints import ANNOTATION, has_unmatched
@@ -137,9 +137,7 @@ def check_domains(failed: Collection[tuple[str, str]], nodes: Sequence[Node], sn
             raise BadSelection("--fail", f"no node has {key}={value}{suggestion(value, values)}")
 
 
-def selected_clients(
-    pods: Mapping[str, Sequence[ClientPod]], selectors: Sequence[ClientSelector]
-) -> dict[str, list[ClientPod]]:
+def selected_clients(pods: Mapping[str, Sequence[Pod]], selectors: Sequence[ClientSelector]) -> dict[str, list[Pod]]:
     """Return the pods that ask, by cluster: the running ones, or those of them that some *selectors* match.
 
     Raises BadSelection.
@@ -153,22 +151,22 @@ def selected_clients(
             "--clients", f"{found}, expected some that ask; --clients-from takes who asks from a running server"
         )
     for selector in selectors:
-        if not any(selector.matches(pod.namespace, pod.labels) for pod in running):
+        if not any(selector.matches(pod.namespace, labels_of(pod)) for pod in running):
             raise BadSelection("--clients", _nobody(selector, running))
     if not selectors:
         return by_cluster
     return {
-        cluster: [pod for pod in those if any(one.matches(pod.namespace, pod.labels) for one in selectors)]
+        cluster: [pod for pod in those if any(one.matches(pod.namespace, labels_of(pod)) for one in selectors)]
         for cluster, those in by_cluster.items()
     }
 
 
-def running_pods(pods: Mapping[str, Sequence[ClientPod]]) -> dict[str, list[ClientPod]]:
+def running_pods(pods: Mapping[str, Sequence[Pod]]) -> dict[str, list[Pod]]:
     """Return those of the pods of each cluster that run and have an address."""
-    return {cluster: [pod for pod in those if pod.running and pod.addresses] for cluster, those in pods.items()}
+    return {cluster: [pod for pod in those if pod.asks] for cluster, those in pods.items()}
 
 
-def _nobody(wanted: ClientSelector, running: Sequence[ClientPod]) -> str:
+def _nobody(wanted: ClientSelector, running: Sequence[Pod]) -> str:
     """Return why a selection matches no pod, and what would."""
     there = [pod for pod in running if pod.namespace == wanted.namespace]
     if not there:
@@ -176,6 +174,6 @@ def _nobody(wanted: ClientSelector, running: Sequence[ClientPod]) -> str:
         near = suggestion(wanted.namespace, namespaces)
         return f"{wanted.text}: no running pod in namespace {wanted.namespace}{near}"
     keys = dict.fromkeys(requirement.key for requirement in wanted.selector.requirements)
-    labels = wanted.selector.labels_of(pod.labels for pod in there)
+    labels = wanted.selector.labels_among(map(labels_of, there))
     some = f"; they have {', '.join(labels[:FEW])}" if labels else f"; none has {' or '.join(keys)}"
     return f"{wanted.text}: none of {len(there)} running pods in {wanted.namespace} matches{some}"

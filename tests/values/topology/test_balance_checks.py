@@ -4,17 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from locator.labels import parse_client_selector
-from locator.model import INFO, WARNING, ZONE, Hints, Location, Service
+from locator.model import INFO, WARNING, ZONE, Endpoint, Hints, Location, Service
 from locator.topology.annotations import CLIENTS, MAX_OVERLOAD, TOPOLOGY_KEYS
 from locator.topology.balance_checks import OTHER_HINTS, impossible, nobody_counted, unheard
 from locator.topology.constraints import HINTS, Declaration, deciding, declarations_of
-from locator.topology.selection import Hinted
+from locator.topology.selection import Hinted, LocatedEndpoint
 
 A1, A2, B1 = (Location(name, {ZONE: name[0]}) for name in ("a1", "a2", "b1"))
 NOWHERE = Location("c1", {})
@@ -48,18 +45,8 @@ def for_zone(*zones: str, nodes: tuple[str, ...] = ()) -> Hints:
 )  # fmt: skip
 def test_hints(hinted: Hinted, endpoints: list[tuple[Hints | None, Location]], heard: bool) -> None:
     """Only hints that say where each endpoint is, as Kubernetes writes them for ``trafficDistribution``, are heard."""
-    assert unheard(asked(), Declaration(HINTS, hinted), endpoints) == ("" if heard else OTHER_HINTS)
-
-
-def test_nobody_reads_endpoints_in_vain() -> None:
-    """Where no hints decide, the endpoints make no difference."""
-
-    def never() -> Iterator[Any]:
-        raise AssertionError("read")
-        yield
-
-    service = asked(f"{ZONE},*")
-    assert unheard(service, deciding(declarations_of(service)), never()) == ""
+    located = [LocatedEndpoint(Endpoint((b"\n\0\0\1",), hints=hints), location) for hints, location in endpoints]
+    assert unheard(asked(), Declaration(HINTS, hinted), located) == ("" if heard else OTHER_HINTS)
 
 
 RUNNING = [("shop", {"app": "web"}), ("shop", {"app": "db"}), ("jobs", {})]
