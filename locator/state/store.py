@@ -145,7 +145,8 @@ class Store:
         self._dns_services = DnsServices(options.forwarder_services)
         self._endpoint_locator = EndpointLocator(self._locations)
         self._checks = Checker(
-            *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys)
+            *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys),
+            counted=options.counted,
         )
         self._balancing = Balancing(self._objects, self._locations, options.counted, options.default_keys)
         self._services = Derived(self._compiled)
