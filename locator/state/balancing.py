@@ -90,10 +90,11 @@ class Balancing:
         self._objects, self._locations, self._counted_kind = objects, locations, counted
         self._default_keys = tuple(dict.fromkeys(map(tuple, default_keys.values())))
         self._labels: frozenset[str] = frozenset()  # the keys of those that the known Pods have
-        self._unknown: set[str] = set()  # Services that look at other labels
+        self._unknown: dict[str, Clients] = {}  # Services that look at other labels, and for whom
         self.balances: Mapping[str, Balances] = {}
         """What becomes of the clients of each Service, one for each of its constraints, as of the last ``update``."""
         self._counted: dict[Clients, _Counted] = {}
+        self._left = False  # whether some Service asks no longer, or for others
         self._services: dict[str, _Service] = {}
         self._changes: dict[str, Balances | None] = {}
         self._locators: Index[str, PodLocator] = Index(address=_locator_addresses)
@@ -144,8 +145,9 @@ class Balancing:
         if keys == self._labels:
             return set()
         self._labels = keys
-        waited, self._unknown = self._unknown, set()
-        return waited
+        waited, self._unknown = self._unknown, {}
+        self._left |= bool(waited)
+        return {*waited}
 
     def mark_slices(self, slices: Iterable[EndpointSlice]) -> None:
         """Note that pods at the addresses of the endpoints of some slices have come or gone."""
@@ -193,26 +195,29 @@ class Balancing:
         """
         key, known = compiled.service.key, self._services.get(compiled.service.key)
         self._marked.discard(key)
+        self._left |= self._unknown.pop(key, None) is not None
         if (asked := self._asked(compiled)) is None:
-            if known is not None:
-                self.forget_service(key)
+            self.forget_service(key)
             return ()
-        if not self._is_known(asked.clients):  # it stays as it is until the labels of Pods are
-            self._unknown.add(key)
-            return before
+        if not self._is_known(asked.clients):  # the same ask as before until the labels of Pods are known
+            self._unknown[key] = asked.clients
+            if known is None:
+                return before
+            asked = asked._replace(clients=known.asked.clients)
         if known is None or known.compiled is not compiled or known.asked != asked:
+            self._left |= known is not None and known.asked.clients != asked.clients
             known = _Service(compiled, asked, (), known.plans if known is not None else ())
             self._services[key] = known
         return self._planned(known, anew=True)
 
     def forget_service(self, key: str) -> None:
         """Forget a Service that is gone, or not balanced any more."""
+        self._left |= self._unknown.pop(key, None) is not None
         if self._services.pop(key, None) is not None:
             self._named.set(key, ())
+            self._left = True
+        if key in self.balances or key in self._changes:
             self._changes[key] = None
-            used = {service.asked.clients for service in self._services.values()}
-            for clients in self._counted.keys() - used:
-                del self._counted[clients]
 
     def update(
         self, now: float, changing: Collection[str], clock: Callable[[], float] | None = None
@@ -249,7 +254,15 @@ class Balancing:
         }
 
     def publish(self) -> set[str]:
-        """Bring ``balances`` up to date; return the Services about which something else is to be told now."""
+        """Bring ``balances`` up to date; return the Services about which something else is to be told now.
+
+        Forgets those clients for whom no Service asks any more.
+        """
+        if self._left:
+            used = {*(known.asked.clients for known in self._services.values()), *self._unknown.values()}
+            for clients in self._counted.keys() - used:
+                del self._counted[clients]
+            self._left = False
         changes = {key: now for key, now in self._changes.items() if self.balances.get(key) != now}
         self._changes = {}
         told = {key for key, now in changes.items() if _told(now) != _told(self.balances.get(key))}
