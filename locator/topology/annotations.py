@@ -16,6 +16,8 @@ from locator.model import Service
 PREFIX = "topodns.io/"
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
+MAX_OVERLOAD = "topodns.io/max-overload"
+CLIENTS = "topodns.io/clients"
 HEALTH = "topodns.io/health"
 FEDERATED = "topodns.io/federated"
 ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH, FEDERATED)
@@ -26,6 +28,8 @@ TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", TOPOLOGY_MODE)
 # Unicode's White_Space, which CEL trims, too. str.strip() alone would also strip the separators U+001C to U+001F.
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 _WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
+
+LEAST_OVERLOAD, MOST_OVERLOAD = 1.1, 10.0  # values of max-overload
 
 _HEALTH = re.compile(r"tcp(?::([1-9][0-9]{0,4}))?|http:([1-9][0-9]{0,4})(/[!-~]{0,999})")
 _LAST_PORT = 65535
@@ -75,6 +79,13 @@ def min_endpoints(service: Service) -> int | None:
     text = trimmed(service.annotations.get(MIN_ENDPOINTS, "1"))
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     return number or None
+
+
+def max_overload(service: Service) -> float | None:
+    """Return the value of the annotation ``topodns.io/max-overload``, None if it is absent or invalid."""
+    text = trimmed(service.annotations.get(MAX_OVERLOAD, ""))
+    number = float(text) if re.fullmatch(r"[0-9]+\.?[0-9]*|\.[0-9]+", text) else 0.0
+    return number if LEAST_OVERLOAD <= number <= MOST_OVERLOAD else None
 
 
 def is_federated(service: Service) -> bool:

@@ -18,7 +18,17 @@ import dns.message
 import pytest
 
 from dnsserver.text import PLAIN
-from tests.kit.api_objects import MIN_ENDPOINTS, REGION, TOPOLOGY_KEYS, ZONE, external, listed, pod
+from tests.kit.api_objects import (
+    MAX_OVERLOAD,
+    MIN_ENDPOINTS,
+    REGION,
+    TOPOLOGY_KEYS,
+    ZONE,
+    external,
+    listed,
+    pod,
+    service_policy,
+)
 from tests.kit.commands_in_process import Ran, Run
 from tests.kit.other_server import Response, other_server
 from tests.kit.skewed import skewed
@@ -27,6 +37,7 @@ from tests.kit.topodns_process import Server
 
 Simulate = Callable[..., Ran]
 WEB = ("--service", "shop/web")
+REQUIRED = service_policy("near", ZONE)
 UNLIKELY = 6  # standard deviations: once in a billion
 
 
@@ -89,18 +100,29 @@ def test_a_constraint_is_tried(simulate: Simulate) -> None:
 
 
 def test_a_policy_overrides_what_is_tried(simulate: Simulate) -> None:
-    policy = {
-        "apiVersion": "topodns.io/v1alpha1", "kind": "ServicePolicy",
-        "metadata": {"namespace": "shop", "name": "near", "creationTimestamp": "2024-01-01T00:00:00Z"},
-        "spec": {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": {"key": ZONE, "mode": "required"}},
-    }  # fmt: skip
-    items = [*skewed(labels={"app": "web"}), policy]
+    items = [*skewed(labels={"app": "web"}), REQUIRED]
     ran = simulate(*WEB, "--with", "shop/web=*", "-o", "json", items=items)
     assert only(ran)["constraint"] == {"source": "policy", "keys": [ZONE]}
     (overridden,) = [finding for finding in ran.json["findings"] if finding["code"] == "SourceNotHeard"]
     assert overridden["message"] == "overridden: ServicePolicy near comes first"
-    text = simulate(*WEB, items=items).out
-    assert "  no proposal: none that was tried keeps every endpoint at 1.5 times an even share\n" in text
+
+
+def test_annotations_are_tried_together(simulate: Simulate) -> None:
+    """All that ``--with`` says about a Service counts; without a value, the annotation of the cluster does not."""
+    items = skewed(None, annotations={MIN_ENDPOINTS: "4"})
+    keys, least = ("--with", f"shop/web={ZONE},*"), "--with=shop/web:min-endpoints="
+    for flags, outcomes in ((keys, ["all"] * 3), ((*keys, f"{least}3"), ["all", "nearest", "all"]),
+                            ((*keys, least), ["nearest", "nearest", "all"])):  # fmt: skip
+        row = only(simulate(*WEB, *flags, "-o", "json", items=items))
+        assert [one["outcome"] for one in row["domains"]] == outcomes
+    alone = only(simulate("--with", "shop/web:min-endpoints=2", "-o", "json"))
+    assert [one["outcome"] for one in alone["domains"]] == ["all", "nearest", "all"], "the keys are the cluster's"
+
+
+def test_what_is_tried_need_not_be_about_invalid_keys(simulate: Simulate) -> None:
+    """Those of the cluster are shown as what they are."""
+    ran = simulate(*WEB, "--with", "shop/web:min-endpoints=2", items=skewed(f"*,{ZONE}"))
+    assert ran.status == 0 and "(not in effect: '*' is key 1 of 2" in ran.out, ran.err
 
 
 def test_domains_fail(simulate: Simulate) -> None:
@@ -131,47 +153,55 @@ def test_money(simulate: Simulate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "flags", "most"),
+    ("items", "flags", "annotations"),
     [
-        (skewed(), (), 1.5),
-        (skewed(), ("--max-overload", "1.1"), 1.1),
-        (skewed(ZONE), ("--max-overload", "2"), 2),
-        (skewed(f"kubernetes.io/hostname,{ZONE},*"), (), 1.5),
-        (skewed(None), (f"--with=shop/web={ZONE},*",), 1.5),
+        (skewed(), (), f"{MAX_OVERLOAD}=1.5"),
+        (skewed(), ("--max-overload", "1.2"), f"{MAX_OVERLOAD}=1.2"),
+        (skewed(), ("--max-overload", "1"), f"{MAX_OVERLOAD}=1.1"),
+        (
+            skewed(clients_in={"a": 99, "b": 1}, endpoints_in={"a": 1, "b": 12}),
+            ("--max-overload", "11"),
+            f"{MAX_OVERLOAD}=10",
+        ),
+        (skewed(f"{ZONE},{REGION}"), (), f"{MAX_OVERLOAD}=1.5"),
+        (skewed(None), (f"--with=shop/web={ZONE},*",), f"{TOPOLOGY_KEYS}='{ZONE},*' {MAX_OVERLOAD}=1.5"),
+        (skewed(field=[ZONE, "*"]), ("--with=shop/web=",), f"{TOPOLOGY_KEYS}- {MAX_OVERLOAD}=1.5"),
+        (skewed(), ("--with=shop/web:min-endpoints=1",), f"{MIN_ENDPOINTS}=1 {MAX_OVERLOAD}=1.5"),
+        (skewed(annotations={MAX_OVERLOAD: "9"}), ("--with=shop/web:max-overload=",), f"{MAX_OVERLOAD}=1.5"),
     ],
-    ids=["soft", "low threshold", "hard", "by node", "tried"],
+    ids=[
+        "soft",
+        "low",
+        "lowest",
+        "highest",
+        "several keys",
+        "tried",
+        "taken away",
+        "beside another",
+        "balance taken away",
+    ],
 )
-def test_a_proposal_does_what_it_says(simulate: Simulate, items: Any, flags: tuple[str, ...], most: float) -> None:
-    """With the proposed annotations in the cluster itself, no endpoint is overloaded, and the figures are those."""
-    proposed = only(simulate(*flags, "-o", "json", items=items))["proposal"]
-    for service in items:
-        if service["kind"] == "Service" and service["metadata"]["name"] == "web":
-            service["metadata"]["annotations"] |= proposed["annotations"]
-    others = [flag for flag in flags if not flag.startswith("--with")]  # what was tried is in the cluster then
-    row = only(simulate(*others, "-o", "json", items=items))
-    assert row["max_overload"] == pytest.approx(proposed["max_overload"]) and row["max_overload"] <= most + 1e-6
-    assert row["cross_zone"]["after"] == pytest.approx(proposed["cross_zone"])
-    assert (row["unmet_clients"], len(row["idle"])) == (proposed["unmet_clients"], proposed["idle"])
-    assert row["proposal"] is None
+def test_max_overload_is_proposed(simulate: Simulate, items: Any, flags: tuple[str, ...], annotations: str) -> None:
+    """It bounds what is overloaded. The command also does in the cluster what ``--with`` tried."""
+    command = f"kubectl -n shop annotate service web --overwrite {annotations}\n"
+    assert f"  proposal  {command}" in simulate(*WEB, *flags, items=items).out
+    assert f"$ {command}" in simulate(*WEB, *flags, "-o", "markdown", items=items).out
 
 
-def test_a_proposal_includes_what_was_tried(simulate: Simulate) -> None:
-    """The cluster has no annotation of ``--with`` yet, so the command sets it, too, or takes away the one there is."""
-    soft = only(simulate(*WEB, "--with", f"shop/web={ZONE},*", "-o", "json", items=skewed(None)))
-    assert soft["proposal"]["annotations"] == {TOPOLOGY_KEYS: f"{ZONE},*", MIN_ENDPOINTS: "2"}
-    same = only(simulate(*WEB, "--with", f"shop/web={ZONE},*", "-o", "json"))
-    assert same["proposal"]["annotations"] == {MIN_ENDPOINTS: "2"}
-    none = simulate(*WEB, "--with", "shop/web=", items=skewed(f"{REGION},*", field=[ZONE, "*"]))
-    assert f"--overwrite {TOPOLOGY_KEYS}- {MIN_ENDPOINTS}=2\n" in none.out
-
-
-def test_the_mildest_proposal(simulate: Simulate) -> None:
-    """It lets as little traffic cross zones as the threshold allows; of several such ones, it changes the least."""
-    assert only(simulate("-o", "json"))["proposal"]["annotations"] == {MIN_ENDPOINTS: "2"}
-    hard = only(simulate(*WEB, "--with", "shop/web=kubernetes.io/hostname", "-o", "json"))
-    assert hard["proposal"]["annotations"] == {TOPOLOGY_KEYS: f"kubernetes.io/hostname,{REGION},*", MIN_ENDPOINTS: "2"}
-    assert only(simulate("--max-overload", "3", "-o", "json"))["proposal"] is None
-    assert f"kubectl -n shop annotate service web --overwrite {MIN_ENDPOINTS}=2\n" in simulate().out
+@pytest.mark.parametrize(
+    ("items", "flags"),
+    [
+        (skewed(), ("--max-overload", "3")),
+        (skewed(ZONE), ()),
+        (skewed(annotations={MAX_OVERLOAD: "1.5"}), ("--max-overload", "1")),
+        ([*skewed(labels={"app": "web"}), REQUIRED], ("--with=shop/web=*",)),
+    ],
+    ids=["no overload", "nowhere else to go", "asked for already", "required"],
+)
+def test_nothing_is_proposed_that_changes_nothing(simulate: Simulate, items: Any, flags: tuple[str, ...]) -> None:
+    for output in ("text", "markdown"):
+        ran = simulate(*WEB, *flags, "-o", output, items=items)
+        assert ran.status == 0 and "kubectl" not in ran.out, ran.out
 
 
 @pytest.mark.parametrize(
@@ -192,6 +222,16 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
         (("--with", "shop/wep=*"), "--with: no Service shop/wep, did you mean shop/web?"),
         (("--with", "shop/web"), "--with: 'shop/web', expected NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/"),
         (("--with", f"shop/web=*,{ZONE}"), "--with: shop/web=*,topology.kubernetes.io/zone: '*' is key 1 of 2"),
+        (("--with", "shop/web:max-overlaod=2"), "--with: 'shop/web:max-overlaod=2': 'max-overlaod' cannot be tried, "
+         "did you mean max-overload?, expected NAMESPACE/NAME=KEYS"),
+        (("--with", "shop/web:colour=2"), "'colour' cannot be tried; there are clients, max-overload, min-endpoints"),
+        (("--with", "shop/web:max-overload"), "--with: 'shop/web:max-overload', expected NAMESPACE/NAME=KEYS"),
+        (("--with", "shop/wep:max-overload=2"), "--with: no Service shop/wep, did you mean shop/web?"),
+        (("--with", "shop/web:max-overload=20"),
+         "--with: shop/web:max-overload=20: '20' found, expected a decimal number from 1.1 to 10"),
+        (("--with", "shop/web:min-endpoints=0"),
+         "--with: shop/web:min-endpoints=0: '0' found, expected a whole number from 1 to 999999999"),
+        (("--with", "shop/web:max-overload=2", "--with", "shop/web:min-endpoints=x"), "shop/web:min-endpoints=x: 'x' "),
         (("--service", "shop/plain", "--with", "shop/web=*"),
          "--with: shop/web is not simulated, expected it among --service: shop/plain"),
         (("--fail", f"{ZONE}=x"), f"--fail: no node has {ZONE}=x; there are a, b, c"),
@@ -371,14 +411,14 @@ topodns_answer_zones_total{client_zone="unknown",answer="unknown"} 20
 
 
 def test_many_services_are_a_table(simulate: Simulate, tmp_path: Path) -> None:
-    """The worst come first; each proposal stands below. A picture has the first twenty, and says how many more."""
+    """The worst come first, with what bounds them below. A picture has the first twenty, and says how many more."""
     items, path = skewed(), tmp_path / "many.svg"
     web = [item for item in items if item["kind"] in ("Service", "EndpointSlice") and "web" in json.dumps(item)]
     for number in range(20):
         items += json.loads(json.dumps(web[:2]).replace('"web"', f'"web{number}"').replace('"web-1"', f'"s{number}"'))
     out = simulate("--picture", str(path), items=items).out
     assert out.startswith("service ") and "21 Services, " in out
-    assert out.count("kubectl -n shop annotate") == 20, "the worst: each takes some dozens of simulations"
+    assert out.count("proposal  kubectl -n shop annotate") == 20
     texts = [element.text for element in ElementTree.fromstring(path.read_text()).iter()]
     assert "1 more Service; --service NS/NAME draws one" in texts
     assert sum(text is not None and text.endswith("without the constraint") for text in texts) == 20

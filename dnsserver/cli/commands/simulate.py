@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import as_yaml, coloured, write, write_as_it_is, write_json
@@ -20,6 +20,7 @@ from dnsserver.settings import values
 from dnsserver.settings.flags import repeatable, several, single
 from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR, ServiceName, Syntax
+from dnsserver.spelling import suggestion
 from dnsserver.tools.simulation import IDLE, MAX_OVERLOAD, OVERLOAD, UNMET
 from locator.labels import Selector
 from locator.model import SUCCESSORS
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
     from dnsserver.tools.simulation.selecting import ClientSelector
     from dnsserver.tools.simulation.world import Subject, World
 
-MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each takes some dozens of simulations
 MAX_FINDINGS = 50  # in text: people read no more
 NEVER = "never"
 FAIL_ON = (NEVER, OVERLOAD, IDLE, UNMET)
 AMOUNT = "a number from 0 on"
-TRIED = "NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/NAME=KEYS with -n NAMESPACE"
+TRIED = (
+    "NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/NAME=KEYS with -n NAMESPACE; or with :max-overload, :clients "
+    "or :min-endpoints before '='"
+)
 
 EXAMPLES = (
     Example("What do the constraints of a cluster do to the load, and to the traffic between zones?",
@@ -44,6 +47,8 @@ EXAMPLES = (
     Example("What would a constraint do, before it is switched on?",
             "topodns simulate --service shop/kafka --with 'shop/kafka=topology.kubernetes.io/zone,*' "
             "--snapshot cluster.yaml"),
+    Example("What would bound the load of each endpoint?",
+            "topodns simulate --service shop/ratings --with 'shop/ratings:max-overload=1.2' --snapshot cluster.yaml"),
     Example("What if a zone loses its endpoints, or a node dies?",
             "topodns simulate --fail topology.kubernetes.io/zone=eu-west-b --snapshot cluster.yaml"),
     Example("What does it save, at 0.02 a gigabyte between zones and 3,000 GB a month for each Service?",
@@ -60,6 +65,14 @@ STATUSES = {
 }
 
 
+class Tried(NamedTuple):
+    """An annotation that a Service would have, None for none."""
+
+    service: ServiceName
+    annotation: str
+    value: str | None
+
+
 def _read_domain(text: str) -> tuple[str, str]:
     from locator.labels import valid_label_key, valid_label_value
 
@@ -69,11 +82,17 @@ def _read_domain(text: str) -> tuple[str, str]:
     return SUCCESSORS.get(key, key), value
 
 
-def _read_tried(text: str) -> tuple[ServiceName, str | None]:
-    name, equals, keys = text.partition("=")
+def _read_tried(text: str) -> Tried:
+    from locator.topology.annotations import CLIENTS, MAX_OVERLOAD, MIN_ENDPOINTS, PREFIX, TOPOLOGY_KEYS
+
+    service_and_name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(repr(text))
-    return values.parse_service(name), keys.strip() or None
+    service, colon, name = service_and_name.partition(":")
+    known = {key.removeprefix(PREFIX): key for key in (MAX_OVERLOAD, CLIENTS, MIN_ENDPOINTS)}
+    if colon and name not in known:
+        raise ValueError(f"{text!r}: {name!r} cannot be tried{suggestion(name, known)}")
+    return Tried(values.parse_service(service), known[name] if colon else TOPOLOGY_KEYS, value.strip() or None)
 
 
 def _read_clients(text: str) -> ClientSelector:
@@ -118,13 +137,14 @@ class SimulateFlags:
     )
     """A Service without a constraint can be simulated, too: then its name says so."""
 
-    with_: tuple[tuple[ServiceName, str | None], ...] = repeatable(
+    with_: tuple[Tried, ...] = repeatable(
         (),
-        Syntax("NS/NAME=KEYS", TRIED, _read_tried),
-        help="As if the Service had these keys as topodns.io/topology-keys; '=' alone takes the annotation away",
+        Syntax("NS/NAME[:ANNOTATION]=VALUE", TRIED, _read_tried),
+        help="As if the Service had these topodns.io/topology-keys, or another max-overload, clients or min-endpoints; "
+        "no value takes the annotation away",
         shown="none",
     )
-    """None stands for no annotation."""
+    """All that is given for one Service counts together."""
 
     fail: tuple[tuple[str, str], ...] = repeatable(
         (),
@@ -221,24 +241,18 @@ def _simulated(
     max_overload: float,
     price: Price | None,
 ) -> Simulation:
-    """Simulate some names, and look for proposals. A terminal shows how far that is."""
+    """Simulate some names. A terminal shows how far that is."""
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.simulated import findings_in
-    from dnsserver.tools.simulation.proposals import most_overloaded, proposal
     from dnsserver.tools.simulation.results import Simulation, distinct_clients, simulate_all
 
     with shown_progress() as report:
         services = simulate_all(
             selected, world, lambda done: report(f"simulating, {done:,} of {len(selected):,} Services")
         )
-        report("looking for proposals")
-        proposals = {
-            simulated.subject.name: proposed
-            for simulated in most_overloaded(services, max_overload)[:MAX_PROPOSALS]
-            if (proposed := proposal(simulated, world, max_overload, honor_kubernetes=changes.honor_kubernetes))
-        }
         findings = findings_in(services, reading, world, changes, max_overload)
-    return Simulation(services, distinct_clients(services, world), max_overload, findings, proposals, price)
+    clients = distinct_clients(services, world)
+    return Simulation(services, clients, max_overload, findings, changes.annotations, price)
 
 
 def _namespace(settings: Settings) -> str:
@@ -259,9 +273,10 @@ def _namespace(settings: Settings) -> str:
 def _changes(flags: SimulateFlags, settings: Settings, namespace: Callable[[], str]) -> Changes:
     """Return what --with and --fail ask for."""
     from dnsserver.tools.simulation.as_if import Changes
-    from locator.topology.annotations import TOPOLOGY_KEYS
 
-    annotations = {service.key(namespace): {TOPOLOGY_KEYS: keys} for service, keys in flags.with_}
+    annotations: dict[str, dict[str, str | None]] = {}
+    for service, annotation, value in flags.with_:
+        annotations.setdefault(service.key(namespace), {})[annotation] = value
     return Changes(annotations, flags.fail, honor_kubernetes=settings.traffic_distribution == HONOR)
 
 
@@ -323,5 +338,5 @@ def _yaml_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[
 
     yield "services:\n" if simulation.services else "services: []\n"
     for simulated in simulation.services:
-        yield as_yaml([msgspec.to_builtins(service_json(simulated, simulation.proposal(simulated)))])
+        yield as_yaml([msgspec.to_builtins(service_json(simulated))])
     yield as_yaml({"totals": msgspec.to_builtins(simulation.totals()), "findings": findings})

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from dnsserver.tools.simulation.as_if import Annotations
 from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.service import Simulated, domain_at, first_address, simulate
 from dnsserver.tools.simulation.world import Subject, World
@@ -22,16 +23,6 @@ class BeforeAndAfter(Struct, frozen=True):
 
     before: float
     after: float
-
-
-class Proposed(Struct, frozen=True):
-    """Annotations under which no endpoint is overloaded, and what becomes of the Service with them."""
-
-    annotations: dict[str, str | None]
-    max_overload: float
-    idle: int
-    unmet_clients: int
-    cross_zone: float
 
 
 class Price(Struct, frozen=True):
@@ -50,21 +41,18 @@ class Totals(Struct, frozen=True):
 
 
 class Simulation(Struct, frozen=True):
-    """What became of all names: ``clients`` are the distinct ones. ``proposals`` are by ``Subject.name``.
+    """What became of all names: ``clients`` are the distinct ones.
 
-    An endpoint is overloaded with more than ``max_overload`` even shares.
+    An endpoint is overloaded with more than ``max_overload`` even shares. ``tried`` are the annotations that differ
+    from those in the cluster, by the Service's ``namespace/name``.
     """
 
     services: Sequence[Simulated]
     clients: int
     max_overload: float
     findings: Sequence[Finding] = ()
-    proposals: Mapping[str, Proposed] = {}
+    tried: Mapping[str, Annotations] = {}
     price: Price | None = None
-
-    def proposal(self, simulated: Simulated) -> Proposed | None:
-        """Return what is proposed for one of the names, None if nothing is."""
-        return self.proposals.get(simulated.subject.name)
 
     def totals(self) -> Totals:
         """Return what all Services have together: cross-zone traffic weighted by the load that arrives."""
@@ -113,7 +101,7 @@ def distinct_clients(services: Sequence[Simulated], world: World) -> int:
     return len(everybody) - len(silent)
 
 
-def service_json(simulated: Simulated, proposal: Proposed | None) -> dict[str, object]:
+def service_json(simulated: Simulated) -> dict[str, object]:
     """Return what became of a name, as JSON has it; federated and multi-cluster names have rows of their own."""
     namespace, _, name = simulated.subject.key.partition("/")
     declaration, pairs = simulated.declaration, zip(simulated.endpoints, simulated.shares, strict=True)
@@ -147,7 +135,6 @@ def service_json(simulated: Simulated, proposal: Proposed | None) -> dict[str, o
         "cross_zone": BeforeAndAfter(simulated.crossing_before, simulated.crossing),
         "unmet_clients": simulated.unmet,
         "unknown_clients": simulated.unknown,
-        "proposal": proposal,
     }
 
 
@@ -162,7 +149,7 @@ def json_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[s
 
     separator = '{"services": [\n'
     for simulated in simulation.services:
-        yield separator + encoded(service_json(simulated, simulation.proposal(simulated)))
+        yield separator + encoded(service_json(simulated))
         separator = ",\n"
     yield f'\n], "totals": {encoded(simulation.totals())},\n'
     yield f'"findings": {encoded(findings)}}}\n'

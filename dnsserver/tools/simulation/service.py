@@ -24,9 +24,10 @@ from dnsserver.tools.simulation.world import ClientPlace, PodKey, Subject, World
 from locator.ip import address_text
 from locator.model import ZONE, Location
 from locator.places.locations import has_labels
-from locator.state.snapshot import AnyService, FederatedService
+from locator.state.snapshot import AnyService, CompiledService, FederatedService
+from locator.topology.annotations import MAX_OVERLOAD
 from locator.topology.constraints import Declaration, in_effect
-from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint, has_address
+from locator.topology.selection import ANY_ENDPOINT, FirstMatch, LocatedEndpoint, Narrowing, has_address
 
 OVERLOADED = "overloaded"  # what an endpoint is that gets too much of the load, as IDLE is one that gets nothing
 SLACK = 1e-9  # for sums of fractions
@@ -67,12 +68,14 @@ class Simulated(Struct, frozen=True, eq=False):
     for an unknown one, and by whether what they get is there (``metrics.server.relation``).
     ``narrowed``: some clients get fewer endpoints than without the constraint. ``unmatched`` says why the Service
     has no constraint although it asks for near endpoints, "" otherwise.
+    ``service`` is what the name means.
     ``left_out`` are the pods that are endpoints and do not ask. ``comparable``: without any constraint, all clients
     would get all endpoints, so that an uneven load says something; of a federated name, what a client could get may
     depend on its cluster. ``counted_nothing``: by what a server has counted, nobody asks.
     """
 
     subject: Subject
+    service: AnyService
     declaration: Declaration | None
     endpoints: tuple[LocatedEndpoint, ...]
     clients: int
@@ -112,6 +115,16 @@ class Simulated(Struct, frozen=True, eq=False):
     def starved(self) -> int:
         """How many endpoints are IDLE: none if an uneven load says nothing."""
         return len(self.idle) if self.comparable and self.load else 0
+
+    @property
+    def may_be_balanced(self) -> bool:
+        """Whether ``topodns.io/max-overload``, which is absent, would send some clients to other endpoints."""
+        if not isinstance(self.service, CompiledService) or MAX_OVERLOAD in self.service.service.annotations:
+            return False
+        constraint = in_effect(self.declaration)
+        if isinstance(constraint, Narrowing):
+            return len(constraint.required) < len(constraint.keys)
+        return isinstance(constraint, FirstMatch) and len(constraint.keys) > 1
 
     def rating(self, share: float, max_overload: float) -> str:
         """Return OVERLOADED or IDLE for the share of one endpoint, "" if it is neither."""
@@ -176,6 +189,7 @@ class _Answers:
     """What groups of clients get of one name. Each answer is decided once for all that get the same."""
 
     def __init__(self, subject: Subject, service: AnyService, world: World) -> None:
+        self.service = service
         self._world = world
         self._query_name = query_name_of(labels_of(subject.name), world.authority.zones)
         self._decided: dict[Values, GroupAnswer] = {}
@@ -316,6 +330,7 @@ def _added_up(
     )  # fmt: skip
     return Simulated(
         subject=subject,
+        service=answers.service,
         declaration=answers.declaration,
         endpoints=answers.endpoints,
         clients=round(sum(row.load for row in rows)),
