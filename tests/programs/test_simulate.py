@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import dns.edns
 import dns.message
 import pytest
+import yaml
 
 from dnsserver.text import PLAIN
 from tests.kit.api_objects import (
@@ -186,6 +187,60 @@ def test_max_overload_is_proposed(simulate: Simulate, items: Any, flags: tuple[s
     command = f"kubectl -n shop annotate service web --overwrite {annotations}\n"
     assert f"  proposal  {command}" in simulate(*WEB, *flags, items=items).out
     assert f"$ {command}" in simulate(*WEB, *flags, "-o", "markdown", items=items).out
+
+
+CHOICES = {
+    "none": {TOPOLOGY_KEYS: "*"},
+    "as it is": None,
+    "zone": {TOPOLOGY_KEYS: f"{ZONE},*"},
+    "zone, at most 1.2": {TOPOLOGY_KEYS: f"{ZONE},*", MAX_OVERLOAD: "1.2"},
+    "zone, at most 1.5": {TOPOLOGY_KEYS: f"{ZONE},*", MAX_OVERLOAD: "1.5"},
+    "zone, at most 2": {TOPOLOGY_KEYS: f"{ZONE},*", MAX_OVERLOAD: "2"},
+}
+
+
+@pytest.mark.parametrize("flags", [(), ("--fail", f"{ZONE}=b"), ("--with=shop/web=kubernetes.io/hostname",)],
+                         ids=["cluster", "failed", "tried"])  # fmt: skip
+def test_choices_are_compared(simulate: Simulate, flags: tuple[str, ...]) -> None:
+    """Each is what the Service is with these annotations in the cluster. What ``--with`` tries is "as it is"."""
+    asks = {TOPOLOGY_KEYS: f"{ZONE}", MIN_ENDPOINTS: "2", MAX_OVERLOAD: "3"}
+    row = only(simulate(*WEB, *flags, "--compare", "-o", "json", items=skewed(None, annotations=asks)))
+    assert [one["name"] for one in row["compare"]] == list(CHOICES)
+    for found in row["compare"]:
+        choice = CHOICES[found["name"]]
+        used = flags if choice is None else tuple(flag for flag in flags if not flag.startswith("--with"))
+        alone = only(simulate(*WEB, *used, "-o", "json", items=skewed(None, annotations=choice or asks)))
+        assert found == {
+            "name": found["name"], "constraint": None if found["name"] == "none" else alone["constraint"],
+            "cross_zone": alone["cross_zone"]["after"], "max_overload": alone["max_overload"],
+            "unmet_clients": alone["unmet_clients"],
+            "overloaded": sum(one["share"] > 1.5 * one["even_share"] for one in alone["endpoints"]),
+        }  # fmt: skip
+
+
+def test_what_decides_in_the_place_of_a_choice_is_said(simulate: Simulate) -> None:
+    """Without ``--compare`` there is nothing of it."""
+    items = [*skewed(labels={"app": "web"}), REQUIRED]
+    row = only(simulate("--compare", "-o", "json", items=items))
+    assert [one["constraint"] for one in row["compare"]] == [{"source": "policy", "keys": [ZONE]}] * len(CHOICES)
+    assert "compare" not in only(simulate("-o", "json"))
+    hinted = only(simulate("--compare", "-o", "json", items=skewed(None, trafficDistribution="PreferClose")))
+    assert [one["constraint"] and one["constraint"]["source"] for one in hinted["compare"]] == [
+        None, "traffic-distribution", *["annotation"] * 4
+    ]  # fmt: skip
+
+
+def test_choices_are_tables(simulate: Simulate) -> None:
+    """Also in Markdown; of many Services, those of the worst. YAML has what JSON has."""
+    assert yaml.safe_load(simulate("--compare", "-o", "yaml").out) == simulate("--compare", "-o", "json").json
+    text = simulate("--compare").out
+    assert re.search("\n  as it is +20.0 % +2.60 x +1 +0 +annotation: ", text), text
+    markdown = simulate("--compare", "-o", "markdown").out
+    assert "\n#### web.shop.svc.cluster.local\n\n| compared | cross-zone |" in markdown
+    assert "\n| none | 70.0 % | 1.00 x | 0 | 0 | no constraint |\n" in markdown
+    many = copies(20)
+    for output, heading in (("text", "\n  compared "), ("markdown", "\n| compared |")):
+        assert simulate("--compare", "-o", output, items=many).out.count(heading) == 10
 
 
 @pytest.mark.parametrize(
@@ -410,13 +465,19 @@ topodns_answer_zones_total{client_zone="unknown",answer="unknown"} 20
     assert "20 of 50 clients carry no label" in [finding["message"] for finding in ran.json["findings"]]
 
 
+def copies(number: int) -> Any:
+    """Return the cluster with so many more Services like shop/web."""
+    items = skewed()
+    web = [item for item in items if item["kind"] in ("Service", "EndpointSlice") and "web" in json.dumps(item)]
+    for copy in range(number):
+        items += json.loads(json.dumps(web[:2]).replace('"web"', f'"web{copy}"').replace('"web-1"', f'"s{copy}"'))
+    return items
+
+
 def test_many_services_are_a_table(simulate: Simulate, tmp_path: Path) -> None:
     """The worst come first, with what bounds them below. A picture has the first twenty, and says how many more."""
-    items, path = skewed(), tmp_path / "many.svg"
-    web = [item for item in items if item["kind"] in ("Service", "EndpointSlice") and "web" in json.dumps(item)]
-    for number in range(20):
-        items += json.loads(json.dumps(web[:2]).replace('"web"', f'"web{number}"').replace('"web-1"', f'"s{number}"'))
-    out = simulate("--picture", str(path), items=items).out
+    path = tmp_path / "many.svg"
+    out = simulate("--picture", str(path), items=copies(20)).out
     assert out.startswith("service ") and "21 Services, " in out
     assert out.count("proposal  kubectl -n shop annotate") == 20
     texts = [element.text for element in ElementTree.fromstring(path.read_text()).iter()]

@@ -17,7 +17,7 @@ from dnsserver.cli.output import as_yaml, coloured, write, write_as_it_is, write
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_flags, add_settings, flags_of, settings_of
 from dnsserver.settings import values
-from dnsserver.settings.flags import repeatable, several, single
+from dnsserver.settings.flags import repeatable, several, single, switch
 from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR, ServiceName, Syntax
 from dnsserver.spelling import suggestion
@@ -49,6 +49,8 @@ EXAMPLES = (
             "--snapshot cluster.yaml"),
     Example("What would bound the load of each endpoint?",
             "topodns simulate --service shop/ratings --with 'shop/ratings:max-overload=1.2' --snapshot cluster.yaml"),
+    Example("Which constraint fits a Service?",
+            "topodns simulate --service shop/ratings --compare --snapshot cluster.yaml"),
     Example("What if a zone loses its endpoints, or a node dies?",
             "topodns simulate --fail topology.kubernetes.io/zone=eu-west-b --snapshot cluster.yaml"),
     Example("What does it save, at 0.02 a gigabyte between zones and 3,000 GB a month for each Service?",
@@ -177,6 +179,11 @@ class SimulateFlags:
     )
     """What a deployment with some room left still carries."""
 
+    compare: bool = switch(
+        help="Compare each Service with no constraint, as it is, with its own zone first, and with bounds to the load"
+    )
+    """The choices that most people have."""
+
     fail_on: tuple[str, ...] = several(
         (),
         Syntax("WHAT", one_of(FAIL_ON), _read_fail_on, FAIL_ON),
@@ -228,7 +235,7 @@ def run(arguments: Namespace) -> int:
         selected = subjects(world.snapshot, world.authority, named, changes.annotations)
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
-    simulation = _simulated(selected, world, reading, changes, flags.max_overload, price)
+    simulation = _simulated(selected, world, reading, changes, flags, price)
     _print(simulation, flags, arguments.output)
     return EXIT_FAILED if _found(simulation, flags.fail_on) else EXIT_DONE
 
@@ -238,21 +245,28 @@ def _simulated(
     world: World,
     reading: ReadClusters,
     changes: Changes,
-    max_overload: float,
+    flags: SimulateFlags,
     price: Price | None,
 ) -> Simulation:
     """Simulate some names. A terminal shows how far that is."""
     from dnsserver.cli.progress import shown_progress
-    from dnsserver.cli.reading.simulated import findings_in
+    from dnsserver.cli.reading.simulated import findings_in, world_as_if
+    from dnsserver.tools.simulation.comparing import CHOICES, Compared, compare
     from dnsserver.tools.simulation.results import Simulation, distinct_clients, simulate_all
 
+    compared: list[list[Compared]] = []
     with shown_progress() as report:
         services = simulate_all(
             selected, world, lambda done: report(f"simulating, {done:,} of {len(selected):,} Services")
         )
-        findings = findings_in(services, reading, world, changes, max_overload)
+        if flags.compare:
+            as_if = partial(world_as_if, world, reading, changes, {subject.key for subject in selected})
+            compared = compare(
+                services, as_if, flags.max_overload, lambda done: report(f"comparing, {done} of {len(CHOICES)} choices")
+            )
+        findings = findings_in(services, reading, world, changes, flags.max_overload)
     clients = distinct_clients(services, world)
-    return Simulation(services, clients, max_overload, findings, changes.annotations, price)
+    return Simulation(services, clients, flags.max_overload, findings, changes.annotations, compared, price)
 
 
 def _namespace(settings: Settings) -> str:
@@ -337,6 +351,6 @@ def _yaml_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[
     from dnsserver.tools.simulation.results import service_json
 
     yield "services:\n" if simulation.services else "services: []\n"
-    for simulated in simulation.services:
-        yield as_yaml([msgspec.to_builtins(service_json(simulated))])
+    for simulated, compared in simulation.each():
+        yield as_yaml([msgspec.to_builtins(service_json(simulated, compared))])
     yield as_yaml({"totals": msgspec.to_builtins(simulation.totals()), "findings": findings})

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.settings import Settings
-from dnsserver.tools.simulation.as_if import Changes, imports_as_if, snapshot_as_if
+from dnsserver.tools.simulation.as_if import Annotations, Changes, imports_as_if, snapshot_as_if
 from dnsserver.tools.simulation.codes import WITHOUT_NODES, findings_of
 from dnsserver.tools.simulation.selecting import (
     ClientSelector,
@@ -68,6 +68,15 @@ def read_world(
         snapshot=_changed(reading, changes, alone), clusters=clusters, everywhere=everywhere, counted=counted,
     )  # fmt: skip
     return world, reading
+
+
+def world_as_if(
+    world: World, reading: ReadClusters, changes: Changes, services: Collection[str], annotations: Annotations
+) -> World:
+    """Return what is simulated if *services* (``namespace/name``) have *annotations*, too, besides the *changes*."""
+    tried = {key: {**changes.annotations.get(key, {}), **annotations} for key in services}
+    snapshot = _changed(reading, replace(changes, annotations=tried), reading.snapshots)
+    return replace(world, snapshot=snapshot)
 
 
 def findings_in(

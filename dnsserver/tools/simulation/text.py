@@ -10,11 +10,13 @@ from itertools import islice
 
 from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, Paint, grouped, painter, table
 from dnsserver.tools.simulation.as_if import Annotations
+from dnsserver.tools.simulation.comparing import Compared
 from dnsserver.tools.simulation.results import Simulation
 from dnsserver.tools.simulation.service import DomainOutcome, Simulated, domain_at, exceeds, first_address
 from locator.model import listed
 from locator.printable import printable, shell_words
 from locator.topology.annotations import LEAST_OVERLOAD, MAX_OVERLOAD, MOST_OVERLOAD
+from locator.topology.constraints import Declaration
 from locator.topology.selection import LocatedEndpoint
 
 MAX_DETAILED = 10  # Services that are shown in detail
@@ -30,14 +32,16 @@ def as_text(simulation: Simulation, *, colour: bool = False) -> str:
     paint = painter(colour=colour)
     lines: list[str] = []
     if len(simulation.services) <= MAX_DETAILED:
-        for simulated in simulation.services:
-            lines += [*_detailed(simulated, simulation, paint), ""]
+        for simulated, compared in simulation.each():
+            lines += [*_detailed(simulated, simulation, paint), *_part(_choices(compared), paint), ""]
     else:
         header, *rows = table(list(_summary(worst_first(simulation.services)[:MAX_LISTED])))
         lines += [paint(header, BOLD), *rows]
         if (more := len(simulation.services) - MAX_LISTED) > 0:
             lines.append(f"{more:,} more; -o json has all, --service NS/NAME shows one in detail")
         lines.append("")
+        for simulated, compared in _worst_compared(simulation):
+            lines += [paint(simulated.subject.name, BOLD), *_part(_choices(compared), paint), ""]
         if proposals := _proposals(simulation):
             lines += [*(f"{paint('proposal', GREEN)}  {command}" for command in proposals), ""]
     lines += totals_lines(simulation)
@@ -96,9 +100,14 @@ def _proposals(simulation: Simulation) -> list[str]:
 
 def constraint_text(simulated: Simulated) -> str:
     """Return what a Service asks for, and which source says so."""
-    declaration = simulated.declaration
+    if simulated.declaration is None and simulated.unmatched:
+        return f"no constraint in effect: {simulated.unmatched}"
+    return _declaration_text(simulated.declaration)
+
+
+def _declaration_text(declaration: Declaration | None) -> str:
     if declaration is None:
-        return f"no constraint in effect: {simulated.unmatched}" if simulated.unmatched else "no constraint"
+        return "no constraint"
     flaw = declaration.error or declaration.without_effect
     reason = f" (not in effect: {flaw})" if flaw else ""
     return f"{declaration.source}: {','.join(declaration.constraint.keys)}{reason}"
@@ -177,6 +186,24 @@ def _summary(services: Iterable[Simulated]) -> Iterator[Row]:
         )  # fmt: skip
 
 
+def _choices(compared: Sequence[Compared]) -> Sequence[Row]:
+    """Return a table of what a Service may choose."""
+    rows = [
+        (one.name, percent(one.cross_zone), f"{one.max_overload:.2f} x", f"{one.overloaded:,}",
+         f"{one.unmet_clients:,}", _declaration_text(one.declaration))
+        for one in compared
+    ]  # fmt: skip
+    return [("compared", "cross-zone", "overload", "overloaded", "unmet", "constraint"), *rows]
+
+
+def _worst_compared(simulation: Simulation) -> list[tuple[Simulated, Sequence[Compared]]]:
+    """Return the worst Services with their choices, none if nobody wants to compare them."""
+    if not simulation.compared:
+        return []
+    choices = dict(simulation.each())
+    return [(simulated, choices[simulated]) for simulated in worst_first(simulation.services)[:MAX_DETAILED]]
+
+
 def as_markdown(simulation: Simulation) -> str:
     """Return the simulation as Markdown: a table of the Services, what to look at, proposals, totals."""
     worst = worst_first(simulation.services)
@@ -192,6 +219,9 @@ def as_markdown(simulation: Simulation) -> str:
         if (left := len(simulation.findings) - MAX_LISTED) > 0:
             lines.append(f"- {grouped(left, 'more finding')}")
         lines.append("")
+    for simulated, compared in _worst_compared(simulation):
+        header, *rows = _choices(compared)
+        lines += [f"#### {_escaped(simulated.subject.name)}", "", *_markdown_table(header, rows), ""]
     if proposals := _proposals(simulation):
         lines += ["```console", *(f"$ {command}" for command in proposals), "```", ""]
     lines += [f"{line[0].upper()}{line[1:]}." for line in totals_lines(simulation)]
