@@ -109,6 +109,8 @@ class ClusterCode(FindingCode):
     EmptyTopologyKeys = WARNING
     UnknownAnnotation = WARNING
     InvalidMinEndpoints = WARNING
+    InvalidMaxOverload = WARNING
+    InvalidClients = WARNING
     InvalidHealth = WARNING
     ConstraintWithoutEffect = WARNING
     SourceNotHeard = INFO

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Kubernetes labels: which keys and values are valid, and label selectors."""
+"""Kubernetes labels: which keys and values are valid, label selectors, and which pods somebody means by them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ EXISTS, ABSENT, IN, NOT_IN, ABOVE, BELOW = "exists", "absent", "in", "notin", ">
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+
+_SPACES = " \t\r\n"  # what Kubernetes allows between the words of a selector
 _REQUIREMENT = re.compile(
-    r"\s*(?:(?P<absent>!)\s*(?P<lacked>[^\s!=<>(),]+)"
-    r"|(?P<key>[^\s!=<>(),]+)"
-    r"(?:\s+(?P<sets>in|notin)\s*\((?P<values>[^()]*)\)|\s*(?P<sign>==|=|!=|>|<)\s*(?P<value>[^\s!=<>(),]*))?)"
-    r"\s*(?:,|$)"
+    rf"[{_SPACES}]*(?:(?P<absent>!)[{_SPACES}]*(?P<lacked>[^{_SPACES}!=<>(),]+)"
+    rf"|(?P<key>[^{_SPACES}!=<>(),]+)"
+    rf"(?:[{_SPACES}]+(?P<sets>in|notin)[{_SPACES}]*\((?P<values>[^()]*)\)"
+    rf"|[{_SPACES}]*(?P<sign>==|=|!=|>|<)[{_SPACES}]*(?P<value>[^{_SPACES}!=<>(),]*))?)"
+    rf"[{_SPACES}]*(?:,|$)"
 )
 _SIGNS = {"=": IN, "==": IN, "!=": NOT_IN, ">": ABOVE, "<": BELOW}
 
@@ -55,10 +59,26 @@ class Selector(Struct, frozen=True):
         """Whether *labels* meet every requirement."""
         return all(requirement.holds(labels) for requirement in self.requirements)
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of the labels that this selector looks at."""
+        return frozenset(requirement.key for requirement in self.requirements)
+
     def relevant(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the part of *labels* that this selector looks at."""
-        keys = {requirement.key for requirement in self.requirements}
-        return {key: value for key, value in labels.items() if key in keys}
+        return {key: value for key, value in labels.items() if key in self.keys}
+
+
+class ClientSelector(Struct, frozen=True):
+    """The pods of a namespace that ask, those that the label selector matches; ``text`` is what was written."""
+
+    namespace: str
+    selector: Selector
+    text: str
+
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod in *namespace* with these *labels* is one of them."""
+        return namespace == self.namespace and self.selector.matches(labels)
 
 
 def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirement:
@@ -103,6 +123,11 @@ def valid_label_value(text: str) -> bool:
     return not text or _NAME.fullmatch(text) is not None
 
 
+def is_dns_label(text: str) -> bool:
+    """Whether *text* is a lower-case DNS label: 1 to 63 letters, digits and inner hyphens (RFC 1123, section 2.1)."""
+    return _DNS_LABEL.fullmatch(text) is not None
+
+
 def is_number(text: str) -> bool:
     """Whether *text* is a whole number of at most 19 characters, which ``>`` and ``<`` can compare."""
     return text.removeprefix("-").isdigit() and text.isascii() and len(text) < 20
@@ -114,11 +139,19 @@ def parse_selector(text: str) -> Selector:
     position = 0
     while not requirements or position < len(text):
         match = _REQUIREMENT.match(text, position)
-        if match is None or (match.end() == len(text) and text.rstrip().endswith(",")):
+        if match is None or (match.end() == len(text) and text.endswith(",")):
             raise ValueError(f"{quoted(text)} is no label selector")
         requirements.append(_requirement(match))
         position = match.end()
     return Selector(tuple(requirements))
+
+
+def parse_client_selector(text: str) -> ClientSelector:
+    """Parse ``NAMESPACE``, or ``NAMESPACE/SELECTOR`` with a label selector. Raises ValueError."""
+    namespace, slash, selector = text.partition("/")
+    if not is_dns_label(namespace):
+        raise ValueError(quoted(namespace))
+    return ClientSelector(namespace, parse_selector(selector) if slash else Selector(), text)
 
 
 def _requirement(match: re.Match[str]) -> Requirement:
@@ -126,7 +159,7 @@ def _requirement(match: re.Match[str]) -> Requirement:
     if match["absent"]:
         key, operator = match["lacked"], ABSENT
     elif match["sets"]:
-        operator, values = match["sets"], [value.strip() for value in match["values"].split(",")]
+        operator, values = match["sets"], [value.strip(_SPACES) for value in match["values"].split(",")]
     elif match["sign"]:
         operator, values = _SIGNS[match["sign"]], [match["value"]]
     return requirement(key, operator, values)

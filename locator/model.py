@@ -10,9 +10,8 @@ The ``key`` of a record identifies the object among all objects of its kind.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -23,6 +22,7 @@ from locator.endpoints import Port as Port
 from locator.endpoints import SliceEndpoints
 from locator.ip import Network
 from locator.labels import Selector
+from locator.labels import is_dns_label as is_dns_label
 from locator.printable import cut
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -47,18 +47,15 @@ SUCCESSORS = {
 ENDPOINTS = "Endpoints"  # the older kind, with all endpoints of a Service in one object
 
 NODE_NAME = ""  # stands for a node's name where label keys are listed; no label key is empty
+NODE_SLOT = "#slot"  # likewise for its slot; no label key has this sign
 
 MAX_NAME = 253  # characters of a domain name without its final dot (RFC 1035, section 3.1)
 
+RUNNING = "Running"  # a phase of pods
+FINISHED = ("Succeeded", "Failed")  # likewise: a pod in these never runs again
+
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)  # most severe first
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-
-
-def is_dns_label(text: str) -> bool:
-    """Whether *text* is a lower-case DNS label: 1 to 63 letters, digits and inner hyphens (RFC 1123, section 2.1)."""
-    return _DNS_LABEL.fullmatch(text) is not None
 
 
 class Location(Struct, frozen=True, eq=False, weakref=True):
@@ -66,11 +63,14 @@ class Location(Struct, frozen=True, eq=False, weakref=True):
 
     ``known`` is false for a client that could not be located. Locations compare by identity, so that a reader can
     use a location as the key of a cache, and by weak reference forget those that are gone.
+    ``slot`` is that of the node's name (``locator.topology.balance``) if the labels are those of a node of the own
+    cluster that is known, None otherwise.
     """
 
     node: str | None
     labels: dict[str, str]
     known: bool = True
+    slot: int | None = None
 
     @property
     def cluster(self) -> str:
@@ -81,8 +81,10 @@ class Location(Struct, frozen=True, eq=False, weakref=True):
         """Return the value of a topology key, given by its current or its old name, or None."""
         return self.labels.get(SUCCESSORS.get(key, key))
 
-    def client_value(self, key: str) -> str | None:
-        """Return what a constraint compares: the value of a label by its current name, or for NODE_NAME the node."""
+    def client_value(self, key: str) -> Any:
+        """Return what a constraint compares: a label by its current name, or the node for NODE_NAME and NODE_SLOT."""
+        if key == NODE_SLOT:
+            return self.slot
         return self.node if key == NODE_NAME else self.labels.get(key)
 
 
@@ -158,26 +160,37 @@ class Node(Struct, frozen=True, gc=False):
 
 
 class Pod(Namespaced, frozen=True, gc=False, array_like=True):
-    """A pod as a client: its addresses, its node, and when it was created (RFC 3339 text).
-
-    ``finished``: its phase is Succeeded or Failed, so its addresses are free for other pods.
-    """
+    """A pod as a client: its addresses, its node, its phase, and when it was created (RFC 3339 text)."""
 
     addresses: tuple[bytes, ...] = ()
     node: str | None = None
     host_network: bool = False
-    finished: bool = False
+    phase: str = RUNNING
     created: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether its addresses are free for other pods."""
+        return self.phase in FINISHED
+
+    @property
+    def asks(self) -> bool:
+        """Whether it can be a client now: it is running, and has an address."""
+        return self.phase == RUNNING and bool(self.addresses)
 
 
 class ClientPod(Pod, frozen=True, gc=False, array_like=True):
-    """A pod, and what tells whether it is one of the clients that somebody means. No server reads this.
+    """A pod, and what tells whether it is one of the clients that somebody means.
 
-    ``running``: its phase is Running. ``labels`` are those that the reader asked for.
+    ``labels`` are those that the reader asked for.
     """
 
-    running: bool = True
     labels: dict[str, str] = {}
+
+
+def labels_of(pod: Pod) -> dict[str, str]:
+    """Return the labels of a pod, as far as they were read."""
+    return pod.labels if isinstance(pod, ClientPod) else {}
 
 
 class PodLocator(Namespaced, frozen=True):

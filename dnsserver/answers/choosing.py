@@ -25,8 +25,9 @@ def choose(request: Request, found: AnyService) -> EndpointChoice:
     declaration = request.authority.declaration(request.query_name.zone, found)
     constraint, size = in_effect(declaration), ADDRESS_SIZES.get(request.qtype)
     unknown_gets_all = request.authority.unknown_gets_all
-    selection = select(constraint, request.location, found.endpoints, unknown_gets_all=unknown_gets_all, octets=size)
-    return EndpointChoice(declaration, constraint, selection, constraint.client_keys)
+    plan = found.constraint(declaration)
+    selection = select(plan, request.location, found.endpoints, unknown_gets_all=unknown_gets_all, octets=size)
+    return EndpointChoice(declaration, constraint, selection, plan.client_keys)
 
 
 def _choose_entries(request: Request, found: FederatedService) -> EndpointChoice:

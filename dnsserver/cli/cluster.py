@@ -24,7 +24,7 @@ from dnsserver.programs.clusters import Clusters
 from dnsserver.programs.from_settings import authority_of, source_of, tried_by_kubectl, upstream_of
 from dnsserver.responder.answer_sizes import too_large
 from dnsserver.settings.settings import Settings
-from locator.api.decoding import with_client_pods
+from locator.api.decoding import with_pod_labels
 from locator.cluster.publisher import Publication, Publisher, ReadBatch, ReadOnce
 from locator.federation.clusterset import ClusterSet
 from locator.findings import ClusterCode
@@ -137,7 +137,7 @@ def read_clients(settings: Settings, selectors: Sequence[Selector]) -> ReadClust
 
     Raises CommandError.
     """
-    wanted = ReadOnce((Pod,), with_client_pods(selectors))
+    wanted = ReadOnce((Pod,), with_pod_labels(key for selector in selectors for key in selector.keys))
     return _read(settings, own=wanted, others=wanted)
 
 

@@ -154,6 +154,7 @@ def _cluster(
     informer = Informer(
         client, store.kinds, publisher, state_file=_state_file(settings, name, store, client), cluster=name
     )
+    publisher.read_pod_labels = informer.read_pod_labels
     return Cluster(name, informer, publisher, {kind.__name__: watch for kind, watch in informer.reflectors.items()})
 
 

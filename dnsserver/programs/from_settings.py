@@ -73,6 +73,7 @@ def other_store_of(settings: Settings, cluster: str) -> Store:
             endpoint_records=not settings.no_endpoints,
             exports=bool(settings.federation),
             nodes_by_name=bool(settings.multicluster),
+            balances=False,  # their names are answered there
         )
     )
 

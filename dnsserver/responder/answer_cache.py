@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
 from operator import attrgetter
@@ -31,6 +31,7 @@ from dnsserver.names import Zone
 from dnsserver.responder.rendered import distinguishing_values, share_key
 from locator.model import Location
 from locator.state.snapshot import AnyService, CompiledService, Snapshot
+from locator.topology.selection import Value
 
 MAX_WITHOUT_SOURCE = 16 << 20  # octets of answers without a source object: most are about names that do not exist
 MAX_ANSWERS = 1024  # to one question, by the client's values; and some for each endpoint
@@ -63,8 +64,8 @@ class CachedAnswers:
         self.answer: RenderedAnswer | None = None
         self.client_keys: tuple[str, ...] = ()
         self._answers: dict[object, RenderedAnswer] = {}
-        self._find_distinguishing: Callable[[], Sequence[frozenset[str | None]]] = tuple
-        # For each key, these values, each mapped to itself; empty before a second client asks.
+        self._find_distinguishing: Callable[[], Sequence[Mapping[Value, Value]]] = tuple
+        # For each key, these values, each mapped to the one that stands for it; empty before a second client asks.
         self._distinguishing: Sequence[dict[Any, Any]] = ()
         self._limit = MAX_ANSWERS
 
@@ -112,7 +113,7 @@ class CachedAnswers:
             distinguishing = self._find_distinguishing()
             self._distinguishing = (
                 {True: True, False: False},
-                *({value: value for value in (None, *row)} for row in distinguishing),
+                *({None: None, **values} for values in distinguishing),
             )
             # Room for the answer of each endpoint, by values and by share key, and as much for others.
             self._limit = MAX_ANSWERS + 4 * sum(map(len, distinguishing))
@@ -124,7 +125,7 @@ class CachedAnswers:
         return answer
 
     def _distinguishing_of(self, values: Values) -> Values:
-        """Return *values*, with OTHER for those that match no endpoint."""
+        """Return *values*, each as the one that stands for it, OTHER for those that match no endpoint."""
         return tuple(map(dict.get, self._distinguishing, values, repeat(OTHER)))
 
     def _put(self, key: object, answer: RenderedAnswer) -> None:

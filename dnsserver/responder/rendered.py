@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from cachetools import FIFOCache
@@ -17,7 +17,7 @@ from dnsserver.message.records import Record
 from dnsserver.message.rendering import RenderedAnswer, ring
 from dnsserver.metrics.counters import Counts, Tally, counted_type
 from locator.model import ZONE
-from locator.topology.constraints import in_effect
+from locator.topology.selection import Value
 
 MAX_RECORDS = 4096  # more do not fit into any message
 MAX_NONEXISTENT = 1024  # answers that a name does not exist, by Service, length and type: some of each snapshot
@@ -150,9 +150,11 @@ def share_key(decision: Decision) -> object:
     return tuple(map(id, selection.endpoints)), selection.outcome, selection.key
 
 
-def distinguishing_values(decision: Decision) -> Callable[[], tuple[frozenset[str | None], ...]]:
-    """Return a function that finds, for each client key of a decision, the values that match an endpoint."""
+def distinguishing_values(decision: Decision) -> Callable[[], tuple[Mapping[Value, Value], ...]]:
+    """Return a function that finds, for each client key of a decision, the values that matter (``Constraint``)."""
     if decision.federated is not None:
         return decision.federated.distinguishing_values
-    endpoints = decision.service.endpoints if decision.service is not None else ()
-    return partial(in_effect(decision.declaration).distinguishing_values, endpoints)
+    service = decision.service
+    if service is None:
+        return tuple
+    return partial(service.constraint(decision.declaration).distinguishing_values, service.endpoints)

@@ -9,7 +9,7 @@ never raise. They return None for an object that is not usable at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec.structs import asdict, replace
@@ -146,17 +146,16 @@ def to_pod(raw: schema.Pod, collector: FindingCollector) -> Pod:
         addresses=addresses,
         node=shared_text(spec.node_name) if spec.node_name else None,
         host_network=bool(spec.host_network),
-        finished=status.phase in ("Succeeded", "Failed"),
+        phase=shared_text(status.phase or ""),
         created=raw.metadata.created or "",
     )
 
 
-def to_client_pod(raw: schema.ClientPod, collector: FindingCollector, selectors: Iterable[Selector]) -> ClientPod:
-    """Convert a Pod, with those of its labels that *selectors* look at."""
-    pod, labels = to_pod(raw, collector), raw.metadata.labels or {}
-    relevant = {key: value for selector in selectors for key, value in selector.relevant(labels).items()}
-    running = raw.status is not None and raw.status.phase == "Running"
-    return ClientPod(**asdict(pod), running=running, labels=relevant)
+def to_client_pod(raw: schema.ClientPod, collector: FindingCollector, keys: Collection[str]) -> Pod:
+    """Convert a Pod, with those of its labels that have some *keys*; a plain ``Pod`` if it has none of them."""
+    pod = to_pod(raw, collector)
+    labels = {key: shared_text(value) for key, value in (raw.metadata.labels or {}).items() if key in keys}
+    return ClientPod(**asdict(pod), labels=labels) if labels else pod
 
 
 def to_service_export(raw: schema.ServiceExport, collector: FindingCollector) -> ServiceExport:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,10 +20,8 @@ from msgspec.json import Decoder
 from locator.api import conversion, schema
 from locator.api.finding_collector import FindingCollector
 from locator.findings import ClusterCode
-from locator.labels import Selector
 from locator.model import (
     ENDPOINTS,
-    ClientPod,
     EndpointSlice,
     Finding,
     Namespace,
@@ -50,6 +48,7 @@ class Resource(NamedTuple):
     converts that to a record, None if the object is not usable. ``code`` is the code of a finding about one of its
     fields. ``optional``: the API server may not know the kind, since its CRD may be installed later or never.
     ``older_path`` is that of an older version of the API, which is asked if the server does not know this one.
+    ``labels`` are the keys of the labels that records keep, where they keep only those that somebody asks for.
     """
 
     name: str
@@ -59,6 +58,7 @@ class Resource(NamedTuple):
     optional: bool = False
     older_path: str = ""
     code: ClusterCode = ClusterCode.UnreadableObject
+    labels: frozenset[str] = frozenset()
 
     @property
     def group(self) -> str:
@@ -122,13 +122,14 @@ _ENDPOINTS = Resource(ENDPOINTS, "/api/v1/endpoints", Decoder(schema.Endpoints),
 Resources = Mapping[type[Object], Resource]
 
 
-def with_client_pods(selectors: Sequence[Selector]) -> Resources:
-    """Return ``RESOURCES``, but Pods are read as ``ClientPod``, with the labels that *selectors* look at."""
+def with_pod_labels(keys: Iterable[str]) -> Resources:
+    """Return ``RESOURCES``, but Pods that have labels with some *keys* are read as ``ClientPod``."""
+    labels = frozenset(keys)
 
-    def build(raw: schema.ClientPod, collector: FindingCollector) -> ClientPod:
-        return conversion.to_client_pod(raw, collector, selectors)
+    def build(raw: schema.ClientPod, collector: FindingCollector) -> Pod:
+        return conversion.to_client_pod(raw, collector, labels)
 
-    return {**RESOURCES, Pod: RESOURCES[Pod]._replace(decoder=_CLIENT_POD, build=build)}
+    return {**RESOURCES, Pod: RESOURCES[Pod]._replace(decoder=_CLIENT_POD, build=build, labels=labels)}
 
 
 ByGroupKind = Mapping[tuple[str, str], Resource]

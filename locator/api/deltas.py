@@ -21,13 +21,15 @@ class Replace(Struct, frozen=True, gc=False):
 
     The list belongs to the receiver, who may empty it. If the source ``lacks`` the kind, it has none and says nothing
     about them, as a dump of other kinds: there may be some in the cluster. If they are ``partial``, there may be more,
-    as beside a dump of some namespaces.
+    as beside a dump of some namespaces. ``labels`` are the keys of the labels that they have as far as there are any:
+    those of Pods are read only if somebody asks for them.
     """
 
     kind: type[Any]
     objects: list[Any]
     lacks: bool = False
     partial: bool = False
+    labels: frozenset[str] = frozenset()
 
 
 class Put(Struct, frozen=True, gc=False):
@@ -95,6 +97,10 @@ class DeltaBuilder:
         self._findings: dict[str, Sequence[Finding]] = {}
         self._triggered: list[str] = []
 
+    def read_with(self, resource: Resource) -> None:
+        """Expect objects that *resource* decodes, of the same kind."""
+        self._resource = resource
+
     def forget_list(self) -> None:
         """Drop the list so far: it starts again, or has been taken over."""
         self._listed, self._list_findings = {}, {}
@@ -113,7 +119,7 @@ class DeltaBuilder:
 
     def end_list(self) -> None:
         """Turn the complete list into a Replace."""
-        self._deltas.append(Replace(self._kind, list(self._listed.values())))
+        self._deltas.append(Replace(self._kind, list(self._listed.values()), labels=self._resource.labels))
         self._findings |= {key: () for key in self._faulty if key not in self._list_findings} | self._list_findings
         self._faulty = set(self._list_findings)
         self.forget_list()

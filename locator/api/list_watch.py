@@ -147,10 +147,7 @@ class ListWatch:
         self._path = resource.path
         self._tried_other = False  # since the last request that the API server accepted
         self._chance = chance
-        # A change of an object, decoded in one go: to look for the object first takes half as long again.
-        self._changes: Decoder[Any] = Decoder(
-            msgspec.defstruct("Change", [("type", str), ("object", resource.decoder.type)])
-        )
+        self._changes = _changes_of(resource)
         self._deltas = DeltaBuilder(kind, resource)
         self._listing = _ListWatchState.STREAM if streaming else _ListWatchState.PAGES
         self._state = self._requested = self._listing
@@ -346,6 +343,14 @@ class ListWatch:
             self.restart_reason, self.problem, self.pause = EXPIRED, HAS_EXPIRED, 0.0
             self._list_again()
 
+    def read_with(self, resource: Resource) -> None:
+        """Decode the objects otherwise from now on, and so list them again at once."""
+        self._resource = resource
+        self._changes = _changes_of(resource)
+        self._deltas.read_with(resource)
+        self.restart_reason, self.problem, self.pause = "", "", 0.0
+        self._list_again()
+
     def failed(self, text: str) -> None:
         """Note that processing a response failed in an unexpected way."""
         self._leave(DOUBT, text)
@@ -422,3 +427,8 @@ class ListWatch:
             hint = SERVED_BY.get(self._resource.group, "is its CRD installed?")
             return f"{text}: the API server has no {self._resource.path}; {hint}"
         return HAS_EXPIRED if status == GONE else text
+
+
+def _changes_of(resource: Resource) -> Decoder[Any]:
+    """Return what decodes a change of an object in one go: to look for the object first takes half as long again."""
+    return Decoder(msgspec.defstruct("Change", [("type", str), ("object", resource.decoder.type)]))

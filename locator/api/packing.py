@@ -10,20 +10,24 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from locator.api.sharing import shared_labels, shared_ports, shared_text
-from locator.model import KINDS, EndpointSlice, Namespaced, Node, Object, Pod, by_kind
+from locator.model import KINDS, ClientPod, EndpointSlice, Namespaced, Node, Object, Pod
 
+PACKED_KINDS = (*KINDS, ClientPod)
 BATCH = 500  # objects packed at a time, which blocks the event loop for some milliseconds
 
 # Created on import: msgspec 0.22 crashes if two threads create a decoder at once.
 _BATCHES = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
-_OBJECTS = {kind.__name__: msgspec.msgpack.Decoder(list[kind]) for kind in KINDS}  # type: ignore[valid-type]
+_OBJECTS = {kind.__name__: msgspec.msgpack.Decoder(list[kind]) for kind in PACKED_KINDS}  # type: ignore[valid-type]
 
 
 def batches(objects: Iterable[Object]) -> Iterator[bytes]:
     """Yield *objects* by kind, packed BATCH at a time. ``unbatched`` reads them."""
-    for kind, of_kind in by_kind(objects).items():
-        for start in range(0, len(of_kind), BATCH):
-            yield msgspec.msgpack.encode((kind.__name__, of_kind[start : start + BATCH]))
+    by_type: dict[type[Object], list[Object]] = {kind: [] for kind in PACKED_KINDS}
+    for item in objects:
+        by_type[type(item)].append(item)
+    for kind, of_type in by_type.items():
+        for start in range(0, len(of_type), BATCH):
+            yield msgspec.msgpack.encode((kind.__name__, of_type[start : start + BATCH]))
 
 
 def unbatched(packed: Iterable[bytes]) -> Iterator[Object]:

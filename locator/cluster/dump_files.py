@@ -219,6 +219,9 @@ class DumpSource:
         """Return 0: files do not age."""
         return 0.0
 
+    def read_pod_labels(self, keys: frozenset[str]) -> None:
+        """Do nothing: whoever reads a dump finds the Services that ask for labels there."""
+
     def read_again(self) -> None:
         """Read the files again even if they did not change."""
         self._requested.set()

@@ -8,19 +8,21 @@ With a state file the informer starts from the view of the last run, and saves i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import trio
+from msgspec.structs import replace
 
-from locator.api.decoding import RESOURCES
-from locator.api.deltas import DeltaBatch, replacements
+from locator.api.decoding import RESOURCES, with_pod_labels
+from locator.api.deltas import DeltaBatch, Replace, replacements
 from locator.cluster import api_client
 from locator.cluster.publisher import Publisher, ReadBatch, ReadOnce, without_gc
 from locator.cluster.reflector import Reflector
 from locator.cluster.state_file import StateFile
-from locator.model import Health, Object
+from locator.model import Health, Object, Pod, Service
 from locator.state.snapshot import Snapshot
+from locator.topology.annotations import labels_asked_for
 
 SAVE_SECONDS = 30.0  # between two updates of the state file
 OTHER_SILENCE = 10.0  # seconds: who reads once does without another cluster that sends nothing
@@ -69,6 +71,11 @@ class Informer:
         restored = self._publisher.snapshot is not None and not self._publisher.has_synced()
         return max(age, time.time() - self._state_file.seen) if restored and self._state_file is not None else age
 
+    def read_pod_labels(self, keys: frozenset[str]) -> None:
+        """List the Pods again, and read their labels with these *keys* from now on."""
+        if Pod in self.reflectors:
+            self.reflectors[Pod].read_with(with_pod_labels(keys)[Pod])
+
     def read_again(self) -> None:
         """Do nothing: the watches report every change."""
 
@@ -88,10 +95,20 @@ class Informer:
 
     async def read_once(self, wanted: ReadOnce) -> ReadBatch:
         """List each kind once, one after the other. Raises Refused, Unreachable."""
+        kinds = tuple(dict.fromkeys((*self.reflectors, *wanted.also)))
+        first = await self._listed_once(kinds, wanted)
+        asked = labels_asked_for(first.objects().get(Service, ())) | wanted.resources[Pod].labels
+        if Pod not in kinds or asked == wanted.resources[Pod].labels:
+            return first
+        again = await self._listed_once((Pod,), wanted._replace(resources=with_pod_labels(asked)))
+        others = [delta for delta in first.batch.deltas if not (isinstance(delta, Replace) and delta.kind is Pod)]
+        return first._replace(batch=replace(first.batch, deltas=[*others, *again.batch.deltas]))
+
+    async def _listed_once(self, kinds: Sequence[type[Object]], wanted: ReadOnce) -> ReadBatch:
         work = partial(
             api_client.list_once,
             self._client,
-            tuple(dict.fromkeys((*self.reflectors, *wanted.also))),
+            kinds,
             report=wanted.report,
             silence=self._silence,
             resources=wanted.resources,

@@ -41,6 +41,7 @@ log = logging.getLogger("topodns")
 QUIET_SECONDS = 0.005  # without a visible change before publishing; related changes come faster than that
 LATEST_SECONDS = 0.1  # from the first visible change to its publication, even if changes keep coming
 WAITING_BATCHES = 16  # between the source and the store; the source waits while the channel is full
+LABELS_SECONDS = 30.0  # from one list of all Pods, for the sake of their labels, to the next
 MAX_LOGGED = 50  # findings of a severity in LOG_SECONDS; ``check`` lists all
 LOG_SECONDS = 60.0
 YOUNG = 1  # the generations of objects that have not survived two collections
@@ -112,6 +113,9 @@ class Source(Protocol):
     def read_again(self) -> None:
         """Read everything again, unless the source notices all changes itself."""
 
+    def read_pod_labels(self, keys: frozenset[str]) -> None:
+        """Read the labels of Pods with these *keys* from now on, and all Pods once more; not if it has read them."""
+
     async def run(self) -> None:
         """Read the cluster and follow its changes for ever."""
 
@@ -156,6 +160,11 @@ class Publisher:
         self._triggered: list[str] = []
         self._subscribers: list[Subscriber] = []
         self._on_programmed = on_programmed
+        self.read_pod_labels: Callable[[frozenset[str]], None] = lambda keys: None
+        """What has the source read labels of Pods (``Source.read_pod_labels``)."""
+        self._labels: frozenset[str] = frozenset()  # that the source was asked to read
+        self._labels_read = -math.inf  # when it was asked
+        self._labels_due = math.inf  # when to ask it again
         self._frozen = True  # whether gc.freeze has exempted all objects from collection
         self._lock = trio.Lock()  # held while a thread works on the store, or while all objects are read
 
@@ -189,9 +198,9 @@ class Publisher:
             self._unsynced -= replaced
         return visible or bool(batch.findings) or (self.has_synced() and not had_synced)
 
-    def publication(self, now: float) -> Publication:
-        """Return what there is to publish at *now* (seconds since 1970)."""
-        snapshot, triggered = self.store.publish(now), self._triggered
+    def publication(self, now: float, clock: Callable[[], float] | None = None) -> Publication:
+        """Return what there is to publish at *now* (seconds since 1970). *clock* is as in ``Store.publish``."""
+        snapshot, triggered = self.store.publish(now, clock), self._triggered
         self._triggered = []
         findings = [*chain.from_iterable(self._found.values()), *self._with_files(snapshot.findings)]
         if not self.store.exposes_all:
@@ -267,11 +276,23 @@ class Publisher:
                 quiet, latest = now + QUIET_SECONDS, min(latest, now + LATEST_SECONDS)
 
     def _due(self) -> float:
-        """Return when to publish although nothing changed, on trio's clock: the grace period of a forwarder ends."""
+        """Return when to publish although nothing changed, on trio's clock: something of the store is due."""
         due = self.store.due
         if due is None or self.snapshot is None:
-            return math.inf
-        return trio.current_time() + max(0.0, due - time.time())
+            return self._labels_due
+        return min(self._labels_due, trio.current_time() + max(0.0, due - time.time()))
+
+    def _want_labels(self) -> None:
+        """Have more labels of Pods read if Services ask for them; not often, since any Service may ask for some."""
+        wanted, now = self.store.wanted_labels, trio.current_time()
+        self._labels_due = math.inf
+        if wanted <= self._labels:
+            return
+        if now < self._labels_read + LABELS_SECONDS:
+            self._labels_due = self._labels_read + LABELS_SECONDS
+            return
+        self._labels, self._labels_read = wanted, now
+        self.read_pod_labels(wanted)
 
     async def _take(self, batch: DeltaBatch) -> bool:
         """Apply a batch, a large one in a thread; return whether publishing is worth it."""
@@ -293,12 +314,13 @@ class Publisher:
         return visible
 
     async def _publish(self) -> None:
-        work = partial(self.publication, time.time())
+        work = partial(self.publication, time.time(), time.perf_counter)
         async with self._lock:
             # A small publication makes few objects. Without collections meanwhile, the next one would visit all those
             # that answers made.
             publication = await trio.to_thread.run_sync(*((work,) if self._frozen else (_run_and_freeze, work)))
         self._show(publication)
+        self._want_labels()
         if not self._frozen:
             gc.freeze()  # what the subscribers have made lives as long
             await trio.to_thread.run_sync(memory.give_back)

@@ -77,6 +77,7 @@ class Reflector:
         self._warned = ""  # the problem logged last, empty after contact
         self._response = _Response()
         self._doubted = False  # whether another kind doubts the history since the last request
+        self._resource: Resource | None = None  # with which to read from the next request on
         self._listed_at = 0.0  # when the last request for a list began
         self._followed_until = 0.0  # when the last list or watch ended
         self._threads = trio.CapacityLimiter(1)  # its own: a watch lasts for minutes, and others need threads too
@@ -90,6 +91,11 @@ class Reflector:
                 await self._list_or_watch()
         finally:
             self._client.on_history_lost.remove(self._doubt)
+
+    def read_with(self, resource: Resource) -> None:
+        """List again, and decode the objects as *resource* says from now on."""
+        self._resource = resource
+        self._response.end()
 
     def _doubt(self, since: float) -> None:
         """List again, unless a list began *since*: another kind found that the API server may have gone back."""
@@ -112,9 +118,8 @@ class Reflector:
             response.end()
         if response.followed:
             self._followed_until = trio.current_time()
-        if self._doubted:
-            self._listwatch.doubt_history()
-        elif self._listwatch.went_back:
+        self._list_again_if_told()
+        if not self._doubted and self._listwatch.went_back:
             for doubt in self._client.on_history_lost:
                 doubt(self._followed_until)
         if self._listwatch.restart_reason:
@@ -129,12 +134,18 @@ class Reflector:
         if self._listwatch.restart_reason:  # otherwise nothing failed: the next page, or pages instead of a stream
             self._warn()
         await self._pause(back)
-        if self._doubted:
-            self._listwatch.doubt_history()
+        self._list_again_if_told()
         if self._listwatch.restart_reason == SILENT:
             self._check_silence *= LONGER
         if not self._client.server_readiness.ready:
             self._check_silence = CHECK_SILENCE
+
+    def _list_again_if_told(self) -> None:
+        if self._doubted:
+            self._listwatch.doubt_history()
+        if self._resource is not None:
+            self._listwatch.read_with(self._resource)
+            self._resource = None
 
     async def _pause(self, back: trio.Event) -> None:
         """Wait until the next request is due, or until *back*: the API server was away, and is ready again."""

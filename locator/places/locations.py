@@ -9,7 +9,7 @@ Equal locations are the same object, because readers cache by the identity of a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 from weakref import WeakValueDictionary
 
@@ -29,6 +29,7 @@ from locator.model import (
 )
 from locator.places.book import POD, POD_LOCATOR
 from locator.places.prefix_table import PrefixTable
+from locator.topology.cells import slot
 
 
 class LabelKeys:
@@ -65,7 +66,8 @@ class Locations:
     """The locations of the known Nodes of a *cluster*, and of the objects on nodes that are not known.
 
     The labels of Nodes and PodLocators have the name of the cluster already (``in_cluster``). *pods* are the known Pods
-    by key, always up to date, if they locate anything. *subnets* has the labels of the configured networks.
+    by key, always up to date, if they locate anything. *subnets* has the labels of the configured networks. Unless it
+    *reads_nodes*, a PodLocator's word for its node counts as that node.
     """
 
     def __init__(
@@ -73,9 +75,12 @@ class Locations:
         cluster: str = OWN_CLUSTER,
         pods: Mapping[str, Pod] | None = None,
         subnets: Mapping[Network, Mapping[str, str]] | None = None,
+        *,
+        reads_nodes: bool = True,
     ) -> None:
         self.cluster = cluster
         self.pods: Mapping[str, Pod] = {} if pods is None else pods
+        self.reads_nodes = reads_nodes
         self.subnets = PrefixTable(
             {network: canonical_labels(dict(labels)) for network, labels in (subnets or {}).items()}
         )
@@ -85,7 +90,7 @@ class Locations:
         self._nodes: dict[str, Location] = {}
         self._locators: dict[str, PodLocator] = {}
         # Locations that no Node object alone tells, for as long as anybody has them.
-        self._shared: WeakValueDictionary[tuple[str | None, frozenset[tuple[str, str]]], Location] = (
+        self._shared: WeakValueDictionary[tuple[str | None, frozenset[tuple[str, str]], int | None], Location] = (
             WeakValueDictionary()
         )
         self._saved: Callable[[], dict[object, list[Location]]] = dict  # returns those of a saved snapshot, likewise
@@ -103,7 +108,7 @@ class Locations:
         before = self._nodes.get(name)
         if before is not None and node is not None and before.labels == node.labels:
             return False
-        after = self._made(name, node.labels) if node is not None else None
+        after = self._made(name, node.labels, slot(name)) if node is not None else None
         self.keys.move(before.labels if before is not None else None, after.labels if after is not None else None)
         if after is None:
             return self._nodes.pop(name, None) is not None
@@ -118,6 +123,14 @@ class Locations:
             self._locators.pop(key, None)
         else:
             self._locators[key] = locator
+
+    def node_names(self) -> Collection[str]:
+        """Return the names of the known Nodes."""
+        return self._nodes.keys()
+
+    def of_node_name(self, name: str | None) -> Location:
+        """Return the location of a node; one that is not known has no label but its name."""
+        return self.of_node(name) or self._by_own_fields(name, {}, self.cluster)
 
     def of_node(self, name: str | None) -> Location | None:
         """Return the location of a node, None if no such Node is known."""
@@ -135,14 +148,20 @@ class Locations:
         locator = self._locators.get(pod.key)
         if locator is None or locator.node != pod.node or not locator.labels:
             return None
-        return self.shared(locator.node, locator.labels)
+        return self.by_locator(locator)
 
     def of_locator(self, locator: PodLocator) -> Location:
         """Return the location of the pod that a PodLocator describes."""
-        return self.with_subnet_labels(self._node_of_locator(locator), locator.addresses)
+        return self.with_subnet_labels(self.node_of_locator(locator), locator.addresses)
 
-    def _node_of_locator(self, locator: PodLocator) -> Location:
-        return self.of_node(locator.node) or self.shared(locator.node, locator.labels)
+    def node_of_locator(self, locator: PodLocator) -> Location:
+        """Return the location of the node of the pod that a PodLocator describes."""
+        return self.of_node(locator.node) or self.by_locator(locator)
+
+    def by_locator(self, locator: PodLocator) -> Location:
+        """Return the location of the node of a PodLocator, as that tells it where no Node is known."""
+        known = None if self.reads_nodes or locator.node is None else slot(locator.node)
+        return self.shared(locator.node, locator.labels, known)
 
     def of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location:
         """Return the location of an endpoint of a slice in *namespace*, as objects and the slice itself tell it.
@@ -175,7 +194,7 @@ class Locations:
             return location
         locator = self._locators.get(key)
         if locator is not None and (self.of_node(locator.node) is not None or locator.labels):
-            return self._node_of_locator(locator)
+            return self.node_of_locator(locator)
         return None
 
     def of_endpoints_on_nodes(self, namespace: str, endpoints: SliceEndpoints) -> list[Location] | None:
@@ -234,18 +253,18 @@ class Locations:
         canonical = canonical_labels(labels, node=node)
         return self.shared(node, in_cluster(canonical, cluster) if cluster else canonical)
 
-    def shared(self, node: str | None, labels: dict[str, str]) -> Location:
-        """Return the one location object for this node name and these labels."""
-        key = node, frozenset(labels.items())
+    def shared(self, node: str | None, labels: dict[str, str], slot: int | None = None) -> Location:
+        """Return the one location object for this node name, these labels and this slot."""
+        key = node, frozenset(labels.items()), slot
         location = self._shared.get(key)
         if location is None:
-            location = self._shared[key] = self._made(node, labels)
+            location = self._shared[key] = self._made(node, labels, slot)
         return location
 
-    def _made(self, node: str | None, labels: dict[str, str]) -> Location:
+    def _made(self, node: str | None, labels: dict[str, str], slot: int | None) -> Location:
         saved = self._saved().get(_key(node, labels), ())
-        same = (location for location in saved if location.labels == labels and location.known)
-        return next(same, None) or Location(node, labels)
+        same = (one for one in saved if one.labels == labels and one.known and one.slot == slot)
+        return next(same, None) or Location(node, labels, slot=slot)
 
 
 def has_labels(location: Location) -> bool:

@@ -26,7 +26,6 @@ from locator.endpoints import Endpoint, Hints, Port, SliceEndpoints
 from locator.ip import Network
 from locator.labels import Requirement, Selector
 from locator.model import (
-    KINDS,
     UNKNOWN_LOCATION,
     EndpointSlice,
     Finding,
@@ -41,6 +40,7 @@ from locator.places.address_map import AddressMap, AddressRow
 from locator.places.book import AddressBook, Place
 from locator.places.prefix_table import PrefixTable
 from locator.state.snapshot import CompiledService, ExportedService, ImportedObjects, Snapshot
+from locator.topology.balance import Balance, Balanced, Pool
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Hinted, LocatedEndpoint, Narrowing, Unconstrained
 
@@ -55,12 +55,13 @@ CHECKSUM = hashlib.sha256().digest_size  # at the end of the file
 # What a snapshot is pickled of, and what is packed.
 STRUCTS: tuple[type[Struct], ...] = (
     *(Snapshot, Finding, LocatedEndpoint, Location, Place, AddressRow),
-    *(Declaration, FirstMatch, Hinted, Narrowing, Unconstrained),
+    *(Declaration, FirstMatch, Hinted, Narrowing, Unconstrained, Balance, Balanced),
     *(Endpoint, SliceEndpoints, Hints, Port),
     *(ExportedService, ImportedObjects, ServiceImport, EndpointSlice, ServiceHealth, HealthEntry),
 )
 OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressMap, PrefixTable)
-PACKED: tuple[type[Struct], ...] = (CompiledService, *KINDS, Requirement, Selector)
+TUPLES = (Network, Pool)
+PACKED: tuple[type[Struct], ...] = (CompiledService, *packing.PACKED_KINDS, Requirement, Selector)
 CONSTANTS = (UNKNOWN_LOCATION,)  # locations that stay the same object: readers compare by identity
 
 
@@ -190,13 +191,17 @@ class _Checked:
 
 
 def _compiled(
-    packed: bytes, declarations: tuple[Declaration, ...], locations: tuple[Location, ...], empty: bool
+    packed: bytes,
+    declarations: tuple[Declaration, ...],
+    locations: tuple[Location, ...],
+    empty: bool,
+    plans: tuple[Balanced, ...],
 ) -> CompiledService:
     service, slices = _PACKED.decode(packed)
     share_parts(service)
     for part in slices:  # at once: the equal parts of all slices would take 50 MB meanwhile
         share_parts(part)
-    return CompiledService(service, declarations, slices, locations, empty)
+    return CompiledService(service, declarations, slices, locations, empty, plans)
 
 
 def _constant(position: int) -> Location:
@@ -210,7 +215,7 @@ class _Pickler(pickle.Pickler):
         if isinstance(value, CompiledService):
             # As one string of octets: no other thread runs while pickle's table of known objects grows or is freed.
             packed = msgspec.msgpack.encode((value.service, value.slices))
-            return _compiled, (packed, value.declarations, value.locations, value.empty)
+            return _compiled, (packed, value.declarations, value.locations, value.empty, value.plans)
         if isinstance(value, AddressBook):
             return AddressBook, (), value.saved_parts()
         if isinstance(value, Location):
@@ -222,7 +227,7 @@ class _Pickler(pickle.Pickler):
 
 _READ = {
     (known.__module__, known.__qualname__): known  # type: ignore[attr-defined]
-    for known in (*STRUCTS, *OTHERS, Network, _constant, _compiled)
+    for known in (*STRUCTS, *OTHERS, *TUPLES, _constant, _compiled)
 }
 
 

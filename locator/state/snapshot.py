@@ -29,8 +29,9 @@ from locator.model import (
 from locator.places.address_map import AddressMap, KeysByAddress, Move, with_moves
 from locator.places.book import AddressBook, Book
 from locator.state.joining import joined_endpoints, living_endpoints
-from locator.topology.constraints import Declaration, deciding
-from locator.topology.selection import LocatedEndpoint
+from locator.topology.balance import Balance, Balanced
+from locator.topology.constraints import Declaration, deciding, in_effect
+from locator.topology.selection import Constraint, LocatedEndpoint, Value, themselves
 
 # What a dump does not say, by the name of the kind that it lacks.
 LACKING = {
@@ -48,7 +49,8 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     ``service`` has no labels: the policies and selectors that match them are already applied. ``empty`` is true if no
     endpoint is ready; a store without endpoint records leaves ``slices`` and ``endpoints`` empty in any case.
     ``slices`` has the endpoints as they came, ``locations`` one for each that is ready; without endpoint records, only
-    exported Services have those.
+    exported Services have those. ``plans`` are what has become of those constraints whose endpoints have not room for
+    all clients near them.
     """
 
     service: Service
@@ -56,6 +58,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     slices: tuple[EndpointSlice, ...] = ()
     locations: tuple[Location, ...] = ()
     empty: bool = False
+    plans: tuple[Balanced, ...] = ()
     _located: dict[None, tuple[LocatedEndpoint, ...]] = {}  # one entry; a dictionary, since threads race to fill it
 
     @property
@@ -80,6 +83,11 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     def declaration(self) -> Declaration | None:
         """The declaration that decides, None if no source declares a constraint."""
         return deciding(self.declarations)
+
+    def constraint(self, declaration: Declaration | None) -> Constraint:
+        """Return the constraint that chooses by *declaration*, the one that decides; with its plan if it has one."""
+        declared = in_effect(declaration)
+        return next((plan for plan in self.plans if plan.constraint == declared), declared)
 
     @property
     def addresses(self) -> set[bytes]:
@@ -236,11 +244,11 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
         declared = (self.declaration(cluster).constraint.client_keys for cluster in clusters)
         return tuple(dict.fromkeys((CLUSTER, *chain.from_iterable(declared))))
 
-    def distinguishing_values(self) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self) -> tuple[Mapping[Value, Value], ...]:
         """Return, for each of ``client_keys``, the client's values that can make a difference (``Constraint``)."""
         locations = [located.location for located in self.endpoints]
         return tuple(
-            frozenset(self._viewers if key == CLUSTER else {location.labels.get(key) for location in locations})
+            themselves(self._viewers if key == CLUSTER else [location.labels.get(key) for location in locations])
             for key in self.client_keys
         )
 
@@ -255,8 +263,9 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     ``service_addresses`` gives the Services of an address, ``pod_namespaces`` the namespaces of the running pods that
     have it (empty unless pod names are verified). ``serial`` is the time of the last change of an answer (seconds since
     1970); ``object_counts`` has the number of objects of each kind. ``unready`` has the endpoints that are not ready,
-    by the ``cache_key`` of their Service; no answer depends on them. ``lacks`` names the kinds about which the own
-    cluster's dump says nothing: it has no object of them, though the cluster may.
+    by the ``cache_key`` of their Service; no answer depends on them. ``balances`` says what becomes of the clients of
+    balanced Services, for each constraint; no answer depends on it, but on plans. ``lacks`` names the kinds about which
+    the own cluster's dump says nothing: it has no object of them, though the cluster may.
 
     For other clusters, by ``namespace/name``: ``exported`` are the Services that the cluster exports, ``imports`` what
     its controller has imported. ``nodes`` has the location of each node; it is empty unless imports need it.
@@ -274,6 +283,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     service_addresses: KeysByAddress = field(default_factory=KeysByAddress)
     pod_namespaces: AddressMap[tuple[str, ...]] = field(default_factory=AddressMap)
     unready: Mapping[str, tuple[LocatedEndpoint, ...]] = {}
+    balances: Mapping[str, tuple[Balance, ...]] = {}
     exported: Mapping[str, ExportedService] = {}
     imports: Mapping[str, ImportedObjects] = {}
     nodes: Mapping[str, Location] = {}

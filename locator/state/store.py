@@ -38,6 +38,7 @@ from locator.model import (
     ServiceImport,
     ServicePolicy,
     in_cluster,
+    kind_of,
 )
 from locator.places.address_map import AddressMap
 from locator.places.book import AddressBook
@@ -45,6 +46,7 @@ from locator.places.book_builder import BookBuilder
 from locator.places.forwarders import DnsServices
 from locator.places.locations import Locations
 from locator.places.prefix_table import PrefixTable
+from locator.state.balancing import Balancing, Plans
 from locator.state.checker import Checker
 from locator.state.compiling import EndpointLocator, compiled, unready_endpoints
 from locator.state.derived import Derived
@@ -101,6 +103,15 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
     """Whether they have what it imports, and the locations of nodes."""
     nodes_by_name: bool = False
     """Whether they have the locations of nodes in any case."""
+    balances: bool = True
+    """Whether the plans of balanced Services are made."""
+
+    @property
+    def counted(self) -> type[Object]:
+        """The kind of object that counts as a client where Services are balanced."""
+        if self.pod_locators and not (self.pods and self.nodes):
+            return PodLocator
+        return Pod if self.pods else Node
 
     @property
     def kinds(self) -> tuple[type[Object], ...]:
@@ -125,7 +136,7 @@ class Store:
             pods_locate=options.pods, locators=options.pod_locators, slices_by_import=options.imports
         )
         locating = self._objects if options.pods else Objects(pods_locate=False, locators=False)
-        self._locations = Locations(options.cluster, locating.of(Pod), options.subnets)
+        self._locations = Locations(options.cluster, locating.of(Pod), options.subnets, reads_nodes=options.nodes)
         known_slices, known_services = self._objects.of(EndpointSlice), self._objects.of(Service)
         self._addresses = BookBuilder(
             self._locations, known_slices, known_services, locating.pods, options.subnets or ()
@@ -136,6 +147,7 @@ class Store:
         self._checks = Checker(
             *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys)
         )
+        self._balancing = Balancing(self._objects, self._locations, options.counted, options.default_keys)
         self._services = Derived(self._compiled)
         self._unready = Derived(self._unready_of)
         self._exported = Derived(self._exported_of)
@@ -161,6 +173,7 @@ class Store:
         self._lacks: frozenset[str] = frozenset()
         self._pods_partial = True  # whether there may be more Pods in the cluster
         self._services_changed: set[str] = set()  # or their endpoints
+        self._plans_alone: Mapping[str, Plans] = {}  # of Services in which nothing else has changed
         self._snapshot: Snapshot | None = None
         self._needs_forwarder = bool(self._dns_services.keys) and not options.forwarders
         book = AddressBook(subnets=options.subnets, forwarders=options.forwarders, holders=self._addresses)
@@ -187,8 +200,14 @@ class Store:
 
     @property
     def due(self) -> float | None:
-        """When to publish even without a change (seconds since 1970): trust in a forwarder ends. None for never."""
-        return self._addresses.due
+        """When to publish even without a change (seconds since 1970): trust in a forwarder ends, or plans are to follow
+        the numbers of clients. None for never."""
+        return min((due for due in (self._addresses.due, self._balancing.due) if due is not None), default=None)
+
+    @property
+    def wanted_labels(self) -> frozenset[str]:
+        """The keys of the labels of Pods that balanced Services look at."""
+        return self._balancing.wanted_labels
 
     # Taking deltas in
 
@@ -198,12 +217,14 @@ class Store:
         If not, publishing can wait: only the number of objects may have changed.
         """
         if isinstance(delta, Put):
-            return self._put(type(delta.object), delta.object.key, delta.object)
+            return self._put(kind_of(delta.object), delta.object.key, delta.object)
         if isinstance(delta, Drop):
             return self._drop(delta.kind, delta.key)
         lacks = self._lacks | {delta.kind.__name__} if delta.lacks else self._lacks - {delta.kind.__name__}
+        waited = self._balancing.know_labels(delta.labels) if delta.kind is Pod else set[str]()
+        self._services_changed |= waited
         pods_partial = delta.partial if delta.kind is Pod and Pod in self.kinds else self._pods_partial
-        differs = (lacks, pods_partial) != (self._lacks, self._pods_partial)
+        differs = (lacks, pods_partial) != (self._lacks, self._pods_partial) or bool(waited)
         self._lacks, self._pods_partial = lacks, pods_partial
         self._changed |= differs
         return self.replace(delta.kind, delta.objects) or differs
@@ -226,6 +247,8 @@ class Store:
     def _add_pods(self, pods: Mapping[str, Pod]) -> bool:
         """Record all pods of a cluster, of which none is known; return whether an answer or a finding may differ."""
         self._objects.add_pods(pods)
+        for key, pod in pods.items() if self._balancing.counts else ():
+            self._balancing.update_pod(key, None, pod)
         visible = self._options.pods and self._addresses.add_pods(pods)
         if self._options.pods:
             self._mark_subnet_labels(address for pod in pods.values() for address in pod.addresses)
@@ -301,6 +324,7 @@ class Store:
         """Mark all that a Node's change moves: its zone, its addresses, and the endpoints and pods on it."""
         self._checks.mark_node(before, after)
         if self._addresses.update_node(key, before, after):
+            self._balancing.update_node(key)
             if self._options.imports or self._options.nodes_by_name:
                 self._nodes.mark((key,))
             for slice_key in self._objects.slices_on(key):
@@ -312,18 +336,32 @@ class Store:
         return True
 
     def _update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
+        if before is not None and after is not None and _has_only_started(before, after):
+            return self._count(key, before, after)
         visible = False
         if self._options.pods:
             visible = self._addresses.update_pod(key, before, after)
             visible = self._mark_endpoints_of(key) or visible
             self._mark_addresses_of_pod(before, after)
-        return (self._options.pod_names and self._mark_pod_names(before, after)) or visible
+        visible = (self._options.pod_names and self._mark_pod_names(before, after)) or visible
+        return self._count(key, before, after) or visible
+
+    def _count(self, key: str, before: Pod | None, after: Pod | None) -> bool:
+        """Count a pod as a client where Services are balanced; return whether one may be balanced otherwise now."""
+        if not self._balancing.counts:
+            return False
+        addresses = [address for pod in (before, after) if pod is not None for address in pod.addresses]
+        slices = self._objects.of(EndpointSlice)
+        keys = {*self._addresses.slices_at(addresses)}
+        self._balancing.mark_slices([slices[key] for key in keys if key in slices])
+        return self._balancing.update_pod(key, before, after)
 
     def _update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         carried = self._locations.keys.carried
         visible = self._addresses.update_locator(key, before, after)
         visible = self._mark_endpoints_of(key) or visible
         self._mark_addresses_of_pod(before, after)
+        visible = self._balancing.update_locator(key, before, after) or visible
         return visible or self._locations.keys.carried is not carried
 
     def _update_service(self, key: str, before: Service | None, after: Service | None) -> bool:
@@ -433,18 +471,19 @@ class Store:
         self._pod_addresses_changed.update(address for address, _ in saved.pod_namespaces.items())
         self._services_changed.update(saved.services)
         self._services.values, self._unready.values = saved.services, saved.unready
+        self._balancing.balances = saved.balances
         self._exported.values, self._imports.values = saved.exported, saved.imports
         self._nodes.values, self._healths.values = saved.nodes, saved.healths
         for derived in (self._imports, self._nodes, self._healths):
             derived.mark(derived.values)
         return self._snapshot
 
-    def publish(self, now: float) -> Snapshot:
+    def publish(self, now: float, clock: Callable[[], float] | None = None) -> Snapshot:
         """Return the snapshot of all objects; the previous one if nothing differs.
 
-        *now* is the time in seconds since 1970. Unchanged Services are the same objects as in the previous
-        snapshot. The serial changes only if an answer may differ, not for findings, numbers of objects or endpoints
-        that are not ready.
+        *now* is the time in seconds since 1970. *clock* is as in ``Balancing.update``. Unchanged Services are the same
+        objects as in the previous snapshot. The serial changes only if an answer may differ, not for findings, numbers
+        of objects or endpoints that are not ready.
         """
         due = self.due
         if self._snapshot is not None and not self._changed and (due is None or now < due):
@@ -456,6 +495,9 @@ class Store:
         for of_service in (self._services, self._unready, self._exported):
             of_service.mark(self._services_changed)
         self._checks.mark_services(self._services_changed)
+        plans = self._balancing.update(now, clock)
+        self._plans_alone = {key: plans[key] for key in plans if key not in self._services_changed}
+        self._services.mark(self._plans_alone)
         self._services_changed = set()
         changes = self._services.update()
         for derived in (self._unready, self._exported, self._imports, self._nodes, self._healths):
@@ -470,6 +512,7 @@ class Store:
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_namespaces(before.pod_namespaces),
             unready=self._unready.values,
+            balances=self._balancing.publish(),
             exported=self._exported.values,
             imports=self._imports.values,
             healths=self._healths.values,
@@ -484,6 +527,7 @@ class Store:
         elif (
             before.findings is not after.findings
             or before.unready is not after.unready
+            or before.balances is not after.balances
             or before.exported is not after.exported
             or before.imports is not after.imports
             or before.nodes is not after.nodes
@@ -525,8 +569,11 @@ class Store:
             self._mark_relocated(key, ())
 
     def _compiled(self, key: str, known: CompiledService | None) -> CompiledService | None:
+        if known is not None and key in self._plans_alone:
+            return replace(known, plans=self._plans_alone[key])
         service = self._objects.of(Service).get(key)
         if service is None or not self.exposes(service.namespace) or not self._options.scope.serves(service):
+            self._balancing.forget_service(key)
             return None
         slices = self._objects.slices_of(key)
         has_hints = any(part.endpoints.hints for part in slices)
@@ -536,7 +583,7 @@ class Store:
             hinted(joined_endpoints(slices) if has_hints else ()),
             honor_kubernetes=self._options.honor_kubernetes,
         )
-        return compiled(
+        found = compiled(
             service,
             _shared(declarations),
             slices,
@@ -545,6 +592,10 @@ class Store:
             endpoint_records=self._options.endpoint_records,
             exported=self._is_exported(service),
         )
+        if not self._options.balances:
+            return found
+        plans = self._balancing.update_service(found, () if known is None else known.plans)
+        return found if found.plans == plans else replace(found, plans=plans)
 
     def _unready_of(self, key: str, known: tuple[LocatedEndpoint, ...] | None) -> tuple[LocatedEndpoint, ...] | None:
         """Return the endpoints of a Service that are not ready."""
@@ -591,6 +642,11 @@ class Store:
 
     def _namespaces(self) -> frozenset[str]:
         return frozenset(filter(self.exposes, self._objects.namespaces()))
+
+
+def _has_only_started(before: Pod, after: Pod) -> bool:
+    """Whether a pod has another phase and nothing else, which matters only where pods are counted."""
+    return before.finished == after.finished and replace(before, phase=after.phase) == after
 
 
 def _finished(known: Pod | PodLocator) -> bool:

@@ -8,9 +8,11 @@ The ValidatingAdmissionPolicy in ``manifests/chart/files/admission`` has the sam
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
+from locator.labels import ClientSelector, parse_client_selector
 from locator.model import Service
 
 PREFIX = "topodns.io/"
@@ -20,7 +22,7 @@ MAX_OVERLOAD = "topodns.io/max-overload"
 CLIENTS = "topodns.io/clients"
 HEALTH = "topodns.io/health"
 FEDERATED = "topodns.io/federated"
-ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH, FEDERATED)
+ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, MAX_OVERLOAD, CLIENTS, HEALTH, FEDERATED)
 TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 # Kubernetes reads the second only where the first, its older name, is absent.
 TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", TOPOLOGY_MODE)
@@ -29,8 +31,12 @@ TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", TOPOLOGY_MODE)
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 _WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
-LEAST_OVERLOAD, MOST_OVERLOAD = 1.1, 10.0  # values of max-overload
+# Each running pod is compared with each selector, and an annotation may have 256 KiB.
+MAX_SELECTORS = 16  # that topodns.io/clients has
+MAX_CLIENTS = 2000  # characters of topodns.io/clients
 
+LEAST_OVERLOAD, MOST_OVERLOAD = 1.1, 10  # values of topodns.io/max-overload
+_MAX_OVERLOAD = re.compile(r"0*(1\.[1-9][0-9]*|[2-9](\.[0-9]+)?|10(\.0+)?)")
 _HEALTH = re.compile(r"tcp(?::([1-9][0-9]{0,4}))?|http:([1-9][0-9]{0,4})(/[!-~]{0,999})")
 _LAST_PORT = 65535
 
@@ -82,10 +88,31 @@ def min_endpoints(service: Service) -> int | None:
 
 
 def max_overload(service: Service) -> float | None:
-    """Return the value of the annotation ``topodns.io/max-overload``, None if it is absent or invalid."""
+    """Return the value of ``topodns.io/max-overload``, a decimal number from 1.1 to 10; None if absent or invalid."""
     text = trimmed(service.annotations.get(MAX_OVERLOAD, ""))
-    number = float(text) if re.fullmatch(r"[0-9]+\.?[0-9]*|\.[0-9]+", text) else 0.0
-    return number if LEAST_OVERLOAD <= number <= MOST_OVERLOAD else None
+    return float(text) if _MAX_OVERLOAD.fullmatch(text) else None
+
+
+def asking(service: Service) -> tuple[ClientSelector, ...] | None:
+    """Return who asks by ``topodns.io/clients``: ``NAMESPACE[/SELECTOR]``, separated by ``;``. None if it is invalid.
+
+    None also if it is absent: then everybody asks who is no endpoint. An empty part is invalid, as an empty topology
+    key is.
+    """
+    text = trimmed(service.annotations.get(CLIENTS, ""))
+    parts = text.split(";", MAX_SELECTORS)
+    if len(text) > MAX_CLIENTS or len(parts) > MAX_SELECTORS:
+        return None
+    try:
+        return tuple(parse_client_selector(trimmed(part)) for part in parts)
+    except ValueError:
+        return None
+
+
+def labels_asked_for(services: Iterable[Service]) -> frozenset[str]:
+    """Return the keys of the labels of Pods by which balanced Services say who asks."""
+    asked = (asking(service) or () for service in services if max_overload(service) is not None)
+    return frozenset(key for some in asked for one in some for key in one.selector.keys)
 
 
 def is_federated(service: Service) -> bool:

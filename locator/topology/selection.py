@@ -9,7 +9,7 @@ all. A new way to choose is a new type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -19,11 +19,14 @@ from locator.model import CLUSTER, HOSTNAME, NODE_NAME, SUCCESSORS, ZONE, Endpoi
 
 ANY_ENDPOINT = "*"
 
+Value = object  # of what decides about a client: the text of a label, a slot, or None
+
 NEAREST = "nearest"
 ALL = "all"
 UNCONSTRAINED = "unconstrained"
 UNMET = "unmet"
-OUTCOMES = (NEAREST, ALL, UNCONSTRAINED, UNMET)
+SPILLED = "spilled"
+OUTCOMES = (NEAREST, ALL, SPILLED, UNCONSTRAINED, UNMET)
 
 _NO_HINTS = Hints()
 
@@ -49,6 +52,7 @@ class Selection(Struct, frozen=True, eq=False, gc=False):
     ``key`` is the topology key that decided, or None. ``steps`` are the keys in the order in which they were tried.
     ``narrowed`` are the keys among them that ruled out every endpoint that did not match. ``octets``: only endpoints
     with addresses of this size were considered, because those chosen at first have none; else None.
+    ``full`` are the keys whose endpoints had no room for the client's node (``locator.topology.balance``).
     """
 
     endpoints: tuple[LocatedEndpoint, ...]
@@ -57,6 +61,10 @@ class Selection(Struct, frozen=True, eq=False, gc=False):
     key: str | None = None
     narrowed: tuple[str, ...] = ()
     octets: int | None = None
+    full: tuple[str, ...] = ()
+
+
+Tiers = Iterator[tuple[int, Selection]]  # what a client gets by one key after the other, each with a number that grows
 
 
 class Constraint(Protocol):
@@ -74,15 +82,30 @@ class Constraint(Protocol):
     def soft(self) -> bool:
         """Whether every client gets at least one endpoint if there is any."""
 
-    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[Mapping[Value, Value], ...]:
         """Return, for each of ``client_keys``, the client's values that can match some of *endpoints*.
 
+        Each is mapped to the value that stands for it: values for which one stands lead to the same endpoints.
         All other values lead to the same endpoints. To have no value may lead to others: a client whose cluster is not
         known matches nodes in all clusters.
         """
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """Choose among *endpoints* for a client at a location. To choose none is a valid result, not an error."""
+
+
+class TieredConstraint(Constraint, Protocol):
+    """A constraint that says what a client gets if what is nearest is not to be had, and what then."""
+
+    @property
+    def at_least(self) -> int:
+        """The number of endpoints that are enough."""
+
+    def tiers(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Tiers:
+        """Yield what a client gets of *endpoints* by one key after the other, the nearest first; nothing empty."""
+
+    def tier_of(self, selection: Selection) -> int:
+        """Return the number of the tier that ``select`` chose."""
 
 
 def select(
@@ -123,8 +146,10 @@ def tiers_after(
     given = set(map(id, selection.endpoints))
     if not isinstance(constraint, FirstMatch | Narrowing) or not constraint.soft:
         return
-    for tier in constraint.tiers_after(client, endpoints, selection):
-        if fresh := tuple(located for located in tier if id(located) not in given):
+    for number, tier in constraint.tiers(client, endpoints):
+        if number <= constraint.tier_of(selection):
+            continue
+        if fresh := tuple(located for located in tier.endpoints if id(located) not in given):
             given.update(map(id, fresh))
             yield fresh
 
@@ -136,7 +161,7 @@ class Unconstrained(Struct, frozen=True, gc=False):
     client_keys: tuple[str, ...] = ()
     soft: bool = True
 
-    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[Mapping[Value, Value], ...]:
         """Return (): nothing decides about the client."""
         return ()
 
@@ -165,7 +190,7 @@ class FirstMatch(Struct, frozen=True, gc=False):
         """Whether the last key is ``*``."""
         return self.keys[-1:] == (ANY_ENDPOINT,)
 
-    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[Mapping[Value, Value], ...]:
         """Return, for each key, the values that *endpoints* have."""
         return _values_of(self.client_keys, endpoints)
 
@@ -187,12 +212,19 @@ class FirstMatch(Struct, frozen=True, gc=False):
         key, tier = too_few
         return Selection(tier, NEAREST, tuple(steps), key, (key,))
 
-    def tiers_after(
-        self, client: Location, endpoints: Sequence[LocatedEndpoint], selection: Selection
-    ) -> Iterator[Sequence[LocatedEndpoint]]:
-        """Yield what the keys after the one that decided match."""
-        for key in self.keys[len(selection.steps) :]:
-            yield endpoints if key == ANY_ENDPOINT else _tier(key, client, endpoints, [])
+    def tiers(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Tiers:
+        """Yield what each key matches."""
+        steps: list[Step] = []
+        for number, key in enumerate(self.keys):
+            if key == ANY_ENDPOINT:
+                steps.append(Step(ANY_ENDPOINT, None, len(endpoints)))
+                yield number, Selection(tuple(endpoints), ALL, tuple(steps), ANY_ENDPOINT)
+            elif tier := _tier(key, client, endpoints, steps):
+                yield number, Selection(tier, NEAREST, tuple(steps), key, (key,))
+
+    def tier_of(self, selection: Selection) -> int:
+        """Return the position of the key that decided."""
+        return self.keys.index(selection.key or ANY_ENDPOINT)
 
 
 class Narrowing(Struct, frozen=True, gc=False):
@@ -215,7 +247,7 @@ class Narrowing(Struct, frozen=True, gc=False):
         """Whether no key is required."""
         return not self.required
 
-    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[Mapping[Value, Value], ...]:
         """Return, for each key, the values that *endpoints* have."""
         return _values_of(self.client_keys, endpoints)
 
@@ -235,15 +267,29 @@ class Narrowing(Struct, frozen=True, gc=False):
             return Selection(left, ALL, tuple(steps), ANY_ENDPOINT)
         return Selection(left, NEAREST, tuple(steps), narrowed[-1], tuple(narrowed))
 
-    def tiers_after(
-        self, client: Location, endpoints: Sequence[LocatedEndpoint], selection: Selection
-    ) -> Iterator[Sequence[LocatedEndpoint]]:
-        """Yield what is left with fewer keys: the last one that narrowed is given up first."""
-        for count in range(len(selection.narrowed) - 1, -1, -1):
+    def tiers(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Tiers:
+        """Yield what all keys left, then what is left with fewer: the last one that narrowed is given up first.
+
+        Required keys, which come first, are never given up.
+        """
+        selection = self.select(client, endpoints)
+        if not selection.endpoints:
+            return
+        yield 0, selection
+        narrowed, steps = selection.narrowed, selection.steps
+        kept = sum(key in self.required for key in narrowed)
+        for number, count in enumerate(range(len(narrowed) - 1, kept - 1, -1), 1):
             left = tuple(endpoints)
-            for key in selection.narrowed[:count]:
+            for key in narrowed[:count]:
                 left = _tier(key, client, left, [])
-            yield left
+            if count:
+                yield number, Selection(left, NEAREST, steps, narrowed[count - 1], narrowed[:count])
+            else:
+                yield number, Selection(left, ALL, steps, ANY_ENDPOINT)
+
+    def tier_of(self, selection: Selection) -> int:
+        """Return 0: what all keys left."""
+        return 0
 
 
 class Hinted(Struct, frozen=True, gc=False):
@@ -277,18 +323,22 @@ class Hinted(Struct, frozen=True, gc=False):
         """Always: hints never leave a client without an endpoint."""
         return True
 
-    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[Mapping[Value, Value], ...]:
         """Return the nodes and the clusters, and the zones, that the endpoints are for."""
         nodes, zones = (
-            frozenset(name for located in endpoints for name in names_for(key, located)) for key in (HOSTNAME, ZONE)
+            themselves(name for located in endpoints for name in names_for(key, located)) for key in (HOSTNAME, ZONE)
         )
-        clusters = frozenset(located.location.labels.get(CLUSTER) for located in endpoints)
+        clusters = themselves(located.location.labels.get(CLUSTER) for located in endpoints)
         return (*((nodes, clusters) if self.for_nodes else ()), *((zones,) if self.for_zones else ()))
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """Choose the endpoints for the client's node, else those for its zone, else all."""
+        return next(selection for _, selection in self.tiers(client, endpoints))
+
+    def tiers(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Tiers:
+        """Yield the endpoints for the client's node, those for its zone, and all."""
         steps: list[Step] = []
-        for key in self.keys[:-1]:
+        for number, key in enumerate(self.keys[:-1]):
             value, sizes = (client.node, self.for_nodes) if key == HOSTNAME else (client.value(ZONE), self.for_zones)
             chosen = tuple(
                 located
@@ -300,9 +350,18 @@ class Hinted(Struct, frozen=True, gc=False):
             )
             steps.append(Step(key, value, len(chosen)))
             if chosen:
-                return Selection(chosen, NEAREST, tuple(steps), key, (key,))
+                yield number, Selection(chosen, NEAREST, tuple(steps), key, (key,))
         steps.append(Step(ANY_ENDPOINT, None, len(endpoints)))
-        return Selection(tuple(endpoints), ALL, tuple(steps), ANY_ENDPOINT)
+        yield len(self.keys) - 1, Selection(tuple(endpoints), ALL, tuple(steps), ANY_ENDPOINT)
+
+    def tier_of(self, selection: Selection) -> int:
+        """Return the position of the key that decided."""
+        return self.keys.index(selection.key or ANY_ENDPOINT)
+
+    @property
+    def at_least(self) -> int:
+        """One: ``topodns.io/min-endpoints`` is not about hints."""
+        return 1
 
 
 class NamedDomain(Struct, frozen=True, gc=False):
@@ -326,7 +385,7 @@ class NamedDomain(Struct, frozen=True, gc=False):
         """Whether all endpoints will do."""
         return self.or_all
 
-    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[Mapping[Value, Value], ...]:
         """Return (): nothing decides about the client."""
         return ()
 
@@ -354,10 +413,15 @@ def _client_keys(keys: Sequence[str]) -> tuple[str, ...]:
     return (*client_keys, CLUSTER) if HOSTNAME in client_keys and CLUSTER not in client_keys else (*client_keys,)
 
 
-def _values_of(client_keys: Sequence[str], endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+def _values_of(client_keys: Sequence[str], endpoints: Sequence[LocatedEndpoint]) -> tuple[Mapping[Value, Value], ...]:
     """Return, for each of some label keys, the values that *endpoints* have."""
     labels = [located.location.labels for located in endpoints]
-    return tuple(frozenset([of_node.get(key) for of_node in labels]) for key in client_keys)
+    return tuple(themselves(of_node.get(key) for of_node in labels) for key in client_keys)
+
+
+def themselves(values: Iterable[Value]) -> dict[Value, Value]:
+    """Return *values*, each of which stands for itself."""
+    return {value: value for value in values}
 
 
 def _tier(

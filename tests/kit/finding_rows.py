@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from locator.model import ERROR, INFO, WARNING
+from locator.topology.annotations import CLIENTS, MAX_OVERLOAD
 from tests.kit.api_objects import (
     HOSTNAME,
     MIN_ENDPOINTS,
@@ -41,6 +42,7 @@ MULTICLUSTER = {"multicluster": "clusterset.local"}
 IMPORTED = [service_import("web"), imported_slice("web", "east", SPREAD)]
 POD = {"kind": "Pod", "name": "web-0"}
 GARDENER = "endpoint-slice-hints.resources.gardener.cloud/consider"
+OVERLOAD, ASKING = f"metadata.annotations[{MAX_OVERLOAD}]", f"metadata.annotations[{CLIENTS}]"
 ANNOTATION, FIELD = f"metadata.annotations[{TOPOLOGY_KEYS}]", "spec.topologyKeys"
 DISTRIBUTION, POLICY, LABELS = "spec.trafficDistribution", "spec.topology.key", "metadata.labels"
 
@@ -121,6 +123,10 @@ INVALID = [
           "10250 is none of the Service's own TCP ports, expected PORT to be one of 80")]),
     Row("min-endpoints", [*HEALTHY, *web(keys=f"{ZONE},*", least="0")],
         [("InvalidMinEndpoints", WARNING, WEB, f"metadata.annotations[{MIN_ENDPOINTS}]", "'0' counts as 1")]),
+    Row("max-overload", [*HEALTHY, *web(keys=f"{ZONE},*", annotations={MAX_OVERLOAD: "1"})],
+        [("InvalidMaxOverload", WARNING, WEB, OVERLOAD, "'1' counts as none, expected a decimal number from 1.1 to 10")]),
+    Row("clients", [*HEALTHY, *web(keys=f"{ZONE},*", annotations={MAX_OVERLOAD: "1.5", CLIENTS: "shop;"})],
+        [("InvalidClients", WARNING, WEB, ASKING, "'shop;' counts as none, expected NAMESPACE[/SELECTOR], at most 16")]),
 ]  # fmt: skip
 KEYS = [
     Row("hard", [*HEALTHY, *web(keys=TYPO)],

@@ -31,12 +31,13 @@ TEXTS = [
     ("comma-within-a-set", "app in (a,b),tier", {"app": "b", "tier": ""}, {"app": "b"}),
     ("key-with-a-prefix", "kubernetes.io/metadata.name=shop", {"kubernetes.io/metadata.name": "shop"}, {}),
     ("key-called-in", "in in (in)", {"in": "in"}, {"in": "out"}),
+    ("all-kinds-of-space", "app\tin\r\n(\tweb )", FRONT, {}),
     ("key-that-begins-with-in", "inner", {"inner": ""}, {"in": "ner"}),
 ]
 NO_TEXTS = (
     ["", " ", ",", "app=web,", ",app", "app web", "app=web=db", "=web", "app in web", "app in (web", "app notin",
      "(app)", "app>many", "-app", "app=we b", "app=-web", "app in (we b)", "a/b/c", "app=web,,tier", "!app=web", "app!",
-     "app<>1", "appin(web)", "appin (web)", "appnotin(web)"]
+     "app<>1", "appin(web)", "appin (web)", "appnotin(web)", "app\x0b=web", "app=web\xa0", "app in (web\x0c)"]
 )  # fmt: skip
 
 WEB = {"app": "web"}

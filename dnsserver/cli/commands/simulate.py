@@ -22,14 +22,13 @@ from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR, ServiceName, Syntax
 from dnsserver.spelling import suggestion
 from dnsserver.tools.simulation import IDLE, MAX_OVERLOAD, OVERLOAD, UNMET
-from locator.labels import Selector
+from locator.labels import ClientSelector, parse_client_selector
 from locator.model import SUCCESSORS
 
 if TYPE_CHECKING:
     from dnsserver.cli.cluster import ReadClusters
     from dnsserver.tools.simulation.as_if import Changes
     from dnsserver.tools.simulation.results import Price, Simulation
-    from dnsserver.tools.simulation.selecting import ClientSelector
     from dnsserver.tools.simulation.world import Subject, World
 
 MAX_FINDINGS = 50  # in text: people read no more
@@ -97,13 +96,6 @@ def _read_tried(text: str) -> Tried:
     return Tried(values.parse_service(service), known[name] if colon else TOPOLOGY_KEYS, value.strip() or None)
 
 
-def _read_clients(text: str) -> ClientSelector:
-    from dnsserver.tools.simulation.selecting import ClientSelector
-
-    name, slash, selector = text.partition("/")
-    return ClientSelector(text, values.NAMESPACE.read(name), values.SELECTOR.read(selector) if slash else Selector())
-
-
 def _read_amount(text: str) -> float:
     try:
         number = float(text)
@@ -158,7 +150,7 @@ class SimulateFlags:
 
     clients: tuple[ClientSelector, ...] = repeatable(
         (),
-        Syntax("NS[/SELECTOR]", "NAMESPACE, or NAMESPACE/SELECTOR with a label selector", _read_clients),
+        Syntax("NS[/SELECTOR]", "NAMESPACE, or NAMESPACE/SELECTOR with a label selector", parse_client_selector),
         help="Who asks: the running pods of a namespace with these labels",
         shown="every running pod that is no endpoint of the Service",
     )

@@ -24,7 +24,7 @@ from dnsserver.tools.doctor.steps import Unread
 from dnsserver.tools.dump import dumped
 from dnsserver.tools.dump.dumped import Items, Workload
 from dnsserver.tools.dump.hashed_names import HashedNames
-from locator.api.decoding import RESOURCES, Resource, by_group_kind, with_client_pods
+from locator.api.decoding import RESOURCES, Resource, by_group_kind, with_pod_labels
 from locator.api.deltas import Replace
 from locator.cluster import api_client, dump_files
 from locator.cluster.api_client import ApiClient
@@ -35,7 +35,7 @@ from locator.model import object_key
 T = TypeVar("T", bound=Workload | dumped.Pod | dumped.Event)
 
 LOG_LINES, LOG_OCTETS = 2000, 1 << 20  # of each container: the last ones
-READ = with_client_pods(())  # with the labels of pods, for ``simulate --clients``
+READ = with_pod_labels(())  # with the labels of pods, for ``simulate --clients``
 
 
 class Member(NamedTuple):

@@ -19,7 +19,6 @@ from dnsserver.settings.settings import Settings
 from dnsserver.tools.simulation.as_if import Annotations, Changes, imports_as_if, snapshot_as_if
 from dnsserver.tools.simulation.codes import WITHOUT_NODES, findings_of
 from dnsserver.tools.simulation.selecting import (
-    ClientSelector,
     check_annotations,
     check_domains,
     running_pods,
@@ -29,6 +28,7 @@ from dnsserver.tools.simulation.service import Simulated
 from dnsserver.tools.simulation.world import AskingPods, CountedAnswers, World, world_of
 from locator.api.dump_text import COMMAND
 from locator.findings import ClusterCode
+from locator.labels import ClientSelector
 from locator.model import OWN, SEVERITIES, ZONE, EndpointSlice, Finding, Node, Pod
 from locator.state.object_checks import nearness_findings
 from locator.state.snapshot import LACKING, Snapshot

@@ -19,7 +19,7 @@ from msgspec import Struct
 from dnsserver.names import MAX_LABEL
 from locator.ip import Network, address_text, host_network, is_within, network_text, parse_address, parse_network
 from locator.places.forwarders import DNS_SERVICE_LABEL, DNS_SERVICE_LABEL_VALUE, DNS_SERVICES
-from locator.topology.annotations import MIN_ENDPOINTS
+from locator.topology.annotations import MAX_OVERLOAD, MIN_ENDPOINTS
 
 DIGITS = 10  # of a word, in base 32: two of 300,000 names get one word in one of 25,000 clusters
 # What every cluster has, and what topodns knows by its name.
@@ -65,7 +65,7 @@ PLAIN = frozenset(
     )
 )
 FREE_TEXT = "message"  # the field that says something in words: it is left out
-NUMBERS = (MIN_ENDPOINTS,)  # annotations that are numbers
+NUMBERS = (MIN_ENDPOINTS, MAX_OVERLOAD)  # annotations that are numbers
 
 
 class HashedNames:

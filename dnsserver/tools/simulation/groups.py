@@ -17,6 +17,7 @@ from typing import NamedTuple
 from dnsserver.tools.simulation.world import ClientPlace, Subject, World
 from locator.model import ZONE
 from locator.places.locations import has_labels
+from locator.topology.selection import Value
 
 FEW = 256  # groups: so many are looked at for each Service without more ado
 OTHER = object()  # in the place of every value that matches no endpoint
@@ -87,7 +88,7 @@ class Grouping:
         kind = location.known, has_labels(location), place.octets
         return Values(kind, tuple(map(location.client_value, self._client_keys)), location.labels.get(ZONE))
 
-    def groups(self, distinguishing: Sequence[frozenset[str | None]], fewer: Mapping[ClientPlace, int]) -> list[Group]:
+    def groups(self, distinguishing: Sequence[Mapping[Value, Value]], fewer: Mapping[ClientPlace, int]) -> list[Group]:
         """Return the groups of clients that get the same, without as many as *fewer* has at each place."""
         found: dict[Values, Group] = {}
         for group in self._told_apart(distinguishing):
@@ -106,7 +107,7 @@ class Grouping:
             if group.clients > less[values]:
                 yield group._replace(clients=group.clients - less[values])
 
-    def _told_apart(self, distinguishing: Sequence[frozenset[str | None]]) -> Iterable[Group]:
+    def _told_apart(self, distinguishing: Sequence[Mapping[Value, Value]]) -> Iterable[Group]:
         """Return groups that the *distinguishing* values tell apart, and maybe more."""
         if self._widest is None:
             return self._groups.values()
@@ -133,10 +134,13 @@ def _add(groups: dict[Values, Group], group: Group) -> None:
     groups[group.values] = group if known is None else group._replace(clients=known.clients + group.clients)
 
 
-def reduced(values: Values, distinguishing: Sequence[frozenset[str | None]]) -> Values:
-    """Return *values* with OTHER for each key that is not *distinguishing* (``Constraint.distinguishing_values``)."""
+def reduced(values: Values, distinguishing: Sequence[Mapping[Value, Value]]) -> Values:
+    """Return *values*, each as the one that stands for it, with OTHER for each that is not *distinguishing*.
+
+    See ``Constraint.distinguishing_values``.
+    """
     client_keys = [
-        value if value is None or value in known else OTHER
+        known.get(value, None if value is None else OTHER)
         for value, known in zip(values.client_keys, distinguishing, strict=True)
     ]
     return values._replace(client_keys=tuple(client_keys))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,8 +17,8 @@ from dnsserver.names import FEDERATION, MULTICLUSTER, SERVICES, Zone
 from dnsserver.spelling import listed, nearest_key, nearest_label, suggestion
 from dnsserver.tools.simulation.as_if import Changes, service_as_if
 from dnsserver.tools.simulation.world import Subject
-from locator.labels import Selector
-from locator.model import ClientPod, Node, Service
+from locator.labels import ClientSelector
+from locator.model import Node, Pod, Service, labels_of
 from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.annotations import (
     LEAST_OVERLOAD,
@@ -52,18 +51,6 @@ class BadSelection(Exception):
         super().__init__(text)
         self.argument = argument
         self.annotation = annotation
-
-
-class ClientSelector(NamedTuple):
-    """The pods of a namespace that ask, those that the label selector matches; ``text`` is what was written."""
-
-    text: str
-    namespace: str
-    selector: Selector
-
-    def matches(self, pod: ClientPod) -> bool:
-        """Whether a pod is one of them."""
-        return pod.namespace == self.namespace and self.selector.matches(pod.labels)
 
 
 def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tried: Collection[str]) -> list[Subject]:
@@ -173,9 +160,7 @@ def check_domains(failed: Collection[tuple[str, str]], nodes: Sequence[Node], sn
             raise BadSelection("--fail", f"no node has {key}={value}{suggestion(value, values)}")
 
 
-def selected_clients(
-    pods: Mapping[str, Sequence[ClientPod]], selectors: Sequence[ClientSelector]
-) -> dict[str, list[ClientPod]]:
+def selected_clients(pods: Mapping[str, Sequence[Pod]], selectors: Sequence[ClientSelector]) -> dict[str, list[Pod]]:
     """Return the pods that ask, by cluster: the running ones, or those of them that some *selectors* match.
 
     Raises BadSelection.
@@ -189,20 +174,22 @@ def selected_clients(
             "--clients", f"{found}, expected some that ask; --clients-from takes who asks from a running server"
         )
     for selector in selectors:
-        if not any(map(selector.matches, running)):
+        if not any(selector.matches(pod.namespace, labels_of(pod)) for pod in running):
             raise BadSelection("--clients", _nobody(selector, running))
     if not selectors:
         return by_cluster
-    return {cluster: [pod for pod in those if any(selector.matches(pod) for selector in selectors)]
-            for cluster, those in by_cluster.items()}  # fmt: skip
+    return {
+        cluster: [pod for pod in those if any(one.matches(pod.namespace, labels_of(pod)) for one in selectors)]
+        for cluster, those in by_cluster.items()
+    }
 
 
-def running_pods(pods: Mapping[str, Sequence[ClientPod]]) -> dict[str, list[ClientPod]]:
+def running_pods(pods: Mapping[str, Sequence[Pod]]) -> dict[str, list[Pod]]:
     """Return those of the pods of each cluster that run and have an address."""
-    return {cluster: [pod for pod in those if pod.running and pod.addresses] for cluster, those in pods.items()}
+    return {cluster: [pod for pod in those if pod.asks] for cluster, those in pods.items()}
 
 
-def _nobody(wanted: ClientSelector, running: Sequence[ClientPod]) -> str:
+def _nobody(wanted: ClientSelector, running: Sequence[Pod]) -> str:
     """Return why a selection matches no pod, and what would."""
     there = [pod for pod in running if pod.namespace == wanted.namespace]
     if not there:
@@ -210,6 +197,6 @@ def _nobody(wanted: ClientSelector, running: Sequence[ClientPod]) -> str:
         near = suggestion(wanted.namespace, namespaces)
         return f"{wanted.text}: no running pod in namespace {wanted.namespace}{near}"
     keys = dict.fromkeys(requirement.key for requirement in wanted.selector.requirements)
-    labels = sorted({f"{key}={pod.labels[key]}" for pod in there for key in keys if key in pod.labels})
+    labels = sorted({f"{key}={labels_of(pod)[key]}" for pod in there for key in keys if key in labels_of(pod)})
     some = f"; they have {', '.join(labels[:FEW])}" if labels else f"; none has {' or '.join(keys)}"
     return f"{wanted.text}: none of {len(there)} running pods in {wanted.namespace} matches{some}"

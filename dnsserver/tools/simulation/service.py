@@ -206,7 +206,7 @@ class _Answers:
             self.declaration = world.authority.declaration(subject.zone, service)
             if self.declaration is None:
                 self.unmatched = next((one.ignored or "" for one in service.declarations if one.unmatched), "")
-            constraint = in_effect(self.declaration)
+            constraint = service.constraint(self.declaration)
             self.client_keys = constraint.client_keys
             self.distinguishing = constraint.distinguishing_values(self.endpoints)
 

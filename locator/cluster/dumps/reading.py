@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.api import dump, dump_text
-from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
+from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind, by_group_kind, with_pod_labels
 from locator.api.deltas import DeltaBatch, FileLine, Replace, object_reference
 from locator.api.dump import ReadCounts, Skipped
 from locator.findings import ClusterCode
@@ -37,6 +37,7 @@ from locator.model import (
     object_key,
 )
 from locator.printable import printable
+from locator.topology.annotations import labels_asked_for
 
 Report = Callable[[str], None]  # takes what is being read now
 STANDARD_INPUT = "standard input"
@@ -80,6 +81,7 @@ class Dump(Struct):
 
     ``origins`` maps objects (``object_reference``) to files. It leaves out pods: no later check reports them.
     ``lacks`` names the kinds of which there is no object, and no list: the dump says nothing about them.
+    ``labels`` are the keys of the labels of Pods that were read.
     """
 
     objects: list[Object]
@@ -87,11 +89,12 @@ class Dump(Struct):
     origins: dict[str, FileLine]
     lacks: frozenset[str]
     counts: ReadCounts
+    labels: frozenset[str] = frozenset()
 
     def batch(self) -> DeltaBatch:
         """Return the dump as the batch of a source: it replaces all objects and all findings."""
         deltas = [
-            Replace(kind, of_kind, lacks=kind.__name__ in self.lacks, partial=True)
+            Replace(kind, of_kind, lacks=kind.__name__ in self.lacks, partial=True, labels=self.labels)
             for kind, of_kind in by_kind(self.objects).items()
         ]
         return DeltaBatch(deltas, {"dump": self.findings}, files=self.origins)
@@ -109,6 +112,16 @@ def read_inputs(
     If an object occurs twice and differs, the later one counts, and there is a finding. Endpoints count only for a
     Service that has no EndpointSlice in any file.
     """
+    dump = _read_all(inputs, report, resources)
+    read = resources["", Pod.__name__].labels
+    asked = labels_asked_for(one for one in dump.objects if isinstance(one, Service)) | read
+    if asked != read:  # seldom, so nobody else has to find out first
+        dump = _read_all(inputs, report, by_group_kind(with_pod_labels(asked)))
+    dump.labels = asked
+    return dump
+
+
+def _read_all(inputs: Sequence[Input], report: Report, resources: ByGroupKind) -> Dump:
     reading = _Reading(resources)
     bad = list[str]()
     for source in inputs:

@@ -56,7 +56,7 @@ def read_packed(inputs: bytes) -> bytes:
     try:
         result = read_inputs(sources)
         objects = list(packing.batches(result.objects))
-        return pickle.dumps((objects, result.findings, result.origins, result.lacks, result.counts))
+        return pickle.dumps((objects, result.findings, result.origins, result.lacks, result.counts, result.labels))
     except BadDump as error:
         return pickle.dumps(error)
     except MemoryError:

@@ -84,9 +84,9 @@ PODS = [
      pod(phase="Running", pod_ip="10.0.0.1", pod_ips=[k8s.V1PodIP(ip="10.0.0.1"), k8s.V1PodIP(ip="fd00::1")]),
      {"addresses": (ip("10.0.0.1"), ip("fd00::1"))}),
     ("one-address", pod(phase="Running", pod_ip="10.0.0.1"), {"addresses": (ip("10.0.0.1"),)}),
-    ("no-address-yet", pod(phase="Pending"), {}),
-    ("succeeded", pod(phase="Succeeded", pod_ip="10.0.0.1"), {"addresses": (ip("10.0.0.1"),), "finished": True}),
-    ("failed", pod(phase="Failed"), {"finished": True}),
+    ("no-address-yet", pod(phase="Pending"), {"phase": "Pending"}),
+    ("succeeded", pod(phase="Succeeded", pod_ip="10.0.0.1"), {"addresses": (ip("10.0.0.1"),), "phase": "Succeeded"}),
+    ("failed", pod(phase="Failed"), {"phase": "Failed"}),
     ("host-network", pod(phase="Running", pod_ip="10.0.0.1", host_network=True),
      {"addresses": (ip("10.0.0.1"),), "host_network": True}),
 ]  # fmt: skip

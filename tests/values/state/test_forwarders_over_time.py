@@ -83,7 +83,7 @@ TRUST = [
     ("a-pod-of-the-same-name-elsewhere", {}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True),
                                               (6, [running("dns-1", space="shop")], False)]),
     ("another-pod-that-is-finished", {}, [(0, [dns(OLD)], True),
-                                          (5, [dns(NEW), running("web-1", finished=True)], True)]),
+                                          (5, [dns(NEW), running("web-1", phase="Succeeded")], True)]),
     ("another-pod-on-the-nodes-network", {}, [(0, [dns(OLD)], True),
                                               (5, [dns(NEW), running("web-1", host_network=True)], True)]),
     ("another-pods-locator", {"pods": False, "pod_locators": True},

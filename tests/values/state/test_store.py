@@ -117,7 +117,7 @@ def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
 
 INVISIBLE = [
     ("pending-pod", Put(Pod("shop", "p9", (), None))),
-    ("finished-pod", Put(Pod("shop", "p9", (ip("10.0.0.9"),), "n0", finished=True))),
+    ("finished-pod", Put(Pod("shop", "p9", (ip("10.0.0.9"),), "n0", phase="Succeeded"))),
     ("locator-of-a-finished-pod", Put(PodLocator("shop", "p9"))),
     ("labels-of-a-service", Put(Service("shop", "web", headless=True, labels={"version": "2"}))),
 ]

@@ -11,7 +11,16 @@ import pytest
 from locator.endpoints import Port
 from locator.labels import parse_selector
 from locator.model import Endpoint, Hints, Service, ServicePolicy
-from locator.topology.annotations import HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, TOPOLOGY_MODE
+from locator.topology.annotations import (
+    CLIENTS,
+    HEALTH,
+    MAX_OVERLOAD,
+    MIN_ENDPOINTS,
+    TOPOLOGY_KEYS,
+    TOPOLOGY_MODE,
+    asking,
+    max_overload,
+)
 from locator.topology.constraints import (
     ANNOTATION,
     FIELD,
@@ -142,6 +151,31 @@ def test_min_endpoints(text: str, number: int | None) -> None:
         finding for finding in service_findings(asked, declarations_of(asked)) if finding.code == "InvalidMinEndpoints"
     ]
     assert bool(reported) == (number is None)
+
+
+@pytest.mark.parametrize(("text", "number"), annotation_values.MAX_OVERLOAD, ids=lambda value: repr(value)[:40])
+def test_max_overload(text: str, number: float | None) -> None:
+    """A decimal number from 1.1 to 10, without sign and exponent; any other value counts as none and is a finding."""
+    asked = service(ZONE, annotations={MAX_OVERLOAD: text})
+    assert max_overload(asked) == number
+    found = [(finding.code, finding.field) for finding in service_findings(asked, declarations_of(asked))]
+    assert found == ([("InvalidMaxOverload", f"metadata.annotations[{MAX_OVERLOAD}]")] if number is None else [])
+
+
+@pytest.mark.parametrize(("text", "parts"), annotation_values.CLIENTS, ids=lambda value: repr(value)[:40])
+def test_clients(text: str, parts: list[str] | None) -> None:
+    """At most 16 of ``NAMESPACE[/SELECTOR]`` by ``;``; any other value counts as none and is a finding."""
+    asked = service(ZONE, annotations={CLIENTS: text})
+    selectors = asking(asked)
+    assert (selectors and [selector.text for selector in selectors]) == parts
+    found = [(finding.code, finding.field) for finding in service_findings(asked, declarations_of(asked))]
+    assert found == ([("InvalidClients", f"metadata.annotations[{CLIENTS}]")] if parts is None else [])
+
+
+def test_neither_is_there() -> None:
+    """Without annotations there is nothing to read, and nothing to find."""
+    assert (max_overload(service(ZONE)), asking(service(ZONE))) == (None, None)
+    assert not list(service_findings(service(ZONE), declarations_of(service(ZONE))))
 
 
 @pytest.mark.parametrize(("text", "valid"), annotation_values.HEALTH, ids=lambda value: repr(value)[:40])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from locator.labels import nearest_label_key, parse_selector
+from locator.labels import nearest_label_key, parse_client_selector, parse_selector
 from locator.model import Namespace, Pod, Service
 from locator.state.store import Store, StoreOptions
 from locator.topology.scope import Scope
@@ -27,6 +27,22 @@ def test_no_selector(text: str) -> None:
     """An unreadable selector is an error, rather than one that selects too much."""
     with pytest.raises(ValueError, match=r".+"):
         parse_selector(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "namespace", "labels", "matches"),
+    [
+        ("shop", "shop", {}, True),
+        ("shop", "jobs", {}, False),
+        ("shop/app=web", "shop", {"app": "web"}, True),
+        ("shop/app=web", "shop", {"app": "db"}, False),
+        ("shop/app=web", "jobs", {"app": "web"}, False),
+        ("shop/example.com/app", "shop", {"example.com/app": ""}, True),
+    ],
+)
+def test_clients_that_are_meant(text: str, namespace: str, labels: dict[str, str], matches: bool) -> None:
+    """The pods of one namespace, all of them or those with some labels."""
+    assert parse_client_selector(text).matches(namespace, labels) is matches
 
 
 SERVICE = Service("shop", "web", labels={"app": "web", "version": "1"})

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Keeps the plans of balanced Services up to date: counts who asks, and plans anew what that may change.
+
+While no Service asks to be balanced, nothing is counted. A Service whose endpoints change gets its plan at once. If
+only the numbers of clients change, plans follow a second later, and in large clusters a few at a time: they would
+otherwise take the time that answers need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from locator.endpoints import Endpoint
+from locator.index import Index, Relation
+from locator.labels import ClientSelector
+from locator.model import EndpointSlice, Location, Node, Object, Pod, PodLocator, labels_of
+from locator.places.locations import Locations
+from locator.state.derived import mapping_after
+from locator.state.joining import joined_endpoints
+from locator.state.objects import Objects
+from locator.state.snapshot import CompiledService
+from locator.topology.annotations import asking, max_overload
+from locator.topology.balance import Balance, Balanced, Layout, cell_keys, is_ordered, layout_of, plan
+from locator.topology.cells import CellTable
+from locator.topology.constraints import in_effect, zone_default
+from locator.topology.selection import Hinted, LocatedEndpoint, TieredConstraint
+
+COUNTS_SECONDS = 1.0  # between two times at which plans follow the numbers of clients
+PART_SECONDS = 0.1  # between two parts of the Services that follow
+PART_WORK = 0.01  # seconds for which a part is worked on: a tenth of a core at most
+
+Clients = tuple[ClientSelector, ...] | None  # who asks; None for everybody who is no endpoint of the Service
+Plans = tuple[Balanced, ...]
+Balances = tuple[Balance, ...]
+
+_SOMEWHERE = Endpoint(())  # in the place of endpoints of which only the location matters
+
+
+class Asked(NamedTuple):
+    """What a balanced Service asks for: its constraints, one unless it leaves them to DNS zones."""
+
+    max_overload: float
+    clients: Clients
+    constraints: tuple[TieredConstraint, ...]
+
+
+class _Service(Struct, gc=False):
+    """A balanced Service, as it was when its layouts were made."""
+
+    compiled: CompiledService
+    asked: Asked
+    layouts: tuple[Layout, ...]
+    plans: Plans = ()
+
+
+class _Counted:
+    """How many of some clients are on each node, and by cell, for each list of keys that a Service asked for."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+        self.tables: dict[tuple[str, ...], CellTable] = {}
+        self.changed: set[Hashable] = set()  # nodes, since the tables were brought up to date
+
+    def add(self, node: Hashable, clients: int) -> None:
+        self.numbers[node] = self.numbers.get(node, 0) + clients
+        if not self.numbers[node]:
+            del self.numbers[node]
+        self.changed.add(node)
+
+
+class Balancing:
+    """The plans of the balanced Services of one cluster.
+
+    *counted* is the kind of object that is a client: Pod, PodLocator, or Node. *default_keys* are the topology keys of
+    DNS zones.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        locations: Locations,
+        counted: type[Object],
+        default_keys: Mapping[str, Sequence[str]],
+    ) -> None:
+        self._objects, self._locations, self._counted_kind = objects, locations, counted
+        self._default_keys = tuple(dict.fromkeys(map(tuple, default_keys.values())))
+        self._labels: frozenset[str] = frozenset()  # the keys of those that the known Pods have
+        self._unknown: set[str] = set()  # Services that look at other labels
+        self.balances: Mapping[str, Balances] = {}
+        """What becomes of the clients of each Service, one for each of its constraints, as of the last ``update``."""
+        self._counted: dict[Clients, _Counted] = {}
+        self._services: dict[str, _Service] = {}
+        self._changes: dict[str, Balances | None] = {}
+        self._locators: Index[str, PodLocator] = Index(address=_locator_addresses)
+        self._named: Relation[str, str] = Relation()  # of each Service, pods that its endpoints name by mistake
+        self._marked: set[str] = set()  # Services whose own pods may be others
+        self._moved = False  # whether a node has another place, so that plans follow at once
+        self._waiting: list[str] = []  # Services whose plans are to follow the numbers
+        self._began = self._continued = 0.0  # when they last began to, and went on
+
+    @property
+    def wanted_labels(self) -> frozenset[str]:
+        """The keys of the labels of Pods by which Services tell their clients apart."""
+        if self._counted_kind is not Pod:
+            return frozenset()
+        return frozenset(key for clients in self._counted for one in clients or () for key in one.selector.keys)
+
+    @property
+    def counts(self) -> bool:
+        """Whether anybody is counted."""
+        return bool(self._counted)
+
+    @property
+    def due(self) -> float | None:
+        """When plans are to follow the numbers of clients (seconds since 1970), None if they do."""
+        if self._waiting:
+            return self._continued + PART_SECONDS
+        return self._began + COUNTS_SECONDS if self._is_behind else None
+
+    @property
+    def _is_behind(self) -> bool:
+        return any(counted.changed for counted in self._counted.values())
+
+    # Taking changes in
+
+    def update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
+        """Record a change of a pod (None: it does not exist); return whether a plan may change."""
+        if not self._counted or self._counted_kind is not Pod:
+            return False
+        had, has = (None if pod is None or not pod.asks else pod for pod in (before, after))
+        changed = self._move(had, has, (had and had.node, has and has.node))
+        if (had is None) != (has is None) or (had and had.addresses) != (has and has.addresses):
+            self._marked.update(self._named.keys_of(key))
+            changed = changed or bool(self._marked)
+        return changed
+
+    def know_labels(self, keys: frozenset[str]) -> set[str]:
+        """Note that Pods have their labels with these *keys* from now on; return the Services that waited for them."""
+        if keys == self._labels:
+            return set()
+        self._labels = keys
+        waited, self._unknown = self._unknown, set()
+        return waited
+
+    def mark_slices(self, slices: Iterable[EndpointSlice]) -> None:
+        """Note that pods at the addresses of the endpoints of some slices have come or gone."""
+        keys = (one.service_key for one in slices)
+        self._marked.update(key for key in keys if key is not None and key in self._services)
+
+    def update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
+        """Record a change of a PodLocator (None: it does not exist); return whether a plan may change."""
+        if self._counted_kind is not PodLocator:
+            return False
+        self._locators.move(key, before, after)
+        had, has = (None if one is None or not one.addresses else one for one in (before, after))
+        return self._move(had, has, (had and self._node_of(had), has and self._node_of(has)))
+
+    def _move(
+        self, had: Pod | PodLocator | None, has: Pod | PodLocator | None, nodes: tuple[Hashable, Hashable]
+    ) -> bool:
+        changed = False
+        for clients, counted in self._counted.items():
+            before, after = (one is not None and _is_one_of(clients, one) for one in (had, has))
+            if before == after and nodes[0] == nodes[1]:
+                continue
+            for is_one, node, number in ((before, nodes[0], -1), (after, nodes[1], 1)):
+                if is_one:
+                    counted.add(node, number)
+                    changed = True
+        return changed
+
+    def update_node(self, name: str) -> None:
+        """Note that a Node came, went, or has other labels."""
+        for counted in self._counted.values():
+            if self._counted_kind is Node:
+                counted.numbers.pop(name, None)
+                if self._locations.of_node(name) is not None:
+                    counted.numbers[name] = 1
+            counted.changed.add(name)
+            self._moved = True
+
+    # Plans
+
+    def update_service(self, compiled: CompiledService, before: Plans) -> Plans:
+        """Return the plans of a Service that may have changed, as it is now; () if it is not balanced.
+
+        *before* are its plans until now.
+        """
+        key, known = compiled.service.key, self._services.get(compiled.service.key)
+        self._marked.discard(key)
+        if (asked := self._asked(compiled)) is None:
+            if known is not None:
+                self.forget_service(key)
+            return ()
+        if not self._is_known(asked.clients):  # it stays as it is until the labels of Pods are
+            self._unknown.add(key)
+            return before
+        if known is None or known.compiled is not compiled or known.asked != asked:
+            known = _Service(compiled, asked, (), known.plans if known is not None else ())
+            self._services[key] = known
+        return self._planned(known, anew=True)
+
+    def forget_service(self, key: str) -> None:
+        """Forget a Service that is gone, or not balanced any more."""
+        if self._services.pop(key, None) is not None:
+            self._named.set(key, ())
+            self._changes[key] = None
+            used = {service.asked.clients for service in self._services.values()}
+            for clients in self._counted.keys() - used:
+                del self._counted[clients]
+
+    def update(self, now: float, clock: Callable[[], float] | None = None) -> Mapping[str, Plans]:
+        """Plan what is due at *now* (seconds since 1970); return the plans that differ, by Service.
+
+        *clock* tells seconds, by which the work is limited; without it, everything is done that is due.
+        """
+        changed = {key: known.plans for key in self._marked if (known := self._services.get(key)) is not None}
+        self._marked = set()
+        for key in changed:
+            self._planned(self._services[key], anew=True)
+        is_due = self._moved or not 0 <= now - self._began < COUNTS_SECONDS
+        if is_due and self._is_behind and (self._moved or not self._waiting):
+            asking = {clients for clients, counted in self._counted.items() if counted.changed}
+            self._waiting = [key for key, known in self._services.items() if known.asked.clients in asking]
+            self._began, self._continued = now, 0.0
+            for counted in self._counted.values():
+                self._bring_up_to_date(counted)
+        if self._waiting and (self._moved or not 0 <= now - self._continued < PART_SECONDS):
+            limit = None if clock is None or self._moved else clock() + PART_WORK
+            self._continued = now
+            while self._waiting and (limit is None or clock is None or clock() < limit):
+                if (known := self._services.get(key := self._waiting.pop())) is not None:
+                    changed.setdefault(key, known.plans)
+                    self._planned(known, anew=False)
+        self._moved = False
+        return {
+            key: known.plans
+            for key, before in changed.items()
+            if (known := self._services.get(key)) is not None and known.plans != before
+        }
+
+    def publish(self) -> Mapping[str, Balances]:
+        """Return ``balances`` as of now; the same object if none differs."""
+        changes = {key: now for key, now in self._changes.items() if self.balances.get(key) != now}
+        self._changes = {}
+        self.balances = mapping_after(self.balances, changes)
+        return self.balances
+
+    def plans_of(self, compiled: CompiledService, slices: Sequence[EndpointSlice]) -> tuple[Plans, Balances]:
+        """Return the plans of a Service that need not exist, and what becomes of its clients.
+
+        Pods that are endpoints of some *slices* do not ask for it, unless it says who does.
+        """
+        asked = self._asked(compiled)
+        if asked is None or not self._is_known(asked.clients):
+            return (), ()
+        layouts = self._layouts(compiled, asked, [*self._own(compiled.service.key, slices, asked.clients)])
+        return _plans(layouts, asked)
+
+    def _planned(self, known: _Service, *, anew: bool) -> Plans:
+        """Return the plans of a Service; its layouts are made *anew* if its own pods may be others."""
+        compiled = known.compiled
+        tables = [self._table(known.asked.clients, constraint) for constraint in known.asked.constraints]
+        if anew or [layout.version for layout in known.layouts] != [table.version for table in tables]:
+            slices = self._objects.slices_of(compiled.service.key)
+            own = [*self._own(compiled.service.key, slices, known.asked.clients)]
+            known.layouts = self._layouts(compiled, known.asked, own)
+        plans, self._changes[compiled.service.key] = _plans(known.layouts, known.asked)
+        if plans != known.plans:
+            known.plans = plans
+        return known.plans
+
+    def _asked(self, compiled: CompiledService) -> Asked | None:
+        """Return what a Service asks for, None if it is not balanced."""
+        service = compiled.service
+        wanted = max_overload(service)
+        if wanted is None or not service.headless or not compiled.locations:
+            return None
+        declaration = compiled.declaration
+        defaults = [zone_default(service, keys) for keys in self._default_keys]
+        endpoints = _endpoints_of(compiled)
+        constraints = [in_effect(one) for one in ([declaration] if declaration is not None else defaults)]
+        heard = tuple([constraint for constraint in constraints if is_ordered(constraint, endpoints)])
+        if not heard:
+            return None
+        return Asked(wanted, None if self._counted_kind is Node else asking(service), heard)
+
+    def _layouts(self, compiled: CompiledService, asked: Asked, own: Sequence[Location]) -> tuple[Layout, ...]:
+        endpoints, cluster = _endpoints_of(compiled), self._locations.cluster
+        return tuple(
+            layout_of(compiled.service.key, constraint, endpoints, self._table(asked.clients, constraint), own, cluster)
+            for constraint in asked.constraints
+        )
+
+    # Who asks
+
+    def _is_known(self, clients: Clients) -> bool:
+        """Whether the Pods that are known have the labels by which some clients are told apart."""
+        keys = {key for one in clients or () for key in one.selector.keys}
+        if self._counted_kind is not Pod or keys <= self._labels:
+            return True
+        self._counts(clients)  # so that the labels are wanted
+        return False
+
+    def _counts(self, clients: Clients) -> _Counted:
+        """Return how many of some clients are on each node. They are counted when a Service first asks for them."""
+        counted = self._counted.get(clients)
+        if counted is None:
+            counted = self._counted[clients] = _Counted()
+            for one in self._objects.of(self._counted_kind).values():
+                if isinstance(one, Node):
+                    counted.add(one.name, 1)
+                elif isinstance(one, PodLocator):
+                    if one.addresses and _is_one_of(clients, one):
+                        counted.add(self._node_of(one), 1)
+                elif isinstance(one, Pod) and one.asks and _is_one_of(clients, one):
+                    counted.add(one.node, 1)
+            counted.changed.clear()
+        return counted
+
+    def _table(self, clients: Clients, constraint: TieredConstraint) -> CellTable:
+        counted, keys = self._counts(clients), cell_keys(constraint)
+        table = counted.tables.get(keys)
+        if table is None:
+            self._bring_up_to_date(counted)
+            names = [*self._locations.node_names(), *(key for key in counted.numbers if self._is_unknown(key))]
+            nodes = ((key, self._place_of(key), counted.numbers.get(key, 0)) for key in names)
+            table = counted.tables[keys] = CellTable(keys, nodes)
+        return table
+
+    def _bring_up_to_date(self, counted: _Counted) -> None:
+        for key in counted.changed:
+            number = counted.numbers.get(key, 0)
+            is_there = bool(number) or not self._is_unknown(key)
+            for table in counted.tables.values():
+                table.put(key, self._place_of(key) if is_there else None, number)
+        counted.changed.clear()
+
+    def _node_of(self, locator: PodLocator) -> Hashable:
+        """Return what stands for the node of a pod: the name of a Node; its place if only PodLocators tell."""
+        return locator.node if self._locations.reads_nodes else self._locations.node_of_locator(locator)
+
+    def _is_unknown(self, node: Hashable) -> bool:
+        return not isinstance(node, str) or self._locations.of_node(node) is None
+
+    def _place_of(self, node: Hashable) -> Location:
+        """Return where the clients on a node are, as that itself tells it; a PodLocator has told it already."""
+        if isinstance(node, Location):
+            return node
+        return self._locations.of_node_name(node if isinstance(node, str) else None)
+
+    def _own(self, service: str, slices: Sequence[EndpointSlice], clients: Clients) -> Iterator[Location]:
+        """Yield where those clients of a Service are that are endpoints of it, and so do not ask."""
+        if clients is not None or self._counted_kind is Node:
+            return
+        pods, own, elsewhere = self._objects.of(self._counted_kind), dict[str, None](), dict[str, None]()
+        index = self._objects.pods if self._counted_kind is Pod else self._locators
+        for known in slices:
+            each = zip(known.endpoints.pod_keys(known.namespace), known.endpoints.addresses_of_each(), strict=True)
+            for key, addresses in each:
+                if key is None:
+                    there = (found for address in addresses for found in index.keys("address", address))
+                    own.update(dict.fromkeys(there))
+                    continue
+                own[key] = None
+                pod = pods.get(key)
+                if not isinstance(pod, Pod | PodLocator) or not set(addresses) <= set(pod.addresses):
+                    elsewhere[key] = None  # its address does not tell who depends on it
+        if service in self._services:
+            self._named.set(service, tuple(elsewhere))
+        for key in own:
+            pod = pods.get(key)
+            if isinstance(pod, Pod) and pod.asks:
+                yield self._place_of(pod.node)
+            elif isinstance(pod, PodLocator) and pod.addresses:
+                yield self._place_of(self._node_of(pod))
+
+
+def _plans(layouts: Sequence[Layout], asked: Asked) -> tuple[Plans, Balances]:
+    both = [plan(layout, asked.max_overload) for layout in layouts]
+    return tuple([plan for _, plan in both if plan is not None]), tuple([balance for balance, _ in both])
+
+
+def _endpoints_of(compiled: CompiledService) -> list[LocatedEndpoint]:
+    """Return the ready endpoints, made for the moment; only hints need more of them than their locations."""
+    declaration = compiled.declaration
+    if declaration is not None and isinstance(declaration.constraint, Hinted):
+        return list(map(LocatedEndpoint, joined_endpoints(compiled.slices), compiled.locations))
+    return [LocatedEndpoint(_SOMEWHERE, location) for location in compiled.locations]
+
+
+def _is_one_of(clients: Clients, pod: Pod | PodLocator) -> bool:
+    """Whether a pod is one of some clients; PodLocators have no labels of the pod, so the namespace alone decides."""
+    if clients is None:
+        return True
+    if isinstance(pod, PodLocator):
+        return any(one.namespace == pod.namespace for one in clients)
+    return any(one.matches(pod.namespace, labels_of(pod)) for one in clients)
+
+
+def _locator_addresses(locator: PodLocator) -> tuple[bytes, ...]:
+    return locator.addresses

@@ -1,0 +1,493 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Balanced nearness: which nodes' clients a Service's nearest endpoints have room for, and what the others get.
+
+The nearest endpoints get all clients near them, however many. With ``topodns.io/max-overload`` a client gets the
+endpoints of the first key that has room for its node. ``plan`` decides that for all nodes of a cluster at once, and
+``Balanced`` is the constraint that answers by it. The rule is that of a function of the cluster alone, so that all
+replicas of topodns agree.
+
+A node is the finest unit: NodeLocal DNSCache answers all pods of a node alike. *Cells* are all nodes with the same
+slot and the same values of the constraint's keys. A *pool* is the endpoints that one tier of the constraint leaves to
+some of them: those with one value of a key, say.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from locator.model import CLUSTER, HOSTNAME, NODE_NAME, NODE_SLOT, SUCCESSORS, ZONE, Location
+from locator.topology.cells import SLOTS, CellTable, Column, Values, slot
+from locator.topology.selection import (
+    ANY_ENDPOINT,
+    SPILLED,
+    Constraint,
+    FirstMatch,
+    Hinted,
+    LocatedEndpoint,
+    Narrowing,
+    Selection,
+    TieredConstraint,
+    Value,
+    names_for,
+)
+
+SLACK = 1e-9  # for sums of fractions
+DIGITS = 6  # binary ones of the number of clients that count: else each pod that comes or goes would move somebody
+
+Endpoints = tuple[int, ...]  # the positions of some of a Service's ready endpoints, in their order
+PoolKey = tuple[int, Endpoints]  # the number of the tier, and the endpoints in it
+Order = tuple[int, tuple[str, ...]]  # of cells: by their position after the Service's own slot, then by their values
+FIRST: Order = (-1, ())  # before all cells
+
+
+class Pool(NamedTuple):
+    """What is left of a pool: from the cell with one of the ``orders`` on the endpoints at the same place of ``left``.
+
+    Nothing is left of a pool that is closed.
+    """
+
+    orders: tuple[Order, ...]
+    left: tuple[Endpoints, ...]
+
+    def at(self, order: Order, whole: Endpoints) -> Endpoints:
+        """Return what is left for a cell, of all that were there at first."""
+        place = bisect_right(self.orders, order)
+        return self.left[place - 1] if place else whole
+
+
+class Balance(Struct, frozen=True, gc=False):
+    """What becomes of the clients of a Service with a *constraint* and a ``max_overload``.
+
+    ``clients`` is the number of those for whom the constraint matches an endpoint, ``cap`` how many an endpoint may
+    expect. ``expected`` is how many each ready endpoint expects, ``full`` the positions of those that had no more room
+    for some node that they are nearest to.
+    """
+
+    constraint: TieredConstraint
+    max_overload: float
+    clients: int
+    cap: float
+    expected: tuple[float, ...]
+    full: Endpoints = ()
+
+    @property
+    def exceeded(self) -> list[int]:
+        """The positions of the endpoints that expect more than the cap all the same."""
+        return [at for at, clients in enumerate(self.expected) if clients > self.cap + SLACK]
+
+
+class Balanced(Struct, frozen=True, gc=False):
+    """A *constraint* whose pools have room for a part of the nodes only. It chooses as that does, but for these.
+
+    ``start`` is the Service's own slot, from which on nodes come in turn, and ``pools`` are those that some endpoint
+    has left.
+    """
+
+    constraint: TieredConstraint
+    start: int
+    pools: Mapping[PoolKey, Pool]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The topology keys of the constraint."""
+        return self.constraint.keys
+
+    @property
+    def client_keys(self) -> tuple[str, ...]:
+        """What decides about the client: the slot of its node, and what the constraint compares."""
+        return (NODE_SLOT, *self.constraint.client_keys)
+
+    @property
+    def soft(self) -> bool:
+        """Whether the constraint is."""
+        return self.constraint.soft
+
+    def distinguishing_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[Mapping[Value, Value], ...]:
+        """Return the slots, of which few stand for the others, and what distinguishes the values of the constraint."""
+        changes = {position for pool in self.pools.values() for position, _ in pool.orders}
+        bounds = sorted(changes | {position + 1 for position in changes})
+        standing: dict[int, int] = {}  # the slot that stands for those from one bound to the next
+        slots: dict[Value, Value] = {
+            number: standing.setdefault(bisect_right(bounds, (number - self.start) % SLOTS), number)
+            for number in range(SLOTS)
+        }
+        return (slots, *self.constraint.distinguishing_values(endpoints))
+
+    def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
+        """Choose the endpoints of the first key that has room for the client's node, without a node as without a plan.
+
+        *endpoints* are all ready ones of the Service, for which the plan was made.
+        """
+        usual = self.constraint.select(client, endpoints)
+        if client.slot is None or not usual.endpoints:
+            return usual
+        order = (client.slot - self.start) % SLOTS, _text(cell_values(self.constraint, client, endpoints))
+        positions = {id(located): position for position, located in enumerate(endpoints)}
+        full: list[str] = []
+        for number, selection in self.constraint.tiers(client, endpoints):
+            last = number, selection
+            whole = tuple([positions[id(located)] for located in selection.endpoints])
+            pool = self.pools.get((number, whole))
+            left = whole if pool is None else pool.at(order, whole)
+            if len(left) >= self.constraint.at_least:
+                chosen = tuple([endpoints[position] for position in left])
+                break
+            if pool is not None:
+                full.append(selection.key or ANY_ENDPOINT)
+        else:  # in vain: everything that the last key matches, as if it had room
+            (number, selection), chosen = last, last[1].endpoints
+        is_spilled = number > self.constraint.tier_of(usual)
+        return replace(selection, endpoints=chosen, outcome=SPILLED if is_spilled else selection.outcome, full=(*full,))
+
+
+# --- The plan ---------------------------------------------------------------------------------------------------------
+
+
+class CellGroup(Struct, frozen=True, gc=False):
+    """The cells with the same values of the constraint's keys, and what their clients get.
+
+    ``pools`` are what they get by one tier after the other, ``usual`` is what they get without a plan. The clients are
+    those in the ``columns``, less those in the columns ``elsewhere``, less those in the slots ``own``.
+    """
+
+    values: tuple[str, ...]
+    pools: tuple[PoolKey, ...]
+    usual: Endpoints
+    columns: tuple[Column, ...]
+    elsewhere: tuple[Column, ...]
+    own: bytes
+
+    @property
+    def clients(self) -> int:
+        """The number of clients in all cells."""
+        total = -len(self.own)
+        for column in self.columns:
+            total += column.total
+        for column in self.elsewhere:
+            total -= column.total
+        return total
+
+
+class Layout(Struct, frozen=True, gc=False):
+    """Where the endpoints of a Service are, from the view of its clients: what a plan is made of, besides numbers.
+
+    It holds while the endpoints are the same, and the *table* has the version ``version``. ``elsewhere`` are the
+    clients whose node is not known: what they get, and how many they are.
+    """
+
+    constraint: TieredConstraint
+    start: int
+    endpoints: int
+    groups: tuple[CellGroup, ...]
+    elsewhere: tuple[tuple[Endpoints, int], ...]
+    version: int
+
+
+def layout_of(
+    service: str,
+    constraint: TieredConstraint,
+    endpoints: Sequence[LocatedEndpoint],
+    table: CellTable,
+    own: Iterable[Location],
+    cluster: str,
+) -> Layout:
+    """Return the layout of a Service (``namespace/name``) of a *cluster* with these ready endpoints.
+
+    *table* has who asks by the ``cell_keys`` of the constraint, and *own* is where those of them are that do not count,
+    since they are endpoints of the Service.
+    """
+    start = slot(service)
+    known = [_values_of(key, endpoints) for key in table.keys]
+    columns: dict[Values, tuple[list[Column], list[Column], bytearray]] = {}
+
+    def group(values: Values) -> tuple[list[Column], list[Column], bytearray]:
+        return columns.setdefault(values, ([], [], bytearray()))
+
+    for values, column, sign in table.columns(known):
+        counted, elsewhere, _ = group(values)
+        (counted if sign > 0 else elsewhere).append(column)
+    unknown = {values: clients for values, clients in table.elsewhere.items() if clients}
+    for location in own:
+        if location.slot is None:
+            values = tuple([location.client_value(key) for key in table.keys])
+            unknown[values] = unknown.get(values, 0) - 1
+        else:
+            group(table.reduced(location, known))[2].append(location.slot)
+    tiers = _Tiers(constraint, table.keys, endpoints, cluster)
+    groups = []
+    for values, (counted, elsewhere, slots) in columns.items():
+        pools, usual = tiers.of(values)
+        groups.append(CellGroup(_text(values), pools, usual, (*counted,), (*elsewhere,), bytes(slots)))
+    return Layout(
+        constraint,
+        start,
+        len(endpoints),
+        tuple(sorted(groups, key=lambda group: group.values)),
+        tuple((tiers.of(values)[1], clients) for values, clients in unknown.items() if clients),
+        table.version,
+    )
+
+
+class _Tiers:
+    """What clients get by one tier after the other, by their values of the keys."""
+
+    def __init__(
+        self, constraint: TieredConstraint, keys: Sequence[str], endpoints: Sequence[LocatedEndpoint], cluster: str
+    ) -> None:
+        self._constraint, self._keys, self._endpoints, self._cluster = constraint, keys, endpoints, cluster
+        self._positions = {id(located): position for position, located in enumerate(endpoints)}
+        self._shared: dict[Endpoints, Endpoints] = {}
+
+    def of(self, values: Values) -> tuple[tuple[PoolKey, ...], Endpoints]:
+        """Return the pools of clients with these values, and what they get without a plan."""
+        labels = {key: value for key, value in zip(self._keys, values, strict=True) if value is not None}
+        labels.setdefault(CLUSTER, self._cluster)
+        client = Location(labels.pop(NODE_NAME, None), labels)
+        pools = [
+            (number, self._placed(selection.endpoints))
+            for number, selection in self._constraint.tiers(client, self._endpoints)
+        ]
+        return tuple(pools), self._placed(self._constraint.select(client, self._endpoints).endpoints)
+
+    def _placed(self, endpoints: Iterable[LocatedEndpoint]) -> Endpoints:
+        placed = tuple([self._positions[id(located)] for located in endpoints])
+        return self._shared.setdefault(placed, placed)
+
+
+def plan(layout: Layout, max_overload: float) -> tuple[Balance, Balanced | None]:
+    """Return what becomes of the clients, and the constraint that sees to it; None if no endpoint is overloaded.
+
+    An endpoint is if it expects more than *max_overload* even shares of the clients. The cap counts only the first
+    DIGITS of their number.
+    """
+    loads, clients = [0.0] * layout.endpoints, 0
+    for endpoints, number in layout.elsewhere:
+        _put(loads, endpoints, number)
+        clients += number if endpoints else 0
+    base, numbers = list(loads), []
+    for group in layout.groups:
+        numbers.append(number := group.clients)
+        if number and group.usual:
+            clients += number
+            _put(loads, group.usual, number)
+    few = max(0, clients.bit_length() - DIGITS)
+    cap = max(1.0, max_overload * (clients >> few << few) / max(1, layout.endpoints))
+    if max(loads, default=0.0) <= cap + SLACK:
+        return Balance(layout.constraint, max_overload, clients, cap, tuple(loads)), None
+    filling = _Filling(layout, base, cap + SLACK)
+    filling.run()
+    pools = {key: pool for key, pool in filling.pools.items() if pool.orders}
+    balance = Balance(layout.constraint, max_overload, clients, cap, tuple(filling.loads), tuple(sorted(filling.full)))
+    return balance, Balanced(layout.constraint, layout.start, pools)
+
+
+def _put(loads: list[float], endpoints: Endpoints, clients: float) -> None:
+    for position in endpoints:
+        loads[position] += clients / len(endpoints)
+
+
+class _Waiting:
+    """The cells of one group that wait for room: those from position ``since`` on."""
+
+    __slots__ = ("_columns", "_elsewhere", "_moves", "_start", "_sums", "group", "since")
+
+    def __init__(self, group: CellGroup, start: int) -> None:
+        self.group, self.since = group, 0
+        self._start, self._columns = start, group.columns
+        moves = [((number - start) % SLOTS, -1) for number in group.own]
+        for column in group.elsewhere:
+            moves += [((number - start) % SLOTS, -clients) for number, clients in column.weights.items()]
+        moves.sort()
+        self._moves, self._sums, total = [position for position, _ in moves], [0], 0
+        for _, clients in moves:
+            total += clients
+            self._sums.append(total)
+
+    def before(self, position: int) -> int:
+        """Return how many clients are in the cells before a position, of all cells."""
+        start, total = self._start, self._sums[bisect_left(self._moves, position)]
+        for column in self._columns:
+            total += column.between(start, start + position)
+        return total
+
+    def waiting_before(self, position: int) -> int:
+        """Return how many of those before a position wait."""
+        return self.before(position) - self.before(self.since) if position > self.since else 0
+
+    def at(self, position: int) -> int:
+        """Return how many clients are in the cell at a position."""
+        return self.before(position + 1) - self.before(position)
+
+
+class _Filling:
+    """Puts the clients of cells on endpoints, tier by tier, up to a *limit*. ``loads`` are what is on them already."""
+
+    def __init__(self, layout: Layout, loads: list[float], limit: float) -> None:
+        self.loads, self._limit, self._at_least = loads, limit, layout.constraint.at_least
+        self.full: set[int] = set()
+        self.pools: dict[PoolKey, Pool] = {}
+        # In the order of their values, as the groups are.
+        self._waiting = [_Waiting(group, layout.start) for group in layout.groups if group.pools]
+
+    def run(self) -> None:
+        """Put all clients somewhere."""
+        for number in sorted({number for waiting in self._waiting for number, _ in waiting.group.pools}):
+            by_pool: dict[Endpoints, list[_Waiting]] = {}
+            for waiting in self._waiting:
+                pool = dict(waiting.group.pools).get(number)
+                if pool is not None and waiting.since < SLOTS and len(pool) >= self._at_least:
+                    by_pool.setdefault(pool, []).append(waiting)
+            members = [position for pool in by_pool for position in pool]
+            fillings = [_PoolFilling(self, number, pool, waiting) for pool, waiting in by_pool.items()]
+            if len(members) == len(set(members)):
+                for filling in fillings:
+                    filling.fill()
+            else:  # policies may leave an endpoint to clients here and there
+                self._fill_in_turn(fillings)
+            for filling in fillings:
+                self.pools[number, filling.whole] = Pool(tuple(filling.orders), tuple(filling.left))
+        for waiting in self._waiting:
+            _put(self.loads, waiting.group.pools[-1][1], waiting.waiting_before(SLOTS))
+
+    def _fill_in_turn(self, fillings: Sequence[_PoolFilling]) -> None:
+        """Put the clients of one cell after the other on pools that share endpoints."""
+        cells = [
+            (position, waiting.group.values, filling, waiting)
+            for filling in fillings
+            for waiting in filling.waiting
+            for position in range(waiting.since, SLOTS)
+            if waiting.at(position)
+        ]
+        for filling in fillings:
+            filling.make_room(FIRST, 0)
+        for position, _, filling, waiting in sorted(cells, key=lambda cell: cell[:2]):
+            if filling.members and filling.has_room_at(position, waiting):
+                _put(self.loads, (*filling.members,), waiting.at(position))
+        for filling in fillings:
+            filling.end()
+
+    def leave(self, members: list[int], clients: float) -> list[int]:
+        """Return those of some endpoints that have room for so many clients; the greatest loads leave first."""
+        loads, left = self.loads, members
+        while left and (top := max(loads[position] for position in left)) + clients / len(left) > self._limit:
+            self.full.update(position for position in left if loads[position] >= top - SLACK)
+            left = [position for position in left if loads[position] < top - SLACK]
+        return left if len(left) >= self._at_least else []
+
+    def room_in(self, members: Sequence[int]) -> float:
+        """Return how many clients some endpoints have room for, all of them together."""
+        return (self._limit - max(self.loads[position] for position in members)) * len(members)
+
+
+class _PoolFilling:
+    """Puts clients on one pool: *waiting*, in the order of their values. ``members`` are left of it."""
+
+    def __init__(self, of_all: _Filling, number: int, whole: Endpoints, waiting: list[_Waiting]) -> None:
+        self.whole, self.members, self.waiting = whole, list(whole), waiting
+        self.orders: list[Order] = []
+        self.left: list[Endpoints] = []
+        self._of_all = of_all
+        self._closed: Order = (SLOTS, ())
+
+    def fill(self) -> None:
+        """Put the clients of all cells on the pool, as long as there is room, a stretch of cells at a time."""
+        self.make_room(FIRST, 0)
+        placed = 0
+        while self.members:
+            found = self._first_beyond(placed + max(0.0, self._of_all.room_in(self.members)))
+            if found is None:
+                self._put(self._waiting_before(SLOTS) - placed)
+                break
+            position, waiting, before = found
+            self._put(before - placed)
+            clients = waiting.at(position)
+            self.make_room((position, waiting.group.values), clients)
+            self._put(clients)
+            placed = before + clients
+        self.end()
+
+    def has_room_at(self, position: int, waiting: _Waiting) -> bool:
+        """Whether the pool has room for a cell once those have left that have none."""
+        self.make_room((position, waiting.group.values), waiting.at(position))
+        return bool(self.members)
+
+    def make_room(self, order: Order, clients: int) -> None:
+        """Let those endpoints leave that have no room for a cell."""
+        left = self._of_all.leave(self.members, clients)
+        if len(left) < len(self.members):
+            self.members = left
+            self.orders.append(order)
+            self.left.append(tuple(left))
+            if not left:
+                self._closed = order
+
+    def end(self) -> None:
+        """Let the cells wait on that came when the pool was closed."""
+        position, values = self._closed
+        for waiting in self.waiting:
+            since = position if waiting.group.values >= values else position + 1
+            waiting.since = max(waiting.since, min(SLOTS, since))
+
+    def _put(self, clients: int) -> None:
+        _put(self._of_all.loads, tuple(self.members), clients)
+
+    def _waiting_before(self, position: int) -> int:
+        return sum(waiting.waiting_before(position) for waiting in self.waiting)
+
+    def _first_beyond(self, room: float) -> tuple[int, _Waiting, int] | None:
+        """Return the first cell with which there are more clients than *room*: and how many there are before it."""
+        position = bisect_right(range(1, SLOTS + 1), room, key=self._waiting_before)
+        if position == SLOTS:
+            return None
+        before = self._waiting_before(position)
+        for waiting in self.waiting:
+            clients = waiting.at(position) if waiting.since <= position else 0
+            if before + clients > room:
+                return position, waiting, before
+            before += clients
+        raise AssertionError("no cell at the position that was found")
+
+
+# --- Cells ------------------------------------------------------------------------------------------------------------
+
+
+def is_ordered(constraint: Constraint, endpoints: Iterable[LocatedEndpoint]) -> TypeGuard[TieredConstraint]:
+    """Whether a constraint says nothing but which keys come first, so that others can follow where one has no room.
+
+    Hints do if each endpoint's is for its own zone alone, and, where hints for nodes count, for its own node.
+    """
+    if not isinstance(constraint, Hinted):
+        return isinstance(constraint, FirstMatch | Narrowing)
+    return bool(constraint.for_zones) and all(
+        names_for(ZONE, located) == (located.location.value(ZONE),)
+        and (not constraint.for_nodes or names_for(HOSTNAME, located) == (located.location.node,))
+        for located in endpoints
+    )
+
+
+def cell_keys(constraint: TieredConstraint) -> tuple[str, ...]:
+    """Return what tells cells apart besides the slot: the constraint's keys, as ``Location.client_value`` has them."""
+    if isinstance(constraint, Hinted):
+        return (*((NODE_NAME,) if constraint.for_nodes else ()), ZONE)
+    return tuple([SUCCESSORS.get(key, key) for key in constraint.keys if key != ANY_ENDPOINT])
+
+
+def cell_values(constraint: TieredConstraint, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Values:
+    """Return a client's values of the ``cell_keys``, None for each that no endpoint has."""
+    values = [(client.client_value(key), _values_of(key, endpoints)) for key in cell_keys(constraint)]
+    return tuple([value if value in known else None for value, known in values])
+
+
+def _values_of(key: str, endpoints: Iterable[LocatedEndpoint]) -> set[str | None]:
+    return {located.location.client_value(key) for located in endpoints} - {None}
+
+
+def _text(values: Values) -> tuple[str, ...]:
+    """Return values in a form that sorts, none before all else: no label that counts is empty."""
+    return tuple([value or "" for value in values])

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Who asks, by cell: how many clients are on the nodes that share a slot and some label values.
+
+A ``CellTable`` has all nodes of a cluster by their values of some keys, and is shared by all Services that ask for
+these keys. It is kept up to date node by node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import accumulate
+
+from locator.model import HOSTNAME, NODE_NAME, Location
+
+SLOTS = 256
+FEW = 64  # values of a key: cells of keys with more are looked up by the values of a Service's own endpoints
+
+Values = tuple[str | None, ...]  # of the keys of a table; None for a label that a node lacks, or that does not matter
+
+
+@lru_cache(maxsize=1 << 14)
+def slot(text: str) -> int:
+    """Return the octet by which a node, or a Service, comes sooner or later than others: BLAKE2b of its name."""
+    return blake2b(text.encode(), digest_size=1).digest()[0]
+
+
+class Column:
+    """How many clients are on nodes with the same values, by the slots of these nodes."""
+
+    __slots__ = ("_sums", "nodes", "total", "weights")
+
+    def __init__(self) -> None:
+        self.weights: dict[int, int] = {}
+        self.total = 0
+        self.nodes = 0
+        self._sums: list[int] | None = None
+
+    def add(self, slot: int, clients: int) -> None:
+        """Add clients in a slot, or take some away."""
+        self.weights[slot] = self.weights.get(slot, 0) + clients
+        self.total += clients
+        self._sums = None
+
+    def between(self, start: int, stop: int) -> int:
+        """Return how many clients are in the slots from *start* to before *stop*; slot 256 is slot 0 once more."""
+        if self._sums is None:
+            once = [self.weights.get(slot, 0) for slot in range(SLOTS)]
+            self._sums = [0, *accumulate(once + once)]
+        return self._sums[stop] - self._sums[start]
+
+
+class CellTable:
+    """All nodes of a cluster by their values of *keys* (``Location.client_value``), and the clients on each.
+
+    Of the keys with more than FEW values, ``columns`` tells the values apart only for those who ask for some.
+    ``version`` differs whenever there are other columns.
+    """
+
+    def __init__(self, keys: Sequence[str], nodes: Iterable[tuple[Hashable, Location, int]]) -> None:
+        """*nodes* are as in ``put``."""
+        nodes = list(nodes)
+        self.keys = tuple(keys)
+        self.version = 0
+        self.elsewhere = Counter[Values]()
+        """The clients whose node is not known, by the values of the place where they are."""
+        values = [{self._values(location)[position] for _, location, _ in nodes} for position in range(len(self.keys))]
+        self._fine = tuple(position for position, known in enumerate(values) if len(known) > FEW)
+        self._columns: dict[Values, Column] = {}  # by the values of the other keys
+        self._fine_columns: dict[Values, Column] = {}  # by all values, if one of them is of a key with many
+        self._by_value: dict[tuple[int, str], set[Values]] = {}  # of the latter, by such a value
+        self._nodes: dict[Hashable, tuple[Location, int]] = {}
+        for key, location, clients in nodes:
+            self.put(key, location, clients)
+
+    def put(self, key: Hashable, location: Location | None, clients: int) -> None:
+        """Record that there are so many clients on a node, which is now at *location*; None: there is none any more."""
+        before, after = self._nodes.pop(key, None), None if location is None else (location, clients)
+        if after is not None:
+            self._nodes[key] = after
+        if before is not None and after is not None and before[0] is after[0]:
+            self._add(after[0], after[1] - before[1], 0)
+            return
+        for known, sign in ((before, -1), (after, 1)):
+            if known is not None:
+                self._add(known[0], sign * known[1], sign)
+
+    def columns(self, known: Sequence[set[str | None]]) -> Iterator[tuple[Values, Column, int]]:
+        """Yield what makes up the cells if only the values in *known* matter, of each key.
+
+        These are values, with None for those that do not matter, a column, and whether its clients count there (1), or
+        have been counted there although they are elsewhere (-1).
+        """
+        for values, column in self._columns.items():
+            yield _reduced(values, known), column, 1
+        found = (self._by_value.get((at, value or ""), ()) for at in self._fine for value in known[at])
+        for values in {values for some in found for values in some}:
+            yield _reduced(values, known), self._fine_columns[values], 1
+            yield _reduced(self._coarse(values), known), self._fine_columns[values], -1
+
+    def reduced(self, location: Location, known: Sequence[set[str | None]]) -> Values:
+        """Return the values of a place, with None for those that are not in *known*."""
+        return _reduced(self._values(location), known)
+
+    def _values(self, location: Location) -> Values:
+        return tuple([location.client_value(key) for key in self.keys])
+
+    def _coarse(self, values: Values) -> Values:
+        return tuple([None if position in self._fine else value for position, value in enumerate(values)])
+
+    def _add(self, location: Location, clients: int, nodes: int) -> None:
+        values = self._values(location)
+        if location.slot is None:
+            self.elsewhere[values] += clients
+            return
+        self._add_to(self._columns, self._coarse(values), location.slot, clients, nodes)
+        if not any(values[position] is not None for position in self._fine):
+            return
+        if self._add_to(self._fine_columns, values, location.slot, clients, nodes):
+            for position in self._fine:
+                if (value := values[position]) is not None:
+                    some = self._by_value.setdefault((position, value), set())
+                    (some.add if nodes > 0 else some.discard)(values)
+                    if not some:
+                        del self._by_value[position, value]
+
+    def _add_to(self, columns: dict[Values, Column], values: Values, slot: int, clients: int, nodes: int) -> bool:
+        """Add clients and nodes to a column; return whether it is new, or gone."""
+        column = columns.get(values)
+        is_new = column is None
+        if column is None:
+            column = columns[values] = Column()
+        column.add(slot, clients)
+        column.nodes += nodes
+        is_gone = nodes < 0 and not column.nodes
+        if is_gone:
+            del columns[values]
+        # A node that comes or goes moves its endpoints, and so the Services that ask for its own name.
+        by_name = columns is self._fine_columns and all(self.keys[at] in (HOSTNAME, NODE_NAME) for at in self._fine)
+        self.version += (is_new or is_gone) and not by_name
+        return is_new or is_gone
+
+
+def _reduced(values: Values, known: Sequence[set[str | None]]) -> Values:
+    return tuple([value if value in some else None for value, some in zip(values, known, strict=True)])
