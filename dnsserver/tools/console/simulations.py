@@ -104,7 +104,7 @@ def check_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kuber
 
 def as_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kubernetes: bool) -> Snapshot:
     """Return a snapshot in which a Service has other annotations."""
-    return snapshot_as_if(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes))
+    return snapshot_as_if(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes), lambda _: ((), ()))
 
 
 def title_of(tried: Annotations) -> str:

@@ -21,12 +21,14 @@ from locator.labels import ClientSelector
 from locator.model import Node, Pod, Service, labels_of
 from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.annotations import (
+    CLIENTS,
     LEAST_OVERLOAD,
     MAX_OVERLOAD,
     MIN_ENDPOINTS,
     MOST_OVERLOAD,
     PREFIX,
     TOPOLOGY_KEYS,
+    asking,
     max_overload,
     min_endpoints,
 )
@@ -37,6 +39,7 @@ FEW = 12  # names that a message lists
 # How annotations to try are read, beside the topology keys, and what is valid.
 _VALUES: Mapping[str, tuple[Callable[[Service], object], str]] = {
     MIN_ENDPOINTS: (min_endpoints, "a whole number from 1 to 999999999"),
+    CLIENTS: (asking, "NAMESPACE[/SELECTOR], several by ';'"),
     MAX_OVERLOAD: (max_overload, f"a decimal number from {LEAST_OVERLOAD:g} to {MOST_OVERLOAD:g}"),
 }
 

@@ -16,6 +16,7 @@ from dnsserver.tools.simulation.service import DomainOutcome, Simulated, domain_
 from locator.model import listed
 from locator.printable import printable, shell_words
 from locator.topology.annotations import LEAST_OVERLOAD, MAX_OVERLOAD, MOST_OVERLOAD
+from locator.topology.balance import Balance
 from locator.topology.constraints import Declaration
 from locator.topology.selection import LocatedEndpoint
 
@@ -102,7 +103,14 @@ def constraint_text(simulated: Simulated) -> str:
     """Return what a Service asks for, and which source says so."""
     if simulated.declaration is None and simulated.unmatched:
         return f"no constraint in effect: {simulated.unmatched}"
-    return _declaration_text(simulated.declaration)
+    bound = "" if simulated.balance is None else f", max-overload {simulated.balance.max_overload:g}"
+    return f"{_declaration_text(simulated.declaration)}{bound}"
+
+
+def _balance_text(balance: Balance) -> str:
+    """Return how many clients an endpoint may expect, and whether that is enough."""
+    full = f"{grouped(len(balance.full), 'endpoint')} had no more room" if balance.full else "all have room"
+    return f"each endpoint may expect {balance.cap:.1f} of {grouped(balance.clients, 'client')}; {full}"
 
 
 def _declaration_text(declaration: Declaration | None) -> str:
@@ -120,6 +128,8 @@ def _detailed(simulated: Simulated, simulation: Simulation, paint: Paint) -> Ite
         f"  {grouped(simulated.clients, 'client')}, {grouped(len(simulated.endpoints), 'ready endpoint')}, cross-zone "
         f"{percent(simulated.crossing_before)} without the constraint, {percent(simulated.crossing)} with it"
     )
+    if simulated.balance is not None:
+        yield f"  {_balance_text(simulated.balance)}"
     domains = map(_domain_row, largest_domains(simulated))
     yield from _part([("clients in", "clients", "outcome", "get"), *domains], paint)
     endpoints = (_endpoint_row(simulated, *pair, max_overload) for pair in greatest_shares(simulated))
