@@ -9,8 +9,8 @@ otherwise take the time that answers need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -31,7 +31,7 @@ from locator.topology.selection import Hinted, LocatedEndpoint, TieredConstraint
 
 COUNTS_SECONDS = 1.0  # between two times at which plans follow the numbers of clients
 PART_SECONDS = 0.1  # between two parts of the Services that follow
-PART_WORK = 0.01  # seconds for which a part is worked on: a tenth of a core at most
+PART_WORK = 0.005  # seconds for which a part is worked on: a twentieth of a core at most
 
 Clients = tuple[ClientSelector, ...] | None  # who asks; None for everybody who is no endpoint of the Service
 Plans = tuple[Balanced, ...]
@@ -213,13 +213,16 @@ class Balancing:
             for clients in self._counted.keys() - used:
                 del self._counted[clients]
 
-    def update(self, now: float, clock: Callable[[], float] | None = None) -> Mapping[str, Plans]:
+    def update(
+        self, now: float, changing: Collection[str], clock: Callable[[], float] | None = None
+    ) -> Mapping[str, Plans]:
         """Plan what is due at *now* (seconds since 1970); return the plans that differ, by Service.
 
-        *clock* tells seconds, by which the work is limited; without it, everything is done that is due.
+        ``update_service`` is called for those that are *changing* anyway. *clock* tells seconds, by which the work is
+        limited; without it, everything is done that is due.
         """
-        changed = {key: known.plans for key in self._marked if (known := self._services.get(key)) is not None}
-        self._marked = set()
+        marked, self._marked = self._marked - set(changing), set()
+        changed = {key: known.plans for key in marked if (known := self._services.get(key)) is not None}
         for key in changed:
             self._planned(self._services[key], anew=True)
         is_due = self._moved or not 0 <= now - self._began < COUNTS_SECONDS
@@ -233,7 +236,8 @@ class Balancing:
             limit = None if clock is None or self._moved else clock() + PART_WORK
             self._continued = now
             while self._waiting and (limit is None or clock is None or clock() < limit):
-                if (known := self._services.get(key := self._waiting.pop())) is not None:
+                key = self._waiting.pop()
+                if (known := self._services.get(key)) is not None and key not in changing:
                     changed.setdefault(key, known.plans)
                     self._planned(known, anew=False)
         self._moved = False
@@ -258,7 +262,7 @@ class Balancing:
         asked = self._asked(compiled)
         if asked is None or not self._is_known(asked.clients):
             return (), ()
-        layouts = self._layouts(compiled, asked, [*self._own(compiled.service.key, slices, asked.clients)])
+        layouts = self._layouts(compiled, asked, self._own(compiled.service.key, slices, asked.clients))
         return _plans(layouts, asked)
 
     def _planned(self, known: _Service, *, anew: bool) -> Plans:
@@ -267,7 +271,7 @@ class Balancing:
         tables = [self._table(known.asked.clients, constraint) for constraint in known.asked.constraints]
         if anew or [layout.version for layout in known.layouts] != [table.version for table in tables]:
             slices = self._objects.slices_of(compiled.service.key)
-            own = [*self._own(compiled.service.key, slices, known.asked.clients)]
+            own = self._own(compiled.service.key, slices, known.asked.clients)
             known.layouts = self._layouts(compiled, known.asked, own)
         plans, self._changes[compiled.service.key] = _plans(known.layouts, known.asked)
         if plans != known.plans:
@@ -289,7 +293,7 @@ class Balancing:
             return None
         return Asked(wanted, None if self._counted_kind is Node else asking(service), heard)
 
-    def _layouts(self, compiled: CompiledService, asked: Asked, own: Sequence[Location]) -> tuple[Layout, ...]:
+    def _layouts(self, compiled: CompiledService, asked: Asked, own: Sequence[Hashable]) -> tuple[Layout, ...]:
         endpoints, cluster = _endpoints_of(compiled), self._locations.cluster
         return tuple(
             layout_of(compiled.service.key, constraint, endpoints, self._table(asked.clients, constraint), own, cluster)
@@ -353,31 +357,32 @@ class Balancing:
             return node
         return self._locations.of_node_name(node if isinstance(node, str) else None)
 
-    def _own(self, service: str, slices: Sequence[EndpointSlice], clients: Clients) -> Iterator[Location]:
-        """Yield where those clients of a Service are that are endpoints of it, and so do not ask."""
+    def _own(self, service: str, slices: Sequence[EndpointSlice], clients: Clients) -> list[Hashable]:
+        """Return the node of each client of a Service that is an endpoint of it, and so does not ask."""
         if clients is not None or self._counted_kind is Node:
-            return
-        pods, own, elsewhere = self._objects.of(self._counted_kind), dict[str, None](), dict[str, None]()
-        index = self._objects.pods if self._counted_kind is Pod else self._locators
+            return []
+        own, elsewhere = dict[str, None](), dict[str, None]()
+        pods: Mapping[str, Any] = self._objects.of(self._counted_kind)
+        index: Index[str, Any] = self._objects.pods if self._counted_kind is Pod else self._locators
         for known in slices:
-            each = zip(known.endpoints.pod_keys(known.namespace), known.endpoints.addresses_of_each(), strict=True)
-            for key, addresses in each:
+            keys = known.endpoints.pod_keys(known.namespace)
+            if index.only_each("address", known.endpoints.all_addresses()) == keys:  # as nearly always
+                own.update(dict.fromkeys(keys))  # type: ignore[arg-type]  # none is None
+                continue
+            for key, addresses in zip(keys, known.endpoints.addresses_of_each(), strict=True):
                 if key is None:
                     there = (found for address in addresses for found in index.keys("address", address))
                     own.update(dict.fromkeys(there))
                     continue
                 own[key] = None
-                pod = pods.get(key)
-                if not isinstance(pod, Pod | PodLocator) or not set(addresses) <= set(pod.addresses):
+                if key not in pods or not set(addresses) <= set(pods[key].addresses):
                     elsewhere[key] = None  # its address does not tell who depends on it
         if service in self._services:
             self._named.set(service, tuple(elsewhere))
-        for key in own:
-            pod = pods.get(key)
-            if isinstance(pod, Pod) and pod.asks:
-                yield self._place_of(pod.node)
-            elif isinstance(pod, PodLocator) and pod.addresses:
-                yield self._place_of(self._node_of(pod))
+        found = [pods[key] for key in own if key in pods]
+        if self._counted_kind is Pod:
+            return [pod.node for pod in found if pod.asks]
+        return [self._node_of(locator) for locator in found if locator.addresses]
 
 
 def _plans(layouts: Sequence[Layout], asked: Asked) -> tuple[Plans, Balances]:

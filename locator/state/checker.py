@@ -51,8 +51,9 @@ from locator.state.object_checks import (
 )
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
-from locator.topology.annotations import FEDERATED
-from locator.topology.constraints import IGNORED, has_unmatched
+from locator.topology import balance_checks
+from locator.topology.annotations import CLIENTS, FEDERATED, MAX_OVERLOAD
+from locator.topology.constraints import IGNORED, has_unmatched, zone_default
 from locator.topology.hints import incomplete_hints
 from locator.topology.service_checks import (
     CarriedKeys,
@@ -124,7 +125,8 @@ class Findings:
 class Checker:
     """The findings of one cluster: a store that uses *kinds*. *default_keys* are the topology keys of DNS zones.
 
-    *locate* returns the location of an endpoint of a slice in a namespace.
+    *locate* returns the location of an endpoint of a slice in a namespace. *counted* is the kind of object that counts
+    as a client where Services are balanced.
 
     Findings about policies and slices include those of namespaces that are not served.
     """
@@ -136,9 +138,10 @@ class Checker:
         locate: Callable[[str, Endpoint], Location],
         kinds: Collection[type[Object]],
         default_keys: Mapping[str, Sequence[str]],
+        counted: type[Object],
     ) -> None:
         self._objects, self._locations, self._default_keys = objects, locations, default_keys
-        self._locate = locate
+        self._locate, self._counted = locate, counted
         self._reads_nodes, self._reads_locators = Node in kinds, PodLocator in kinds
         self._reads_imports = ServiceImport in kinds
         self._findings = Findings()
@@ -284,6 +287,7 @@ class Checker:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
+            found += self._balance_findings(service, compiled)
             if has_unmatched(compiled.declarations):
                 found += incomplete_hints(service, compiled.declarations, compiled.endpoints)
             if declaration is not None and chooses(service, declaration):
@@ -297,6 +301,14 @@ class Checker:
         if constrained != (key in self._constrained):
             (self._constrained.add if constrained else self._constrained.discard)(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
+
+    def _balance_findings(self, service: Service, compiled: CompiledService) -> Iterator[Finding]:
+        if service.annotations.keys().isdisjoint((MAX_OVERLOAD, CLIENTS)):
+            return
+        declaration = compiled.declaration
+        if declaration is None and self._default_keys:
+            declaration = zone_default(service, tuple(next(iter(self._default_keys.values()))))
+        yield from balance_checks.without_effect(service, declaration, compiled.endpoints, self._counted)
 
     def _as_exported(self, service: Service) -> Service:
         """Return a Service that counts as exported if its constraint matters beyond its own name.

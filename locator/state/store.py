@@ -145,7 +145,8 @@ class Store:
         self._dns_services = DnsServices(options.forwarder_services)
         self._endpoint_locator = EndpointLocator(self._locations)
         self._checks = Checker(
-            *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys)
+            *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys),
+            counted=options.counted,
         )
         self._balancing = Balancing(self._objects, self._locations, options.counted, options.default_keys)
         self._services = Derived(self._compiled)
@@ -502,8 +503,7 @@ class Store:
         for of_service in (self._services, self._unready, self._exported):
             of_service.mark(self._services_changed)
         self._checks.mark_services(self._services_changed)
-        plans = self._balancing.update(now, clock)
-        self._plans_alone = {key: plans[key] for key in plans if key not in self._services_changed}
+        self._plans_alone = self._balancing.update(now, self._services_changed, clock)
         self._services.mark(self._plans_alone)
         self._services_changed = set()
         changes = self._services.update()

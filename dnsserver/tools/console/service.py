@@ -50,7 +50,7 @@ from locator.places.book import UNKNOWN_PLACE
 from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.annotations import MIN_ENDPOINTS
 from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint
-from locator.topology.service_checks import is_invalid_constraint
+from locator.topology.service_checks import is_told_by_event
 
 ROWS, MAX_COLUMNS = 50, 4
 TABLE_ROWS = 20  # of the tables beside a picture
@@ -108,7 +108,7 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
             "service": compiled.service,
             "explanation": nobody,
             "findings": about,
-            "events": [f"{REASON}: {message_of(finding)}" for finding in about if is_invalid_constraint(finding)],
+            "events": [f"{REASON}: {message_of(finding)}" for finding in about if is_told_by_event(finding)],
             "keys": keys_of(nobody.constraint),
             "ready": len(compiled.endpoints),
             "endpoints": endpoints_part(compiled, known.snapshot, answers, given["page"]),

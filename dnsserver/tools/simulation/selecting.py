@@ -200,6 +200,6 @@ def _nobody(wanted: ClientSelector, running: Sequence[Pod]) -> str:
         near = suggestion(wanted.namespace, namespaces)
         return f"{wanted.text}: no running pod in namespace {wanted.namespace}{near}"
     keys = dict.fromkeys(requirement.key for requirement in wanted.selector.requirements)
-    labels = sorted({f"{key}={labels_of(pod)[key]}" for pod in there for key in keys if key in labels_of(pod)})
+    labels = wanted.selector.labels_among(map(labels_of, there))
     some = f"; they have {', '.join(labels[:FEW])}" if labels else f"; none has {' or '.join(keys)}"
     return f"{wanted.text}: none of {len(there)} running pods in {wanted.namespace} matches{some}"

@@ -32,7 +32,8 @@ from tests.kit.api_objects import (
 )
 from tests.kit.commands_in_process import Run
 from tests.kit.random_federations import case_of
-from tests.oracle.twin import Modes, Row, Twin
+from tests.oracle.twin import Modes, Twin
+from tests.oracle.twin_asked import Row
 from tests.oracle.twin_clusters import FEDERATION, TwinClusters
 from tests.oracle.twin_map import NEW_NAMES, Where, ip_address, key_of, of_kind
 
