@@ -46,7 +46,7 @@ from locator.places.book_builder import BookBuilder
 from locator.places.forwarders import DnsServices
 from locator.places.locations import Locations
 from locator.places.prefix_table import PrefixTable
-from locator.state.balancing import Balancing, Plans
+from locator.state.balancing import Balances, Balancing, Plans
 from locator.state.checker import Checker
 from locator.state.compiling import EndpointLocator, compiled, unready_endpoints
 from locator.state.derived import Derived
@@ -209,6 +209,13 @@ class Store:
     def wanted_labels(self) -> frozenset[str]:
         """The keys of the labels of Pods that balanced Services look at."""
         return self._balancing.wanted_labels
+
+    def plans_of(self, compiled: CompiledService) -> tuple[Plans, Balances]:
+        """Return the plans of a Service as it might be, and what becomes of its clients (``Snapshot.balances``).
+
+        Its own pods are those of the Service as it is.
+        """
+        return self._balancing.plans_of(compiled, self._objects.slices_of(compiled.service.key))
 
     # Taking deltas in
 
