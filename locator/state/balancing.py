@@ -25,6 +25,7 @@ from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import asking, max_overload
 from locator.topology.balance import Balance, Balanced, Layout, cell_keys, is_ordered, layout_of, plan
+from locator.topology.balance_checks import unheard
 from locator.topology.cells import CellTable
 from locator.topology.constraints import in_effect, zone_default
 from locator.topology.selection import Hinted, LocatedEndpoint, TieredConstraint
@@ -252,8 +253,8 @@ class Balancing:
             if (known := self._services.get(key)) is not None and known.plans != before
         }
 
-    def publish(self) -> Mapping[str, Balances]:
-        """Return ``balances`` as of now; the same object if none differs.
+    def publish(self) -> set[str]:
+        """Bring ``balances`` up to date; return the Services about which something else is to be told now.
 
         Forgets those clients for whom no Service asks any more.
         """
@@ -264,8 +265,9 @@ class Balancing:
             self._left = False
         changes = {key: now for key, now in self._changes.items() if self.balances.get(key) != now}
         self._changes = {}
+        told = {key for key, now in changes.items() if _told(now) != _told(self.balances.get(key))}
         self.balances = mapping_after(self.balances, changes)
-        return self.balances
+        return told
 
     def plans_of(self, compiled: CompiledService, slices: Sequence[EndpointSlice]) -> tuple[Plans, Balances]:
         """Return the plans of a Service that need not exist, and what becomes of its clients.
@@ -295,12 +297,13 @@ class Balancing:
         """Return what a Service asks for, None if it is not balanced."""
         service = compiled.service
         wanted = max_overload(service)
-        if wanted is None or not service.headless or not compiled.locations:
+        if wanted is None or not compiled.locations:
             return None
         declaration = compiled.declaration
         defaults = [zone_default(service, keys) for keys in self._default_keys]
         endpoints = _endpoints_of(compiled)
-        constraints = [in_effect(one) for one in ([declaration] if declaration is not None else defaults)]
+        declared = [declaration] if declaration is not None else defaults
+        constraints = [in_effect(one) for one in declared if not unheard(service, one, endpoints)]
         heard = tuple([constraint for constraint in constraints if is_ordered(constraint, endpoints)])
         if not heard:
             return None
@@ -396,6 +399,11 @@ class Balancing:
         if self._counted_kind is Pod:
             return [pod.node for pod in found if pod.asks]
         return [self._node_of(locator) for locator in found if locator.addresses]
+
+
+def _told(balances: Balances | None) -> list[object]:
+    """Return what findings tell of balances: whether somebody asks, and which endpoints expect too many."""
+    return [(not balance.clients, balance.exceeded) for balance in balances or ()]
 
 
 def _plans(layouts: Sequence[Layout], asked: Asked) -> tuple[Plans, Balances]:

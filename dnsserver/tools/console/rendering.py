@@ -20,19 +20,17 @@ from dnsserver.text import counted, grouped
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.overview import percent_of, trusting_flag
 from dnsserver.tools.console.services import sort_of
-from dnsserver.tools.console.simulations import fields_of
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
 from dnsserver.tools.simulation.text import (
-    commands,
+    balancing_command,
     constraint_text,
     domain_text,
     greatest_shares,
     largest_domains,
     named,
-    outcome_of,
     percent,
 )
 from locator.ip import address_text, network_text
@@ -101,12 +99,12 @@ def _segment(text: str) -> Markup:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "address": address_text,
+    "balancing_command": partial(balancing_command, max_overload=MAX_OVERLOAD),
     "cluster_code": cluster_code,
     "constraint_text": constraint_text,
     "described": described,
     "domain_text": domain_text,
     "duration": _duration,
-    "fields": fields_of,
     "finding_key": finding_key,
     "first_address": first_address,
     "fixing_command": fixing_command,
@@ -116,7 +114,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "largest_domains": largest_domains,
     "named": named,
     "network": network_text,
-    "outcome_of": outcome_of,
     "overloaded": partial(exceeds, max_overload=MAX_OVERLOAD),
     "percent": percent,
     "percent_of": percent_of,
@@ -127,7 +124,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "sort_of": sort_of,
     "thousands": "{:,}".format,
     "trusting_flag": trusting_flag,
-    "trying_command": commands,
 }
 GLOBALS = {
     "cluster_key": CLUSTER,
