@@ -9,9 +9,10 @@ NodeLocal DNSCache, which asks for all pods of its node.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from fractions import Fraction
+from typing import NamedTuple
 
 import dns.message
 import dns.query
@@ -33,6 +34,8 @@ NODES = {"a": 12, "b": 4, "c": 4}  # by zone
 EACH = 5  # clients on every node: 60, 20 and 20
 FORWARDER = "127.0.0.1"
 OVERLOAD, CLIENTS = "topodns.io/max-overload", "topodns.io/clients"
+WEB, BATCH = "web", "batch"  # labels of clients
+ALL = frozenset((WEB, BATCH))
 DB = service("db", where=WHERE, keys=f"{ZONE},*", selector={"app": "db"}, annotations={OVERLOAD: "1.5"})
 NAME = f"db.{WHERE}.svc.cluster.local"
 
@@ -46,7 +49,7 @@ def node_items() -> list[Item]:
     return [node(name, {HOSTNAME: name, ZONE: zone}) for name, zone in names.items()]
 
 
-def client(on: str, number: int, app: str = "web") -> Item:
+def client(on: str, number: int, app: str = WEB) -> Item:
     """Return a client, at an address of its own on loopback."""
     zone, position = on.removeprefix(f"{WHERE}-")[0], int(on.removeprefix(f"{WHERE}-")[1:])
     address = f"127.{'abc'.index(zone) + 1}.{position}.{number}"
@@ -67,6 +70,29 @@ def at(*zones: str) -> frozenset[str]:
     return frozenset(_address(item) for item in MEMBERS if item["metadata"]["name"][len("db-")] in zones)
 
 
+class Settled(NamedTuple):
+    """What clients get by node, what the twin says of it, and who asks."""
+
+    answers: Mapping[str, frozenset[str]]
+    twin: Twin
+    clients: Sequence[Item]
+
+    @property
+    def cap(self) -> Fraction | None:
+        """How many clients an endpoint may expect."""
+        balance = self.twin.balance(KEY)
+        return balance and balance.cap
+
+    def load(self, apps: Set[str] = ALL) -> Mapping[str, Fraction]:
+        """Return how many of the clients with these labels each endpoint gets."""
+        load = dict[str, Fraction]()
+        for item in self.clients:
+            answer = self.answers[item["spec"]["nodeName"]]
+            for endpoint in answer if item["metadata"]["labels"]["app"] in apps else ():
+                load[endpoint] = load.get(endpoint, Fraction()) + Fraction(1, len(answer))
+        return load
+
+
 class World:
     """The cluster, topodns behind CoreDNS and behind NodeLocal DNSCache, and who asks."""
 
@@ -74,13 +100,14 @@ class World:
         self.plane, self.api = plane, plane.api
         self.config = ("--kubeconfig", str(plane.kubeconfig))
         self._coredns, self._nodelocal = coredns, nodelocal
+        self.members = {_address(item) for item in MEMBERS}
         self.clients = {
             item["metadata"]["name"]: item for made in node_items() for item in self.on(made["metadata"]["name"])
         }
 
     @staticmethod
     def on(name: str) -> list[Item]:
-        return [client(name, number, "web" if number % 2 else "batch") for number in range(1, EACH + 1)]
+        return [client(name, number, WEB if number % 2 else BATCH) for number in range(1, EACH + 1)]
 
     def come(self, *clients: Item) -> None:
         self.api.create(*clients)
@@ -96,11 +123,13 @@ class World:
             DB, {"metadata": {"annotations": {f"topodns.io/{key}": text for key, text in annotations.items()}}}
         )
 
-    def answers(self) -> dict[str, frozenset[str]]:
-        """Return what each client gets through CoreDNS, by its address."""
-        return {address: _asked(self._coredns, address) for address in map(_address, self.clients.values())}
+    def _answer_on(self, name: str) -> frozenset[str]:
+        """Return what each client on a node gets through CoreDNS: all the same."""
+        on_node = [_address(item) for item in self.clients.values() if item["spec"]["nodeName"] == name]
+        answers = {_asked(self._coredns, address) for address in on_node}
+        return answers.pop() if len(answers) == 1 else frozenset(map(str, answers))
 
-    def through_nodelocal(self, name: str) -> frozenset[str]:
+    def _nodelocal_on(self, name: str) -> frozenset[str]:
         """Return what NodeLocal DNSCache gets on a node, which is this machine from now on."""
         for known in self.api.items("Node"):
             has = [row for row in known["status"].get("addresses", ()) if row["address"] == FORWARDER]
@@ -120,49 +149,29 @@ class World:
                 item["endpoints"] = item["endpoints"] or []
         return Twin(items, Modes())
 
-    def settle(self) -> Mapping[str, frozenset[str]]:
-        """Wait until all clients get what they should, by CoreDNS and by NodeLocal; return it by the client's node."""
-        answers: dict[str, frozenset[str]] = {}
-        wanted: dict[str, frozenset[str]] = {}
+    def settle(self) -> Settled:
+        """Wait until all clients get what they should, and NodeLocal DNSCache gets the same on their nodes."""
+        answers, wanted = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
+        one = {item["spec"]["nodeName"]: _address(item) for item in self.clients.values()}
 
-        def is_right() -> bool:
+        def right() -> Twin | None:
             twin = self.twin()
-            answers.update(self.answers())
-            wanted.update({at: frozenset(twin.given(KEY, twin.map.locate(at)).addresses) for at in self.addresses()})
-            return all(answers[at] == wanted[at] for at in self.addresses())
+            members = {address for row in twin.ready(KEY) for address in row.addresses}
+            answers.update({name: self._answer_on(name) for name in one})
+            wanted.update({name: frozenset(twin.given(KEY, twin.map.locate(one[name])).addresses) for name in one})
+            return twin if members == self.members and answers == wanted else None
 
-        def what() -> str:
-            return f"{[(at, answers[at], wanted[at]) for at in self.addresses() if answers[at] != wanted[at]]}"
+        twin = until(right, lambda: f"{wanted}, but {answers}", within=RECOVERY)
+        for name in {answer: name for name, answer in answers.items()}.values():  # one node of each answer
+            until(lambda name=name: self._nodelocal_on(name) == answers[name], f"NodeLocal gets the same on {name}")
+        return Settled(answers, twin, [*self.clients.values()])
 
-        until(is_right, what, within=RECOVERY)
-        by_node = {item["spec"]["nodeName"]: answers[_address(item)] for item in self.clients.values()}
-        assert all(answers[_address(item)] == by_node[item["spec"]["nodeName"]] for item in self.clients.values())
-        for name in {answer: name for name, answer in by_node.items()}.values():  # one node of each answer
-            until(lambda name=name: self.through_nodelocal(name) == by_node[name], f"NodeLocal gets the same on {name}")
-        return by_node
-
-    def addresses(self) -> list[str]:
-        return [*map(_address, self.clients.values())]
-
-    def load(self, by_node: Mapping[str, frozenset[str]], apps: Set[str]) -> Mapping[str, Fraction]:
-        """Return how many of the clients with these labels each endpoint gets."""
-        load = dict[str, Fraction]()
-        for item in self.clients.values():
-            answer = by_node[item["spec"]["nodeName"]]
-            for endpoint in answer if item["metadata"]["labels"]["app"] in apps else ():
-                load[endpoint] = load.get(endpoint, Fraction()) + Fraction(1, len(answer))
-        return load
-
-    def cap(self) -> Fraction:
-        """Return how many clients an endpoint may expect."""
-        balance = self.twin().balance(KEY)
-        assert balance is not None
-        return balance.cap
-
-    def check(self, apps: Set[str]) -> None:
+    def check(self, apps: Set[str] = ALL) -> Settled:
         """Wait until all is right, and expect that no endpoint gets too many of the clients with these labels."""
-        load = self.load(self.settle(), apps)
-        assert max(load.values()) <= self.cap(), (load, self.cap())
+        settled = self.settle()
+        load, cap = settled.load(apps), settled.cap
+        assert cap is not None and max(load.values()) <= cap, (load, cap)
+        return settled
 
 
 def _address(item: Item) -> str:
@@ -206,41 +215,42 @@ def world(control_plane: ControlPlane, trusting: Server, tmp_path_factory: pytes
 
 def test_no_endpoint_expects_more_than_the_cap(world: World, trusting: Server, topodns: Run) -> None:
     """Whatever changes, each client gets what the plan gives to its node, and every query is answered meanwhile."""
-    api, b1, everything = world.api, name_of("b"), {_address(item) for item in MEMBERS}
+    api = world.api
     with Asker(trusting, f"db.{WHERE}", {zone: _address(client(name_of(zone), 1)) for zone in NODES}) as asker:
         world.settle()  # whoever else asks in this cluster counts, too
         world.say(clients=WHERE)
-        by_node = world.settle()
-        load = world.load(by_node, {"web", "batch"})
+        settled = world.check()
         # 106 ask, the endpoints too: 26.5 are 1.5 even shares. Zone a alone would have 30 for each of its two.
-        assert set(load) == everything and world.cap() == Fraction("26.5")
-        spilled = {name for name, answer in by_node.items() if answer != at(name[len(WHERE) + 1])}
-        assert 0 < len(spilled) <= 3 and all(by_node[name] == at("b", "c") for name in spilled), by_node
+        assert set(settled.load()) == world.members and settled.cap == Fraction("26.5")
+        spilled = {name for name, answer in settled.answers.items() if answer != at(name[len(WHERE) + 1])}
+        assert 0 < len(spilled) <= 3 and all(settled.answers[name] == at("b", "c") for name in spilled), settled
         explained = topodns("explain", NAME, "--client", _address(client(min(spilled), 1)), *world.config, "-o", "json")
         assert json.loads(explained.out)["outcome"] == "spilled"
 
-        more = [client(b1, number) for number in range(EACH + 1, 31)]
+        more = [client(name_of("b"), number) for number in range(EACH + 1, 31)]
         world.come(*more)
-        world.check({"web", "batch"})
+        world.check()
         world.go(*more[5:], *world.on(name_of("a", 1)), *world.on(name_of("a", 2)))
-        world.check({"web", "batch"})
+        world.check()
         gone, new = MEMBERS[-1], member("a", 3)
         api.delete(gone)
-        world.check({"web", "batch"})
+        world.members -= {_address(gone)}
+        world.check()
         api.create(new)
-        world.check({"web", "batch"})
+        world.members |= {_address(new)}
+        world.check()
         for zone in ("c", "a"):
             api.patch(node_items()[3], {"metadata": {"labels": {ZONE: zone}}})
-            world.check({"web", "batch"})
-        api.delete(new)
+            world.check()
 
         asked = asker.asked
-        world.say(clients=f"{WHERE}/app=web", **{"max-overload": "1.1"})  # labels of pods, which nobody has read so far
-        world.check({"web"})
-        world.go(*(item for item in world.clients.values() if item["spec"]["nodeName"] == name_of("a", 5)))
-        world.check({"web"})
+        world.say(clients=f"{WHERE}/app={WEB}", **{"max-overload": "1.1"})  # nobody has read labels of pods so far
+        world.check({WEB})
+        world.go(*(item for item in world.on(name_of("a", 5)) if item["metadata"]["labels"]["app"] == WEB))
+        world.check({WEB})
         assert asker.asked > asked
         world.say(**{"max-overload": None})
-        assert all(answer == at(name[len(WHERE) + 1]) - {_address(gone)} for name, answer in world.settle().items())
+        near = {"a": at("a") | {_address(new)}, "b": at("b"), "c": at("c") - {_address(gone)}}
+        assert all(answer == near[name[len(WHERE) + 1]] for name, answer in world.settle().answers.items())
         assert asker.lost == []
     assert not any("Traceback" in line for line in trusting.lines)
