@@ -148,7 +148,8 @@ class Store:
             *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys),
             counted=options.counted,
         )
-        self._balancing = Balancing(self._objects, self._locations, options.counted, options.default_keys)
+        by_address = self._addresses.locators if options.counted is PodLocator else self._objects.pods
+        self._balancing = Balancing(self._objects, self._locations, options.counted, by_address, options.default_keys)
         self._services = Derived(self._compiled)
         self._unready = Derived(self._unready_of)
         self._exported = Derived(self._exported_of)
