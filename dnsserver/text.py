@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from locator.model import ENDPOINTS
 
-BOLD, DIM, GREEN, YELLOW, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"
+BOLD, DIM, PLAIN = "\033[1m", "\033[2m", "\033[0m"
+RED, GREEN, YELLOW, MAGENTA = "\033[31m", "\033[32m", "\033[33m", "\033[35m"
 COLOUR_CODES = re.compile(r"(\033\[[0-9]+m)")  # any of these
 
 Paint = Callable[[str, str], str]  # takes a text and one of these
@@ -38,6 +39,11 @@ def counted(number: int, noun: str) -> str:
 def grouped(number: int, noun: str) -> str:
     """Return for example ``1 endpoint`` or ``2,000 endpoints``."""
     return f"{number:,} {_inflected(noun, number)}"
+
+
+def number_text(number: float) -> str:
+    """Return a number with at most two decimals, for example ``1,234.5`` or ``150``."""
+    return f"{number:,.2f}".rstrip("0").rstrip(".")
 
 
 def _inflected(noun: str, number: int) -> str:

@@ -24,9 +24,8 @@ def choose(request: Request, found: AnyService) -> EndpointChoice:
         return _choose_entries(request, found)
     declaration = request.authority.declaration(request.query_name.zone, found)
     constraint, size = in_effect(declaration), ADDRESS_SIZES.get(request.qtype)
-    unknown_gets_all = request.authority.unknown_gets_all
-    plan = found.constraint(declaration)
-    selection = select(plan, request.location, found.endpoints, unknown_gets_all=unknown_gets_all, octets=size)
+    client, unknown_gets_all, plan = request.location, request.authority.unknown_gets_all, found.constraint(declaration)
+    selection = select(constraint, client, found.endpoints, plan=plan, unknown_gets_all=unknown_gets_all, octets=size)
     return EndpointChoice(declaration, constraint, selection, plan.client_keys)
 
 

@@ -136,7 +136,7 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def outcome(self) -> str:
-        """How the endpoints were chosen: ``nearest``, ``all``, ``unconstrained`` or ``unmet``."""
+        """How the endpoints were chosen: ``nearest``, ``all``, ``spilled``, ``unconstrained`` or ``unmet``."""
         return self.selection.outcome if self.selection is not None else UNCONSTRAINED
 
 

@@ -25,6 +25,7 @@ from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import asking, max_overload
 from locator.topology.balance import Balance, Balanced, Layout, cell_keys, is_ordered, layout_of, plan
+from locator.topology.balance_checks import unheard
 from locator.topology.cells import CellTable
 from locator.topology.constraints import in_effect, zone_default
 from locator.topology.selection import Hinted, LocatedEndpoint, TieredConstraint
@@ -89,10 +90,11 @@ class Balancing:
         self._objects, self._locations, self._counted_kind = objects, locations, counted
         self._default_keys = tuple(dict.fromkeys(map(tuple, default_keys.values())))
         self._labels: frozenset[str] = frozenset()  # the keys of those that the known Pods have
-        self._unknown: set[str] = set()  # Services that look at other labels
+        self._unknown: dict[str, Clients] = {}  # Services that look at other labels, and for whom
         self.balances: Mapping[str, Balances] = {}
         """What becomes of the clients of each Service, one for each of its constraints, as of the last ``update``."""
         self._counted: dict[Clients, _Counted] = {}
+        self._left = False  # whether some Service asks no longer, or for others
         self._services: dict[str, _Service] = {}
         self._changes: dict[str, Balances | None] = {}
         self._locators: Index[str, PodLocator] = Index(address=_locator_addresses)
@@ -143,8 +145,9 @@ class Balancing:
         if keys == self._labels:
             return set()
         self._labels = keys
-        waited, self._unknown = self._unknown, set()
-        return waited
+        waited, self._unknown = self._unknown, {}
+        self._left |= bool(waited)
+        return {*waited}
 
     def mark_slices(self, slices: Iterable[EndpointSlice]) -> None:
         """Note that pods at the addresses of the endpoints of some slices have come or gone."""
@@ -192,26 +195,29 @@ class Balancing:
         """
         key, known = compiled.service.key, self._services.get(compiled.service.key)
         self._marked.discard(key)
+        self._left |= self._unknown.pop(key, None) is not None
         if (asked := self._asked(compiled)) is None:
-            if known is not None:
-                self.forget_service(key)
+            self.forget_service(key)
             return ()
-        if not self._is_known(asked.clients):  # it stays as it is until the labels of Pods are
-            self._unknown.add(key)
-            return before
+        if not self._is_known(asked.clients):  # the same ask as before until the labels of Pods are known
+            self._unknown[key] = asked.clients
+            if known is None:
+                return before
+            asked = asked._replace(clients=known.asked.clients)
         if known is None or known.compiled is not compiled or known.asked != asked:
+            self._left |= known is not None and known.asked.clients != asked.clients
             known = _Service(compiled, asked, (), known.plans if known is not None else ())
             self._services[key] = known
         return self._planned(known, anew=True)
 
     def forget_service(self, key: str) -> None:
         """Forget a Service that is gone, or not balanced any more."""
+        self._left |= self._unknown.pop(key, None) is not None
         if self._services.pop(key, None) is not None:
             self._named.set(key, ())
+            self._left = True
+        if key in self.balances or key in self._changes:
             self._changes[key] = None
-            used = {service.asked.clients for service in self._services.values()}
-            for clients in self._counted.keys() - used:
-                del self._counted[clients]
 
     def update(
         self, now: float, changing: Collection[str], clock: Callable[[], float] | None = None
@@ -247,12 +253,21 @@ class Balancing:
             if (known := self._services.get(key)) is not None and known.plans != before
         }
 
-    def publish(self) -> Mapping[str, Balances]:
-        """Return ``balances`` as of now; the same object if none differs."""
+    def publish(self) -> set[str]:
+        """Bring ``balances`` up to date; return the Services about which something else is to be told now.
+
+        Forgets those clients for whom no Service asks any more.
+        """
+        if self._left:
+            used = {*(known.asked.clients for known in self._services.values()), *self._unknown.values()}
+            for clients in self._counted.keys() - used:
+                del self._counted[clients]
+            self._left = False
         changes = {key: now for key, now in self._changes.items() if self.balances.get(key) != now}
         self._changes = {}
+        told = {key for key, now in changes.items() if _told(now) != _told(self.balances.get(key))}
         self.balances = mapping_after(self.balances, changes)
-        return self.balances
+        return told
 
     def plans_of(self, compiled: CompiledService, slices: Sequence[EndpointSlice]) -> tuple[Plans, Balances]:
         """Return the plans of a Service that need not exist, and what becomes of its clients.
@@ -282,12 +297,13 @@ class Balancing:
         """Return what a Service asks for, None if it is not balanced."""
         service = compiled.service
         wanted = max_overload(service)
-        if wanted is None or not service.headless or not compiled.locations:
+        if wanted is None or not compiled.locations:
             return None
         declaration = compiled.declaration
         defaults = [zone_default(service, keys) for keys in self._default_keys]
         endpoints = _endpoints_of(compiled)
-        constraints = [in_effect(one) for one in ([declaration] if declaration is not None else defaults)]
+        declared = [declaration] if declaration is not None else defaults
+        constraints = [in_effect(one) for one in declared if not unheard(service, one, endpoints)]
         heard = tuple([constraint for constraint in constraints if is_ordered(constraint, endpoints)])
         if not heard:
             return None
@@ -383,6 +399,11 @@ class Balancing:
         if self._counted_kind is Pod:
             return [pod.node for pod in found if pod.asks]
         return [self._node_of(locator) for locator in found if locator.addresses]
+
+
+def _told(balances: Balances | None) -> list[object]:
+    """Return what findings tell of balances: whether somebody asks, and which endpoints expect too many."""
+    return [(not balance.clients, balance.exceeded) for balance in balances or ()]
 
 
 def _plans(layouts: Sequence[Layout], asked: Asked) -> tuple[Plans, Balances]:

@@ -509,17 +509,20 @@ class Store:
         changes = self._services.update()
         for derived in (self._unready, self._exported, self._imports, self._nodes, self._healths):
             derived.update()
+        self._checks.mark_services(self._balancing.publish())
         after = Snapshot(
             services=self._services.values,
             namespaces=self._namespaces() if self._namespaces_changed else before.namespaces,
             addresses=addresses,
             serial=int(now),
-            findings=self._checks.all_findings(self._services.values, self._lacks, pods_partial=self._pods_partial),
+            findings=self._checks.all_findings(
+                self._services.values, self._balancing.balances, self._lacks, pods_partial=self._pods_partial
+            ),
             object_counts={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_namespaces(before.pod_namespaces),
             unready=self._unready.values,
-            balances=self._balancing.publish(),
+            balances=self._balancing.balances,
             exported=self._exported.values,
             imports=self._imports.values,
             healths=self._healths.values,

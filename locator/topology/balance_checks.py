@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from locator.findings import ClusterCode
 from locator.labels import ClientSelector
@@ -25,10 +26,12 @@ from locator.topology.annotations import (
     is_federated,
     max_overload,
 )
-from locator.topology.balance import is_ordered
+from locator.topology.balance import Balance, is_ordered
 from locator.topology.constraints import NOT_HEADLESS, OF_PEERS, Declaration
 from locator.topology.hints import asks_for_hints
 from locator.topology.selection import LocatedEndpoint
+
+Running = Sequence[tuple[str, Mapping[str, str]]]  # pods: the namespace and the labels of each
 
 NAMED = 5  # endpoints that a message names
 
@@ -117,9 +120,31 @@ def _without_effect(
     return ClusterCode.BalanceWithoutEffect.about(about, field_of(annotation), message, expected)
 
 
-def nobody_counted(
-    service: Service, wanted: ClientSelector | None, running: Collection[tuple[str, Mapping[str, str]]]
-) -> Finding:
+def by_numbers(
+    service: Service,
+    declaration: Declaration,
+    balance: Balance,
+    counted: type[Object],
+    exceeded: Sequence[str],
+    running: Callable[[], Running],
+) -> Iterator[Finding]:
+    """Yield what is wrong in the balance of *service*: nobody asks, or some endpoints expect too many all the same.
+
+    *counted* is the kind of clients. *exceeded* are the names of those endpoints.
+    """
+    selectors = None if counted is Node else asking(service)
+    if balance.clients:
+        if exceeded:
+            yield impossible(service, declaration, exceeded)
+    elif selectors is None:
+        if balance.constraint.soft or not running():  # else nobody is near an endpoint, which other findings tell
+            yield nobody_counted(service, None, ())
+    else:
+        unmatched = (one for one in selectors if not any(one.matches(*pod) for pod in running()))
+        yield from (nobody_counted(service, one, running()) for one in islice(unmatched, 1))
+
+
+def nobody_counted(service: Service, wanted: ClientSelector | None, running: Running) -> Finding:
     """Return the finding that no client of *service* is counted, so that nothing is balanced.
 
     *wanted* is a selector that matches none of the *running* pods, each a namespace and labels; None if everybody may

@@ -57,7 +57,7 @@ class CellTable:
     """All nodes of a cluster by their values of *keys* (``Location.client_value``), and the clients on each.
 
     Of the keys with more than FEW values, ``columns`` tells the values apart only for those who ask for some.
-    ``version`` differs whenever there are other columns.
+    ``version`` differs whenever there are other columns, or other clients elsewhere.
     """
 
     def __init__(self, keys: Sequence[str], nodes: Iterable[tuple[Hashable, Location, int]]) -> None:
@@ -115,6 +115,7 @@ class CellTable:
     def _add(self, location: Location, values: Values, clients: int, nodes: int) -> None:
         if location.slot is None:
             self.elsewhere[values] += clients
+            self.version += bool(clients)
             return
         self._add_to(self._columns, self._coarse(values), location.slot, clients, nodes)
         if not any(values[position] is not None for position in self._fine):

@@ -113,16 +113,18 @@ def select(
     client: Location,
     endpoints: Sequence[LocatedEndpoint],
     *,
+    plan: Constraint | None = None,
     unknown_gets_all: bool = False,
     octets: int | None = None,
 ) -> Selection:
-    """Choose the endpoints that a client gets.
+    """Choose the endpoints that a client gets; by the *plan* of what becomes of the constraint, if there is one.
 
     An unknown client has no labels, so a hard constraint gives it nothing (KEP-536), unless *unknown_gets_all*
     (``--unknown-client all``). *octets* is the size of the addresses that the client wants, None if any will do: if a
-    soft constraint chooses no endpoint that has one, it chooses again among those that have.
+    soft constraint chooses no endpoint that has one, it chooses again among those that have: for these alone, there is
+    no plan.
     """
-    selection = constraint.select(client, endpoints)
+    selection = (plan or constraint).select(client, endpoints)
     if unknown_gets_all and selection.outcome == UNMET and not client.known:
         return Selection(tuple(endpoints), ALL, selection.steps)
     if octets is not None and constraint.soft and not any(has_address(octets, one) for one in selection.endpoints):

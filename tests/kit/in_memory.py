@@ -16,6 +16,7 @@ from typing import Any
 import dns.message
 import dns.name
 import pytest
+from msgspec.structs import replace
 
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.metrics.counters import Channel, Counts
@@ -27,18 +28,19 @@ from dnsserver.responder.replies import AnsweredQuery
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.reading import read_settings
 from dnsserver.settings.settings import Settings
-from locator.api.deltas import DeltaBatch, replacements
+from locator.api.deltas import Delta, DeltaBatch, Replace, replacements
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Dump, Input
 from locator.cluster.publisher import Publisher
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
-from locator.model import Finding, Object
+from locator.model import Finding, Object, Service
 from locator.places.address_map import KeysByAddress
 from locator.state import saved_view
 from locator.state.saved_view import SavedIdentity
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
+from locator.topology.annotations import labels_asked_for
 from tests.kit.api_objects import listed
 from tests.kit.outside import FAILED
 from tests.kit.this_machine import lacking
@@ -76,8 +78,15 @@ def _dump_of(text: str) -> Dump:
 
 def take_in(store: Store, objects: Iterable[Object]) -> None:
     """Replace everything in a store by *objects*."""
-    for delta in replacements(objects):
+    for delta in replaced(objects):
         store.apply(delta)
+
+
+def replaced(objects: Iterable[Object]) -> list[Delta]:
+    """Return one Replace for every kind, with those labels of Pods that a dump of these *objects* is read for."""
+    known = list(objects)
+    labels = labels_asked_for(one for one in known if isinstance(one, Service))
+    return [replace(delta, labels=labels) if isinstance(delta, Replace) else delta for delta in replacements(known)]
 
 
 def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW) -> Snapshot:
@@ -135,7 +144,7 @@ class ClustersInMemory:
     def take_in(self, cluster: Cluster, name: str = "", *, now: float = NOW) -> None:
         """Replace everything in the own cluster, or in the one called *name*."""
         publisher = self._publishers[name]
-        publisher.apply(DeltaBatch(replacements(dump_of(cluster).objects), {"dump": dump_of(cluster).findings}))
+        publisher.apply(DeltaBatch(replaced(dump_of(cluster).objects), {"dump": dump_of(cluster).findings}))
         if name:
             self.clusters.update(name, publisher.publication(now).snapshot)
         else:
@@ -170,7 +179,7 @@ def checked(cluster: Cluster, flags: Flags | None = None, *, as_dump: bool = Fal
     settings = settings_of(flags)
     publisher, dump = Publisher(store_of(settings)), dump_of(cluster)
     batch = dump.batch()
-    publisher.apply(batch if as_dump else DeltaBatch(replacements(dump.objects), batch.findings, files=batch.files))
+    publisher.apply(batch if as_dump else DeltaBatch(replaced(dump.objects), batch.findings, files=batch.files))
     published = publisher.publication(NOW)
     return [*published.findings, *publisher.advice(), *too_large(published.snapshot, authority_of(settings))]
 

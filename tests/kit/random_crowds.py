@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A random cluster in which the endpoints of one Service have too few or too many clients near them.
+"""Pods that are many on some nodes and few on others: added to a cluster, and a random cluster made for them.
 
-Every client is a pod on a known node, and most zones have more or fewer clients than their part of the endpoints.
+In the latter the endpoints of one Service have too few or too many clients near them. Every client is a pod on a known
+node, and most zones have more or fewer clients than their part of the endpoints.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.kit.api_objects import (
     item,
     node,
     pod,
+    pod_locator,
     service,
 )
 
@@ -29,6 +31,8 @@ KEY = ("shop", "web")  # the Service
 OPTED_IN = "topo.local"  # the DNS zone with default keys
 OVERLOADS = ("1.1", "1.2", "1.25", "1.5", "1.5", "2", "3.0", "10")
 CLIENTS = ("shop", "shop/app=web", "jobs", "shop/app!=web,tier; jobs", "shop/app in (web, db)", "jobs/!tier; shop/tier")
+INVALID_OVERLOADS, INVALID_CLIENTS = ("1", "11", "2x", ""), ("shop;", "Shop", "shop/app in web", "")
+PHASES = (*["Running"] * 10, "Pending", "Succeeded")
 APPS, NAMESPACES = ("web", "db", "cache"), ("shop", "shop", "shop", "jobs")
 SOFT = (f"{ZONE},*", f"{ZONE},*", f"{HOSTNAME},{ZONE},*", f"{RACK},{ZONE},{REGION},*", f"{RACK},*")
 HARD = (ZONE, f"{HOSTNAME},{ZONE}", f"{ZONE},{REGION}")
@@ -39,6 +43,42 @@ class Crowd(NamedTuple):
 
     items: list[Item]
     addresses: list[str]
+
+
+def add_crowd(items: list[Item], rng: random.Random) -> list[str]:
+    """Add pods to the nodes of a cluster, some with a PodLocator, and balance to Services; return a few addresses."""
+    addresses = list[str]()
+    for said in [found for found in items if found["kind"] == "Service"]:
+        add_balance(said["metadata"].setdefault("annotations", {}), rng)
+    for on in [found for found in items if found["kind"] == "Node"]:
+        name, labels = on["metadata"]["name"], on["metadata"]["labels"]
+        for number in range(len(addresses), len(addresses) + rng.choice((0, 0, 1, 2, 9))):
+            own = [f"10.251.0.{number + 1}", f"fd00:251::{number + 1:x}"][: rng.randint(1, 2)]
+            who, where = f"crowd-{number}", rng.choice(NAMESPACES)
+            items.insert(
+                rng.randrange(len(items)),
+                pod(who, own, name, where=where, labels=pod_labels(rng), phase=rng.choice(PHASES)),
+            )
+            if rng.randrange(2):
+                found = pod_locator(who, where, own, nodeName=name, nodeLabels=dict(labels))
+                items.insert(rng.randrange(len(items)), found)
+            addresses.append(own[0])
+    return rng.sample(addresses, min(4, len(addresses)))
+
+
+def add_balance(annotations: dict[str, str], rng: random.Random) -> None:
+    """Let a Service ask for balance, or no longer; most of what it says is valid."""
+    for name, texts, percent in (
+        ("topodns.io/max-overload", (*OVERLOADS, *INVALID_OVERLOADS[: rng.randrange(5)]), 50),
+        ("topodns.io/clients", (*CLIENTS, "nobody", *INVALID_CLIENTS[: rng.randrange(5)]), 25),
+    ):
+        annotations.pop(name, None)
+        if rng.randrange(100) < percent:
+            annotations[name] = rng.choice(texts)
+
+
+def pod_labels(rng: random.Random) -> dict[str, str]:
+    return {"app": rng.choice(APPS), **({"tier": rng.choice("12")} if rng.randrange(2) else {})}
 
 
 def crowd(seed: int, *, keys: Sequence[str] = (), **said: Any) -> Crowd:
@@ -61,7 +101,9 @@ def crowd(seed: int, *, keys: Sequence[str] = (), **said: Any) -> Crowd:
     own = [pod(f"web-{number}", row["addresses"], row["nodeName"]) for number, row in enumerate(rows)]
     crowded = _pods(rng, nodes, zones)
     slices = [endpoint_slice("web", number, rows[number::2]) for number in range(2)]
-    items = [*nodes, service("web", **{**asked, **said}), *policies, *slices, *own, *crowded]
+    labels = {on["metadata"]["name"]: on["metadata"]["labels"] for on in nodes}
+    locators = [_locator(found, labels[found["spec"]["nodeName"]]) for found in (*own, *crowded)]
+    items = [*nodes, service("web", **{**asked, **said}), *policies, *slices, *own, *crowded, *locators]
     rng.shuffle(items)
     running = [found for found in (*own, *crowded) if found["status"]["phase"] == "Running"]
     return Crowd(items, [found["status"]["podIPs"][0]["ip"] for found in running])
@@ -72,6 +114,12 @@ def _node(rng: random.Random, number: int, zones: Sequence[str]) -> Item:
     if rng.randrange(12) == 0:
         del labels[ZONE]
     return node(f"node-{number}", labels, addresses=[f"192.168.0.{number + 1}"])
+
+
+def _locator(of: Item, labels: dict[str, str]) -> Item:
+    addresses = [row["ip"] for row in of["status"]["podIPs"]]
+    where = of["metadata"]["namespace"]
+    return pod_locator(of["metadata"]["name"], where, addresses, nodeName=of["spec"]["nodeName"], nodeLabels=labels)
 
 
 def _row(rng: random.Random, number: int, on: Item) -> Item:
@@ -118,8 +166,7 @@ def _pods(rng: random.Random, nodes: Sequence[Item], zones: Sequence[str]) -> li
     made: list[Item] = []
     for on in nodes:
         for _ in range(rng.randint(0, weights.get(on["metadata"]["labels"].get(ZONE), 2))):
-            labels = {"app": rng.choice(APPS), **({"tier": rng.choice("12")} if rng.randrange(2) else {})}
-            phase = rng.choice(("Running",) * 10 + ("Pending", "Succeeded"))
+            labels, phase = pod_labels(rng), rng.choice(PHASES)
             address = f"10.251.{len(made) // 200}.{len(made) % 200 + 1}"
             where = rng.choice(NAMESPACES)
             made.append(

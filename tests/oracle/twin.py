@@ -28,7 +28,7 @@ from tests.oracle.twin_asked import (
     valid,
     values_of,
 )
-from tests.oracle.twin_balance import Balance, Cell, Group, Rows, balanced, cell_of, clients_of, max_overload
+from tests.oracle.twin_balance import Balance, Cell, Group, Rows, balanced, cell_of, clients_of, max_overload, nodes_of
 from tests.oracle.twin_map import HOSTNAME, ZONE, Item, TwinMap, Where, key_of, of_kind
 
 
@@ -78,6 +78,7 @@ class Twin:
         self.services = {key_of(service): service for service in of_kind(items, "Service")}
         self.policies = of_kind(items, "ServicePolicy")
         self.ready, self.balance = cache(self._ready), cache(self._balance)
+        self.nodes = cache(lambda: nodes_of(self.map, modes.client_source.split(",")))
 
     def headless(self) -> list[tuple[str, str]]:
         """Return the namespaces and names of all headless Services."""
@@ -86,12 +87,12 @@ class Twin:
     def given(self, key: tuple[str, str], where: Where, zone: str = "cluster.local") -> Given:
         """Return what a client gets for the name of a headless Service in a DNS zone."""
         rows, asked = self.ready(key), self.asked(key, zone)
-        plain = chosen = self.chosen(asked, key, rows, where)
+        chosen = self.chosen(asked, key, rows, where)
         balance = self.balance(key, zone)
         cell = self.cell(asked, key, rows, where) if balance is not None else None
-        if balance is not None and cell is not None:
+        if balance is not None and cell in balance.answers:
             chosen = [rows[number] for number in sorted(balance.answers[cell])]
-        spilled = chosen != plain
+        spilled = balance is not None and cell in balance.spilled
         if not chosen and not where.labels and self.modes.unknown_client == "all":
             chosen = rows
         addresses = set()
@@ -240,19 +241,16 @@ class Twin:
         ordered = are_own(rows, asked) if asked.by_hints else asked.constrains
         if overload is None or not ordered or not rows:
             return None
-        counts = dict.fromkeys(self.map.nodes, 0)
+        sources = self.modes.client_source.split(",")
+        clients = clients_of(self.map, key, service, sources)
+        cells = {self.cell(asked, key, rows, where): self.group(0, asked, key, where) for where in self.nodes()}
         others = []
-        for where in clients_of(self.map, key, service, self.modes.client_source.split(",")):
-            if where.node in counts:
-                counts[where.node] += 1
-            else:
+        for where in clients:
+            cell = self.cell(asked, key, rows, where)
+            if cell is None:
                 others.append(self.group(1, asked, key, where))
-        cells = dict[Cell, Group]()
-        for name, count in counts.items():
-            where = Where("node", name, self.map.node_labels(name))
-            cell = cell_of(key, name, values_of(asked, rows, where))
-            before = cells[cell].clients if cell in cells else 0
-            cells[cell] = self.group(before + count, asked, key, where)
+            else:
+                cells[cell] = cells[cell]._replace(clients=cells[cell].clients + 1)
         least = 1 if asked.by_hints else self.least(key)  # kube-proxy does not hear it
         return balanced(cells, others, endpoints=len(rows), least=least, overload=overload)
 
@@ -267,12 +265,11 @@ class Twin:
         return Group(clients, numbers(self.chosen(asked, key, rows, where)), list(map(numbers, tiers)))
 
     def cell(self, asked: Asked, key: tuple[str, str], rows: list[Row], where: Where) -> Cell | None:
-        """Return the cell that a client belongs to, None if its node is not known, or it is not where its node is."""
-        if where.node is None or where.node not in self.map.nodes:
+        """Return the cell that a client belongs to, None if its labels are not those of its node alone."""
+        known = [node.labels for node in self.nodes() if node.node == where.node]
+        if where.node is None or where.foreign or where.labels not in known:
             return None
-        own = Where("node", where.node, self.map.node_labels(where.node))
-        cells = [cell_of(key, where.node, values_of(asked, rows, place)) for place in (where, own)]
-        return cells[0] if cells[0] == cells[1] else None
+        return cell_of(key, where.node, values_of(asked, rows, where))
 
 
 def joined(entries: Sequence[Item]) -> Item:

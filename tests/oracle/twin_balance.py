@@ -37,6 +37,11 @@ class Group(NamedTuple):
     nearest: Rows
     tiers: Sequence[Rows]  # of each key, or as policies are given up; empty where none is near
 
+    @property
+    def decided(self) -> int:
+        """The number of the tier that decides without balance."""
+        return self.tiers.index(self.nearest)
+
 
 class Balance(NamedTuple):
     """What becomes of the clients of a Service with ``max-overload``."""
@@ -44,6 +49,7 @@ class Balance(NamedTuple):
     clients: int
     cap: Fraction
     answers: Mapping[Cell, Rows]
+    spilled: Set[Cell]  # those that were passed on to a key after the one that decides without balance
     expected: Sequence[Fraction]  # how many clients each endpoint expects
     full: Set[int]  # endpoints that left a pool
 
@@ -115,21 +121,24 @@ def holds(text: str, labels: Mapping[str, str]) -> bool:
 
 
 def clients_of(places: TwinMap, key: Key, service: Item, sources: Sequence[str]) -> list[Where]:
-    """Return where each client of a Service is; a node or an unknown one where its labels are not."""
-    if "pods" not in sources and "podlocators" not in sources:
+    """Return where each client of a Service is: Pods ask, or where Nodes and Pods are not both read, PodLocators."""
+    if "podlocators" in sources and not {"pods", "nodes"} <= {*sources}:
+        found = places.locators
+    elif "pods" in sources:
+        found = [pod for pod in places.pods if pod["status"]["phase"] == "Running"]
+    else:
         return [Where("node", name, places.node_labels(name)) for name in places.nodes]
     selected, own = asking(service), places_of(places, key)
-    where = []
-    for client in places.pods if "pods" in sources else places.locators:
-        runs = client["kind"] != "Pod" or client["status"]["phase"] == "Running"
-        wanted = (
-            any(each.matches(client) for each in selected)
+    return [
+        place_of(places, client)
+        for client in found
+        if addresses_of(client)
+        and (
+            any(part.matches(client) for part in selected)
             if selected is not None
             else key_of(client) not in own and own.isdisjoint(addresses_of(client))
         )
-        if runs and addresses_of(client) and wanted:
-            where.append(place_of(places, client))
-    return where
+    ]
 
 
 def places_of(places: TwinMap, key: Key) -> set[object]:
@@ -151,7 +160,15 @@ def place_of(places: TwinMap, client: Item) -> Where:
     if name in places.nodes:
         return Where("node", name, places.node_labels(name))
     labels = places.pod_labels(client) if pod and name else places.locator_labels(key_of(client))
-    return Where("pod" if pod else "podlocator", None, labels)
+    return Where("pod" if pod else "podlocator", name, labels)
+
+
+def nodes_of(places: TwinMap, sources: Sequence[str]) -> list[Where]:
+    """Return all nodes with their own labels; where no Node is read, what each PodLocator says of its node."""
+    if "nodes" in sources:
+        return [Where("node", name, places.node_labels(name)) for name in places.nodes]
+    told = [(locator["nodeName"], places.locator_labels(key_of(locator))) for locator in places.locators]
+    return [Where("node", name, labels) for name, labels in told]
 
 
 # Who is passed on
@@ -182,9 +199,9 @@ def balanced(
     plain = {cell: group.nearest for cell, group in cells.items()}
     expected = loads(endpoints, [*cells.values(), *others], [*plain.values(), *(group.nearest for group in others)])
     if max(expected) <= cap + SLACK:
-        return Balance(clients, cap, plain, expected, set())
+        return Balance(clients, cap, plain, set(), expected, set())
     expected = loads(endpoints, others, [group.nearest for group in others])
-    answers, full = dict[Cell, Rows](), set[int]()
+    answers, spilled, full = dict[Cell, Rows](), set[Cell](), set[int]()
     for number in range(max((len(group.tiers) for group in cells.values()), default=0)):
         pools = dict[Rows, set[int]]()  # what is left of each
         for cell, group in sorted(cells.items()):
@@ -200,12 +217,15 @@ def balanced(
                 full |= gone
             if len(pool) >= least:
                 answers[cell] = frozenset(pool)
+                spilled |= {cell} if number > group.decided else set()
                 add(expected, group, answers[cell])
     for cell, group in cells.items():
         if cell not in answers:  # it waited in vain
-            answers[cell] = next(filter(None, reversed(group.tiers)), frozenset())
+            matching = [number for number, tier in enumerate(group.tiers) if tier]
+            answers[cell] = group.tiers[matching[-1]] if matching else frozenset()
+            spilled |= {cell} if matching and matching[-1] > group.decided else set()
             add(expected, group, answers[cell])
-    return Balance(clients, cap, answers, expected, full)
+    return Balance(clients, cap, answers, spilled, expected, full)
 
 
 def rounded(number: int) -> int:

@@ -133,7 +133,7 @@ PROBLEMS = [
     ("no-service", "tail", {"service": "near"}, 400, "service", "'near', expected NAMESPACE/NAME"),
     ("no-address", "tail", {"client": "front"}, 400, "client", "'front' is no IP address, expected an address or a"),
     ("no-outcome", "tail", {"outcome": "best"}, 400, "outcome",
-     "'best', expected nearest, all, unconstrained or unmet"),
+     "'best', expected nearest, all, spilled, unconstrained or unmet"),
     ("no-path", "explane", {}, 404, None, "nothing is served at /api/v1/explane"),
 ]  # fmt: skip
 

@@ -162,7 +162,7 @@ FILTERS = [
         "--service: 'near', expected NAMESPACE/NAME, NAME.NAMESPACE, or svc/NAME with -n NAMESPACE",
     ),
     (("--client", "front"), "--client: 'front' is no IP address, expected an address or a CIDR"),
-    (("--outcome", "best"), "--outcome: 'best', expected nearest, all, unconstrained or unmet"),
+    (("--outcome", "best"), "--outcome: 'best', expected nearest, all, spilled, unconstrained or unmet"),
     (("--server", "localhost:9153"), "--server: 'localhost:9153', expected http://HOST:PORT"),
     (("--server", "http://x/?y"), "--server: 'http://x/?y', expected http://HOST:PORT"),
 ]

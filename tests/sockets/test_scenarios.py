@@ -178,7 +178,7 @@ def check(scenario: Scenario, query: dict[str, Any], reply: dns.message.Message 
         assert code == 0 and words in text
     subnets = [option for option in message_of(query).options if isinstance(option, dns.edns.ECSOption)]
     if subnets:
-        depends = query["outcome"] in ("nearest", "unmet")
+        depends = query["outcome"] in ("nearest", "spilled", "unmet")
         assert found["scope"] == query.get("scope", subnets[0].srclen if depends else 0)
 
 

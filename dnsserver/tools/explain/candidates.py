@@ -16,8 +16,9 @@ from dnsserver import names
 from dnsserver.answers.decision import ADDRESS_SIZES
 from dnsserver.answers.endpoint_names import endpoint_names
 from dnsserver.message.records import AddressData, type_name
+from dnsserver.tools.explain.balance import HINTED, IN_VAIN, Room, common
 from dnsserver.tools.explain.explanation import CandidateExplained
-from dnsserver.tools.explain.reasons import HINTED, ExplainedDecision, reason, unnarrowed, why_all
+from dnsserver.tools.explain.reasons import ExplainedDecision, reason, unnarrowed, why_all
 from locator.health.votes import UNHEALTHY
 from locator.ip import address_text
 from locator.model import CLUSTER, HOSTNAME, Endpoint, Location, in_two_clusters
@@ -26,6 +27,7 @@ from locator.topology.selection import (
     ALL,
     ANY_ENDPOINT,
     NEAREST,
+    SPILLED,
     UNMET,
     FirstMatch,
     Hinted,
@@ -141,12 +143,12 @@ def _judged_in(
 
 def _chosen_or_not(explained: ExplainedDecision, selection: Selection, endpoints: Sequence[LocatedEndpoint]) -> Judged:
     """Yield the endpoints, or the entries, that the selection was made among."""
-    chosen = set(map(id, selection.endpoints))
+    chosen, room = set(map(id, selection.endpoints)), explained.room
     for located in endpoints:
         down, votes = (located.down, located.votes) if isinstance(located, Entry) else (False, ())
         if id(located) in chosen:
             yet = ", although most clusters vote against it: no entry is left otherwise" if down else ""
-            yield located, True, _why_chosen(explained, selection, located, yet)
+            yield located, True, _why_chosen(explained, selection, located, room, yet)
         elif any(located is spare for spare in explained.decision.spare_entries):
             without = _without_record(explained, located)
             yield located, True, f"spare: it comes after those that are nearer{without}"
@@ -154,7 +156,8 @@ def _chosen_or_not(explained: ExplainedDecision, selection: Selection, endpoints
             against = ", ".join(vote.cluster for vote in votes if vote.word == UNHEALTHY)
             yield located, False, f"most clusters vote against it: {against}"
         else:
-            yield located, False, _why_not(explained, selection, located) or "there are nearer spares"
+            full = "" if room is None else room.why_not(located)
+            yield located, False, full or _why_not(explained, selection, located) or "there are nearer spares"
 
 
 def _without_address(member: FederatedMember, endpoint: Endpoint, balancer: str = "") -> LocatedEndpoint:
@@ -183,20 +186,24 @@ def _why_out_of_reach(member: FederatedMember, viewer: str, *, flat: bool) -> st
     return f"the client reaches only the load balancer of cluster {member.cluster}, and {lacks}"
 
 
-def _why_chosen(explained: ExplainedDecision, selection: Selection, located: LocatedEndpoint, yet: str = "") -> str:
-    """Say why an endpoint in a selection was chosen, and what stands against that."""
+def _why_chosen(
+    explained: ExplainedDecision, selection: Selection, located: LocatedEndpoint, room: Room | None, yet: str
+) -> str:
+    """Say why an endpoint in a selection was chosen, and what stands against that (*yet*)."""
     constraint = explained.constraint
-    if selection.outcome == ALL:
+    if selection.outcome == SPILLED and room is not None:
+        nearer = room.why_passed_on
+        why = f"{common(constraint, selection, one=True)}; {nearer}" if selection.narrowed else f"passed on: {nearer}"
+    elif selection.outcome == ALL:
         why = why_all(explained, selection)
     elif selection.outcome != NEAREST:
         why = unnarrowed(explained)
     elif isinstance(constraint, NamedDomain):
         why = f"has {constraint.key}={constraint.value}"
-    elif isinstance(constraint, Hinted):
-        why = f"its hints name the client's {HINTED[selection.narrowed[0]]}"
     else:
-        why = f"has the client's {' and '.join(selection.narrowed)}"
-    return f"{why}{yet}{_without_record(explained, located)}"
+        why = common(constraint, selection, one=True)
+    in_vain = f"; {IN_VAIN}" if room is not None and room.in_vain else ""
+    return f"{why}{in_vain}{yet}{_without_record(explained, located)}"
 
 
 def _why_not(explained: ExplainedDecision, selection: Selection, located: LocatedEndpoint) -> str:

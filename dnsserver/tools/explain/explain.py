@@ -7,11 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec import UNSET, UnsetType
+
 from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.answers.resolution import nothing_outside, resolve
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import RCODES
 from dnsserver.names import name_text, query_name_of
+from dnsserver.tools.explain.balance import balance_explained, clients_of
 from dnsserver.tools.explain.candidates import candidates_of
 from dnsserver.tools.explain.explanation import (
     AnswerExplained,
@@ -81,7 +84,9 @@ def explain(
             asker.text, asker.place.located_by, asker.holder or None, asker.overlooked or None, location.node, labels
         ),
         service=None if service is None else ServiceExplained(service.namespace, service.name),
-        constraint=None if decision.declaration is None else constraint_explained(decision.declaration),
+        constraint=None
+        if decision.declaration is None
+        else constraint_explained(decision.declaration, clients_of(decision, snapshot)),
         sources=tuple(sources_of(explained)),
         steps=() if decision.selection is None else decision.selection.steps,
         candidates=tuple(candidates_of(explained)) if candidates else (),
@@ -94,11 +99,12 @@ def explain(
             for record in (*decision.aliases, *decision.answers, *decision.spares)
         ),
         findings=tuple(_findings(explained)) if suggests else (),
+        balance=balance_explained(decision, snapshot, location),
     )
 
 
-def constraint_explained(declaration: Declaration) -> ConstraintExplained:
-    """Return what a source declares."""
+def constraint_explained(declaration: Declaration, clients: str | UnsetType = UNSET) -> ConstraintExplained:
+    """Return what a source declares; *clients* count where the load is balanced, if the Service says who."""
     constraint = declaration.constraint
     return ConstraintExplained(
         source=declaration.source,
@@ -111,6 +117,7 @@ def constraint_explained(declaration: Declaration) -> ConstraintExplained:
         required=constraint.required if isinstance(constraint, Narrowing) else None,
         policies=declaration.policies,
         policy_keys=declaration.policy_keys,
+        clients=clients,
     )
 
 

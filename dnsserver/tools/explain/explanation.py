@@ -44,7 +44,10 @@ class ServiceExplained(Struct, frozen=True):
 
 
 class ConstraintExplained(Struct, frozen=True):
-    """A constraint, the source that declares it, and whether it is valid and has an effect."""
+    """A constraint, the source that declares it, and whether it is valid and has an effect.
+
+    ``clients`` are those who count where the load is balanced, if the Service says who.
+    """
 
     source: str
     keys: tuple[str, ...]
@@ -56,6 +59,28 @@ class ConstraintExplained(Struct, frozen=True):
     required: tuple[str, ...] | None
     policies: tuple[str, ...]
     policy_keys: tuple[str, ...]
+    clients: str | UnsetType = UNSET
+
+
+class EndpointBalanced(Struct, frozen=True):
+    """How many clients a ready endpoint expects, and whether some that are near it are passed on; its first address."""
+
+    address: str
+    expected: float
+    full: bool
+
+
+class BalanceExplained(Struct, frozen=True):
+    """How ``max_overload`` bounds the clients that an endpoint expects: to ``cap``, of so many ``clients``.
+
+    ``slot`` says how many of the 256 groups of nodes come before that of the client's node, None without one.
+    """
+
+    max_overload: float
+    clients: int
+    cap: float
+    slot: int | None
+    endpoints: tuple[EndpointBalanced, ...]
 
 
 class SourceExplained(Struct, frozen=True):
@@ -116,6 +141,7 @@ class Explanation(Struct, frozen=True):
     extended_error: ErrorExplained | None
     answers: tuple[AnswerExplained, ...]
     findings: tuple[Finding, ...] | UnsetType = UNSET  # as of ``topodns check``; older servers send none
+    balance: BalanceExplained | UnsetType | None = UNSET  # None if nothing bounds the load; older servers send none
 
 
 DECODER: msgspec.json.Decoder[Explanation] = msgspec.json.Decoder(Explanation)

@@ -7,8 +7,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, counted, painter, table
+from dnsserver.text import BOLD, DIM, GREEN, MAGENTA, RED, YELLOW, counted, grouped, number_text, painter, table
 from dnsserver.tools.explain.explanation import (
+    BalanceExplained,
     CandidateExplained,
     ClientExplained,
     ConstraintExplained,
@@ -25,7 +26,7 @@ WIDTH = 100 - INDENT  # columns at which sentences and lists of keys are wrapped
 
 SHOWN_LABELS = (CLUSTER, REGION, ZONE, HOSTNAME)
 
-OUTCOME_COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
+OUTCOME_COLOURS = {"nearest": GREEN, "all": YELLOW, "spilled": MAGENTA, "unconstrained": DIM, "unmet": RED}
 
 
 def as_text(explained: Explanation, *, colour: bool = False) -> str:
@@ -36,7 +37,9 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
     question, service, constraint = explained.question, explained.service, explained.constraint
     first, *others = _wrapped(f"{explained.outcome}: {explained.reason}")
     outcome = paint(explained.outcome, OUTCOME_COLOURS[explained.outcome])
-    header, *rows = table(_candidates(explained.candidates)) if explained.candidates else [""]
+    header, *rows = (
+        table(_candidates(explained.candidates, explained.balance or None)) if explained.candidates else [""]
+    )
     lines_by_title = {  # a title without lines is not printed
         "question": [f"{question.name} {question.type}"],
         "client": _client(explained.client),
@@ -44,6 +47,7 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
         "service": [f"{service.namespace}/{service.name}" if service else "none"],
         "constraint": _constraint(constraint, explained.sources) if service else [],
         "declared": _overridden(explained.sources) if service else [],
+        "balance": _balance(explained.balance, constraint) if explained.balance else [],
         "step": _steps(explained.steps, constraint),
         "outcome": [first.replace(explained.outcome, outcome, 1), *others],
         "answer": [
@@ -114,6 +118,26 @@ def _overridden(sources: Sequence[SourceExplained]) -> list[str]:
     return lines
 
 
+def _balance(balance: BalanceExplained, constraint: ConstraintExplained | None) -> list[str]:
+    """Return how many clients each endpoint expects at most, who they are, and when it is the client's turn."""
+    if not balance.clients:
+        return ["nobody is counted, so nobody is passed on"]
+    shares = f"at most {number_text(balance.max_overload)} even shares of {grouped(balance.clients, 'client')}"
+    counted_clients = balance.cap * len(balance.endpoints) / balance.max_overload
+    if balance.cap > 1 and counted_clients < balance.clients - 0.5:
+        shares += f", which count as {number_text(round(counted_clients))}"
+    full = sum(endpoint.full for endpoint in balance.endpoints)
+    lines = [
+        f"{shares}: {number_text(balance.cap)} for each endpoint",
+        f"asked by {constraint.clients if constraint and constraint.clients else 'everybody but its own endpoints'}",
+        f"full: {full} of {counted(len(balance.endpoints), 'endpoint')}" if full else "full: none",
+        "the client is on no known node, so it is never passed on"
+        if balance.slot is None
+        else f"nodes come in turn, and the client's is number {balance.slot + 1} of 256",
+    ]
+    return [line for text in lines for line in _wrapped(text)]
+
+
 def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
@@ -145,15 +169,16 @@ def _rcode(explained: Explanation) -> str:
     return rcode + (f" (extended error {error.code}: {error.text})" if error else "")
 
 
-def _candidates(candidates: Sequence[CandidateExplained]) -> list[tuple[str, ...]]:
+def _candidates(candidates: Sequence[CandidateExplained], balance: BalanceExplained | None) -> list[tuple[str, ...]]:
     """Return a table with a header: a row for each endpoint, a column for each key."""
+    expected = {row.address: number_text(row.expected) for row in balance.endpoints} if balance else {}
     short = _short(list(candidates[0].values))
     keys = [key for key in short if key != HOSTNAME or any(row.values[key] != row.node for row in candidates)]
     federated = bool(candidates[0].kind)
     shown = [key for key in keys if key != CLUSTER] if federated else keys  # the cluster has a column of its own
     return [
         ("CHOSEN", *(("CLUSTER", "KIND") if federated else ()), "POD", "ADDRESS", "NODE",
-         *(short[key].upper() for key in shown), "WHY"),
+         *(short[key].upper() for key in shown), *(("CLIENTS",) if balance else ()), "WHY"),
         *(
             (
                 "yes" if row.chosen else "no",
@@ -162,6 +187,7 @@ def _candidates(candidates: Sequence[CandidateExplained]) -> list[tuple[str, ...
                 ",".join(row.addresses) or "-",
                 row.node or "-",
                 *(row.values[key] or "-" for key in shown),
+                *((expected.get(row.addresses[0], "-"),) if balance else ()),
                 _shortened(row.why, short),
             )
             for row in candidates

@@ -16,8 +16,9 @@ from dnsserver.message.records import type_name
 from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL, SRV
 from dnsserver.names import DISABLED, QueryName, labels_of, pod_address, query_name_of
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
+from dnsserver.tools.explain.balance import HINTED, Room, common, room_for
 from locator.ip import Network
-from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Object, Service
+from locator.model import EndpointSlice, Location, Node, Object, Service
 from locator.state.snapshot import CompiledService, ImportedService, Snapshot, lacking
 from locator.topology.annotations import has_mode_auto
 from locator.topology.constraints import NOT_HEADLESS, TRAFFIC_DISTRIBUTION
@@ -25,6 +26,7 @@ from locator.topology.selection import (
     ALL,
     ANY_ENDPOINT,
     NEAREST,
+    SPILLED,
     UNCONSTRAINED,
     UNMET,
     Constraint,
@@ -36,7 +38,6 @@ from locator.topology.selection import (
 )
 
 ANY_WILL_DO = "is nearer, and the constraint allows any"
-HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
 AUTO_MODE = "the Service's topology mode is Auto, which switches trafficDistribution off"
 SAME_FOR_ALL = "the name is the same for all clients"
 OWN_NAME = "an endpoint's own name is never narrowed"
@@ -94,6 +95,11 @@ class ExplainedDecision(Struct, frozen=True, eq=False):
         """The constraint that chose the endpoints, or would have; None if there is none."""
         declaration = self.decision.declaration
         return None if declaration is None else declaration.constraint
+
+    @property
+    def room(self) -> Room | None:
+        """What the client would get if all endpoints had room; None if it gets that, or no endpoint."""
+        return room_for(self.location, self.decision, self.snapshot)
 
 
 def reason(explained: ExplainedDecision) -> str:
@@ -239,7 +245,7 @@ def _none_chosen(explained: ExplainedDecision, query_name: QueryName, selection:
     ):
         return "the names that the records would point to are longer than a name can be"
     missing = _record_text(explained, query_name)
-    if selection.outcome == NEAREST:
+    if selection.outcome in (NEAREST, SPILLED):
         return f"{_outcome(explained, selection)}: none of them has {_article(missing)} {missing}"
     return f"no {'ready endpoint' if found is None else 'entry for this client'} has {_article(missing)} {missing}"
 
@@ -357,7 +363,7 @@ def _outcome(explained: ExplainedDecision, selection: Selection) -> str:
     """Return how the endpoints of a selection were chosen."""
     keys = () if explained.constraint is None else explained.constraint.keys
     values = [explained.location.value(key) for key in keys if key != ANY_ENDPOINT]
-    nowhere = selection.outcome != NEAREST and (not explained.location.known or None in values)
+    nowhere = selection.outcome in (ALL, UNMET) and (not explained.location.known or None in values)
     return f"{_choice(explained, selection)}{_lacking(explained, Node) if nowhere else ''}"
 
 
@@ -367,6 +373,19 @@ def _lacking(explained: ExplainedDecision, *kinds: type[Object]) -> str:
 
 
 def _choice(explained: ExplainedDecision, selection: Selection) -> str:
+    """Return which endpoints a constraint leaves, and of a balanced Service those with room."""
+    room = explained.room
+    if selection.outcome == SPILLED and room is not None:
+        what = (
+            f"the endpoints {common(explained.constraint, selection)}" if selection.narrowed else "every ready endpoint"
+        )
+        choice = f"passed on to {what}: {room.why_passed_on}"
+    else:
+        choice = _nearest(explained, selection)
+    return f"{choice}; {room.exception}" if room is not None and room.exception else choice
+
+
+def _nearest(explained: ExplainedDecision, selection: Selection) -> str:
     constraint, outcome, of_family = explained.constraint, selection.outcome, _of_family(explained, selection)
     federated = explained.decision.federated is not None
     if outcome == ALL:
