@@ -218,6 +218,10 @@ class Store:
         """
         return self._balancing.plans_of(compiled, self._objects.slices_of(compiled.service.key))
 
+    def balance_findings(self, compiled: CompiledService, balances: Balances) -> Iterator[Finding]:
+        """Yield what is wrong in the balance of a Service as it might be; *balances* are those of ``plans_of``."""
+        return self._checks.balance_findings(compiled, balances)
+
     # Taking deltas in
 
     def apply(self, delta: Delta) -> bool:
