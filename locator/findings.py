@@ -113,6 +113,9 @@ class ClusterCode(FindingCode):
     InvalidClients = WARNING
     InvalidHealth = WARNING
     ConstraintWithoutEffect = WARNING
+    BalanceWithoutEffect = WARNING
+    BalanceWithoutClients = WARNING
+    BalanceImpossible = INFO
     SourceNotHeard = INFO
     KeyOnNoEndpoint = ERROR
     EndpointsInOneDomain = INFO

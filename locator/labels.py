@@ -66,7 +66,12 @@ class Selector(Struct, frozen=True):
 
     def relevant(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the part of *labels* that this selector looks at."""
-        return {key: value for key, value in labels.items() if key in self.keys}
+        keys = self.keys
+        return {key: value for key, value in labels.items() if key in keys}
+
+    def labels_among(self, labelled: Iterable[Mapping[str, str]]) -> list[str]:
+        """Return, as ``KEY=VALUE`` and in order, what some objects have of the labels that this selector looks at."""
+        return sorted({f"{key}={value}" for labels in labelled for key, value in self.relevant(labels).items()})
 
 
 class ClientSelector(Struct, frozen=True):

@@ -8,7 +8,7 @@ It imports everything that reads clusters, so commands import it in ``run``, whe
 from __future__ import annotations
 
 import http
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +28,6 @@ from locator.api.decoding import with_pod_labels
 from locator.cluster.publisher import Publication, Publisher, ReadBatch, ReadOnce
 from locator.federation.clusterset import ClusterSet
 from locator.findings import ClusterCode
-from locator.labels import Selector
 from locator.model import OWN, Finding, Node, Object, Pod, in_cluster
 from locator.state.snapshot import Snapshot
 
@@ -132,12 +131,12 @@ def read_objects(settings: Settings, also: Sequence[type[Object]]) -> ReadCluste
     return _read(settings, own=ReadOnce(also))
 
 
-def read_clients(settings: Settings, selectors: Sequence[Selector]) -> ReadClusters:
-    """Read the clusters once, and their Pods as ``ClientPod``, with the labels that *selectors* look at.
+def read_clients(settings: Settings, labels: Iterable[str]) -> ReadClusters:
+    """Read the clusters once, and their Pods with their *labels*, beside those that balanced Services ask for.
 
     Raises CommandError.
     """
-    wanted = ReadOnce((Pod,), with_pod_labels(key for selector in selectors for key in selector.keys))
+    wanted = ReadOnce((Pod,), with_pod_labels(labels))
     return _read(settings, own=wanted, others=wanted)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Posts a Kubernetes Event for each invalid constraint, in the background and at a limited rate."""
+"""Posts a Kubernetes Event for what a Service asks for and is invalid, in the background and at a limited rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from locator.cluster.responses import Refused, Unreachable
 from locator.control.work_queue import RateLimiter
 from locator.model import Finding
 from locator.times import time_text
-from locator.topology.service_checks import is_invalid_constraint
+from locator.topology.service_checks import is_told_by_event
 
 log = logging.getLogger("topodns")
 
@@ -36,16 +36,16 @@ PERMANENT = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN, http.HTTPSt
 
 
 class EventPoster:
-    """Posts an Event about each Service with an invalid constraint; *instance* is its ``reportingInstance``."""
+    """Posts an Event about each Service that asks for what is invalid; *instance* is its ``reportingInstance``."""
 
     def __init__(self, client: ApiClient, instance: str) -> None:
         self._client, self._instance = client, instance
         self._send, self._receive = trio.open_memory_channel[Finding](MAX_WAITING)
 
     def offer(self, findings: Sequence[Finding]) -> None:
-        """Queue those of *findings* that are about an invalid constraint. Drops them if the queue is full."""
+        """Queue those of *findings* of which an Event tells. Drops them if the queue is full."""
         with suppress(trio.WouldBlock):
-            for finding in filter(is_invalid_constraint, findings):
+            for finding in filter(is_told_by_event, findings):
                 self._send.send_nowait(finding)
 
     async def run(self) -> None:

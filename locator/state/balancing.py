@@ -9,8 +9,8 @@ otherwise take the time that answers need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -25,13 +25,14 @@ from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import asking, max_overload
 from locator.topology.balance import Balance, Balanced, Layout, cell_keys, is_ordered, layout_of, plan
+from locator.topology.balance_checks import unheard
 from locator.topology.cells import CellTable
 from locator.topology.constraints import in_effect, zone_default
 from locator.topology.selection import Hinted, LocatedEndpoint, TieredConstraint
 
 COUNTS_SECONDS = 1.0  # between two times at which plans follow the numbers of clients
 PART_SECONDS = 0.1  # between two parts of the Services that follow
-PART_WORK = 0.01  # seconds for which a part is worked on: a tenth of a core at most
+PART_WORK = 0.005  # seconds for which a part is worked on: a twentieth of a core at most
 
 Clients = tuple[ClientSelector, ...] | None  # who asks; None for everybody who is no endpoint of the Service
 Plans = tuple[Balanced, ...]
@@ -89,10 +90,11 @@ class Balancing:
         self._objects, self._locations, self._counted_kind = objects, locations, counted
         self._default_keys = tuple(dict.fromkeys(map(tuple, default_keys.values())))
         self._labels: frozenset[str] = frozenset()  # the keys of those that the known Pods have
-        self._unknown: set[str] = set()  # Services that look at other labels
+        self._unknown: dict[str, Clients] = {}  # Services that look at other labels, and for whom
         self.balances: Mapping[str, Balances] = {}
         """What becomes of the clients of each Service, one for each of its constraints, as of the last ``update``."""
         self._counted: dict[Clients, _Counted] = {}
+        self._left = False  # whether some Service asks no longer, or for others
         self._services: dict[str, _Service] = {}
         self._changes: dict[str, Balances | None] = {}
         self._locators: Index[str, PodLocator] = Index(address=_locator_addresses)
@@ -143,8 +145,9 @@ class Balancing:
         if keys == self._labels:
             return set()
         self._labels = keys
-        waited, self._unknown = self._unknown, set()
-        return waited
+        waited, self._unknown = self._unknown, {}
+        self._left |= bool(waited)
+        return {*waited}
 
     def mark_slices(self, slices: Iterable[EndpointSlice]) -> None:
         """Note that pods at the addresses of the endpoints of some slices have come or gone."""
@@ -192,34 +195,40 @@ class Balancing:
         """
         key, known = compiled.service.key, self._services.get(compiled.service.key)
         self._marked.discard(key)
+        self._left |= self._unknown.pop(key, None) is not None
         if (asked := self._asked(compiled)) is None:
-            if known is not None:
-                self.forget_service(key)
+            self.forget_service(key)
             return ()
-        if not self._is_known(asked.clients):  # it stays as it is until the labels of Pods are
-            self._unknown.add(key)
-            return before
+        if not self._is_known(asked.clients):  # the same ask as before until the labels of Pods are known
+            self._unknown[key] = asked.clients
+            if known is None:
+                return before
+            asked = asked._replace(clients=known.asked.clients)
         if known is None or known.compiled is not compiled or known.asked != asked:
+            self._left |= known is not None and known.asked.clients != asked.clients
             known = _Service(compiled, asked, (), known.plans if known is not None else ())
             self._services[key] = known
         return self._planned(known, anew=True)
 
     def forget_service(self, key: str) -> None:
         """Forget a Service that is gone, or not balanced any more."""
+        self._left |= self._unknown.pop(key, None) is not None
         if self._services.pop(key, None) is not None:
             self._named.set(key, ())
+            self._left = True
+        if key in self.balances or key in self._changes:
             self._changes[key] = None
-            used = {service.asked.clients for service in self._services.values()}
-            for clients in self._counted.keys() - used:
-                del self._counted[clients]
 
-    def update(self, now: float, clock: Callable[[], float] | None = None) -> Mapping[str, Plans]:
+    def update(
+        self, now: float, changing: Collection[str], clock: Callable[[], float] | None = None
+    ) -> Mapping[str, Plans]:
         """Plan what is due at *now* (seconds since 1970); return the plans that differ, by Service.
 
-        *clock* tells seconds, by which the work is limited; without it, everything is done that is due.
+        ``update_service`` is called for those that are *changing* anyway. *clock* tells seconds, by which the work is
+        limited; without it, everything is done that is due.
         """
-        changed = {key: known.plans for key in self._marked if (known := self._services.get(key)) is not None}
-        self._marked = set()
+        marked, self._marked = self._marked - set(changing), set()
+        changed = {key: known.plans for key in marked if (known := self._services.get(key)) is not None}
         for key in changed:
             self._planned(self._services[key], anew=True)
         is_due = self._moved or not 0 <= now - self._began < COUNTS_SECONDS
@@ -233,7 +242,8 @@ class Balancing:
             limit = None if clock is None or self._moved else clock() + PART_WORK
             self._continued = now
             while self._waiting and (limit is None or clock is None or clock() < limit):
-                if (known := self._services.get(key := self._waiting.pop())) is not None:
+                key = self._waiting.pop()
+                if (known := self._services.get(key)) is not None and key not in changing:
                     changed.setdefault(key, known.plans)
                     self._planned(known, anew=False)
         self._moved = False
@@ -243,12 +253,21 @@ class Balancing:
             if (known := self._services.get(key)) is not None and known.plans != before
         }
 
-    def publish(self) -> Mapping[str, Balances]:
-        """Return ``balances`` as of now; the same object if none differs."""
+    def publish(self) -> set[str]:
+        """Bring ``balances`` up to date; return the Services about which something else is to be told now.
+
+        Forgets those clients for whom no Service asks any more.
+        """
+        if self._left:
+            used = {*(known.asked.clients for known in self._services.values()), *self._unknown.values()}
+            for clients in self._counted.keys() - used:
+                del self._counted[clients]
+            self._left = False
         changes = {key: now for key, now in self._changes.items() if self.balances.get(key) != now}
         self._changes = {}
+        told = {key for key, now in changes.items() if _told(now) != _told(self.balances.get(key))}
         self.balances = mapping_after(self.balances, changes)
-        return self.balances
+        return told
 
     def plans_of(self, compiled: CompiledService, slices: Sequence[EndpointSlice]) -> tuple[Plans, Balances]:
         """Return the plans of a Service that need not exist, and what becomes of its clients.
@@ -258,7 +277,7 @@ class Balancing:
         asked = self._asked(compiled)
         if asked is None or not self._is_known(asked.clients):
             return (), ()
-        layouts = self._layouts(compiled, asked, [*self._own(compiled.service.key, slices, asked.clients)])
+        layouts = self._layouts(compiled, asked, self._own(compiled.service.key, slices, asked.clients))
         return _plans(layouts, asked)
 
     def _planned(self, known: _Service, *, anew: bool) -> Plans:
@@ -267,7 +286,7 @@ class Balancing:
         tables = [self._table(known.asked.clients, constraint) for constraint in known.asked.constraints]
         if anew or [layout.version for layout in known.layouts] != [table.version for table in tables]:
             slices = self._objects.slices_of(compiled.service.key)
-            own = [*self._own(compiled.service.key, slices, known.asked.clients)]
+            own = self._own(compiled.service.key, slices, known.asked.clients)
             known.layouts = self._layouts(compiled, known.asked, own)
         plans, self._changes[compiled.service.key] = _plans(known.layouts, known.asked)
         if plans != known.plans:
@@ -278,18 +297,19 @@ class Balancing:
         """Return what a Service asks for, None if it is not balanced."""
         service = compiled.service
         wanted = max_overload(service)
-        if wanted is None or not service.headless or not compiled.locations:
+        if wanted is None or not compiled.locations:
             return None
         declaration = compiled.declaration
         defaults = [zone_default(service, keys) for keys in self._default_keys]
         endpoints = _endpoints_of(compiled)
-        constraints = [in_effect(one) for one in ([declaration] if declaration is not None else defaults)]
+        declared = [declaration] if declaration is not None else defaults
+        constraints = [in_effect(one) for one in declared if not unheard(service, one, endpoints)]
         heard = tuple([constraint for constraint in constraints if is_ordered(constraint, endpoints)])
         if not heard:
             return None
         return Asked(wanted, None if self._counted_kind is Node else asking(service), heard)
 
-    def _layouts(self, compiled: CompiledService, asked: Asked, own: Sequence[Location]) -> tuple[Layout, ...]:
+    def _layouts(self, compiled: CompiledService, asked: Asked, own: Sequence[Hashable]) -> tuple[Layout, ...]:
         endpoints, cluster = _endpoints_of(compiled), self._locations.cluster
         return tuple(
             layout_of(compiled.service.key, constraint, endpoints, self._table(asked.clients, constraint), own, cluster)
@@ -353,31 +373,37 @@ class Balancing:
             return node
         return self._locations.of_node_name(node if isinstance(node, str) else None)
 
-    def _own(self, service: str, slices: Sequence[EndpointSlice], clients: Clients) -> Iterator[Location]:
-        """Yield where those clients of a Service are that are endpoints of it, and so do not ask."""
+    def _own(self, service: str, slices: Sequence[EndpointSlice], clients: Clients) -> list[Hashable]:
+        """Return the node of each client of a Service that is an endpoint of it, and so does not ask."""
         if clients is not None or self._counted_kind is Node:
-            return
-        pods, own, elsewhere = self._objects.of(self._counted_kind), dict[str, None](), dict[str, None]()
-        index = self._objects.pods if self._counted_kind is Pod else self._locators
+            return []
+        own, elsewhere = dict[str, None](), dict[str, None]()
+        pods: Mapping[str, Any] = self._objects.of(self._counted_kind)
+        index: Index[str, Any] = self._objects.pods if self._counted_kind is Pod else self._locators
         for known in slices:
-            each = zip(known.endpoints.pod_keys(known.namespace), known.endpoints.addresses_of_each(), strict=True)
-            for key, addresses in each:
+            keys = known.endpoints.pod_keys(known.namespace)
+            if index.only_each("address", known.endpoints.all_addresses()) == keys:  # as nearly always
+                own.update(dict.fromkeys(keys))  # type: ignore[arg-type]  # none is None
+                continue
+            for key, addresses in zip(keys, known.endpoints.addresses_of_each(), strict=True):
                 if key is None:
                     there = (found for address in addresses for found in index.keys("address", address))
                     own.update(dict.fromkeys(there))
                     continue
                 own[key] = None
-                pod = pods.get(key)
-                if not isinstance(pod, Pod | PodLocator) or not set(addresses) <= set(pod.addresses):
+                if key not in pods or not set(addresses) <= set(pods[key].addresses):
                     elsewhere[key] = None  # its address does not tell who depends on it
         if service in self._services:
             self._named.set(service, tuple(elsewhere))
-        for key in own:
-            pod = pods.get(key)
-            if isinstance(pod, Pod) and pod.asks:
-                yield self._place_of(pod.node)
-            elif isinstance(pod, PodLocator) and pod.addresses:
-                yield self._place_of(self._node_of(pod))
+        found = [pods[key] for key in own if key in pods]
+        if self._counted_kind is Pod:
+            return [pod.node for pod in found if pod.asks]
+        return [self._node_of(locator) for locator in found if locator.addresses]
+
+
+def _told(balances: Balances | None) -> list[object]:
+    """Return what findings tell of balances: whether somebody asks, and which endpoints expect too many."""
+    return [(not balance.clients, balance.exceeded) for balance in balances or ()]
 
 
 def _plans(layouts: Sequence[Layout], asked: Asked) -> tuple[Plans, Balances]:

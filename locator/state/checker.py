@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from locator.findings import ClusterCode
 from locator.index import Relation
-from locator.ip import Network
+from locator.ip import Network, address_text
 from locator.model import (
+    INFO,
     REGION,
     ZONE,
     Endpoint,
@@ -29,6 +30,7 @@ from locator.model import (
     ServiceExport,
     ServiceImport,
     ServicePolicy,
+    labels_of,
 )
 from locator.places.locations import Locations
 from locator.state.joining import less, living_addresses
@@ -51,9 +53,12 @@ from locator.state.object_checks import (
 )
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
-from locator.topology.annotations import FEDERATED
-from locator.topology.constraints import IGNORED, has_unmatched
+from locator.topology import balance_checks
+from locator.topology.annotations import CLIENTS, FEDERATED, MAX_OVERLOAD
+from locator.topology.balance import Balance
+from locator.topology.constraints import IGNORED, has_unmatched, zone_default
 from locator.topology.hints import incomplete_hints
+from locator.topology.selection import Hinted
 from locator.topology.service_checks import (
     CarriedKeys,
     advice,
@@ -124,7 +129,8 @@ class Findings:
 class Checker:
     """The findings of one cluster: a store that uses *kinds*. *default_keys* are the topology keys of DNS zones.
 
-    *locate* returns the location of an endpoint of a slice in a namespace.
+    *locate* returns the location of an endpoint of a slice in a namespace. *counted* is the kind of object that counts
+    as a client where Services are balanced.
 
     Findings about policies and slices include those of namespaces that are not served.
     """
@@ -136,9 +142,10 @@ class Checker:
         locate: Callable[[str, Endpoint], Location],
         kinds: Collection[type[Object]],
         default_keys: Mapping[str, Sequence[str]],
+        counted: type[Object],
     ) -> None:
         self._objects, self._locations, self._default_keys = objects, locations, default_keys
-        self._locate = locate
+        self._locate, self._counted = locate, counted
         self._reads_nodes, self._reads_locators = Node in kinds, PodLocator in kinds
         self._reads_imports = ServiceImport in kinds
         self._findings = Findings()
@@ -151,6 +158,8 @@ class Checker:
         self._namespaces: set[str] = set()  # with policies to check again
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
         self._pods_partial = True
+        self._balances: Mapping[str, Sequence[Balance]] = {}
+        self._running: balance_checks.Running | None = None
         self._carried = CarriedKeys()
         self._keys_in_effect: Relation[str, str] = Relation()  # of each Service
 
@@ -183,13 +192,21 @@ class Checker:
         """Report that no forwarder is known; *missing* describes the DNS Services, None if there is no problem."""
         self._findings.set(FindingOrder.FORWARDERS, "", [no_trusted_forwarder(missing)] if missing is not None else ())
 
-    def all_findings(self, services: Services, lacks: frozenset[str], *, pods_partial: bool) -> tuple[Finding, ...]:
+    def all_findings(
+        self,
+        services: Services,
+        balances: Mapping[str, Sequence[Balance]],
+        lacks: frozenset[str],
+        *,
+        pods_partial: bool,
+    ) -> tuple[Finding, ...]:
         """Return all findings in order, after the due checks; the same object until one changes.
 
         *lacks* names the kinds about which a dump says nothing: no finding follows from that but that they are missing.
         If *pods_partial*, those of a namespace without any may be missing.
         """
         self._pods_partial = pods_partial
+        self._balances, self._running = balances, None
         self._follow_keys()
         if self._zones:
             self._check_zones()
@@ -241,11 +258,14 @@ class Checker:
         """Yield what is worth knowing about *services* although nothing is wrong; computed on each call."""
         in_order = sorted(services.items())
         # A default is a constraint of all names in its zone.
-        asking = {} if self._default_keys else asking_by_pods(compiled for _, compiled in in_order)
+        by_pods = {} if self._default_keys else asking_by_pods(compiled for _, compiled in in_order)
         for key, compiled in in_order:
             service = self._as_exported(self._objects.of(Service)[key])
             advised = advice(service, compiled.declarations, compiled.endpoints, self._carried)
-            for finding in chain(advised, twin_without_constraint(compiled, asking), name_without_address(service)):
+            balanced = (found for found in self._balance_findings(service, compiled) if found.severity == INFO)
+            for finding in chain(
+                advised, balanced, twin_without_constraint(compiled, by_pods), name_without_address(service)
+            ):
                 if finding.code not in self._following:
                     yield finding
         for _, service_import in sorted(self._objects.of(ServiceImport).items()):
@@ -284,6 +304,7 @@ class Checker:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
+            found += (one for one in self._balance_findings(service, compiled) if one.severity != INFO)
             if has_unmatched(compiled.declarations):
                 found += incomplete_hints(service, compiled.declarations, compiled.endpoints)
             if declaration is not None and chooses(service, declaration):
@@ -297,6 +318,33 @@ class Checker:
         if constrained != (key in self._constrained):
             (self._constrained.add if constrained else self._constrained.discard)(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
+
+    def _balance_findings(self, service: Service, compiled: CompiledService) -> Iterator[Finding]:
+        if service.annotations.keys().isdisjoint((MAX_OVERLOAD, CLIENTS)):
+            return
+        declaration = compiled.declaration
+        if declaration is None and self._default_keys:
+            declaration = zone_default(service, tuple(next(iter(self._default_keys.values()))))
+        hinted = declaration is not None and isinstance(declaration.constraint, Hinted)
+        endpoints = compiled.endpoints if hinted else ()  # nothing else depends on them
+        yield from balance_checks.without_effect(service, declaration, endpoints, self._counted)
+        if declaration is not None:
+            for balance in self._balances.get(service.key, ())[:1]:
+                names = _named(compiled, balance.exceeded)
+                yield from balance_checks.by_numbers(
+                    service, declaration, balance, self._counted, names, self._running_pods
+                )
+
+    def _running_pods(self) -> balance_checks.Running:
+        """Return the pods that run; those that are alike once, found out once for a publication."""
+        if self._running is None:
+            running = {}
+            for pod in self._objects.of(self._counted).values():
+                if isinstance(pod, PodLocator) or (isinstance(pod, Pod) and pod.asks):
+                    labels = labels_of(pod) if isinstance(pod, Pod) else {}
+                    running[pod.namespace, *sorted(labels.items())] = pod.namespace, labels
+            self._running = [*running.values()]
+        return self._running
 
     def _as_exported(self, service: Service) -> Service:
         """Return a Service that counts as exported if its constraint matters beyond its own name.
@@ -367,3 +415,9 @@ class Checker:
         location = self._locate(namespace, endpoint)
         on_node = location.node in self._objects.of(Node) or self._locations.node_of_endpoint(namespace, endpoint)
         return bool(on_node) or is_located(location)
+
+
+def _named(compiled: CompiledService, positions: Iterable[int]) -> list[str]:
+    """Return the names of some of a Service's ready endpoints: their pods, or their addresses."""
+    endpoints = [compiled.endpoints[position].endpoint for position in positions]
+    return [endpoint.pod or address_text(endpoint.addresses[0]) for endpoint in endpoints]

@@ -39,6 +39,7 @@ from locator.model import (
 )
 from locator.state.snapshot import LACKING, CompiledService
 from locator.topology.annotations import TOPOLOGY_KEYS
+from locator.topology.balance_checks import import_without_effect
 from locator.topology.constraints import Declaration, declarations_of, has_unmatched, in_effect
 from locator.topology.hints import incomplete_hints
 from locator.topology.selection import ANY_ENDPOINT
@@ -198,6 +199,7 @@ def import_findings(service_import: ServiceImport, *, has_slices: bool) -> Itera
     for finding in service_findings(service, declarations_of(service)):
         without_effect = finding.code == ClusterCode.ConstraintWithoutEffect.name
         yield replace(finding, kind="ServiceImport", expected="type: Headless" if without_effect else finding.expected)
+    yield from import_without_effect(service_import)
     if service_import.headless and not has_slices:
         message, expected = "headless, but no slice was imported with it", f"slices with the label {IMPORTED}"
         yield ClusterCode.ServiceImportWithoutSlices.about(service_import, "spec.type", message, expected)

@@ -46,7 +46,7 @@ from locator.places.book_builder import BookBuilder
 from locator.places.forwarders import DnsServices
 from locator.places.locations import Locations
 from locator.places.prefix_table import PrefixTable
-from locator.state.balancing import Balancing, Plans
+from locator.state.balancing import Balances, Balancing, Plans
 from locator.state.checker import Checker
 from locator.state.compiling import EndpointLocator, compiled, unready_endpoints
 from locator.state.derived import Derived
@@ -145,7 +145,8 @@ class Store:
         self._dns_services = DnsServices(options.forwarder_services)
         self._endpoint_locator = EndpointLocator(self._locations)
         self._checks = Checker(
-            *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys)
+            *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys),
+            counted=options.counted,
         )
         self._balancing = Balancing(self._objects, self._locations, options.counted, options.default_keys)
         self._services = Derived(self._compiled)
@@ -208,6 +209,13 @@ class Store:
     def wanted_labels(self) -> frozenset[str]:
         """The keys of the labels of Pods that balanced Services look at."""
         return self._balancing.wanted_labels
+
+    def plans_of(self, compiled: CompiledService) -> tuple[Plans, Balances]:
+        """Return the plans of a Service as it might be, and what becomes of its clients (``Snapshot.balances``).
+
+        Its own pods are those of the Service as it is.
+        """
+        return self._balancing.plans_of(compiled, self._objects.slices_of(compiled.service.key))
 
     # Taking deltas in
 
@@ -495,24 +503,26 @@ class Store:
         for of_service in (self._services, self._unready, self._exported):
             of_service.mark(self._services_changed)
         self._checks.mark_services(self._services_changed)
-        plans = self._balancing.update(now, clock)
-        self._plans_alone = {key: plans[key] for key in plans if key not in self._services_changed}
+        self._plans_alone = self._balancing.update(now, self._services_changed, clock)
         self._services.mark(self._plans_alone)
         self._services_changed = set()
         changes = self._services.update()
         for derived in (self._unready, self._exported, self._imports, self._nodes, self._healths):
             derived.update()
+        self._checks.mark_services(self._balancing.publish())
         after = Snapshot(
             services=self._services.values,
             namespaces=self._namespaces() if self._namespaces_changed else before.namespaces,
             addresses=addresses,
             serial=int(now),
-            findings=self._checks.all_findings(self._services.values, self._lacks, pods_partial=self._pods_partial),
+            findings=self._checks.all_findings(
+                self._services.values, self._balancing.balances, self._lacks, pods_partial=self._pods_partial
+            ),
             object_counts={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_namespaces(before.pod_namespaces),
             unready=self._unready.values,
-            balances=self._balancing.publish(),
+            balances=self._balancing.balances,
             exported=self._exported.values,
             imports=self._imports.values,
             healths=self._healths.values,

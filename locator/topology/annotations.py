@@ -35,7 +35,8 @@ _WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 MAX_SELECTORS = 16  # that topodns.io/clients has
 MAX_CLIENTS = 2000  # characters of topodns.io/clients
 
-_MAX_OVERLOAD = re.compile(r"0*(1\.[1-9][0-9]*|[2-9](\.[0-9]+)?|10(\.0+)?)")  # 1.1 to 10
+LEAST_OVERLOAD, MOST_OVERLOAD = 1.1, 10  # values of topodns.io/max-overload
+_MAX_OVERLOAD = re.compile(r"0*(1\.[1-9][0-9]*|[2-9](\.[0-9]+)?|10(\.0+)?)")
 _HEALTH = re.compile(r"tcp(?::([1-9][0-9]{0,4}))?|http:([1-9][0-9]{0,4})(/[!-~]{0,999})")
 _LAST_PORT = 65535
 

@@ -14,15 +14,16 @@ some of them: those with one value of a key, say.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple, TypeGuard
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.model import CLUSTER, HOSTNAME, NODE_NAME, NODE_SLOT, SUCCESSORS, ZONE, Location
-from locator.topology.cells import SLOTS, CellTable, Column, Values, slot
+from locator.topology.cells import SLOTS, CellTable, Column, Values, reduced, slot
 from locator.topology.selection import (
     ANY_ENDPOINT,
     SPILLED,
@@ -124,26 +125,25 @@ class Balanced(Struct, frozen=True, gc=False):
 
         *endpoints* are all ready ones of the Service, for which the plan was made.
         """
-        usual = self.constraint.select(client, endpoints)
-        if client.slot is None or not usual.endpoints:
-            return usual
+        tiers = [*self.constraint.tiers(client, endpoints)] if client.slot is not None else []
+        if client.slot is None or not tiers:
+            return self.constraint.select(client, endpoints)
         order = (client.slot - self.start) % SLOTS, _text(cell_values(self.constraint, client, endpoints))
         positions = {id(located): position for position, located in enumerate(endpoints)}
+        usual = self.constraint.usual([(number, len(selection.endpoints)) for number, selection in tiers])
         full: list[str] = []
-        for number, selection in self.constraint.tiers(client, endpoints):
-            last = number, selection
+        for number, selection in tiers:
             whole = tuple([positions[id(located)] for located in selection.endpoints])
             pool = self.pools.get((number, whole))
             left = whole if pool is None else pool.at(order, whole)
             if len(left) >= self.constraint.at_least:
+                outcome = SPILLED if number > usual else selection.outcome
                 chosen = tuple([endpoints[position] for position in left])
-                break
+                return replace(selection, endpoints=chosen, outcome=outcome, full=(*full,))
             if pool is not None:
                 full.append(selection.key or ANY_ENDPOINT)
-        else:  # in vain: everything that the last key matches, as if it had room
-            (number, selection), chosen = last, last[1].endpoints
-        is_spilled = number > self.constraint.tier_of(usual)
-        return replace(selection, endpoints=chosen, outcome=SPILLED if is_spilled else selection.outcome, full=(*full,))
+        number, selection = tiers[-1]  # in vain: everything that the last key matches, as if it had room
+        return replace(selection, outcome=SPILLED if number > usual else selection.outcome, full=(*full,))
 
 
 # --- The plan ---------------------------------------------------------------------------------------------------------
@@ -194,13 +194,13 @@ def layout_of(
     constraint: TieredConstraint,
     endpoints: Sequence[LocatedEndpoint],
     table: CellTable,
-    own: Iterable[Location],
+    own: Iterable[Hashable],
     cluster: str,
 ) -> Layout:
     """Return the layout of a Service (``namespace/name``) of a *cluster* with these ready endpoints.
 
-    *table* has who asks by the ``cell_keys`` of the constraint, and *own* is where those of them are that do not count,
-    since they are endpoints of the Service.
+    *table* has who asks by the ``cell_keys`` of the constraint. *own* has the node of each of them that does not count,
+    since it is an endpoint of the Service.
     """
     start = slot(service)
     known = [_values_of(key, endpoints) for key in table.keys]
@@ -213,12 +213,15 @@ def layout_of(
         counted, elsewhere, _ = group(values)
         (counted if sign > 0 else elsewhere).append(column)
     unknown = {values: clients for values, clients in table.elsewhere.items() if clients}
-    for location in own:
-        if location.slot is None:
-            values = tuple([location.client_value(key) for key in table.keys])
+    groups_of: dict[Values, bytearray] = {}
+    for node in own:
+        at, values = table.cell_of(node)
+        if at is None:
             unknown[values] = unknown.get(values, 0) - 1
-        else:
-            group(table.reduced(location, known))[2].append(location.slot)
+            continue
+        if values not in groups_of:
+            groups_of[values] = group(reduced(values, known))[2]
+        groups_of[values].append(at)
     tiers = _Tiers(constraint, table.keys, endpoints, cluster)
     groups = []
     for values, (counted, elsewhere, slots) in columns.items():
@@ -249,11 +252,11 @@ class _Tiers:
         labels = {key: value for key, value in zip(self._keys, values, strict=True) if value is not None}
         labels.setdefault(CLUSTER, self._cluster)
         client = Location(labels.pop(NODE_NAME, None), labels)
-        pools = [
-            (number, self._placed(selection.endpoints))
-            for number, selection in self._constraint.tiers(client, self._endpoints)
-        ]
-        return tuple(pools), self._placed(self._constraint.select(client, self._endpoints).endpoints)
+        tiers = self._constraint.tiers(client, self._endpoints)
+        pools = tuple([(number, self._placed(selection.endpoints)) for number, selection in tiers])
+        if not pools:
+            return (), ()
+        return pools, dict(pools)[self._constraint.usual([(number, len(pool)) for number, pool in pools])]
 
     def _placed(self, endpoints: Iterable[LocatedEndpoint]) -> Endpoints:
         placed = tuple([self._positions[id(located)] for located in endpoints])
@@ -287,42 +290,56 @@ def plan(layout: Layout, max_overload: float) -> tuple[Balance, Balanced | None]
     return balance, Balanced(layout.constraint, layout.start, pools)
 
 
+def _added(rows: Sequence[list[int]]) -> list[int]:
+    return rows[0] if len(rows) == 1 else [*map(sum, zip(*rows, strict=True))]
+
+
 def _put(loads: list[float], endpoints: Endpoints, clients: float) -> None:
+    each = clients / max(1, len(endpoints))
     for position in endpoints:
-        loads[position] += clients / len(endpoints)
+        loads[position] += each
 
 
 class _Waiting:
     """The cells of one group that wait for room: those from position ``since`` on."""
 
-    __slots__ = ("_columns", "_elsewhere", "_moves", "_start", "_sums", "group", "since")
+    __slots__ = ("_start", "_sums", "group", "since")
 
     def __init__(self, group: CellGroup, start: int) -> None:
-        self.group, self.since = group, 0
-        self._start, self._columns = start, group.columns
-        moves = [((number - start) % SLOTS, -1) for number in group.own]
-        for column in group.elsewhere:
-            moves += [((number - start) % SLOTS, -clients) for number, clients in column.weights.items()]
-        moves.sort()
-        self._moves, self._sums, total = [position for position, _ in moves], [0], 0
-        for _, clients in moves:
-            total += clients
-            self._sums.append(total)
+        self.group, self.since, self._start = group, 0, start
+        self._sums: list[int] = []
 
-    def before(self, position: int) -> int:
-        """Return how many clients are in the cells before a position, of all cells."""
-        start, total = self._start, self._sums[bisect_left(self._moves, position)]
-        for column in self._columns:
-            total += column.between(start, start + position)
-        return total
+    @property
+    def clients(self) -> int:
+        """The number of clients in these cells."""
+        if not self.since:
+            return self.group.clients
+        return 0 if self.since == SLOTS else self.sums[SLOTS] - self.sums[self.since]
 
-    def waiting_before(self, position: int) -> int:
-        """Return how many of those before a position wait."""
-        return self.before(position) - self.before(self.since) if position > self.since else 0
+    @property
+    def sums(self) -> list[int]:
+        """How many clients are in the cells before each position, of all cells."""
+        if not self._sums:
+            group, start = self.group, self._start
+            turns = [column.turns[start : start + SLOTS] for column in group.columns] or [[0] * SLOTS]
+            clients = _added(turns)
+            for number in group.own:
+                clients[(number - start) % SLOTS] -= 1
+            for column in group.elsewhere:
+                for number, elsewhere in column.weights.items():
+                    clients[(number - start) % SLOTS] -= elsewhere
+            self._sums = [0, *accumulate(clients)]
+        return self._sums
 
     def at(self, position: int) -> int:
         """Return how many clients are in the cell at a position."""
-        return self.before(position + 1) - self.before(position)
+        return self.sums[position + 1] - self.sums[position]
+
+    def waiting_sums(self) -> list[int]:
+        """Return how many clients wait before each position."""
+        since, sums = self.since, self.sums
+        base = sums[since]
+        return [*[0] * since, *[clients - base for clients in sums[since:]]] if since else sums
 
 
 class _Filling:
@@ -331,7 +348,7 @@ class _Filling:
     def __init__(self, layout: Layout, loads: list[float], limit: float) -> None:
         self.loads, self._limit, self._at_least = loads, limit, layout.constraint.at_least
         self.full: set[int] = set()
-        self.pools: dict[PoolKey, Pool] = {}
+        self.pools: dict[PoolKey, Pool] = {}  # those that somebody has left
         # In the order of their values, as the groups are.
         self._waiting = [_Waiting(group, layout.start) for group in layout.groups if group.pools]
 
@@ -340,20 +357,22 @@ class _Filling:
         for number in sorted({number for waiting in self._waiting for number, _ in waiting.group.pools}):
             by_pool: dict[Endpoints, list[_Waiting]] = {}
             for waiting in self._waiting:
-                pool = dict(waiting.group.pools).get(number)
-                if pool is not None and waiting.since < SLOTS and len(pool) >= self._at_least:
-                    by_pool.setdefault(pool, []).append(waiting)
-            members = [position for pool in by_pool for position in pool]
-            fillings = [_PoolFilling(self, number, pool, waiting) for pool, waiting in by_pool.items()]
-            if len(members) == len(set(members)):
+                if waiting.since < SLOTS:
+                    for tier, pool in waiting.group.pools:
+                        if tier == number and len(pool) >= self._at_least:
+                            by_pool.setdefault(pool, []).append(waiting)
+            fillings = [_PoolFilling(self, pool, waiting) for pool, waiting in by_pool.items()]
+            if len(fillings) == 1 or len({at for pool in by_pool for at in pool}) == sum(map(len, by_pool)):
                 for filling in fillings:
                     filling.fill()
             else:  # policies may leave an endpoint to clients here and there
                 self._fill_in_turn(fillings)
             for filling in fillings:
-                self.pools[number, filling.whole] = Pool(tuple(filling.orders), tuple(filling.left))
+                if filling.orders:
+                    self.pools[number, filling.whole] = Pool(tuple(filling.orders), tuple(filling.left))
         for waiting in self._waiting:
-            _put(self.loads, waiting.group.pools[-1][1], waiting.waiting_before(SLOTS))
+            if clients := waiting.clients:
+                _put(self.loads, waiting.group.pools[-1][1], clients)
 
     def _fill_in_turn(self, fillings: Sequence[_PoolFilling]) -> None:
         """Put the clients of one cell after the other on pools that share endpoints."""
@@ -366,30 +385,36 @@ class _Filling:
         ]
         for filling in fillings:
             filling.make_room(FIRST, 0)
-        for position, _, filling, waiting in sorted(cells, key=lambda cell: cell[:2]):
-            if filling.members and filling.has_room_at(position, waiting):
-                _put(self.loads, (*filling.members,), waiting.at(position))
+        for position, values, filling, waiting in sorted(cells, key=lambda cell: cell[:2]):
+            if filling.members:
+                clients = waiting.at(position)
+                filling.make_room((position, values), clients)
+                _put(self.loads, filling.members, clients)
         for filling in fillings:
             filling.end()
 
-    def leave(self, members: list[int], clients: float) -> list[int]:
+    def leave(self, members: Endpoints, clients: float) -> Endpoints:
         """Return those of some endpoints that have room for so many clients; the greatest loads leave first."""
         loads, left = self.loads, members
-        while left and (top := max(loads[position] for position in left)) + clients / len(left) > self._limit:
+        while left and (top := max([loads[position] for position in left])) + clients / len(left) > self._limit:
             self.full.update(position for position in left if loads[position] >= top - SLACK)
-            left = [position for position in left if loads[position] < top - SLACK]
-        return left if len(left) >= self._at_least else []
+            left = tuple([position for position in left if loads[position] < top - SLACK])
+        return left if len(left) >= self._at_least else ()
 
-    def room_in(self, members: Sequence[int]) -> float:
-        """Return how many clients some endpoints have room for, all of them together."""
-        return (self._limit - max(self.loads[position] for position in members)) * len(members)
+    def room_in(self, members: Endpoints) -> float:
+        """Return how many clients some endpoints have room for, all of them together; less than 0 if for none."""
+        return (self._limit - max([self.loads[position] for position in members], default=0.0)) * len(members)
 
 
 class _PoolFilling:
-    """Puts clients on one pool: *waiting*, in the order of their values. ``members`` are left of it."""
+    """Puts clients on one pool: *waiting*, in the order of their values. ``members`` are left of it.
 
-    def __init__(self, of_all: _Filling, number: int, whole: Endpoints, waiting: list[_Waiting]) -> None:
-        self.whole, self.members, self.waiting = whole, list(whole), waiting
+    ``orders`` and ``left`` are those of ``Pool``.
+    """
+
+    def __init__(self, of_all: _Filling, whole: Endpoints, waiting: list[_Waiting]) -> None:
+        self.whole = self.members = whole
+        self.waiting = waiting
         self.orders: list[Order] = []
         self.left: list[Endpoints] = []
         self._of_all = of_all
@@ -397,25 +422,22 @@ class _PoolFilling:
 
     def fill(self) -> None:
         """Put the clients of all cells on the pool, as long as there is room, a stretch of cells at a time."""
-        self.make_room(FIRST, 0)
-        placed = 0
+        of_all, clients, placed = self._of_all, sum([one.clients for one in self.waiting]), 0
+        sums: list[int] = []
+        if (room := of_all.room_in(self.members)) < 0:
+            self.make_room(FIRST, 0)
+            room = of_all.room_in(self.members)
         while self.members:
-            found = self._first_beyond(placed + max(0.0, self._of_all.room_in(self.members)))
-            if found is None:
-                self._put(self._waiting_before(SLOTS) - placed)
+            if clients - placed <= room:
+                _put(of_all.loads, self.members, clients - placed)
                 break
-            position, waiting, before = found
-            self._put(before - placed)
-            clients = waiting.at(position)
-            self.make_room((position, waiting.group.values), clients)
-            self._put(clients)
-            placed = before + clients
+            sums = sums or _added([waiting.waiting_sums() for waiting in self.waiting])
+            position, values, before, here = self._first_beyond(placed + room, sums)
+            _put(of_all.loads, self.members, before - placed)
+            self.make_room((position, values), here)
+            _put(of_all.loads, self.members, here)
+            placed, room = before + here, max(0.0, of_all.room_in(self.members))
         self.end()
-
-    def has_room_at(self, position: int, waiting: _Waiting) -> bool:
-        """Whether the pool has room for a cell once those have left that have none."""
-        self.make_room((position, waiting.group.values), waiting.at(position))
-        return bool(self.members)
 
     def make_room(self, order: Order, clients: int) -> None:
         """Let those endpoints leave that have no room for a cell."""
@@ -423,7 +445,7 @@ class _PoolFilling:
         if len(left) < len(self.members):
             self.members = left
             self.orders.append(order)
-            self.left.append(tuple(left))
+            self.left.append(left)
             if not left:
                 self._closed = order
 
@@ -434,23 +456,19 @@ class _PoolFilling:
             since = position if waiting.group.values >= values else position + 1
             waiting.since = max(waiting.since, min(SLOTS, since))
 
-    def _put(self, clients: int) -> None:
-        _put(self._of_all.loads, tuple(self.members), clients)
+    def _first_beyond(self, room: float, sums: Sequence[int]) -> tuple[int, tuple[str, ...], int, int]:
+        """Return the first cell with which there are more clients than *room*.
 
-    def _waiting_before(self, position: int) -> int:
-        return sum(waiting.waiting_before(position) for waiting in self.waiting)
-
-    def _first_beyond(self, room: float) -> tuple[int, _Waiting, int] | None:
-        """Return the first cell with which there are more clients than *room*: and how many there are before it."""
-        position = bisect_right(range(1, SLOTS + 1), room, key=self._waiting_before)
-        if position == SLOTS:
-            return None
-        before = self._waiting_before(position)
+        These are its position and values, how many clients are before it, and how many are in it. *sums* has how many
+        wait before each position.
+        """
+        position = bisect_right(sums, room) - 1
+        before = sums[position]
         for waiting in self.waiting:
-            clients = waiting.at(position) if waiting.since <= position else 0
-            if before + clients > room:
-                return position, waiting, before
-            before += clients
+            here = waiting.at(position) if waiting.since <= position else 0
+            if before + here > room:
+                return position, waiting.group.values, before, here
+            before += here
         raise AssertionError("no cell at the position that was found")
 
 

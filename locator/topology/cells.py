@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate
 
 from locator.model import HOSTNAME, NODE_NAME, Location
 
@@ -31,33 +30,34 @@ def slot(text: str) -> int:
 class Column:
     """How many clients are on nodes with the same values, by the slots of these nodes."""
 
-    __slots__ = ("_sums", "nodes", "total", "weights")
+    __slots__ = ("_turns", "nodes", "total", "weights")
 
     def __init__(self) -> None:
         self.weights: dict[int, int] = {}
         self.total = 0
         self.nodes = 0
-        self._sums: list[int] | None = None
+        self._turns: list[int] | None = None
 
     def add(self, slot: int, clients: int) -> None:
         """Add clients in a slot, or take some away."""
         self.weights[slot] = self.weights.get(slot, 0) + clients
         self.total += clients
-        self._sums = None
+        self._turns = None
 
-    def between(self, start: int, stop: int) -> int:
-        """Return how many clients are in the slots from *start* to before *stop*; slot 256 is slot 0 once more."""
-        if self._sums is None:
+    @property
+    def turns(self) -> list[int]:
+        """How many clients are in each slot, twice in turn."""
+        if self._turns is None:
             once = [self.weights.get(slot, 0) for slot in range(SLOTS)]
-            self._sums = [0, *accumulate(once + once)]
-        return self._sums[stop] - self._sums[start]
+            self._turns = once + once
+        return self._turns
 
 
 class CellTable:
     """All nodes of a cluster by their values of *keys* (``Location.client_value``), and the clients on each.
 
     Of the keys with more than FEW values, ``columns`` tells the values apart only for those who ask for some.
-    ``version`` differs whenever there are other columns.
+    ``version`` differs whenever there are other columns, or other clients elsewhere.
     """
 
     def __init__(self, keys: Sequence[str], nodes: Iterable[tuple[Hashable, Location, int]]) -> None:
@@ -72,21 +72,26 @@ class CellTable:
         self._columns: dict[Values, Column] = {}  # by the values of the other keys
         self._fine_columns: dict[Values, Column] = {}  # by all values, if one of them is of a key with many
         self._by_value: dict[tuple[int, str], set[Values]] = {}  # of the latter, by such a value
-        self._nodes: dict[Hashable, tuple[Location, int]] = {}
+        self._nodes: dict[Hashable, tuple[Location, Values, int]] = {}
         for key, location, clients in nodes:
             self.put(key, location, clients)
 
     def put(self, key: Hashable, location: Location | None, clients: int) -> None:
         """Record that there are so many clients on a node, which is now at *location*; None: there is none any more."""
-        before, after = self._nodes.pop(key, None), None if location is None else (location, clients)
-        if after is not None:
-            self._nodes[key] = after
+        before, after = self._nodes.pop(key, None), None
+        if location is not None:
+            after = self._nodes[key] = (location, self._values(location), clients)
         if before is not None and after is not None and before[0] is after[0]:
-            self._add(after[0], after[1] - before[1], 0)
+            self._add(*after[:2], after[2] - before[2], 0)
             return
         for known, sign in ((before, -1), (after, 1)):
             if known is not None:
-                self._add(known[0], sign * known[1], sign)
+                self._add(*known[:2], sign * known[2], sign)
+
+    def cell_of(self, node: Hashable) -> tuple[int | None, Values]:
+        """Return the slot of a node, None if it is not known, and its values."""
+        found = self._nodes.get(node)
+        return (None, (None,) * len(self.keys)) if found is None else (found[0].slot, found[1])
 
     def columns(self, known: Sequence[set[str | None]]) -> Iterator[tuple[Values, Column, int]]:
         """Yield what makes up the cells if only the values in *known* matter, of each key.
@@ -95,15 +100,11 @@ class CellTable:
         have been counted there although they are elsewhere (-1).
         """
         for values, column in self._columns.items():
-            yield _reduced(values, known), column, 1
+            yield reduced(values, known), column, 1
         found = (self._by_value.get((at, value or ""), ()) for at in self._fine for value in known[at])
         for values in {values for some in found for values in some}:
-            yield _reduced(values, known), self._fine_columns[values], 1
-            yield _reduced(self._coarse(values), known), self._fine_columns[values], -1
-
-    def reduced(self, location: Location, known: Sequence[set[str | None]]) -> Values:
-        """Return the values of a place, with None for those that are not in *known*."""
-        return _reduced(self._values(location), known)
+            yield reduced(values, known), self._fine_columns[values], 1
+            yield reduced(self._coarse(values), known), self._fine_columns[values], -1
 
     def _values(self, location: Location) -> Values:
         return tuple([location.client_value(key) for key in self.keys])
@@ -111,10 +112,10 @@ class CellTable:
     def _coarse(self, values: Values) -> Values:
         return tuple([None if position in self._fine else value for position, value in enumerate(values)])
 
-    def _add(self, location: Location, clients: int, nodes: int) -> None:
-        values = self._values(location)
+    def _add(self, location: Location, values: Values, clients: int, nodes: int) -> None:
         if location.slot is None:
             self.elsewhere[values] += clients
+            self.version += bool(clients)
             return
         self._add_to(self._columns, self._coarse(values), location.slot, clients, nodes)
         if not any(values[position] is not None for position in self._fine):
@@ -144,5 +145,6 @@ class CellTable:
         return is_new or is_gone
 
 
-def _reduced(values: Values, known: Sequence[set[str | None]]) -> Values:
+def reduced(values: Values, known: Sequence[set[str | None]]) -> Values:
+    """Return *values*, with None for those that are not in *known*."""
     return tuple([value if value in some else None for value, some in zip(values, known, strict=True)])

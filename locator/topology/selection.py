@@ -104,8 +104,8 @@ class TieredConstraint(Constraint, Protocol):
     def tiers(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Tiers:
         """Yield what a client gets of *endpoints* by one key after the other, the nearest first; nothing empty."""
 
-    def tier_of(self, selection: Selection) -> int:
-        """Return the number of the tier that ``select`` chose."""
+    def usual(self, tiers: Sequence[tuple[int, int]]) -> int:
+        """Return the number of the tier that ``select`` chooses; *tiers* has the number and the size of each."""
 
 
 def select(
@@ -148,8 +148,10 @@ def tiers_after(
     given = set(map(id, selection.endpoints))
     if not isinstance(constraint, FirstMatch | Narrowing) or not constraint.soft:
         return
-    for number, tier in constraint.tiers(client, endpoints):
-        if number <= constraint.tier_of(selection):
+    tiers = [*constraint.tiers(client, endpoints)]
+    usual = constraint.usual([(number, len(tier.endpoints)) for number, tier in tiers]) if tiers else 0
+    for number, tier in tiers:
+        if number <= usual:
             continue
         if fresh := tuple(located for located in tier.endpoints if id(located) not in given):
             given.update(map(id, fresh))
@@ -224,9 +226,10 @@ class FirstMatch(Struct, frozen=True, gc=False):
             elif tier := _tier(key, client, endpoints, steps):
                 yield number, Selection(tier, NEAREST, tuple(steps), key, (key,))
 
-    def tier_of(self, selection: Selection) -> int:
-        """Return the position of the key that decided."""
-        return self.keys.index(selection.key or ANY_ENDPOINT)
+    def usual(self, tiers: Sequence[tuple[int, int]]) -> int:
+        """Return the first key that matches enough, else the first that matches any; ``*`` is enough in any case."""
+        last = len(self.keys) - 1 if self.soft else len(self.keys)
+        return next((number for number, size in tiers if size >= self.at_least or number == last), tiers[0][0])
 
 
 class Narrowing(Struct, frozen=True, gc=False):
@@ -289,7 +292,7 @@ class Narrowing(Struct, frozen=True, gc=False):
             else:
                 yield number, Selection(left, ALL, steps, ANY_ENDPOINT)
 
-    def tier_of(self, selection: Selection) -> int:
+    def usual(self, tiers: Sequence[tuple[int, int]]) -> int:
         """Return 0: what all keys left."""
         return 0
 
@@ -356,9 +359,9 @@ class Hinted(Struct, frozen=True, gc=False):
         steps.append(Step(ANY_ENDPOINT, None, len(endpoints)))
         yield len(self.keys) - 1, Selection(tuple(endpoints), ALL, tuple(steps), ANY_ENDPOINT)
 
-    def tier_of(self, selection: Selection) -> int:
-        """Return the position of the key that decided."""
-        return self.keys.index(selection.key or ANY_ENDPOINT)
+    def usual(self, tiers: Sequence[tuple[int, int]]) -> int:
+        """Return the first."""
+        return tiers[0][0]
 
     @property
     def at_least(self) -> int:

@@ -30,26 +30,21 @@ from locator.model import (
 from locator.printable import quoted
 from locator.topology.annotations import (
     ANNOTATIONS,
-    CLIENTS,
     FEDERATED,
     HEALTH,
-    MAX_CLIENTS,
-    MAX_OVERLOAD,
-    MAX_SELECTORS,
     MIN_ENDPOINTS,
     PREFIX,
     TOPOLOGY_KEYS,
     TOPOLOGY_MODE,
-    asking,
     field_of,
     has_mode_auto,
     health_check,
     is_federated,
-    max_overload,
     min_endpoints,
     probed_ports,
     trimmed,
 )
+from locator.topology.balance_checks import invalid_values
 from locator.topology.constraints import (
     HINTS,
     LOCAL_TRAFFIC,
@@ -72,6 +67,7 @@ MAX_PORTS = 8  # named in a finding
 _nearest = lru_cache(maxsize=1024)(nearest_label_key)  # difflib takes a millisecond
 
 _INVALID = {row.code.name for row in SOURCE.values()}
+_TOLD_BY_EVENT = {*_INVALID, ClusterCode.InvalidMaxOverload.name, ClusterCode.InvalidClients.name}
 
 
 def may_choose(service: Service) -> bool:
@@ -103,6 +99,11 @@ def is_invalid_constraint(finding: Finding) -> bool:
     return finding.kind == "Service" and finding.code in _INVALID
 
 
+def is_told_by_event(finding: Finding) -> bool:
+    """Whether an Event on a Service tells its owner of a finding: what it asks for, or how balanced, is invalid."""
+    return finding.kind == "Service" and finding.code in _TOLD_BY_EVENT
+
+
 # --- What a Service says ----------------------------------------------------------------------------------------------
 
 
@@ -118,23 +119,11 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         message = f"{quoted(service.annotations[MIN_ENDPOINTS])} counts as 1"
         expected = "a whole number from 1"
         yield ClusterCode.InvalidMinEndpoints.about(service, field_of(MIN_ENDPOINTS), message, expected)
-    yield from _balance_values(service)
+    yield from invalid_values(service)
     if HEALTH in service.annotations:
         yield from _health_findings(service, service.annotations[HEALTH])
     yield from _unknown_names(service)
     yield from _unknown_values(service)
-
-
-def _balance_values(service: Service) -> Iterator[Finding]:
-    """Yield a finding for each annotation about balance that counts as none."""
-    if MAX_OVERLOAD in service.annotations and max_overload(service) is None:
-        message = f"{quoted(service.annotations[MAX_OVERLOAD])} counts as none"
-        expected = "a decimal number from 1.1 to 10"
-        yield ClusterCode.InvalidMaxOverload.about(service, field_of(MAX_OVERLOAD), message, expected)
-    if CLIENTS in service.annotations and asking(service) is None:
-        message = f"{quoted(service.annotations[CLIENTS])} counts as none"
-        expected = f"NAMESPACE[/SELECTOR], at most {MAX_SELECTORS} by ';', in {MAX_CLIENTS:,} characters"
-        yield ClusterCode.InvalidClients.about(service, field_of(CLIENTS), message, expected)
 
 
 def _constraint_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.endpoints import Port
 from locator.model import Finding, Service
-from locator.topology.annotations import HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, health_check
+from locator.topology.annotations import CLIENTS, HEALTH, MAX_OVERLOAD, MIN_ENDPOINTS, TOPOLOGY_KEYS, health_check
 from locator.topology.constraints import declarations_of
 from locator.topology.service_checks import service_findings
 from tests.kit import annotation_values, kustomize
@@ -30,12 +30,14 @@ from tests.kit.waiting import until
 WHERE = "admission"
 VARIANT = "base with admission"
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
-ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH)
-REFUSED = ("InvalidTopologyKeys", "InvalidMinEndpoints", "InvalidHealth")  # codes of check
+ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, MAX_OVERLOAD, CLIENTS, HEALTH)
+# Codes of check.
+REFUSED = ("InvalidTopologyKeys", "InvalidMinEndpoints", "InvalidMaxOverload", "InvalidClients", "InvalidHealth")
 
 LIMIT = 262_144 - 200  # the API server allows 256 KiB for all annotations with their names
 
 BAD, BAD_LEAST, BAD_HEALTH = {TOPOLOGY_KEYS: "*,a"}, {MIN_ENDPOINTS: "two"}, {HEALTH: "udp"}
+BAD_BALANCE = {MAX_OVERLOAD: "1", CLIENTS: "shop;"}
 GOOD = {TOPOLOGY_KEYS: f"{ZONE},*"}
 OPEN = {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}
 LOCAL = {"externalTrafficPolicy": "Local"}
@@ -104,8 +106,8 @@ class Update(NamedTuple):
 
 
 def annotated(**annotations: str | None) -> Item:
-    """Return the patch of some annotations: ``keys``, ``least``, ``health`` or others; None removes one."""
-    names = {"keys": TOPOLOGY_KEYS, "least": MIN_ENDPOINTS, "health": HEALTH}
+    """Return the patch of some annotations: ``keys``, ``least``, ``most``, ``health`` or others; None removes one."""
+    names = {"keys": TOPOLOGY_KEYS, "least": MIN_ENDPOINTS, "most": MAX_OVERLOAD, "health": HEALTH}
     return {"metadata": {"annotations": {names.get(key, key): text for key, text in annotations.items()}}}
 
 
@@ -124,6 +126,11 @@ UPDATES: Mapping[str, Update] = {
     "bad-number-changed": Update(asking(BAD_LEAST), annotated(least="three"), "'three' counts as 1"),
     "blank-number": Update(asking({}), annotated(least=""), "'' counts as 1"),
     "bad-health-changed": Update(asking(BAD_HEALTH), annotated(health=""), "'' counts as none"),
+    "bad-balance-kept": Update(asking(BAD_BALANCE), annotated(least="2"), None),
+    "bad-overload-changed": Update(asking(BAD_BALANCE), annotated(most="0.5"), "'0.5' counts as none, expected a dec"),
+    "bad-clients-changed": Update(asking(BAD_BALANCE), annotated(**{CLIENTS: "shop/"}), "'shop/' counts as none"),
+    "balance-corrected": Update(asking(BAD_BALANCE), annotated(most="1.5", **{CLIENTS: "shop"}), None),
+    "bad-balance-removed": Update(asking(BAD_BALANCE), annotated(most=None, **{CLIENTS: None}), None),
     "newly-local": Update(asking(GOOD, **OPEN), {"spec": LOCAL}, "together with externalTrafficPolicy: Local"),
     "bad-keys-newly-local": Update(asking(BAD, **OPEN), {"spec": LOCAL}, "together with externalTrafficPolicy: Local"),
     "blank-keys-newly-local": Update(asking({TOPOLOGY_KEYS: " "}, **OPEN), {"spec": LOCAL}, None),
@@ -181,6 +188,8 @@ def test_old_api_servers_know_the_functions(variant: str, name: str) -> None:
 ROWS: Sequence[tuple[str, str, bool]] = (
     *((TOPOLOGY_KEYS, text, words is None) for text, words in annotation_values.KEYS),
     *((MIN_ENDPOINTS, text, number is not None) for text, number in annotation_values.MIN_ENDPOINTS),
+    *((MAX_OVERLOAD, text, number is not None) for text, number in annotation_values.MAX_OVERLOAD),
+    *((CLIENTS, text, parts is not None) for text, parts in annotation_values.CLIENTS),
     *((HEALTH, text, valid) for text, valid in annotation_values.HEALTH),
     (TOPOLOGY_KEYS, "", True),
     (TOPOLOGY_KEYS, " \n", True),
@@ -208,6 +217,13 @@ LONG: Sequence[tuple[str, str, bool]] = (
     (TOPOLOGY_KEYS, ",".join(f"{'a.' * 126}{chr(97 + n)}/{'b' * 63}" for n in range(16)), True),
     (MIN_ENDPOINTS, f"{' ' * (LIMIT - 1)}1", True),
     (MIN_ENDPOINTS, '"' * LIMIT, False),
+    (MAX_OVERLOAD, f"1.1{'0' * (LIMIT - 3)}", True),
+    (MAX_OVERLOAD, "0" * LIMIT, False),
+    (CLIENTS, ";" * LIMIT, False),
+    (CLIENTS, "a" * LIMIT, False),
+    (CLIENTS, f"{' ' * (LIMIT - 4)}shop", True),
+    (CLIENTS, ";".join("shop/" + "a," * 59 + "a" for _ in range(16)), True),
+    (CLIENTS, f"shop/{'a.' * 126}a/b in ({'c,' * 800}){',!d' * 25}", True),
     (HEALTH, f"http:80/{'/:' * (LIMIT // 2 - 4)}", False),
     (HEALTH, f"{' ' * (LIMIT - 1008)}http:80/{'a' * 999}", True),
     (HEALTH, "tcp:" * (LIMIT // 4), False),
@@ -227,8 +243,9 @@ def test_a_long_value(guarded: ControlPlane, annotation: str, text: str, valid: 
 
 def test_long_values_side_by_side(guarded: ControlPlane) -> None:
     """All annotations together are cheap enough, too."""
-    third = LIMIT // 3
-    new = asking({TOPOLOGY_KEYS: "," * third, MIN_ENDPOINTS: "9" * third, HEALTH: "http:80/" + "é" * (third // 3)})
+    part = LIMIT // 5
+    long = {TOPOLOGY_KEYS: "," * part, MIN_ENDPOINTS: "9" * part, MAX_OVERLOAD: "9" * part, CLIENTS: "a" * part}
+    new = asking({**long, HEALTH: "http:80/" + "é" * (part // 3)})
     assert_same(new, refusal_of_new(guarded, new))
 
 
@@ -289,8 +306,8 @@ SERVICES = st.builds(
     edited,
     st.sampled_from([(annotation, text) for annotation, text, valid in ROWS if annotation in ANNOTATIONS and valid]),
     st.integers(0, 50),
-    st.sampled_from([0, 0, 1, 2, 20]),
-    st.sampled_from(["", "a", "0", "A", "-", ".", "/", ",", ",*", "*,", " ", "\n", "\x1f", ":", "é"])
+    st.sampled_from([0, 0, 0, 1, 2, 20]),
+    st.sampled_from(["", "", "a", "a", "0", "A", "-", ".", "/", ",", ",*", "*,", " ", "\n", "\x1f", ":", ";", "=", "é"])
     | st.text(max_size=3),
     st.sampled_from([{}] * 7 + [OPEN | LOCAL]),
 )

@@ -117,7 +117,7 @@ LEFT_OUT = {"Namespace"}  # Helm is told of one, and creates it with --create-na
 
 def comparable(made: Item) -> Item:
     """Return an object in which the order of flags, rules and verbs, and the line breaks of texts, do not count."""
-    made = json.loads(re.sub(r"(\\n| )+", " ", json.dumps(made)))
+    made = json.loads(re.sub(r"((?<!\\)\\n| )+", " ", json.dumps(made)))
     if made["kind"] == "Deployment":
         command, settings = settings_of(made)
         made["spec"]["template"]["spec"]["containers"][0]["args"] = [command, asdict(settings)]

@@ -33,6 +33,7 @@ from tests.kit.api_objects import (
     pod_locator,
     service,
 )
+from tests.kit.random_crowds import add_balance, add_crowd, pod_labels
 
 UNKNOWN_CLIENT = "203.0.113.9"
 FORWARDER = "10.244.0.53"
@@ -63,10 +64,12 @@ class World(NamedTuple):
 def world(seed: int, *, truthful: bool = False, large: bool = True) -> World:
     """Return a small cluster with reused addresses, old labels, unready endpoints, both families, every constraint.
 
-    In a *truthful* one all pods run, and each is in its node's pod CIDR. In a *large* one, a Service may have more
-    endpoints than a reply over UDP holds.
+    In a *truthful* one all pods run, each is in its node's pod CIDR, and how many there are does not matter. In a
+    *large* one, a Service may have more endpoints than a reply over UDP holds.
     """
     made = _Builder(random.Random(seed), truthful=truthful, sizes=SIZES if large else SIZES[:-1]).world()
+    if not truthful:
+        made.addresses.extend(add_crowd(made.items, random.Random(seed)))
     add_empty_labels(made.items, random.Random(seed))
     return made
 
@@ -289,8 +292,11 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
             rng.choice(
                 (item["metadata"]["labels"].clear, lambda item=item: item["metadata"]["labels"].update({ZONE: "c"}))
             )()
-        elif kind == "Pod":
+        elif kind == "Pod" and chance(rng, 50):
             later.remove(item)
+        elif kind == "Pod":
+            item["metadata"]["labels"] = pod_labels(rng)
+            item["status"]["phase"] = rng.choice(("Running", "Running", "Pending", "Succeeded"))
         elif kind == "PodLocator":  # their node was relabelled
             zone = rng.choice("abc")
             for locator in of_kind:
@@ -409,6 +415,7 @@ def change_declarations(rng: random.Random, changed: Item) -> None:
         else:
             meta["annotations"].pop(TOPOLOGY_KEYS, None)
         meta["annotations"] |= said["annotations"]
+        add_balance(meta["annotations"], rng)
         meta["labels"] = said["labels"]
         changed["spec"].pop("trafficDistribution", None)
         changed["spec"] |= {name: said[name] for name in ("trafficDistribution",) if name in said}

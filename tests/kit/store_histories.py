@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.endpoints import compact
@@ -18,8 +19,10 @@ from locator.model import (
     KINDS,
     MIRRORING_CONTROLLER,
     REGION,
+    RUNNING,
     SLICE_CONTROLLER,
     ZONE,
+    ClientPod,
     Endpoint,
     EndpointSlice,
     Location,
@@ -33,6 +36,8 @@ from locator.model import (
     ServiceImport,
     ServicePolicy,
     canonical_labels,
+    kind_of,
+    labels_of,
 )
 from locator.places.address_map import keys_at
 from locator.state.snapshot import CompiledService, Snapshot
@@ -67,7 +72,7 @@ def located(rows: Iterable[LocatedEndpoint]) -> list[tuple[object, ...]]:
 
 
 def service_content(each: CompiledService) -> tuple[object, ...]:
-    return each.service, each.declaration, each.empty, located(each.endpoints)
+    return each.service, each.declaration, each.empty, located(each.endpoints), each.plans
 
 
 def content_of(snapshot: Snapshot) -> dict[str, Any]:
@@ -82,6 +87,7 @@ def content_of(snapshot: Snapshot) -> dict[str, Any]:
         flat["block", block.encode()] = at(place.location), place.located_by, place.block, place.forwarder
     return {
         "services": {key: service_content(service) for key, service in snapshot.services.items()},
+        "balances": dict(snapshot.balances),
         "unready": {key: located(rows) for key, rows in snapshot.unready.items()},
         "places": flat,
         "held": {a: (at(p.location), p.located_by, p.block, p.forwarder) for a, p in book.places.items()},
@@ -126,9 +132,11 @@ nodes = st.builds(
     lambda name, own, *rest: Node(name, canonical(name, own), *rest),
     st.sampled_from(NODES), node_labels, some(ADDRESSES[9:13]), some(CIDRS),
 )  # fmt: skip
+POD_LABELS = ("app", "tier")
+PHASES = (RUNNING, RUNNING, RUNNING, "Pending", "Succeeded", "Failed")
 pods = st.builds(
     Pod, st.sampled_from(SPACES), st.sampled_from(PODS), held, maybe_node, st.sampled_from((False, False, True)),
-    st.sampled_from((False, False, False, True)), st.sampled_from(("2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z")),
+    st.sampled_from(PHASES), st.sampled_from(("2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z")),
 )  # fmt: skip
 locators = st.builds(
     lambda space, name, addresses, node, own: PodLocator(space, name, addresses, node, canonical(node, own)),
@@ -298,26 +306,48 @@ def store_with(**options: Any) -> Store:
 
 
 class State:
-    """The objects after some deltas: what a list of each kind would return."""
+    """The objects after some deltas: what a list of each kind would return.
+
+    A reader reads only some labels of Pods, those of the last list.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[type[Object], dict[str, Object]] = {kind: {} for kind in KINDS}
+        self.read: frozenset[str] = frozenset()
+        """The keys of the labels of Pods that are read."""
 
-    def apply(self, change: Delta) -> None:
+    def apply(self, change: Delta) -> Delta:
+        """Take a delta of whole objects in; return it as a reader of Pods passes it on."""
         if isinstance(change, Put):
-            self.objects[type(change.object)][change.object.key] = change.object
-        elif isinstance(change, Drop):
+            kind = kind_of(change.object)
+            self.objects[kind][change.object.key] = change.object
+            return Put(self._as_read(change.object)) if kind is Pod else change
+        if isinstance(change, Drop):
             self.objects[change.kind].pop(change.key, None)
-        else:
-            self.objects[change.kind] = {obj.key: obj for obj in change.objects}
+            return change
+        self.objects[change.kind] = {obj.key: obj for obj in change.objects}
+        return self.listed(change.kind, change.labels)
+
+    def listed(self, kind: type[Object], labels: Iterable[str] = POD_LABELS) -> Replace:
+        """Return a list of a kind; if of Pods, with these labels, as they are read from now on."""
+        rows = [*self.objects[kind].values()]
+        if kind is not Pod:
+            return Replace(kind, rows)
+        self.read = frozenset(labels)
+        return Replace(kind, [*map(self._as_read, rows)], labels=self.read)
+
+    def _as_read(self, pod: Any) -> Pod:
+        labels = {key: value for key, value in labels_of(pod).items() if key in self.read}
+        plain = {name: value for name, value in asdict(pod).items() if name != "labels"}
+        return ClientPod(**plain, labels=labels) if labels else Pod(**plain)
 
     def fresh(self, options: dict[str, Any], *, backwards: bool = False, kept: Snapshot | None = None) -> Store:
         """Return a new store with the same objects, which came in one order or the other, after a *kept* snapshot."""
         store = store_with(**options)
         if kept is not None:
             store.start_from(read_again(kept))
-        for kind, objects in reversed(self.objects.items()) if backwards else self.objects.items():
+        for kind in reversed(self.objects) if backwards else self.objects:
             if kind in store.kinds:
-                rows = [*objects.values()]
-                store.apply(Replace(kind, rows[::-1] if backwards else rows))
+                change = self.listed(kind)
+                store.apply(replace(change, objects=change.objects[::-1] if backwards else change.objects))
         return store

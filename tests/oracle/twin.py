@@ -13,7 +13,23 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from tests.oracle.twin_map import HOSTNAME, NEW_NAMES, ZONE, Item, TwinMap, Where, ip_address, key_of, of_kind
+from tests.oracle.twin_asked import (
+    FIELDS,
+    VERSIONS,
+    Asked,
+    Row,
+    are_own,
+    by_annotation,
+    by_field,
+    is_complete,
+    of_keys,
+    selects,
+    tiers_of,
+    valid,
+    values_of,
+)
+from tests.oracle.twin_balance import Balance, Cell, Group, Rows, balanced, cell_of, clients_of, max_overload, nodes_of
+from tests.oracle.twin_map import HOSTNAME, ZONE, Item, TwinMap, Where, key_of, of_kind
 
 
 class Modes(NamedTuple):
@@ -39,52 +55,19 @@ class Modes(NamedTuple):
         }
 
 
-class Row(NamedTuple):
-    """A ready endpoint: its addresses of both families, its labels, and its entries in the slices."""
-
-    addresses: frozenset[str]
-    labels: Mapping[str, str]
-    entries: Sequence[Item]
-
-    def hints(self, field: str) -> set[str]:
-        """Return the names in ``forNodes`` or ``forZones`` of any entry of the endpoint."""
-        said = [{hint["name"] for hint in (entry.get("hints") or {}).get(field) or ()} for entry in self.entries]
-        return set().union(*said) - {""}
-
-    def of(self, version: int) -> set[str]:
-        """Return the addresses of one family."""
-        return {text for text in self.addresses if ip_address(text).version == version}
-
-
-FIELDS = ("forNodes", "forZones")
-VERSIONS = (4, 6)
-
-
-class Asked(NamedTuple):
-    """What a Service asks for: the source, and one of these; all are empty if the source leaves every endpoint."""
-
-    source: str | None = None
-    keys: Sequence[str] = ()  # the first one with enough endpoints decides
-    required: Sequence[str] = ()  # all of them must hold
-    preferred: Sequence[str] = ()  # then each narrows
-    by_hints: Mapping[str, Sequence[int]] = {}  # by field: the families of which all endpoints have hints
-
-    @property
-    def hard(self) -> bool:
-        """Whether there may be endpoints, and none for this client."""
-        return bool(self.required) or bool(self.keys and "*" not in self.keys)
-
-
 class Given(NamedTuple):
     """What a client gets, and the source that decided.
 
-    ``addresses`` are what A and AAAA say together, ``chosen`` those of the one choice, as SRV has it.
+    ``addresses`` are what A and AAAA say together, ``chosen`` those of the one choice, as SRV has it. ``turn`` is the
+    slot of the client's node after that of the Service, None where no balance counts for it.
     """
 
     addresses: set[str]
     source: str | None
     unmet: bool
     chosen: set[str]
+    outcome: str
+    turn: int | None
 
 
 class Twin:
@@ -94,7 +77,8 @@ class Twin:
         self.modes, self.map = modes, TwinMap(items, modes.client_source, modes.subnets, cluster=cluster)
         self.services = {key_of(service): service for service in of_kind(items, "Service")}
         self.policies = of_kind(items, "ServicePolicy")
-        self.ready = cache(self._ready)
+        self.ready, self.balance = cache(self._ready), cache(self._balance)
+        self.nodes = cache(lambda: nodes_of(self.map, modes.client_source.split(",")))
 
     def headless(self) -> list[tuple[str, str]]:
         """Return the namespaces and names of all headless Services."""
@@ -104,6 +88,11 @@ class Twin:
         """Return what a client gets for the name of a headless Service in a DNS zone."""
         rows, asked = self.ready(key), self.asked(key, zone)
         chosen = self.chosen(asked, key, rows, where)
+        balance = self.balance(key, zone)
+        cell = self.cell(asked, key, rows, where) if balance is not None else None
+        if balance is not None and cell in balance.answers:
+            chosen = [rows[number] for number in sorted(balance.answers[cell])]
+        spilled = balance is not None and cell in balance.spilled
         if not chosen and not where.labels and self.modes.unknown_client == "all":
             chosen = rows
         addresses = set()
@@ -113,7 +102,8 @@ class Twin:
                 tier = self.chosen(asked, key, having, where)  # a soft choice never lacks a family that there is
             addresses |= set().union(*(row.of(version) for row in tier))
         unmet, own = bool(rows) and not chosen, set().union(*(row.addresses for row in chosen))
-        return Given(addresses, asked.source, unmet, own)
+        outcome = "unmet" if not chosen else "spilled" if spilled else self.outcome(asked, key, rows, where)
+        return Given(addresses, asked.source, unmet, own, outcome, cell and cell.turn)
 
     def in_zone(self, key: tuple[str, str], value: str, word: str) -> set[str]:
         """Return what every client gets for ``VALUE.pin._zone`` or ``VALUE.prefer._zone`` of a headless Service."""
@@ -146,13 +136,15 @@ class Twin:
                 target = entry.get("targetRef", {})
                 name = target["name"] if target.get("kind") == "Pod" else entry["addresses"][0]
                 found.setdefault(name, []).append(entry)
+        places = [self.map.of_endpoint(key[0], joined(entries)) for entries in found.values()]
         return [
             Row(
                 frozenset(address for entry in entries for address in entry["addresses"]),
-                self.map.of_endpoint(key[0], joined(entries)).labels,
+                where.node,
+                where.labels,
                 entries,
             )
-            for entries in found.values()
+            for entries, where in zip(found.values(), places, strict=True)
         ]
 
     # What a Service asks for
@@ -213,21 +205,71 @@ class Twin:
 
     # Which endpoints that leaves
 
-    def chosen(self, asked: Asked, key: tuple[str, str], rows: list[Row], where: Where) -> list[Row]:
+    def least(self, key: tuple[str, str]) -> int:
         text = (self.services[key]["metadata"].get("annotations") or {}).get("topodns.io/min-endpoints", "")
-        least = max(1, int(text)) if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) else 1
+        return max(1, int(text)) if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) else 1
+
+    def chosen(self, asked: Asked, key: tuple[str, str], rows: list[Row], where: Where) -> list[Row]:
+        """Return what a client gets without balance."""
+        least, tiers = self.least(key), tiers_of(asked, rows, where, self.least(key))
         if asked.by_hints:
-            return by_hints(rows, where, asked.by_hints)
+            return next(filter(None, tiers), [])
         if asked.keys:
-            tiers = [near(rows, label, where) for label in asked.keys]
             enough = [tier for label, tier in zip(asked.keys, tiers, strict=True) if label == "*" or len(tier) >= least]
             return next(iter([*enough, *filter(None, tiers)]), [])
-        for label in asked.required:
-            rows = near(rows, label, where)
-        for label in asked.preferred:
-            tier = near(rows, label, where)
-            rows = tier if len(tier) >= least else rows
-        return rows
+        return tiers[0]
+
+    def outcome(self, asked: Asked, key: tuple[str, str], rows: list[Row], where: Where) -> str:
+        """Return how a client gets endpoints that is not passed on."""
+        tiers = tiers_of(asked, rows, where, self.least(key))
+        if not asked.constrains:
+            return "unconstrained"
+        if asked.by_hints:
+            near = any(tiers[:-1])
+        elif asked.keys:
+            near = asked.hard or any(len(tier) >= self.least(key) for tier in tiers[:-1])
+        else:
+            near = asked.hard or len(tiers) > 1
+        return "nearest" if near else "all"
+
+    # Balance
+
+    def _balance(self, key: tuple[str, str], zone: str = "cluster.local") -> Balance | None:
+        """Return what becomes of all clients of a Service, None where ``max-overload`` is not heard, or by nobody."""
+        rows, asked, service = self.ready(key), self.asked(key, zone), self.services[key]
+        overload = max_overload(service)
+        ordered = are_own(rows, asked) if asked.by_hints else asked.constrains
+        if overload is None or not ordered or not rows:
+            return None
+        sources = self.modes.client_source.split(",")
+        clients = clients_of(self.map, key, service, sources)
+        cells = {self.cell(asked, key, rows, where): self.group(0, asked, key, where) for where in self.nodes()}
+        others = []
+        for where in clients:
+            cell = self.cell(asked, key, rows, where)
+            if cell is None:
+                others.append(self.group(1, asked, key, where))
+            else:
+                cells[cell] = cells[cell]._replace(clients=cells[cell].clients + 1)
+        least = 1 if asked.by_hints else self.least(key)  # kube-proxy does not hear it
+        return balanced(cells, others, endpoints=len(rows), least=least, overload=overload)
+
+    def group(self, clients: int, asked: Asked, key: tuple[str, str], where: Where) -> Group:
+        """Return what clients at one place may get."""
+        rows = self.ready(key)
+
+        def numbers(some: list[Row]) -> Rows:
+            return frozenset(number for number, row in enumerate(rows) if any(row is one for one in some))
+
+        tiers = tiers_of(asked, rows, where, self.least(key))
+        return Group(clients, numbers(self.chosen(asked, key, rows, where)), list(map(numbers, tiers)))
+
+    def cell(self, asked: Asked, key: tuple[str, str], rows: list[Row], where: Where) -> Cell | None:
+        """Return the cell that a client belongs to, None if its labels are not those of its node alone."""
+        known = [node.labels for node in self.nodes() if node.node == where.node]
+        if where.node is None or where.foreign or where.labels not in known:
+            return None
+        return cell_of(key, where.node, values_of(asked, rows, where))
 
 
 def joined(entries: Sequence[Item]) -> Item:
@@ -237,73 +279,3 @@ def joined(entries: Sequence[Item]) -> Item:
 
 def terminates(entry: Item) -> bool:
     return entry.get("conditions", {}).get("terminating") is True
-
-
-def by_annotation(service: Item) -> Asked | None:
-    text = (service["metadata"].get("annotations") or {}).get("topodns.io/topology-keys", "")
-    return of_keys("annotation", [key.strip() for key in text.split(",")], service) if text.strip() else None
-
-
-def by_field(service: Item) -> Asked | None:
-    keys = service["spec"].get("topologyKeys")
-    return of_keys("field", keys, service) if keys else None
-
-
-def of_keys(source: str, keys: Sequence[str], service: Item) -> Asked:
-    return Asked(source, keys if valid(keys, service) else ())
-
-
-def valid(keys: Sequence[str], service: Item) -> bool:
-    return (
-        len(set(keys)) == len(keys) <= 16
-        and "*" not in keys[:-1]
-        and all(key == "*" or is_label_key(key) for key in keys)
-        and service["spec"].get("externalTrafficPolicy") != "Local"
-    )
-
-
-def is_label_key(text: str) -> bool:
-    prefix, slash, name = text.rpartition("/")
-    label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-    return (
-        re.fullmatch("[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", name) is not None
-        and (not slash or re.fullmatch(rf"{label}(\.{label})*", prefix) is not None)
-        and len(prefix) <= 253
-    )
-
-
-def selects(selector: Item | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector selects: all parts must hold; an empty or malformed one selects nothing."""
-    parts = [(key, "In", [value]) for key, value in ((selector or {}).get("matchLabels") or {}).items()]
-    for row in (selector or {}).get("matchExpressions") or ():
-        parts.append((row["key"], row["operator"], row.get("values") or []))
-    if any((operator in ("In", "NotIn")) != bool(values) for _, operator, values in parts):
-        return False
-    holds = {
-        "In": lambda key, values: labels.get(key) in values,
-        "NotIn": lambda key, values: labels.get(key) not in values,
-        "Exists": lambda key, values: key in labels,
-        "DoesNotExist": lambda key, values: key not in labels,
-    }
-    return bool(parts) and all(operator in holds and holds[operator](key, values) for key, operator, values in parts)
-
-
-def near(rows: list[Row], key: str, where: Where) -> list[Row]:
-    """Return the rows that have the client's value of a key; ``*`` takes all."""
-    key = NEW_NAMES.get(key, key)
-    return [row for row in rows if key == "*" or (key in where.labels and row.labels.get(key) == where.labels[key])]
-
-
-def is_complete(rows: Sequence[Row], field: str, version: int) -> bool:
-    """Whether every row with an address of one family has hints."""
-    of_family = [row for row in rows if row.of(version)]
-    return bool(of_family) and all(row.hints(field) for row in of_family)
-
-
-def by_hints(rows: list[Row], where: Where, counting: Mapping[str, Sequence[int]]) -> list[Row]:
-    """Return what kube-proxy on the client's node would use."""
-    for field, name in zip(FIELDS, (where.node, where.labels.get(ZONE)), strict=True):
-        named = [row for row in rows if name in row.hints(field) and any(map(row.of, counting[field]))]
-        if named:
-            return named
-    return rows

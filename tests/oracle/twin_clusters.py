@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tests.oracle.twin import Asked, Given, Modes, Twin, by_annotation, by_field
+from tests.oracle.twin import Given, Modes, Twin
+from tests.oracle.twin_asked import Asked, by_annotation, by_field
 from tests.oracle.twin_map import (
     CLUSTER,
     HOSTNAME,

@@ -27,11 +27,15 @@ ip_address, ip_network = cache(ipaddress.ip_address), cache(ipaddress.ip_network
 
 
 class Where(NamedTuple):
-    """Where a client is: how it was located, the name of its node, its labels under their current names."""
+    """Where a client is: how it was located, the name of its node, its labels under their current names.
+
+    ``foreign``: a subnet or an EndpointSlice says some of them, not only the PodLocator of its pod.
+    """
 
     located_by: str
     node: str | None
     labels: Mapping[str, str]
+    foreign: bool = False
 
 
 UNKNOWN = Where("unknown", None, {})
@@ -90,6 +94,13 @@ class TwinMap:
         found = [networks[0] for networks in told if networks]
         return {**(self.lacking[found[0]] if found else {}), **labels}
 
+    def at_locator(self, located_by: str, locator: Item, texts: Sequence[str]) -> Where:
+        """Return the node that a PodLocator names, with what the subnets around the addresses say beside it."""
+        name = locator["nodeName"]
+        own = self.node_labels(name) if name in self.nodes else self.locator_labels(key_of(locator))
+        labels = self.filled(own, texts)
+        return Where(located_by, name, labels, foreign=labels != own)
+
     def of_endpoint(self, namespace: str, endpoint: Item) -> Where:
         """Return where an endpoint is: by its node or its pod's, else by what its slice says, else by its address."""
         where = self.told(namespace, endpoint)
@@ -107,7 +118,7 @@ class TwinMap:
         labels = {**plain(endpoint.get("deprecatedTopology", {})), **self.within_cluster}
         if endpoint.get("zone"):
             labels[ZONE] = endpoint["zone"]
-        return Where("endpoint", name, {HOSTNAME: name, **labels} if name else labels)
+        return Where("endpoint", name, {HOSTNAME: name, **labels} if name else labels, foreign=True)
 
     def on_node(self, namespace: str, endpoint: Item) -> Where | None:
         """Return where an endpoint is by the node that an object says it is on, None if no object does."""
@@ -125,9 +136,7 @@ class TwinMap:
         for known in [known for known in names if known in self.nodes]:
             return Where("endpoint", known, self.filled(self.node_labels(known), texts))
         for locator in locators:
-            known = locator["nodeName"]
-            labels = self.node_labels(known) if known in self.nodes else self.locator_labels(key)
-            return Where("endpoint", known, self.filled(labels, texts))
+            return self.at_locator("endpoint", locator, texts)
         return None
 
     def locate(self, text: str) -> Where:
@@ -206,9 +215,7 @@ class TwinMap:
             told = name not in self.nodes and self.locator_labels(key_of(pod))
             yield Where("podlocator" if told else "pod", name, self.pod_labels(pod))
         for locator in self.locators_at(text):
-            name = locator["nodeName"]
-            labels = self.node_labels(name) if name in self.nodes else self.locator_labels(key_of(locator))
-            yield Where("podlocator", name, self.filled(labels, addresses_of(locator)))
+            yield self.at_locator("podlocator", locator, addresses_of(locator))
         for name in self.nodes_with(text):
             yield Where("node", name, self.filled(self.node_labels(name), self.at_node(text)))
         for pod in self.pods:

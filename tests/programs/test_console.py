@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
 
 import dns.edns
 import dns.message
@@ -22,7 +21,7 @@ from dnsserver.tools.console.console import HEADERS
 from tests.kit.api_client import Answered, request
 from tests.kit.api_objects import (
     HOSTNAME,
-    MIN_ENDPOINTS,
+    MAX_OVERLOAD,
     RACK,
     REGION,
     SLICE_CONTROLLER,
@@ -289,9 +288,9 @@ SHOWN = [
     Shows("sorts", "/services/shop/rendered", ["without address", "no records, because no address is written in it."]),
     Shows("sorts", "/services/shop/rendered?client=10.0.0.1", ["is written in the Service (spec.clusterIP)"]),
     Shows("skewed", "/services/shop/web", [
-        f"at most 2.60 {TIMES} an even share", "overloaded", "Propose something milder",
-        "20.0 % of the load crosses zones; without any constraint, 70.0 %."], ["annotate service"]),
-    Shows("skewed", "/services/shop/web?propose=on", [f"annotate service web --overwrite {MIN_ENDPOINTS}=2"]),
+        f"at most 2.60 {TIMES} an even share", "overloaded", f"annotate service web --overwrite {MAX_OVERLOAD}=1.5",
+        "20.0 % of the load crosses zones; without any constraint, 70.0 %."]),
+    Shows("skewed", "/services/shop/plain", [f"at most 1.00 {TIMES} an even share"], ["annotate service"]),
     Shows("skewed", f"/services/shop/web?keys=example.com/Rack_A,{ZONE}&least=1",
           [f"With example.com/Rack_A,{ZONE} and at least 1 endpoint "]),
     Shows("skewed", f"/services/shop/web?keys={ZONE}&least=2&client=10.2.1.1", [
@@ -355,12 +354,14 @@ def test_the_order_of_rows(server: Server) -> None:
     assert page(server, "/services/shop/near", client="10.244.1.9").rows[0] == "10.244.1.7"
 
 
-def test_a_proposal_keeps_what_is_tried(served: Served) -> None:
-    """The command has it, and so has the link that tries the proposal."""
-    found = page(served("skewed"), "/services/shop/web", keys=f"{HOSTNAME},*", propose="on", client="10.2.1.1")
-    assert f"annotate service web --overwrite {TOPOLOGY_KEYS}='{HOSTNAME},*' {MIN_ENDPOINTS}=2" in found.text
-    tries = [parse_qs(urlsplit(link).query) for link in found.attributes("a", "href") if "least=2" in link]
-    assert tries[-1] == {"client": ["10.2.1.1"], "keys": [f"{HOSTNAME},*"], "least": ["2"]}
+def test_max_overload_is_proposed_with_what_is_tried(served: Served) -> None:
+    """Each card with an overload has the command that bounds it, from what the card shows."""
+    text = page(served("skewed"), "/services/shop/web", keys=f"{HOSTNAME},*").text
+    commands = [
+        f"annotate service web --overwrite {tried}{MAX_OVERLOAD}=1.5"
+        for tried in ("", f"{TOPOLOGY_KEYS}='{HOSTNAME},*' ")
+    ]
+    assert [command in text for command in commands] == [True, True]
 
 
 @pytest.mark.parametrize("name", ["shop/web", "shop/plain"])

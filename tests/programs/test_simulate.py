@@ -16,9 +16,22 @@ from xml.etree import ElementTree
 import dns.edns
 import dns.message
 import pytest
+import yaml
 
 from dnsserver.text import PLAIN
-from tests.kit.api_objects import MIN_ENDPOINTS, REGION, TOPOLOGY_KEYS, ZONE, external, listed, pod
+from tests.kit.api_objects import (
+    CLIENTS,
+    MAX_OVERLOAD,
+    MIN_ENDPOINTS,
+    REGION,
+    TOPOLOGY_KEYS,
+    ZONE,
+    external,
+    listed,
+    node,
+    pod,
+    service_policy,
+)
 from tests.kit.commands_in_process import Ran, Run
 from tests.kit.other_server import Response, other_server
 from tests.kit.skewed import skewed
@@ -27,6 +40,7 @@ from tests.kit.topodns_process import Server
 
 Simulate = Callable[..., Ran]
 WEB = ("--service", "shop/web")
+REQUIRED = service_policy("near", ZONE)
 UNLIKELY = 6  # standard deviations: once in a billion
 
 
@@ -89,18 +103,29 @@ def test_a_constraint_is_tried(simulate: Simulate) -> None:
 
 
 def test_a_policy_overrides_what_is_tried(simulate: Simulate) -> None:
-    policy = {
-        "apiVersion": "topodns.io/v1alpha1", "kind": "ServicePolicy",
-        "metadata": {"namespace": "shop", "name": "near", "creationTimestamp": "2024-01-01T00:00:00Z"},
-        "spec": {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": {"key": ZONE, "mode": "required"}},
-    }  # fmt: skip
-    items = [*skewed(labels={"app": "web"}), policy]
+    items = [*skewed(labels={"app": "web"}), REQUIRED]
     ran = simulate(*WEB, "--with", "shop/web=*", "-o", "json", items=items)
     assert only(ran)["constraint"] == {"source": "policy", "keys": [ZONE]}
     (overridden,) = [finding for finding in ran.json["findings"] if finding["code"] == "SourceNotHeard"]
     assert overridden["message"] == "overridden: ServicePolicy near comes first"
-    text = simulate(*WEB, items=items).out
-    assert "  no proposal: none that was tried keeps every endpoint at 1.5 times an even share\n" in text
+
+
+def test_annotations_are_tried_together(simulate: Simulate) -> None:
+    """All that ``--with`` says about a Service counts; without a value, the annotation of the cluster does not."""
+    items = skewed(None, annotations={MIN_ENDPOINTS: "4"})
+    keys, least = ("--with", f"shop/web={ZONE},*"), "--with=shop/web:min-endpoints="
+    for flags, outcomes in ((keys, ["all"] * 3), ((*keys, f"{least}3"), ["all", "nearest", "all"]),
+                            ((*keys, least), ["nearest", "nearest", "all"])):  # fmt: skip
+        row = only(simulate(*WEB, *flags, "-o", "json", items=items))
+        assert [one["outcome"] for one in row["domains"]] == outcomes
+    alone = only(simulate("--with", "shop/web:min-endpoints=2", "-o", "json"))
+    assert [one["outcome"] for one in alone["domains"]] == ["all", "nearest", "all"], "the keys are the cluster's"
+
+
+def test_what_is_tried_need_not_be_about_invalid_keys(simulate: Simulate) -> None:
+    """Those of the cluster are shown as what they are."""
+    ran = simulate(*WEB, "--with", "shop/web:min-endpoints=2", items=skewed(f"*,{ZONE}"))
+    assert ran.status == 0 and "(not in effect: '*' is key 1 of 2" in ran.out, ran.err
 
 
 def test_domains_fail(simulate: Simulate) -> None:
@@ -131,47 +156,158 @@ def test_money(simulate: Simulate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "flags", "most"),
+    ("items", "flags", "annotations"),
     [
-        (skewed(), (), 1.5),
-        (skewed(), ("--max-overload", "1.1"), 1.1),
-        (skewed(ZONE), ("--max-overload", "2"), 2),
-        (skewed(f"kubernetes.io/hostname,{ZONE},*"), (), 1.5),
-        (skewed(None), (f"--with=shop/web={ZONE},*",), 1.5),
+        (skewed(), (), f"{MAX_OVERLOAD}=1.5"),
+        (skewed(), ("--max-overload", "1.2"), f"{MAX_OVERLOAD}=1.2"),
+        (skewed(), ("--max-overload", "1"), f"{MAX_OVERLOAD}=1.1"),
+        (
+            skewed(clients_in={"a": 99, "b": 1}, endpoints_in={"a": 1, "b": 12}),
+            ("--max-overload", "11"),
+            f"{MAX_OVERLOAD}=10",
+        ),
+        (skewed(f"{ZONE},{REGION}"), (), f"{MAX_OVERLOAD}=1.5"),
+        (skewed(None), (f"--with=shop/web={ZONE},*",), f"{TOPOLOGY_KEYS}='{ZONE},*' {MAX_OVERLOAD}=1.5"),
+        (skewed(field=[ZONE, "*"]), ("--with=shop/web=",), f"{TOPOLOGY_KEYS}- {MAX_OVERLOAD}=1.5"),
+        (skewed(), ("--with=shop/web:min-endpoints=1",), f"{MIN_ENDPOINTS}=1 {MAX_OVERLOAD}=1.5"),
+        (skewed(annotations={MAX_OVERLOAD: "9"}), ("--with=shop/web:max-overload=",), f"{MAX_OVERLOAD}=1.5"),
     ],
-    ids=["soft", "low threshold", "hard", "by node", "tried"],
+    ids=[
+        "soft",
+        "low",
+        "lowest",
+        "highest",
+        "several keys",
+        "tried",
+        "taken away",
+        "beside another",
+        "balance taken away",
+    ],
 )
-def test_a_proposal_does_what_it_says(simulate: Simulate, items: Any, flags: tuple[str, ...], most: float) -> None:
-    """With the proposed annotations in the cluster itself, no endpoint is overloaded, and the figures are those."""
-    proposed = only(simulate(*flags, "-o", "json", items=items))["proposal"]
-    for service in items:
-        if service["kind"] == "Service" and service["metadata"]["name"] == "web":
-            service["metadata"]["annotations"] |= proposed["annotations"]
-    others = [flag for flag in flags if not flag.startswith("--with")]  # what was tried is in the cluster then
-    row = only(simulate(*others, "-o", "json", items=items))
-    assert row["max_overload"] == pytest.approx(proposed["max_overload"]) and row["max_overload"] <= most + 1e-6
-    assert row["cross_zone"]["after"] == pytest.approx(proposed["cross_zone"])
-    assert (row["unmet_clients"], len(row["idle"])) == (proposed["unmet_clients"], proposed["idle"])
-    assert row["proposal"] is None
+def test_max_overload_is_proposed(simulate: Simulate, items: Any, flags: tuple[str, ...], annotations: str) -> None:
+    """It bounds what is overloaded. The command also does in the cluster what ``--with`` tried."""
+    command = f"kubectl -n shop annotate service web --overwrite {annotations}\n"
+    assert f"  proposal  {command}" in simulate(*WEB, *flags, items=items).out
+    assert f"$ {command}" in simulate(*WEB, *flags, "-o", "markdown", items=items).out
 
 
-def test_a_proposal_includes_what_was_tried(simulate: Simulate) -> None:
-    """The cluster has no annotation of ``--with`` yet, so the command sets it, too, or takes away the one there is."""
-    soft = only(simulate(*WEB, "--with", f"shop/web={ZONE},*", "-o", "json", items=skewed(None)))
-    assert soft["proposal"]["annotations"] == {TOPOLOGY_KEYS: f"{ZONE},*", MIN_ENDPOINTS: "2"}
-    same = only(simulate(*WEB, "--with", f"shop/web={ZONE},*", "-o", "json"))
-    assert same["proposal"]["annotations"] == {MIN_ENDPOINTS: "2"}
-    none = simulate(*WEB, "--with", "shop/web=", items=skewed(f"{REGION},*", field=[ZONE, "*"]))
-    assert f"--overwrite {TOPOLOGY_KEYS}- {MIN_ENDPOINTS}=2\n" in none.out
+def balanced(**annotations: str) -> Any:
+    """Return the cluster with three nodes for the clients in zone a, so that some can go elsewhere."""
+    items = skewed(annotations=annotations)
+    items += [node(f"node-a{number}", {ZONE: "a", REGION: "r1"}) for number in (1, 2)]
+    for found in items:
+        name = found["metadata"]["name"]
+        if found["kind"] == "Pod" and name.startswith("client-a"):
+            found["spec"]["nodeName"] = f"node-a{int(name[-1]) % 3}".replace("a0", "a")
+    return items
 
 
-def test_the_mildest_proposal(simulate: Simulate) -> None:
-    """It lets as little traffic cross zones as the threshold allows; of several such ones, it changes the least."""
-    assert only(simulate("-o", "json"))["proposal"]["annotations"] == {MIN_ENDPOINTS: "2"}
-    hard = only(simulate(*WEB, "--with", "shop/web=kubernetes.io/hostname", "-o", "json"))
-    assert hard["proposal"]["annotations"] == {TOPOLOGY_KEYS: f"kubernetes.io/hostname,{REGION},*", MIN_ENDPOINTS: "2"}
-    assert only(simulate("--max-overload", "3", "-o", "json"))["proposal"] is None
-    assert f"kubectl -n shop annotate service web --overwrite {MIN_ENDPOINTS}=2\n" in simulate().out
+def test_a_balance_is_tried(simulate: Simulate, tmp_path: Path) -> None:
+    """Those for whom there is no room are spilled, in tables and in the picture."""
+    path = tmp_path / "web.svg"
+    flags = (*WEB, "--with", "shop/web:max-overload=1.2", "--picture", str(path))
+    out = simulate(*flags, items=balanced()).out
+    assert f"web.shop.svc.cluster.local  annotation: {ZONE},*, max-overload 1.2\n" in out
+    assert "\n  each endpoint may expect 3.0 of 10 clients; 1 endpoint had no more room\n" in out
+    assert re.search(r"\n  zone=a +2 +spilled +10.0.2.1, 10.1.2.1, 10.1.2.2 and 1 more\n", out), out
+    assert re.search(r"\n  zone=a +2 +spilled +10.1.2.1, 10.1.2.2, 10.1.2.3\n", out), out
+    assert re.search(r"\n  zone=a +2 +nearest +10.0.2.1\n", out), out
+    texts = [element.text or "" for element in ElementTree.fromstring(path.read_text()).iter()]
+    assert "a to b: 35.0 % of the load, no room nearer" in texts
+    row = only(simulate(*flags, "-o", "json", items=balanced()))
+    assert row == only(simulate(*WEB, "-o", "json", items=balanced(**{MAX_OVERLOAD: "1.2"})))
+    assert row["max_overload"] <= 1.2 and row["cross_zone"]["after"] == pytest.approx(0.55)
+    assert row == only(simulate(*flags, "-o", "json", items=balanced(**{MAX_OVERLOAD: "9"})))
+    assert "spilled" not in simulate("--with", "shop/web:max-overload=", items=balanced(**{MAX_OVERLOAD: "1.2"})).out
+
+
+def test_whom_a_balance_counts_is_tried(simulate: Simulate) -> None:
+    """Whom it counts is one thing, who asks in the simulation is another. Labels of pods are read for it."""
+    bound, some = ("--with", "shop/web:max-overload=1.2"), "shop/app=web"
+    for_some = only(simulate(*WEB, *bound, "-o", "json", items=balanced(**{CLIENTS: some})))
+    assert for_some == only(simulate(*WEB, *bound, f"--with=shop/web:clients={some}", "-o", "json", items=balanced()))
+    assert for_some == only(simulate(*WEB, "-o", "json", items=balanced()))
+    assert for_some["max_overload"] > 2 and sum(one["clients"] for one in for_some["domains"]) == 10
+    text = simulate(*WEB, *bound, "--clients", "shop/tier=1", items=balanced(**{CLIENTS: some})).out
+    assert " of 4 clients; all have room\n" in text and "\n  5 clients, 4 ready endpoints, " in text
+    nobody = simulate(*WEB, *bound, "--with", "shop/web:clients=nowhere", items=balanced()).out
+    assert " of 0 clients; all have room\n" in nobody and "spilled" not in nobody
+
+
+def test_clients_in_a_failed_domain_count(simulate: Simulate) -> None:
+    """They still ask."""
+    out = simulate(*WEB, "--with=shop/web:max-overload=1.5", "--fail", f"{ZONE}=a", items=balanced()).out
+    assert "\n  each endpoint may expect 5.0 of 10 clients; all have room\n" in out
+
+
+CHOICES = {
+    "none": {TOPOLOGY_KEYS: "*"},
+    "as it is": None,
+    "zone": {TOPOLOGY_KEYS: f"{ZONE},*"},
+    "zone, at most 1.2": {TOPOLOGY_KEYS: f"{ZONE},*", MAX_OVERLOAD: "1.2"},
+    "zone, at most 1.5": {TOPOLOGY_KEYS: f"{ZONE},*", MAX_OVERLOAD: "1.5"},
+    "zone, at most 2": {TOPOLOGY_KEYS: f"{ZONE},*", MAX_OVERLOAD: "2"},
+}
+
+
+@pytest.mark.parametrize("flags", [(), ("--fail", f"{ZONE}=b"), ("--with=shop/web=kubernetes.io/hostname",)],
+                         ids=["cluster", "failed", "tried"])  # fmt: skip
+def test_choices_are_compared(simulate: Simulate, flags: tuple[str, ...]) -> None:
+    """Each is what the Service is with these annotations in the cluster. What ``--with`` tries is "as it is"."""
+    asks = {TOPOLOGY_KEYS: f"{ZONE}", MIN_ENDPOINTS: "2", MAX_OVERLOAD: "3"}
+    row = only(simulate(*WEB, *flags, "--compare", "-o", "json", items=skewed(None, annotations=asks)))
+    assert [one["name"] for one in row["compare"]] == list(CHOICES)
+    for found in row["compare"]:
+        choice = CHOICES[found["name"]]
+        used = flags if choice is None else tuple(flag for flag in flags if not flag.startswith("--with"))
+        alone = only(simulate(*WEB, *used, "-o", "json", items=skewed(None, annotations=choice or asks)))
+        assert found == {
+            "name": found["name"], "constraint": None if found["name"] == "none" else alone["constraint"],
+            "cross_zone": alone["cross_zone"]["after"], "max_overload": alone["max_overload"],
+            "unmet_clients": alone["unmet_clients"],
+            "overloaded": sum(one["share"] > 1.5 * one["even_share"] for one in alone["endpoints"]),
+        }  # fmt: skip
+
+
+def test_what_decides_in_the_place_of_a_choice_is_said(simulate: Simulate) -> None:
+    """Without ``--compare`` there is nothing of it."""
+    items = [*skewed(labels={"app": "web"}), REQUIRED]
+    row = only(simulate("--compare", "-o", "json", items=items))
+    assert [one["constraint"] for one in row["compare"]] == [{"source": "policy", "keys": [ZONE]}] * len(CHOICES)
+    assert "compare" not in only(simulate("-o", "json"))
+    hinted = only(simulate("--compare", "-o", "json", items=skewed(None, trafficDistribution="PreferClose")))
+    assert [one["constraint"] and one["constraint"]["source"] for one in hinted["compare"]] == [
+        None, "traffic-distribution", *["annotation"] * 4
+    ]  # fmt: skip
+
+
+def test_choices_are_tables(simulate: Simulate) -> None:
+    """Also in Markdown; of many Services, those of the worst. YAML has what JSON has."""
+    assert yaml.safe_load(simulate("--compare", "-o", "yaml").out) == simulate("--compare", "-o", "json").json
+    text = simulate("--compare").out
+    assert re.search("\n  as it is +20.0 % +2.60 x +1 +0 +annotation: ", text), text
+    markdown = simulate("--compare", "-o", "markdown").out
+    assert "\n#### web.shop.svc.cluster.local\n\n| compared | cross-zone |" in markdown
+    assert "\n| none | 70.0 % | 1.00 x | 0 | 0 | no constraint |\n" in markdown
+    many = copies(20)
+    for output, heading in (("text", "\n  compared "), ("markdown", "\n| compared |")):
+        assert simulate("--compare", "-o", output, items=many).out.count(heading) == 10
+
+
+@pytest.mark.parametrize(
+    ("items", "flags"),
+    [
+        (skewed(), ("--max-overload", "3")),
+        (skewed(ZONE), ()),
+        (skewed(annotations={MAX_OVERLOAD: "1.5"}), ("--max-overload", "1")),
+        ([*skewed(labels={"app": "web"}), REQUIRED], ("--with=shop/web=*",)),
+    ],
+    ids=["no overload", "nowhere else to go", "asked for already", "required"],
+)
+def test_nothing_is_proposed_that_changes_nothing(simulate: Simulate, items: Any, flags: tuple[str, ...]) -> None:
+    for output in ("text", "markdown"):
+        ran = simulate(*WEB, *flags, "-o", output, items=items)
+        assert ran.status == 0 and "kubectl" not in ran.out, ran.out
 
 
 @pytest.mark.parametrize(
@@ -192,6 +328,17 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
         (("--with", "shop/wep=*"), "--with: no Service shop/wep, did you mean shop/web?"),
         (("--with", "shop/web"), "--with: 'shop/web', expected NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/"),
         (("--with", f"shop/web=*,{ZONE}"), "--with: shop/web=*,topology.kubernetes.io/zone: '*' is key 1 of 2"),
+        (("--with", "shop/web:max-overlaod=2"), "--with: 'shop/web:max-overlaod=2': 'max-overlaod' cannot be tried, "
+         "did you mean max-overload?, expected NAMESPACE/NAME=KEYS"),
+        (("--with", "shop/web:colour=2"), "'colour' cannot be tried; there are clients, max-overload, min-endpoints"),
+        (("--with", "shop/web:max-overload"), "--with: 'shop/web:max-overload', expected NAMESPACE/NAME=KEYS"),
+        (("--with", "shop/wep:max-overload=2"), "--with: no Service shop/wep, did you mean shop/web?"),
+        (("--with", "shop/web:max-overload=20"),
+         "--with: shop/web:max-overload=20: '20' found, expected a decimal number from 1.1 to 10"),
+        (("--with", "shop/web:min-endpoints=0"),
+         "--with: shop/web:min-endpoints=0: '0' found, expected a whole number from 1 to 999999999"),
+        (("--with", "shop/web:clients=shop/app in;"), "shop/web:clients=shop/app in;: 'shop/app in;' found, expected"),
+        (("--with", "shop/web:max-overload=2", "--with", "shop/web:min-endpoints=x"), "shop/web:min-endpoints=x: 'x' "),
         (("--service", "shop/plain", "--with", "shop/web=*"),
          "--with: shop/web is not simulated, expected it among --service: shop/plain"),
         (("--fail", f"{ZONE}=x"), f"--fail: no node has {ZONE}=x; there are a, b, c"),
@@ -370,15 +517,21 @@ topodns_answer_zones_total{client_zone="unknown",answer="unknown"} 20
     assert "20 of 50 clients carry no label" in [finding["message"] for finding in ran.json["findings"]]
 
 
-def test_many_services_are_a_table(simulate: Simulate, tmp_path: Path) -> None:
-    """The worst come first; each proposal stands below. A picture has the first twenty, and says how many more."""
-    items, path = skewed(), tmp_path / "many.svg"
+def copies(number: int) -> Any:
+    """Return the cluster with so many more Services like shop/web."""
+    items = skewed()
     web = [item for item in items if item["kind"] in ("Service", "EndpointSlice") and "web" in json.dumps(item)]
-    for number in range(20):
-        items += json.loads(json.dumps(web[:2]).replace('"web"', f'"web{number}"').replace('"web-1"', f'"s{number}"'))
-    out = simulate("--picture", str(path), items=items).out
+    for copy in range(number):
+        items += json.loads(json.dumps(web[:2]).replace('"web"', f'"web{copy}"').replace('"web-1"', f'"s{copy}"'))
+    return items
+
+
+def test_many_services_are_a_table(simulate: Simulate, tmp_path: Path) -> None:
+    """The worst come first, with what bounds them below. A picture has the first twenty, and says how many more."""
+    path = tmp_path / "many.svg"
+    out = simulate("--picture", str(path), items=copies(20)).out
     assert out.startswith("service ") and "21 Services, " in out
-    assert out.count("kubectl -n shop annotate") == 20, "the worst: each takes some dozens of simulations"
+    assert out.count("proposal  kubectl -n shop annotate") == 20
     texts = [element.text for element in ElementTree.fromstring(path.read_text()).iter()]
     assert "1 more Service; --service NS/NAME draws one" in texts
     assert sum(text is not None and text.endswith("without the constraint") for text in texts) == 20

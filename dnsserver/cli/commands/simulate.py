@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import as_yaml, coloured, write, write_as_it_is, write_json
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, one_of
 from dnsserver.cli.settings_flags import ONE_NAMESPACE, add_flags, add_settings, flags_of, settings_of
 from dnsserver.settings import values
-from dnsserver.settings.flags import repeatable, several, single
+from dnsserver.settings.flags import repeatable, several, single, switch
 from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR, ServiceName, Syntax
+from dnsserver.spelling import suggestion
 from dnsserver.tools.simulation import IDLE, MAX_OVERLOAD, OVERLOAD, UNMET
 from locator.labels import ClientSelector, parse_client_selector
 from locator.model import SUCCESSORS
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from dnsserver.tools.simulation.results import Price, Simulation
     from dnsserver.tools.simulation.world import Subject, World
 
-MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each takes some dozens of simulations
 MAX_FINDINGS = 50  # in text: people read no more
 NEVER = "never"
 FAIL_ON = (NEVER, OVERLOAD, IDLE, UNMET)
 AMOUNT = "a number from 0 on"
-TRIED = "NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/NAME=KEYS with -n NAMESPACE"
+TRIED = (
+    "NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/NAME=KEYS with -n NAMESPACE; or with :max-overload, :clients "
+    "or :min-endpoints before '='"
+)
 
 EXAMPLES = (
     Example("What do the constraints of a cluster do to the load, and to the traffic between zones?",
@@ -43,6 +46,10 @@ EXAMPLES = (
     Example("What would a constraint do, before it is switched on?",
             "topodns simulate --service shop/kafka --with 'shop/kafka=topology.kubernetes.io/zone,*' "
             "--snapshot cluster.yaml"),
+    Example("What would bound the load of each endpoint?",
+            "topodns simulate --service shop/ratings --with 'shop/ratings:max-overload=1.2' --snapshot cluster.yaml"),
+    Example("Which constraint fits a Service?",
+            "topodns simulate --service shop/ratings --compare --snapshot cluster.yaml"),
     Example("What if a zone loses its endpoints, or a node dies?",
             "topodns simulate --fail topology.kubernetes.io/zone=eu-west-b --snapshot cluster.yaml"),
     Example("What does it save, at 0.02 a gigabyte between zones and 3,000 GB a month for each Service?",
@@ -59,6 +66,14 @@ STATUSES = {
 }
 
 
+class Tried(NamedTuple):
+    """An annotation that a Service would have, None for none."""
+
+    service: ServiceName
+    annotation: str
+    value: str | None
+
+
 def _read_domain(text: str) -> tuple[str, str]:
     from locator.labels import valid_label_key, valid_label_value
 
@@ -68,11 +83,17 @@ def _read_domain(text: str) -> tuple[str, str]:
     return SUCCESSORS.get(key, key), value
 
 
-def _read_tried(text: str) -> tuple[ServiceName, str | None]:
-    name, equals, keys = text.partition("=")
+def _read_tried(text: str) -> Tried:
+    from locator.topology.annotations import CLIENTS, MAX_OVERLOAD, MIN_ENDPOINTS, PREFIX, TOPOLOGY_KEYS
+
+    service_and_name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(repr(text))
-    return values.parse_service(name), keys.strip() or None
+    service, colon, name = service_and_name.partition(":")
+    known = {key.removeprefix(PREFIX): key for key in (MAX_OVERLOAD, CLIENTS, MIN_ENDPOINTS)}
+    if colon and name not in known:
+        raise ValueError(f"{text!r}: {name!r} cannot be tried{suggestion(name, known)}")
+    return Tried(values.parse_service(service), known[name] if colon else TOPOLOGY_KEYS, value.strip() or None)
 
 
 def _read_amount(text: str) -> float:
@@ -110,13 +131,14 @@ class SimulateFlags:
     )
     """A Service without a constraint can be simulated, too: then its name says so."""
 
-    with_: tuple[tuple[ServiceName, str | None], ...] = repeatable(
+    with_: tuple[Tried, ...] = repeatable(
         (),
-        Syntax("NS/NAME=KEYS", TRIED, _read_tried),
-        help="As if the Service had these keys as topodns.io/topology-keys; '=' alone takes the annotation away",
+        Syntax("NS/NAME[:ANNOTATION]=VALUE", TRIED, _read_tried),
+        help="As if the Service had these topodns.io/topology-keys, or another max-overload, clients or min-endpoints; "
+        "no value takes the annotation away",
         shown="none",
     )
-    """None stands for no annotation."""
+    """All that is given for one Service counts together."""
 
     fail: tuple[tuple[str, str], ...] = repeatable(
         (),
@@ -148,6 +170,11 @@ class SimulateFlags:
         help="Warn of an endpoint with more than so many even shares of the load",
     )
     """What a deployment with some room left still carries."""
+
+    compare: bool = switch(
+        help="Compare each Service with no constraint, as it is, with its own zone first, and with bounds to the load"
+    )
+    """The choices that most people have."""
 
     fail_on: tuple[str, ...] = several(
         (),
@@ -200,7 +227,7 @@ def run(arguments: Namespace) -> int:
         selected = subjects(world.snapshot, world.authority, named, changes.annotations)
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
-    simulation = _simulated(selected, world, reading, changes, flags.max_overload, price)
+    simulation = _simulated(selected, world, reading, changes, flags, price)
     _print(simulation, flags, arguments.output)
     return EXIT_FAILED if _found(simulation, flags.fail_on) else EXIT_DONE
 
@@ -210,27 +237,28 @@ def _simulated(
     world: World,
     reading: ReadClusters,
     changes: Changes,
-    max_overload: float,
+    flags: SimulateFlags,
     price: Price | None,
 ) -> Simulation:
-    """Simulate some names, and look for proposals. A terminal shows how far that is."""
+    """Simulate some names. A terminal shows how far that is."""
     from dnsserver.cli.progress import shown_progress
-    from dnsserver.cli.reading.simulated import findings_in
-    from dnsserver.tools.simulation.proposals import most_overloaded, proposal
+    from dnsserver.cli.reading.simulated import findings_in, world_as_if
+    from dnsserver.tools.simulation.comparing import CHOICES, Compared, compare
     from dnsserver.tools.simulation.results import Simulation, distinct_clients, simulate_all
 
+    compared: list[list[Compared]] = []
     with shown_progress() as report:
         services = simulate_all(
             selected, world, lambda done: report(f"simulating, {done:,} of {len(selected):,} Services")
         )
-        report("looking for proposals")
-        proposals = {
-            simulated.subject.name: proposed
-            for simulated in most_overloaded(services, max_overload)[:MAX_PROPOSALS]
-            if (proposed := proposal(simulated, world, max_overload, honor_kubernetes=changes.honor_kubernetes))
-        }
-        findings = findings_in(services, reading, world, changes, max_overload)
-    return Simulation(services, distinct_clients(services, world), max_overload, findings, proposals, price)
+        if flags.compare:
+            as_if = partial(world_as_if, world, reading, changes, {subject.key for subject in selected})
+            compared = compare(
+                services, as_if, flags.max_overload, lambda done: report(f"comparing, {done} of {len(CHOICES)} choices")
+            )
+        findings = findings_in(services, reading, world, changes, flags.max_overload)
+    clients = distinct_clients(services, world)
+    return Simulation(services, clients, flags.max_overload, findings, changes.annotations, compared, price)
 
 
 def _namespace(settings: Settings) -> str:
@@ -251,9 +279,10 @@ def _namespace(settings: Settings) -> str:
 def _changes(flags: SimulateFlags, settings: Settings, namespace: Callable[[], str]) -> Changes:
     """Return what --with and --fail ask for."""
     from dnsserver.tools.simulation.as_if import Changes
-    from locator.topology.annotations import TOPOLOGY_KEYS
 
-    annotations = {service.key(namespace): {TOPOLOGY_KEYS: keys} for service, keys in flags.with_}
+    annotations: dict[str, dict[str, str | None]] = {}
+    for service, annotation, value in flags.with_:
+        annotations.setdefault(service.key(namespace), {})[annotation] = value
     return Changes(annotations, flags.fail, honor_kubernetes=settings.traffic_distribution == HONOR)
 
 
@@ -314,6 +343,6 @@ def _yaml_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[
     from dnsserver.tools.simulation.results import service_json
 
     yield "services:\n" if simulation.services else "services: []\n"
-    for simulated in simulation.services:
-        yield as_yaml([msgspec.to_builtins(service_json(simulated, simulation.proposal(simulated)))])
+    for simulated, compared in simulation.each():
+        yield as_yaml([msgspec.to_builtins(service_json(simulated, compared))])
     yield as_yaml({"totals": msgspec.to_builtins(simulation.totals()), "findings": findings})

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.settings import Settings
-from dnsserver.tools.simulation.as_if import Changes, imports_as_if, snapshot_as_if
+from dnsserver.tools.simulation.as_if import Annotations, Changes, balanced_as_if, imports_as_if, snapshot_as_if
 from dnsserver.tools.simulation.codes import WITHOUT_NODES, findings_of
 from dnsserver.tools.simulation.selecting import (
     check_annotations,
@@ -29,9 +29,10 @@ from dnsserver.tools.simulation.world import AskingPods, CountedAnswers, World, 
 from locator.api.dump_text import COMMAND
 from locator.findings import ClusterCode
 from locator.labels import ClientSelector
-from locator.model import OWN, SEVERITIES, ZONE, EndpointSlice, Finding, Node, Pod
+from locator.model import OWN, SEVERITIES, ZONE, EndpointSlice, Finding, Node, Pod, Service
 from locator.state.object_checks import nearness_findings
 from locator.state.snapshot import LACKING, Snapshot
+from locator.topology.annotations import labels_asked_for
 from locator.topology.constraints import in_effect
 from locator.topology.service_checks import CarriedKeys, overridden_findings, service_key_findings
 
@@ -43,7 +44,7 @@ def read_world(
     settings: Settings, changes: Changes, selectors: Sequence[ClientSelector], counted: CountedAnswers | None
 ) -> tuple[World, ReadClusters]:
     """Read the clusters, and return what to simulate. Raises CommandError, BadSelection."""
-    reading = read_clients(settings, [one.selector for one in selectors])
+    reading = _read(settings, changes, selectors)
     if EndpointSlice.__name__ in reading.own.lacks and reading.own.services:
         raise WrongInput(f"--snapshot: {LACKING[EndpointSlice.__name__]}, expected some; {COMMAND} prints all")
     actual, own, alone = reading.publication.snapshot, settings.cluster_name, reading.snapshots
@@ -68,6 +69,29 @@ def read_world(
         snapshot=_changed(reading, changes, alone), clusters=clusters, everywhere=everywhere, counted=counted,
     )  # fmt: skip
     return world, reading
+
+
+def _read(settings: Settings, changes: Changes, selectors: Sequence[ClientSelector]) -> ReadClusters:
+    """Read the clusters, and all labels of Pods by which somebody may be told to ask.
+
+    Only when Services have been read, it is known which of them say who asks although they are not balanced yet.
+    """
+    labels = {key for one in selectors for key in one.selector.keys}
+    reading = read_clients(settings, labels)
+    services = reading.objects.get(Service, ())
+    asked = labels_asked_for(balanced_as_if(service, changes) for service in services)
+    if asked <= labels | labels_asked_for(services):
+        return reading
+    return read_clients(settings, labels | asked)
+
+
+def world_as_if(
+    world: World, reading: ReadClusters, changes: Changes, services: Collection[str], annotations: Annotations
+) -> World:
+    """Return what is simulated if *services* (``namespace/name``) have *annotations*, too, besides the *changes*."""
+    tried = {key: {**changes.annotations.get(key, {}), **annotations} for key in services}
+    snapshot = _changed(reading, replace(changes, annotations=tried), reading.snapshots)
+    return replace(world, snapshot=snapshot)
 
 
 def findings_in(
@@ -118,14 +142,15 @@ def _changed(reading: ReadClusters, changes: Changes, alone: Mapping[str, Snapsh
     """Return the snapshot of all clusters with the changes; *alone* has that of each without them."""
     if not changes.annotations and not changes.failed:
         return reading.publication.snapshot
-    own, clusters = snapshot_as_if(alone[OWN], changes), reading.joined
+    own, clusters = snapshot_as_if(alone[OWN], changes, reading.publishers[OWN].store.plans_of), reading.joined
     if clusters is None:
         return own
     clusters.update_own(own)
     elsewhere = replace(changes, annotations={})
     for name, snapshot in alone.items():
         if name != OWN:
-            clusters.update(name, snapshot_as_if(snapshot, elsewhere))
+            plans_of = reading.publishers[name].store.plans_of
+            clusters.update(name, snapshot_as_if(snapshot, elsewhere, plans_of))
     return imports_as_if(clusters.publish(int(time.time())), changes)
 
 

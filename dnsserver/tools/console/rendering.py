@@ -20,7 +20,6 @@ from dnsserver.text import counted, grouped, number_text
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.overview import percent_of, trusting_flag
 from dnsserver.tools.console.services import sort_of
-from dnsserver.tools.console.simulations import fields_of
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
 from dnsserver.tools.explain.explanation_text import balance_lines
@@ -28,13 +27,12 @@ from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
 from dnsserver.tools.simulation.text import (
-    commands,
+    balancing_command,
     constraint_text,
     domain_text,
     greatest_shares,
     largest_domains,
     named,
-    outcome_of,
     percent,
 )
 from locator.ip import address_text, network_text
@@ -109,13 +107,13 @@ def _segment(text: str) -> Markup:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "address": address_text,
     "balance_lines": balance_lines,
+    "balancing_command": partial(balancing_command, max_overload=MAX_OVERLOAD),
     "cluster_code": cluster_code,
     "constraint_text": constraint_text,
     "described": described,
     "domain_text": domain_text,
     "duration": _duration,
     "expected_by_address": _expected_by_address,
-    "fields": fields_of,
     "finding_key": finding_key,
     "first_address": first_address,
     "fixing_command": fixing_command,
@@ -126,7 +124,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "named": named,
     "network": network_text,
     "number_text": number_text,
-    "outcome_of": outcome_of,
     "overloaded": partial(exceeds, max_overload=MAX_OVERLOAD),
     "percent": percent,
     "percent_of": percent_of,
@@ -137,7 +134,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "sort_of": sort_of,
     "thousands": "{:,}".format,
     "trusting_flag": trusting_flag,
-    "trying_command": commands,
 }
 GLOBALS = {
     "cluster_key": CLUSTER,

@@ -16,7 +16,6 @@ from starlette.requests import Request
 
 from dnsserver.answers.decision import Authority
 from dnsserver.message.wire import A
-from dnsserver.settings import values
 from dnsserver.settings.values import ServiceName
 from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.operations import BadParameter, Parameter, read_parameters
@@ -51,7 +50,7 @@ from locator.places.book import UNKNOWN_PLACE
 from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.annotations import MIN_ENDPOINTS
 from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint
-from locator.topology.service_checks import is_invalid_constraint
+from locator.topology.service_checks import is_told_by_event
 
 ROWS, MAX_COLUMNS = 50, 4
 TABLE_ROWS = 20  # of the tables beside a picture
@@ -60,7 +59,6 @@ PARAMETERS = (
     NAMESPACE,
     Parameter("keys", "Topology keys to try.", str, "label keys, separated by commas", default=""),
     Parameter("least", "A value of min-endpoints to try.", str, "a whole number", default=""),
-    Parameter("propose", "Propose milder constraints.", values.SWITCH.read, "true or false", default="false"),
     PAGE,
 )
 
@@ -77,11 +75,11 @@ async def service_page(context: PageContext, request: Request) -> Page:
     except (BadParameter, naming.UnknownName) as error:
         errors = field_errors(error, form)
     except BadSelection as error:
-        errors = {"least" if error.argument == MIN_ENDPOINTS else "keys": str(error)}
+        errors = {"least" if error.annotation == MIN_ENDPOINTS else "keys": str(error)}
     if errors:
         given = read_parameters(PARAMETERS, ())
         shown = await _shown(context, namespace, name, given)
-    shown |= {"form": form, "errors": errors, "proposes": given["propose"], "most": TABLE_ROWS}
+    shown |= {"form": form, "errors": errors, "most": TABLE_ROWS}
     return Page("service.html", f"{namespace}/{name}", shown, status=400 if errors else 200)
 
 
@@ -110,12 +108,13 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
             "service": compiled.service,
             "explanation": nobody,
             "findings": about,
-            "events": [f"{REASON}: {message_of(finding)}" for finding in about if is_invalid_constraint(finding)],
+            "events": [f"{REASON}: {message_of(finding)}" for finding in about if is_told_by_event(finding)],
             "keys": keys_of(nobody.constraint),
             "ready": len(compiled.endpoints),
             "endpoints": endpoints_part(compiled, known.snapshot, answers, given["page"]),
             "answers": list(zip(snapshots, answers, strict=False)),
-            "tries": list(tries(inspected, key, snapshots, pods, proposes=given["propose"])),
+            "tried": tried or {},
+            "tries": list(tries(inspected, key, snapshots, pods)),
             "missing": lacking(known.snapshot, EndpointSlice),
         }
 

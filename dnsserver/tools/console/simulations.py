@@ -13,17 +13,14 @@ from dnsserver.text import counted
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.inspected import Inspected
 from dnsserver.tools.console.page import PageContext
-from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import Annotations, Changes, snapshot_as_if
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.proposals import proposal
-from dnsserver.tools.simulation.results import Proposed
-from dnsserver.tools.simulation.selecting import BadSelection, check_annotations, service_zones
+from dnsserver.tools.simulation.selecting import check_annotations, service_zones
 from dnsserver.tools.simulation.service import Simulated, simulate
 from dnsserver.tools.simulation.world import AskingPods, Subject, World, world_of
 from locator.model import EndpointSlice, Pod
 from locator.state.snapshot import Snapshot, lacking
-from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
+from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
 from locator.topology.service_checks import CarriedKeys, service_key_findings
 
 NO_KEYS = "-"  # in a form: the annotation with the keys is taken away
@@ -34,15 +31,11 @@ NOT_WATCHED = (
 
 
 class Try(NamedTuple):
-    """A simulation of a Service as it is ("now"), or with what the title says; ``notes`` are each a word and a text.
-
-    ``proposed`` are annotations under which no endpoint is overloaded, None if none is, nobody asked, or none helps.
-    """
+    """A simulation of a Service as it is ("now"), or with what the title says; ``notes`` are each a word and a text."""
 
     title: str
     simulated: Simulated
     notes: Sequence[tuple[str, str]]
-    proposed: Proposed | None
 
 
 Pods = tuple[AskingPods, bool]  # those that may ask, and whether topodns knows any pod
@@ -63,12 +56,10 @@ async def asking_pods(context: PageContext, snapshot: Snapshot) -> Pods:
     return await context.once("pods", (snapshot.addresses,), compute)
 
 
-def tries(
-    inspected: Inspected, key: str, snapshots: Mapping[str, Snapshot], pods: Pods, *, proposes: bool
-) -> Iterator[Try]:
+def tries(inspected: Inspected, key: str, snapshots: Mapping[str, Snapshot], pods: Pods) -> Iterator[Try]:
     """Yield where the load of a headless Service (``namespace/name``) flows by *snapshots*, which have titles.
 
-    The first one is as things are. With *proposes*, each has a proposal if an endpoint is overloaded.
+    The first one is as things are.
     """
     now = next(iter(snapshots.values()))
     zones = service_zones(inspected.authority)
@@ -79,12 +70,11 @@ def tries(
         world_of(now, asking, inspected.authority, inspected.cluster),
         () if watched else (("no Pods", NOT_WATCHED),),
     )
-    groupings, honors = Groupings(as_is), inspected.honor_kubernetes
+    groupings = Groupings(as_is)
     for title, snapshot in snapshots.items():
         world = replace(as_is, snapshot=snapshot)
         simulated = simulate(Subject(zones[0], key), world, groupings)
-        proposed = proposal(simulated, world, MAX_OVERLOAD, honor_kubernetes=honors) if proposes else None
-        yield Try(title, simulated, (*notes, *_key_notes(world, key)), proposed)
+        yield Try(title, simulated, (*notes, *_key_notes(world, key)))
 
 
 def _key_notes(world: World, key: str) -> Iterator[tuple[str, str]]:
@@ -107,24 +97,14 @@ def annotations_of(keys: str, least: str) -> Annotations | None:
     return tried or None
 
 
-def fields_of(annotations: Annotations) -> dict[str, str]:
-    """Return the fields of the form whose annotations these are."""
-    keys = annotations.get(TOPOLOGY_KEYS, "")
-    return {"keys": NO_KEYS if keys is None else keys, "least": annotations.get(MIN_ENDPOINTS) or ""}
-
-
 def check_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kubernetes: bool) -> None:
     """Raise BadSelection if annotations to try are not valid, or the Service is not headless."""
     check_annotations(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes))
-    present = {key: text for key, text in tried.items() if text is not None}
-    if min_endpoints(replace(snapshot.services[key].service, annotations=present)) is None:
-        text = f"{tried[MIN_ENDPOINTS]!r} found, expected a whole number from 1 to 999999999"
-        raise BadSelection(MIN_ENDPOINTS, text)
 
 
 def as_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kubernetes: bool) -> Snapshot:
     """Return a snapshot in which a Service has other annotations."""
-    return snapshot_as_if(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes))
+    return snapshot_as_if(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes), lambda _: ((), ()))
 
 
 def title_of(tried: Annotations) -> str:

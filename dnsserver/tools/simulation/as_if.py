@@ -8,7 +8,7 @@ fields and hints count as they do in the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from locator.endpoints import compact
 from locator.model import Endpoint, Location, Service
+from locator.state.balancing import Balances, Plans
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
-from locator.topology.annotations import min_endpoints
+from locator.topology.annotations import MAX_OVERLOAD, MOST_OVERLOAD, min_endpoints
 from locator.topology.constraints import (
     SOURCE,
     Declaration,
@@ -34,6 +35,7 @@ from locator.topology.selection import Narrowing
 T = TypeVar("T")
 S = TypeVar("S", bound=CompiledService)
 
+PlansOf = Callable[[CompiledService], tuple[Plans, Balances]]
 Annotations = Mapping[str, str | None]  # by key; None takes an annotation away
 
 
@@ -53,13 +55,18 @@ class Changes(Struct, frozen=True):
         return any(location.value(key) == value for key, value in self.failed)
 
 
-def snapshot_as_if(snapshot: Snapshot, changes: Changes) -> Snapshot:
-    """Return the snapshot of one cluster, changed. Services in which nothing differs stay the same objects."""
-    return replace(
-        snapshot,
-        services=_changed(snapshot.services, service_as_if, changes),
-        exported=_changed(snapshot.exported, _exported_as_if, changes),
-    )
+def snapshot_as_if(snapshot: Snapshot, changes: Changes, plans_of: PlansOf) -> Snapshot:
+    """Return the snapshot of one cluster, changed. Services in which nothing differs stay the same objects.
+
+    *plans_of* returns the plans of a Service that differs, and what becomes of its clients.
+    """
+    services, balances = {**_changed(snapshot.services, service_as_if, changes)}, {**snapshot.balances}
+    for key in _concerned(services, changes):
+        if services[key] is not snapshot.services[key]:
+            plans, balances[key] = plans_of(services[key])
+            services[key] = replace(services[key], plans=plans)
+    exported = _changed(snapshot.exported, _exported_as_if, changes)
+    return replace(snapshot, services=services, balances=balances, exported=exported)
 
 
 def imports_as_if(snapshot: Snapshot, changes: Changes) -> Snapshot:
@@ -68,19 +75,33 @@ def imports_as_if(snapshot: Snapshot, changes: Changes) -> Snapshot:
 
 
 def _changed(known: Mapping[str, T], change: Callable[[T, Changes], T], changes: Changes) -> Mapping[str, T]:
-    """Return all that is *known*; a failed domain may be that of any Service."""
-    keys = known.keys() if changes.failed else known.keys() & changes.annotations.keys()
-    return {**known, **{key: change(known[key], changes) for key in keys}}
+    return {**known, **{key: change(known[key], changes) for key in _concerned(known, changes)}}
+
+
+def _concerned(known: Mapping[str, T], changes: Changes) -> Collection[str]:
+    """Return the keys of those Services in which something may differ; a failed domain may be that of any."""
+    return known.keys() if changes.failed else known.keys() & changes.annotations.keys()
 
 
 def service_as_if(compiled: CompiledService, changes: Changes) -> CompiledService:
-    """Return a Service, changed; the same object if nothing differs."""
+    """Return a Service, changed, without plans; the same object if nothing differs."""
     annotations, left = changes.annotations.get(compiled.service.key), _without_failed(compiled, changes)
     if annotations is None and left is compiled:
         return compiled
-    merged = {**left.service.annotations, **(annotations or {})}
-    service = replace(left.service, annotations={key: text for key, text in merged.items() if text is not None})
-    return replace(left, service=service, declarations=_declarations(left, service, changes.honor_kubernetes))
+    service = annotated(left.service, annotations or {})
+    declarations = _declarations(left, service, changes.honor_kubernetes)
+    return replace(left, service=service, declarations=declarations, plans=())
+
+
+def annotated(service: Service, annotations: Annotations) -> Service:
+    """Return a Service with other annotations."""
+    merged = {**service.annotations, **annotations}
+    return replace(service, annotations={key: text for key, text in merged.items() if text is not None})
+
+
+def balanced_as_if(service: Service, changes: Changes) -> Service:
+    """Return a Service with what is tried of it, balanced in any case."""
+    return annotated(service, {**changes.annotations.get(service.key, {}), MAX_OVERLOAD: f"{MOST_OVERLOAD}"})
 
 
 def _without_failed(compiled: S, changes: Changes) -> S:
@@ -103,6 +124,7 @@ def _without_failed(compiled: S, changes: Changes) -> S:
         slices=tuple(slices) if left else (),
         locations=tuple([located.location for located in left]),
         empty=not left,
+        plans=(),
         _located={},
     )
 

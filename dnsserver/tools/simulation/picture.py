@@ -10,6 +10,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined, Template
@@ -28,6 +29,7 @@ TITLE = 78  # the height of what stands above the boxes
 MAX_DOMAINS, MAX_ENDPOINTS = 12, 8  # that are drawn; how many are left is said
 MAX_PICTURES = 20  # Services in one file
 WIDEST, THINNEST = 28.0, 1.5  # strokes, for all of the load and for hardly any
+BESIDE = 12  # where a second flow is drawn between the same boxes
 
 Zone = str | None  # of clients or endpoints; None if they have none
 Line = tuple[str, str]  # a text, and its class in the template
@@ -56,13 +58,15 @@ class Box(NamedTuple):
 class Flow(NamedTuple):
     """A part of the load, from the clients in one box to the endpoints in another.
 
-    ``kind`` is "same" if both are in one zone, "crossing" if not, and "unclear" if one of them has none.
+    ``kind`` is "same" if both are in one zone, "crossing" if not, and "unclear" if one of them has none; or "spilled"
+    if there was no room nearer. ``top`` is how much lower it begins and ends than the middle of the boxes.
     """
 
     origin: Box
     target: Box
     share: float
     kind: str
+    top: int = 0
 
 
 class Drawing(NamedTuple):
@@ -112,9 +116,12 @@ def _drawing(simulated: Simulated, max_overload: float, top: int, first: int) ->
     """Draw a Service; its *first* boxes are so far below its *top*."""
     origins, targets = _origins(simulated, first), _targets(simulated, max_overload, first)
     boxes = [*origins.values(), *targets.values()]
+    shares = [(*flow, share, _kind(*flow), 0) for flow, share in simulated.flows.items()]
+    shares += [(*flow, share, "spilled", BESIDE if flow in simulated.flows else 0)
+               for flow, share in simulated.spilled.items()]  # fmt: skip
     flows = [
-        Flow(origins[zone], targets[other], share, _kind(zone, other))
-        for (zone, other), share in sorted(simulated.flows.items(), key=lambda item: item[1])  # the widest lies on top
+        Flow(origins[zone], targets[other], share, kind, top)
+        for zone, other, share, kind, top in sorted(shares, key=itemgetter(2))  # the widest lies on top
         if zone in origins and other in targets
     ]
     bottom = max([box.top + box.height for box in boxes], default=first)

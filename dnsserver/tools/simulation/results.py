@@ -5,14 +5,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 
 import msgspec
 from msgspec import Struct
 
+from dnsserver.tools.simulation.as_if import Annotations
+from dnsserver.tools.simulation.comparing import Compared
 from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.service import Simulated, domain_at, first_address, simulate
 from dnsserver.tools.simulation.world import Subject, World
 from locator.model import Finding
+from locator.topology.constraints import Declaration
 
 REPORTED = 100  # names from one report to the next
 
@@ -22,16 +26,6 @@ class BeforeAndAfter(Struct, frozen=True):
 
     before: float
     after: float
-
-
-class Proposed(Struct, frozen=True):
-    """Annotations under which no endpoint is overloaded, and what becomes of the Service with them."""
-
-    annotations: dict[str, str | None]
-    max_overload: float
-    idle: int
-    unmet_clients: int
-    cross_zone: float
 
 
 class Price(Struct, frozen=True):
@@ -50,21 +44,24 @@ class Totals(Struct, frozen=True):
 
 
 class Simulation(Struct, frozen=True):
-    """What became of all names: ``clients`` are the distinct ones. ``proposals`` are by ``Subject.name``.
+    """What became of all names: ``clients`` are the distinct ones.
 
-    An endpoint is overloaded with more than ``max_overload`` even shares.
+    An endpoint is overloaded with more than ``max_overload`` even shares. ``tried`` are the annotations that differ
+    from those in the cluster, by the Service's ``namespace/name``. ``compared`` has the choices for each of the
+    ``services``, () if nobody wants to compare them.
     """
 
     services: Sequence[Simulated]
     clients: int
     max_overload: float
     findings: Sequence[Finding] = ()
-    proposals: Mapping[str, Proposed] = {}
+    tried: Mapping[str, Annotations] = {}
+    compared: Sequence[Sequence[Compared]] = ()
     price: Price | None = None
 
-    def proposal(self, simulated: Simulated) -> Proposed | None:
-        """Return what is proposed for one of the names, None if nothing is."""
-        return self.proposals.get(simulated.subject.name)
+    def each(self) -> Iterator[tuple[Simulated, Sequence[Compared]]]:
+        """Yield the services, each with its choices."""
+        yield from zip(self.services, self.compared or repeat(()), strict=False)
 
     def totals(self) -> Totals:
         """Return what all Services have together: cross-zone traffic weighted by the load that arrives."""
@@ -113,15 +110,18 @@ def distinct_clients(services: Sequence[Simulated], world: World) -> int:
     return len(everybody) - len(silent)
 
 
-def service_json(simulated: Simulated, proposal: Proposed | None) -> dict[str, object]:
-    """Return what became of a name, as JSON has it; federated and multi-cluster names have rows of their own."""
+def service_json(simulated: Simulated, compared: Sequence[Compared]) -> dict[str, object]:
+    """Return what became of a name, as JSON has it; federated and multi-cluster names have rows of their own.
+
+    What was *compared* is there only if it was.
+    """
     namespace, _, name = simulated.subject.key.partition("/")
     declaration, pairs = simulated.declaration, zip(simulated.endpoints, simulated.shares, strict=True)
-    return {
+    found: dict[str, object] = {
         "namespace": namespace,
         "name": name,
         "zone": simulated.subject.zone.name,
-        "constraint": declaration and {"source": declaration.source, "keys": declaration.constraint.keys},
+        "constraint": _constraint(declaration),
         "domains": [
             {
                 "domain": row.domain,
@@ -147,7 +147,22 @@ def service_json(simulated: Simulated, proposal: Proposed | None) -> dict[str, o
         "cross_zone": BeforeAndAfter(simulated.crossing_before, simulated.crossing),
         "unmet_clients": simulated.unmet,
         "unknown_clients": simulated.unknown,
-        "proposal": proposal,
+    }
+    return {**found, "compare": list(map(_compared, compared))} if compared else found
+
+
+def _constraint(declaration: Declaration | None) -> dict[str, object] | None:
+    return None if declaration is None else {"source": declaration.source, "keys": declaration.constraint.keys}
+
+
+def _compared(row: Compared) -> dict[str, object]:
+    return {
+        "name": row.name,
+        "constraint": _constraint(row.declaration),
+        "cross_zone": row.cross_zone,
+        "max_overload": row.max_overload,
+        "unmet_clients": row.unmet_clients,
+        "overloaded": row.overloaded,
     }
 
 
@@ -161,8 +176,8 @@ def json_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[s
         return msgspec.json.encode(value).decode()
 
     separator = '{"services": [\n'
-    for simulated in simulation.services:
-        yield separator + encoded(service_json(simulated, simulation.proposal(simulated)))
+    for simulated, compared in simulation.each():
+        yield separator + encoded(service_json(simulated, compared))
         separator = ",\n"
     yield f'\n], "totals": {encoded(simulation.totals())},\n'
     yield f'"findings": {encoded(findings)}}}\n'

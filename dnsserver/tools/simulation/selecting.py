@@ -7,7 +7,7 @@ A selection that matches nothing is an error that says what would match.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec.structs import replace
@@ -20,18 +20,40 @@ from dnsserver.tools.simulation.world import Subject
 from locator.labels import ClientSelector
 from locator.model import Node, Pod, Service, labels_of
 from locator.state.snapshot import CompiledService, Snapshot, lacking
-from locator.topology.annotations import TOPOLOGY_KEYS
+from locator.topology.annotations import (
+    CLIENTS,
+    LEAST_OVERLOAD,
+    MAX_OVERLOAD,
+    MIN_ENDPOINTS,
+    MOST_OVERLOAD,
+    PREFIX,
+    TOPOLOGY_KEYS,
+    asking,
+    max_overload,
+    min_endpoints,
+)
 from locator.topology.constraints import ANNOTATION, has_unmatched
 
 FEW = 12  # names that a message lists
 
+# How annotations to try are read, beside the topology keys, and what is valid.
+_VALUES: Mapping[str, tuple[Callable[[Service], object], str]] = {
+    MIN_ENDPOINTS: (min_endpoints, "a whole number from 1 to 999999999"),
+    CLIENTS: (asking, "NAMESPACE[/SELECTOR], several by ';'"),
+    MAX_OVERLOAD: (max_overload, f"a decimal number from {LEAST_OVERLOAD:g} to {MOST_OVERLOAD:g}"),
+}
+
 
 class BadSelection(Exception):
-    """A selection matches nothing, or what it matches cannot be simulated. ``argument`` is the flag."""
+    """A selection matches nothing, or what it matches cannot be simulated.
 
-    def __init__(self, argument: str, text: str) -> None:
+    ``argument`` is the flag, ``annotation`` the annotation to try that is invalid, "" if none is.
+    """
+
+    def __init__(self, argument: str, text: str, annotation: str = "") -> None:
         super().__init__(text)
         self.argument = argument
+        self.annotation = annotation
 
 
 def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tried: Collection[str]) -> list[Subject]:
@@ -110,16 +132,20 @@ def _why_not(key: str, snapshot: Snapshot) -> str:
 
 
 def check_annotations(snapshot: Snapshot, changes: Changes) -> None:
-    """Raise BadSelection if a constraint to try is invalid, or its Service unknown or not headless."""
+    """Raise BadSelection if an annotation to try is invalid, or its Service unknown or not headless."""
     for key, wanted in changes.annotations.items():
         compiled = snapshot.services.get(key)
         if compiled is None or not (compiled.service.headless or key in snapshot.exported):
             raise BadSelection("--with", _why_not(key, snapshot))
         tried = service_as_if(compiled, replace(changes, failed=()))
         for declaration in tried.declarations:
-            if declaration.source == ANNOTATION and declaration.error is not None:
-                text = wanted.get(TOPOLOGY_KEYS)
-                raise BadSelection("--with", f"{key}={text}: {declaration.error}, expected a constraint that is valid")
+            if TOPOLOGY_KEYS in wanted and declaration.source == ANNOTATION and declaration.error is not None:
+                error = f"{key}={wanted[TOPOLOGY_KEYS]}: {declaration.error}, expected a constraint that is valid"
+                raise BadSelection("--with", error, TOPOLOGY_KEYS)
+        for annotation, (read, expected) in _VALUES.items():
+            if (text := wanted.get(annotation)) is not None and read(tried.service) is None:
+                error = f"{key}:{annotation.removeprefix(PREFIX)}={text}: {text!r} found, expected {expected}"
+                raise BadSelection("--with", error, annotation)
 
 
 def check_domains(failed: Collection[tuple[str, str]], nodes: Sequence[Node], snapshot: Snapshot) -> None:
@@ -174,6 +200,6 @@ def _nobody(wanted: ClientSelector, running: Sequence[Pod]) -> str:
         near = suggestion(wanted.namespace, namespaces)
         return f"{wanted.text}: no running pod in namespace {wanted.namespace}{near}"
     keys = dict.fromkeys(requirement.key for requirement in wanted.selector.requirements)
-    labels = sorted({f"{key}={labels_of(pod)[key]}" for pod in there for key in keys if key in labels_of(pod)})
+    labels = wanted.selector.labels_among(map(labels_of, there))
     some = f"; they have {', '.join(labels[:FEW])}" if labels else f"; none has {' or '.join(keys)}"
     return f"{wanted.text}: none of {len(there)} running pods in {wanted.namespace} matches{some}"

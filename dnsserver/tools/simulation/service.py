@@ -24,9 +24,11 @@ from dnsserver.tools.simulation.world import ClientPlace, PodKey, Subject, World
 from locator.ip import address_text
 from locator.model import ZONE, Location
 from locator.places.locations import has_labels
-from locator.state.snapshot import AnyService, FederatedService
+from locator.state.snapshot import AnyService, CompiledService, FederatedService
+from locator.topology.annotations import max_overload
+from locator.topology.balance import Balance, is_ordered
 from locator.topology.constraints import Declaration, in_effect
-from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint, has_address
+from locator.topology.selection import ANY_ENDPOINT, SPILLED, LocatedEndpoint, Narrowing, has_address
 
 OVERLOADED = "overloaded"  # what an endpoint is that gets too much of the load, as IDLE is one that gets nothing
 SLACK = 1e-9  # for sums of fractions
@@ -59,12 +61,14 @@ class ZoneClients(NamedTuple):
 class Simulated(Struct, frozen=True, eq=False):
     """What became of one name.
 
+    ``service`` is what the name means. ``balance`` is what its plan makes of its clients, None if it is not balanced.
     ``clients``, ``unmet`` (who get no address) and ``unknown`` (who carry no label) are numbers of clients, or those of
     counted answers. ``load`` is the part of them that arrives; ``shares`` are fractions of it, one for each of the
     ``endpoints``, which are ready. ``crossing`` and ``crossing_before`` are fractions that are known to cross zones: as
-    simulated, and without any constraint. ``flows`` between zones are fractions of the load, too. ``origins`` has all
-    clients by their zone. ``relations`` are the units of load that arrive, by the client's zone, ""
-    for an unknown one, and by whether what they get is there (``metrics.server.relation``).
+    simulated, and without any constraint. ``flows`` between zones are fractions of the load, too, and ``spilled`` those
+    of clients for whom there was no room nearer. ``origins`` has all clients by their zone. ``relations`` are the units
+    of load that arrive, by the client's zone, "" for an unknown one, and by whether what they get is there
+    (``metrics.server.relation``).
     ``narrowed``: some clients get fewer endpoints than without the constraint. ``unmatched`` says why the Service
     has no constraint although it asks for near endpoints, "" otherwise.
     ``left_out`` are the pods that are endpoints and do not ask. ``comparable``: without any constraint, all clients
@@ -73,6 +77,8 @@ class Simulated(Struct, frozen=True, eq=False):
     """
 
     subject: Subject
+    service: AnyService
+    balance: Balance | None
     declaration: Declaration | None
     endpoints: tuple[LocatedEndpoint, ...]
     clients: int
@@ -84,6 +90,7 @@ class Simulated(Struct, frozen=True, eq=False):
     crossing: float
     crossing_before: float
     flows: Mapping[Flow, float]
+    spilled: Mapping[Flow, float]
     origins: Mapping[str | None, ZoneClients]
     relations: Mapping[tuple[str, str], float]
     narrowed: bool
@@ -112,6 +119,16 @@ class Simulated(Struct, frozen=True, eq=False):
     def starved(self) -> int:
         """How many endpoints are IDLE: none if an uneven load says nothing."""
         return len(self.idle) if self.comparable and self.load else 0
+
+    @property
+    def may_be_balanced(self) -> bool:
+        """Whether ``topodns.io/max-overload``, which does not count yet, could send some clients to other endpoints."""
+        if type(self.service) is not CompiledService or max_overload(self.service.service) is not None:
+            return False
+        constraint = in_effect(self.declaration)
+        if isinstance(constraint, Narrowing):
+            return len(constraint.required) < len(constraint.keys)
+        return len(constraint.keys) > 1 and is_ordered(constraint, self.endpoints)
 
     def rating(self, share: float, max_overload: float) -> str:
         """Return OVERLOADED or IDLE for the share of one endpoint, "" if it is neither."""
@@ -165,10 +182,7 @@ def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
                 if whole := round(load):
                     yield DomainOutcome(dict(domain), whole, choice)
 
-    rows = [
-        _Row(group, loads.of(group), answers.choice(group).endpoints, answers.unconstrained(group))
-        for group in loads.groups
-    ]
+    rows = [_Row(group, loads.of(group), answers.choice(group), answers.unconstrained(group)) for group in loads.groups]
     return _added_up(subject, answers, rows, left_out, domains, counted_nothing=loads.counted_nothing)
 
 
@@ -176,12 +190,14 @@ class _Answers:
     """What groups of clients get of one name. Each answer is decided once for all that get the same."""
 
     def __init__(self, subject: Subject, service: AnyService, world: World) -> None:
+        self.service = service
         self._world = world
         self._query_name = query_name_of(labels_of(subject.name), world.authority.zones)
         self._decided: dict[Values, GroupAnswer] = {}
         self._choices: dict[object, GroupAnswer] = {}
         self._entries: dict[tuple[str, int | None], tuple[LocatedEndpoint, ...]] = {}
         self.declaration: Declaration | None = None
+        self.balance: Balance | None = None
         self.unmatched = ""
         self._federated = service if isinstance(service, FederatedService) else None
         self.endpoints = tuple(service.endpoints)
@@ -192,6 +208,9 @@ class _Answers:
             self.declaration = world.authority.declaration(subject.zone, service)
             if self.declaration is None:
                 self.unmatched = next((one.ignored or "" for one in service.declarations if one.unmatched), "")
+            if type(service) is CompiledService:
+                constraint, balances = in_effect(self.declaration), world.snapshot.balances.get(subject.key, ())
+                self.balance = next((one for one in balances if one.constraint == constraint), None)
             constraint = service.constraint(self.declaration)
             self.client_keys = constraint.client_keys
             self.distinguishing = constraint.distinguishing_values(self.endpoints)
@@ -276,8 +295,13 @@ class _Row(NamedTuple):
 
     group: Group
     load: float
-    chosen: tuple[LocatedEndpoint, ...]
+    choice: GroupAnswer
     everything: tuple[LocatedEndpoint, ...]
+
+    @property
+    def chosen(self) -> tuple[LocatedEndpoint, ...]:
+        """What the clients get."""
+        return self.choice.endpoints
 
     @property
     def zone(self) -> str | None:
@@ -298,13 +322,15 @@ def _added_up(
     load, load_before = sum(row.load for row in served), sum(row.load for row in able)
     zones = _zones(rows)
     loads = {id(located): 0.0 for located in answers.endpoints}
-    flows, relations = defaultdict[Flow, float](float), defaultdict[tuple[str, str], float](float)
+    flows, spilled = defaultdict[Flow, float](float), defaultdict[Flow, float](float)
+    relations = defaultdict[tuple[str, str], float](float)
     for row in served:
         here, there, part = row.zone or "", zones[id(row.chosen)], row.load / len(row.chosen)
         for located in row.chosen:
             loads[id(located)] += part
+        of_outcome = spilled if row.choice.outcome == SPILLED else flows
         for zone, number in there.items():
-            flows[row.zone, zone] += part * number
+            of_outcome[row.zone, zone] += part * number
         relations[here, relation(here, frozenset(zone or "" for zone in there))] += row.load
     origins: dict[str | None, ZoneClients] = {}
     for row in rows:
@@ -316,6 +342,8 @@ def _added_up(
     )  # fmt: skip
     return Simulated(
         subject=subject,
+        service=answers.service,
+        balance=answers.balance,
         declaration=answers.declaration,
         endpoints=answers.endpoints,
         clients=round(sum(row.load for row in rows)),
@@ -327,6 +355,7 @@ def _added_up(
         crossing=crossing / (load or 1.0),
         crossing_before=crossing_before / (load_before or 1.0),
         flows={flow: part / (load or 1.0) for flow, part in flows.items()},
+        spilled={flow: part / (load or 1.0) for flow, part in spilled.items()},
         origins=origins,
         relations=relations,
         narrowed=any(len(row.chosen) < len(row.everything) for row in able),

@@ -6,12 +6,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, Paint, grouped, painter, table
-from dnsserver.tools.simulation.results import Proposed, Simulation
+from dnsserver.tools.simulation.as_if import Annotations
+from dnsserver.tools.simulation.comparing import Compared
+from dnsserver.tools.simulation.results import Simulation
 from dnsserver.tools.simulation.service import DomainOutcome, Simulated, domain_at, exceeds, first_address
 from locator.model import listed
 from locator.printable import printable, shell_words
+from locator.topology.annotations import LEAST_OVERLOAD, MAX_OVERLOAD, MOST_OVERLOAD
+from locator.topology.balance import Balance
+from locator.topology.constraints import Declaration
 from locator.topology.selection import LocatedEndpoint
 
 MAX_DETAILED = 10  # Services that are shown in detail
@@ -27,19 +33,18 @@ def as_text(simulation: Simulation, *, colour: bool = False) -> str:
     paint = painter(colour=colour)
     lines: list[str] = []
     if len(simulation.services) <= MAX_DETAILED:
-        for simulated in simulation.services:
-            lines += [*_detailed(simulated, simulation, paint), ""]
+        for simulated, compared in simulation.each():
+            lines += [*_detailed(simulated, simulation, paint), *_part(_choices(compared), paint), ""]
     else:
         header, *rows = table(list(_summary(worst_first(simulation.services)[:MAX_LISTED])))
         lines += [paint(header, BOLD), *rows]
         if (more := len(simulation.services) - MAX_LISTED) > 0:
             lines.append(f"{more:,} more; -o json has all, --service NS/NAME shows one in detail")
         lines.append("")
-        for simulated in simulation.services:
-            if (proposed := simulation.proposal(simulated)) is not None:
-                lines.append(f"{paint('proposal', GREEN)}  {simulated.subject.name}: {outcome_of(proposed)}:")
-                lines.append(f"  {commands(simulated, proposed)}")
-        lines += [""] if simulation.proposals else []
+        for simulated, compared in _worst_compared(simulation):
+            lines += [paint(simulated.subject.name, BOLD), *_part(_choices(compared), paint), ""]
+        if proposals := _proposals(simulation):
+            lines += [*(f"{paint('proposal', GREEN)}  {command}" for command in proposals), ""]
     lines += totals_lines(simulation)
     return "".join(f"{line}\n" for line in lines)
 
@@ -71,48 +76,66 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
-def commands(simulated: Simulated, proposed: Proposed) -> str:
-    """Return the command that sets the proposed annotations."""
+def balancing_command(simulated: Simulated, max_overload: float, tried: Annotations) -> str:
+    """Return the command that bounds each endpoint to *max_overload* even shares, and sets what was *tried*.
+
+    "" if no endpoint has more, or the annotation would change nothing.
+    """
+    if not exceeds(simulated, max_overload) or not simulated.may_be_balanced:
+        return ""
     namespace, _, name = simulated.subject.key.partition("/")
+    bound = min(max(max_overload, LEAST_OVERLOAD), MOST_OVERLOAD)
     pairs = [f"{key}={shell_words(text)}" if text is not None else f"{key}-"
-             for key, text in proposed.annotations.items()]  # fmt: skip
+             for key, text in {**tried, MAX_OVERLOAD: f"{bound:g}"}.items()]  # fmt: skip
     return f"kubectl -n {shell_words(namespace)} annotate service {shell_words(name)} --overwrite {' '.join(pairs)}"
 
 
-def outcome_of(proposed: Proposed) -> str:
-    """Return what becomes of a Service with a proposal, in one phrase."""
-    idle = f", {proposed.idle} idle" if proposed.idle else ""
-    unmet = f", {grouped(proposed.unmet_clients, 'unmet client')}" if proposed.unmet_clients else ""
-    most, crossing = f"{proposed.max_overload:.2f} times an even share", percent(proposed.cross_zone)
-    return f"at most {most}, cross-zone {crossing}{idle}{unmet}"
+def _proposals(simulation: Simulation) -> list[str]:
+    """Return the commands that bound the load of what is overloaded, for the worst Services."""
+    commands = (
+        balancing_command(simulated, simulation.max_overload, simulation.tried.get(simulated.subject.key, {}))
+        for simulated in worst_first(simulation.services)
+    )
+    return list(islice(filter(None, commands), MAX_ROWS))
 
 
 def constraint_text(simulated: Simulated) -> str:
     """Return what a Service asks for, and which source says so."""
-    declaration = simulated.declaration
+    if simulated.declaration is None and simulated.unmatched:
+        return f"no constraint in effect: {simulated.unmatched}"
+    bound = "" if simulated.balance is None else f", max-overload {simulated.balance.max_overload:g}"
+    return f"{_declaration_text(simulated.declaration)}{bound}"
+
+
+def _balance_text(balance: Balance) -> str:
+    """Return how many clients an endpoint may expect, and whether that is enough."""
+    full = f"{grouped(len(balance.full), 'endpoint')} had no more room" if balance.full else "all have room"
+    return f"each endpoint may expect {balance.cap:.1f} of {grouped(balance.clients, 'client')}; {full}"
+
+
+def _declaration_text(declaration: Declaration | None) -> str:
     if declaration is None:
-        return f"no constraint in effect: {simulated.unmatched}" if simulated.unmatched else "no constraint"
+        return "no constraint"
     flaw = declaration.error or declaration.without_effect
     reason = f" (not in effect: {flaw})" if flaw else ""
     return f"{declaration.source}: {','.join(declaration.constraint.keys)}{reason}"
 
 
 def _detailed(simulated: Simulated, simulation: Simulation, paint: Paint) -> Iterator[str]:
-    max_overload, proposed = simulation.max_overload, simulation.proposal(simulated)
+    max_overload = simulation.max_overload
     yield f"{paint(simulated.subject.name, BOLD)}  {printable(constraint_text(simulated))}"
     yield (
         f"  {grouped(simulated.clients, 'client')}, {grouped(len(simulated.endpoints), 'ready endpoint')}, cross-zone "
         f"{percent(simulated.crossing_before)} without the constraint, {percent(simulated.crossing)} with it"
     )
+    if simulated.balance is not None:
+        yield f"  {_balance_text(simulated.balance)}"
     domains = map(_domain_row, largest_domains(simulated))
     yield from _part([("clients in", "clients", "outcome", "get"), *domains], paint)
     endpoints = (_endpoint_row(simulated, *pair, max_overload) for pair in greatest_shares(simulated))
     yield from _part([("endpoint", "pod", "node", "in", "load", "of an even share", ""), *endpoints], paint)
-    if proposed is not None:
-        yield f"  {paint('proposal', GREEN)}  {outcome_of(proposed)}:"
-        yield f"    {commands(simulated, proposed)}"
-    elif exceeds(simulated, max_overload):
-        yield f"  no proposal: none that was tried keeps every endpoint at {max_overload:g} times an even share"
+    if command := balancing_command(simulated, max_overload, simulation.tried.get(simulated.subject.key, {})):
+        yield f"  {paint('proposal', GREEN)}  {command}"
 
 
 def _part(rows: Sequence[Row], paint: Paint) -> Iterator[str]:
@@ -173,6 +196,24 @@ def _summary(services: Iterable[Simulated]) -> Iterator[Row]:
         )  # fmt: skip
 
 
+def _choices(compared: Sequence[Compared]) -> Sequence[Row]:
+    """Return a table of what a Service may choose."""
+    rows = [
+        (one.name, percent(one.cross_zone), f"{one.max_overload:.2f} x", f"{one.overloaded:,}",
+         f"{one.unmet_clients:,}", _declaration_text(one.declaration))
+        for one in compared
+    ]  # fmt: skip
+    return [("compared", "cross-zone", "overload", "overloaded", "unmet", "constraint"), *rows]
+
+
+def _worst_compared(simulation: Simulation) -> list[tuple[Simulated, Sequence[Compared]]]:
+    """Return the worst Services with their choices, none if nobody wants to compare them."""
+    if not simulation.compared:
+        return []
+    choices = dict(simulation.each())
+    return [(simulated, choices[simulated]) for simulated in worst_first(simulation.services)[:MAX_DETAILED]]
+
+
 def as_markdown(simulation: Simulation) -> str:
     """Return the simulation as Markdown: a table of the Services, what to look at, proposals, totals."""
     worst = worst_first(simulation.services)
@@ -188,12 +229,11 @@ def as_markdown(simulation: Simulation) -> str:
         if (left := len(simulation.findings) - MAX_LISTED) > 0:
             lines.append(f"- {grouped(left, 'more finding')}")
         lines.append("")
-    for simulated in worst:
-        if (proposed := simulation.proposal(simulated)) is not None:
-            lines += [
-                f"Proposal for `{simulated.subject.name}`: {outcome_of(proposed)}.", "",
-                "```console", f"$ {commands(simulated, proposed)}", "```", "",
-            ]  # fmt: skip
+    for simulated, compared in _worst_compared(simulation):
+        header, *rows = _choices(compared)
+        lines += [f"#### {_escaped(simulated.subject.name)}", "", *_markdown_table(header, rows), ""]
+    if proposals := _proposals(simulation):
+        lines += ["```console", *(f"$ {command}" for command in proposals), "```", ""]
     lines += [f"{line[0].upper()}{line[1:]}." for line in totals_lines(simulation)]
     most = f"{simulation.max_overload:g} times an even share"
     lines.append(f"An endpoint is overloaded from more than {most} of the load on.")

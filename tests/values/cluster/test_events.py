@@ -21,7 +21,8 @@ from locator.cluster.event_poster import post
 from locator.cluster.responses import Refused
 from locator.findings import ClusterCode
 from locator.model import Finding
-from locator.topology.service_checks import is_invalid_constraint
+from locator.topology.annotations import CLIENTS, MAX_OVERLOAD
+from locator.topology.service_checks import is_told_by_event
 from tests.kit.api_objects import TOPOLOGY_KEYS, service
 from tests.kit.in_memory import snapshot_of
 from tests.kit.kube import Item
@@ -94,16 +95,25 @@ def test_a_long_message_is_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "invalid"),
-    [("a,a", 1), ("*,a", 1), ("a,*", 0), ("", 0)],
-    ids=["twice", "any-first", "valid", "none"],
+    ("annotations", "told"),
+    [
+        ({TOPOLOGY_KEYS: "a,a"}, 1),
+        ({TOPOLOGY_KEYS: "*,a"}, 1),
+        ({TOPOLOGY_KEYS: "a,*"}, 0),
+        ({TOPOLOGY_KEYS: ""}, 0),
+        ({TOPOLOGY_KEYS: "a,*", MAX_OVERLOAD: "1"}, 1),
+        ({TOPOLOGY_KEYS: "a,*", MAX_OVERLOAD: "1.5", CLIENTS: "shop;"}, 1),
+        ({TOPOLOGY_KEYS: "a,a", MAX_OVERLOAD: "1.5", CLIENTS: "shop"}, 1),
+        ({MAX_OVERLOAD: "1.5"}, 0),
+    ],
+    ids=["twice", "any-first", "valid", "none", "max-overload", "clients", "invalid-and-unheard", "unheard"],
 )
-def test_what_is_told(keys: str, invalid: int) -> None:
-    """Only findings on invalid constraints become Events."""
-    broken = service("web", keys=keys, annotations={"topodns.io/unknown": ""}, ports=[(None, 0, "TCP")])
+def test_what_is_told(annotations: dict[str, str], told: int) -> None:
+    """Only findings on what a Service asks for and is invalid become Events."""
+    broken = service("web", annotations={**annotations, "topodns.io/unknown": ""}, ports=[(None, 0, "TCP")])
     found = snapshot_of(broken).findings
-    assert len([finding for finding in found if is_invalid_constraint(finding)]) == invalid
-    assert len(found) > invalid
+    assert len([finding for finding in found if is_told_by_event(finding)]) == told
+    assert len(found) > told
 
 
 @given(st.text(), st.text(), st.binary())

@@ -39,6 +39,7 @@ from tests.kit.api_objects import (
 )
 from tests.kit.finding_rows import (
     ANNOTATION,
+    BALANCE,
     BARE,
     DNS,
     EFFECT,
@@ -49,15 +50,19 @@ from tests.kit.finding_rows import (
     IMPORTED,
     INVALID,
     KEYS,
+    MAX,
     MULTICLUSTER,
     NEARNESS,
     OVERRIDDEN,
     POD,
     RACKS,
     SPREAD,
+    TO_A,
+    TO_B,
     TYPO,
     WEB,
     Row,
+    hinted,
     policy,
     virtual,
     web,
@@ -238,7 +243,7 @@ NAMES = [
                                            imported_slice("web", "west", [])], flags=MULTICLUSTER),
 ]  # fmt: skip
 
-ROWS = [*INVALID, *KEYS, *EFFECT, *OVERRIDDEN, *GAIN, *NEARNESS, *PLACES, *NAMES, *LEFT_BEHIND]
+ROWS = [*INVALID, *KEYS, *EFFECT, *BALANCE, *OVERRIDDEN, *GAIN, *NEARNESS, *PLACES, *NAMES, *LEFT_BEHIND]
 
 
 def where(finding: Finding) -> str:
@@ -269,7 +274,8 @@ AMONG_CLUSTERS = {  # tests/programs/test_several_clusters.py shows these
 }  # fmt: skip
 
 
-OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS]
+BY_COUNTS = {"BalanceWithoutClients", "BalanceImpossible"}  # tests/values/topology/test_balance_checks.py shows these
+OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS | BY_COUNTS]
 
 
 @pytest.mark.parametrize("code", OF_ONE_CLUSTER, ids=lambda code: code.name)
@@ -332,6 +338,10 @@ LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str,
      ["ConstraintWithoutEffect"], ["KeyOnNoNode"], {"federation": ["fed.example.com"]}),
     ("service-is-imported", [*HEALTHY, *virtual(), policy(TYPO)], [service_import("web")],
      ["ConstraintWithoutEffect"], ["KeyOnNoNode", "ServiceImportWithoutSlices"], MULTICLUSTER),
+    ("hints-name-another-zone", [*HEALTHY, *web([TO_A, TO_B], annotations=MAX)],
+     [endpoint_slice("web", 1, [TO_A, {**TO_B, **hinted("a")}])], [], ["BalanceWithoutEffect"], {}),
+    ("service-gains-a-constraint-to-balance", [*HEALTHY, *web(annotations=MAX)], [policy(ZONE)],
+     ["BalanceWithoutEffect"], [], {}),
     ("cluster-leaves-an-import", [*HEALTHY, *IMPORTED], [service_import("web", clusters=["west"])],
      [], ["ImportWithoutCluster"], MULTICLUSTER),
     ("slice-of-the-selector-gains-what-is-mirrored", after_a_selector(OF_A_DEAD_POD),

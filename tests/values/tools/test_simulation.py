@@ -18,10 +18,22 @@ import yaml
 from dnsserver.tools.simulation import groups
 from dnsserver.tools.simulation.groups import FEW
 from tests.kit import random_cluster
-from tests.kit.api_objects import HOSTNAME, RACK, SERVICE_NAME, TOPOLOGY_KEYS, ZONE, Item, listed
+from tests.kit.api_objects import (
+    CLIENTS,
+    HOSTNAME,
+    MAX_OVERLOAD,
+    MIN_ENDPOINTS,
+    RACK,
+    SERVICE_NAME,
+    TOPOLOGY_KEYS,
+    ZONE,
+    Item,
+    listed,
+)
 from tests.kit.commands_in_process import Run
 from tests.kit.random_federations import case_of
-from tests.oracle.twin import Modes, Row, Twin
+from tests.oracle.twin import Modes, Twin
+from tests.oracle.twin_asked import Row
 from tests.oracle.twin_clusters import FEDERATION, TwinClusters
 from tests.oracle.twin_map import NEW_NAMES, Where, ip_address, key_of, of_kind
 
@@ -29,6 +41,10 @@ Simulate = Callable[..., Any]
 Key = tuple[str, str]  # a Service's namespace and name
 NONE: Key = ("", "")  # no Service: every running pod asks
 TRIED = (f"{ZONE},*", ZONE, f"{HOSTNAME},{ZONE}", f"{RACK},*", "")
+ANNOTATIONS = {
+    TOPOLOGY_KEYS: TRIED, MAX_OVERLOAD: ("1.1", "1.1", "1.5", ""), MIN_ENDPOINTS: ("2", ""),
+    CLIENTS: ("shop", "shop/app=web; other", ""),
+}  # fmt: skip
 
 
 @pytest.fixture(params=[FEW, 0], ids=["few-groups", "many-groups"])
@@ -73,15 +89,16 @@ class Expected(NamedTuple):
     domains: Mapping[tuple[Any, ...], int]
 
 
-def tried(items: Sequence[Item], key: Key, keys: str) -> list[Item]:
-    """Return the cluster as if a Service had these topology keys, "" for none."""
+def tried(items: Sequence[Item], key: Key, annotations: Mapping[str, str]) -> list[Item]:
+    """Return the cluster as if a Service had other annotations, "" for none."""
     later = copy.deepcopy(list(items))
     for service in of_kind(later, "Service"):
         if key_of(service) == key:
-            annotations = service["metadata"].setdefault("annotations", {})
-            annotations.pop(TOPOLOGY_KEYS, None)
-            if keys:
-                annotations[TOPOLOGY_KEYS] = keys
+            there = service["metadata"].setdefault("annotations", {})
+            for name, text in annotations.items():
+                there.pop(name, None)
+                if text:
+                    there[name] = text
     return later
 
 
@@ -239,7 +256,7 @@ def test_random_clusters(simulate: Simulate, seed: int) -> None:
         assert compared(simulate(items, *services), twin, items) == len(headless)
     for key in headless[:1]:
         keys = rng.choice(TRIED)
-        later = tried(items, key, keys)
+        later = tried(items, key, {TOPOLOGY_KEYS: keys})
         if twin.services[key]["spec"].get("externalTrafficPolicy") == "Local" and keys:
             continue
         flag = f"--with={'/'.join(key)}={keys}"
@@ -249,6 +266,29 @@ def test_random_clusters(simulate: Simulate, seed: int) -> None:
             gone = failed(later, twin, label, value)
             rows = simulate(items, *services, flag, "--fail", f"{label}={value}")
             assert compared(rows, FixedTwin(gone, twin.modes), items)
+
+
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_what_is_tried_is_what_would_be(simulate: Simulate, seed: int) -> None:
+    """``--with`` and ``--fail`` are the cluster with these annotations, and without what is ready in a domain."""
+    items, rng = random_cluster.world(seed).items, random.Random(seed)
+    for asking in of_kind(items, "Pod"):
+        asking["metadata"]["labels"] = {"app": rng.choice(("web", "db"))}
+    twin = FixedTwin(items, Modes(client_source="pods,nodes"))
+    for key in twin.headless()[:2] if clients_of(items, NONE) else ():
+        if twin.services[key]["spec"].get("externalTrafficPolicy") == "Local":
+            continue
+        annotations = {name: rng.choice(values) for name, values in ANNOTATIONS.items() if rng.random() < 0.7}
+        flags = ["--service", "/".join(key)]
+        for name, text in annotations.items():
+            short = "" if name == TOPOLOGY_KEYS else f":{name.partition('/')[2]}"
+            flags += ["--with", f"{'/'.join(key)}{short}={text}"]
+        later = tried(items, key, annotations)
+        assert simulate(items, *flags)["services"] == simulate(later, *flags[:2])["services"]
+        for label, value in sorted({(ZONE, row.labels[ZONE]) for row in twin.ready(key) if ZONE in row.labels})[:1]:
+            gone = failed(later, twin, label, value)
+            found = simulate(items, *flags, "--fail", f"{label}={value}")["services"]
+            assert found == simulate(gone, *flags[:2])["services"]
 
 
 @pytest.mark.parametrize("seed", range(16, 22))

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from tests.kit.api_objects import (
-    HOSTNAME,
     REGION,
-    TOPOLOGY_KEYS,
     ZONE,
     Item,
     endpoint,
@@ -140,21 +138,3 @@ def test_clients_are_simulated_with_the_families_that_they_have(simulate: Simula
     shares = {one["pod"]: one["share"] for one in rows["soft"]["endpoints"]}
     assert shares == ({"m-0": 0.0, "m-1": 1.0} if len(own) == 1 else {"m-0": 1.0, "m-1": 0.0})
     assert (rows["soft"]["unmet_clients"], rows["hard"]["unmet_clients"]) == (0, len(own) == 1)
-
-
-def test_hints_and_keys_lead_to_one_proposal(simulate: Simulate) -> None:
-    """``simulate`` proposes for hints what it proposes for the annotation that means the same."""
-    rows = [ON[0], *(endpoint(f"10.1.{number}.{host}", nodeName=f"{zone}1") for number, zone in ((1, "b"), (2, "c"))
-                     for host in (1, 2, 3))]  # fmt: skip
-    clients = [pod(f"c-{zone}{n}", [f"10.2.{number}.{n}"], f"{zone}1") for number, zone in enumerate("abc")
-               for n in range(10)]  # fmt: skip
-    hinted = [for_zone(row, row["nodeName"][0]) for row in rows]
-    for_nodes = [{**row, "hints": {**row["hints"], "forNodes": [{"name": row["nodeName"]}]}} for row in hinted]
-
-    def proposal(rows: list[Item], keys: str | None = None) -> Any:
-        asking = [*NODES, *clients, service("web", keys=keys), endpoint_slice("web", 1, rows)]
-        return simulate(asking)["services"][0]["proposal"]
-
-    for by_hints, keys in ((proposal(hinted), f"{ZONE},*"), (proposal(for_nodes), f"{HOSTNAME},{ZONE},*")):
-        assert by_hints["annotations"] == {TOPOLOGY_KEYS: keys, "topodns.io/min-endpoints": "2"}
-        assert {**by_hints, "annotations": {}} == {**proposal(rows, keys), "annotations": {}}
