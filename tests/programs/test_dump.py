@@ -127,7 +127,8 @@ def essence(found: Explanation, names: HashedNames | None) -> Any:
     }  # fmt: skip
 
 
-# Of these some answers change with the order of names, or of nodes by hashes of theirs; and a name that is made of an address is no hashed name.
+# Of these some answers change with the order of names, or of nodes by hashes of theirs; and a name that is made of an
+# address is no hashed name.
 BY_ORDER = {"service-policies-order", "service-policies-invalid", "balanced-nearness"}
 MADE_OF_ADDRESSES = re.compile(r"\.arpa$|(^|\.)\d+-\d+-\d+-\d+\.|(^|\.)[0-9a-f]*--?[0-9a-f-]*\.")
 DATA_WITH_NUMBERS = ("PTR", "SRV")
