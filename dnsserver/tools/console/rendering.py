@@ -25,7 +25,8 @@ from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
 from dnsserver.tools.simulation.text import (
-    balancing_command,
+    annotating_command,
+    balance_text,
     constraint_text,
     domain_text,
     greatest_shares,
@@ -99,7 +100,8 @@ def _segment(text: str) -> Markup:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "address": address_text,
-    "balancing_command": partial(balancing_command, max_overload=MAX_OVERLOAD),
+    "annotating_command": annotating_command,
+    "balance_text": balance_text,
     "cluster_code": cluster_code,
     "constraint_text": constraint_text,
     "described": described,
