@@ -8,7 +8,7 @@ This module says what is drawn and where, in pixels; picture.svg is the template
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import NamedTuple
@@ -30,6 +30,7 @@ MAX_DOMAINS, MAX_ENDPOINTS = 12, 8  # that are drawn; how many are left is said
 MAX_PICTURES = 20  # Services in one file
 WIDEST, THINNEST = 28.0, 1.5  # strokes, for all of the load and for hardly any
 BESIDE = 12  # where a second flow is drawn between the same boxes
+BARRED = 27  # the height of a row with a bar
 INSIDE = 10  # from the edge of a box to what is in it
 LEGEND = 182  # from one kind of flow to the next
 KINDS = ("same", "crossing", "spilled", "unclear")  # of flows, in the order of the legend
@@ -65,7 +66,15 @@ class Box(NamedTuple):
     @property
     def height(self) -> int:
         """Its height, which grows with its lines."""
-        return max(MIN_HEIGHT, 10 + ROW * (1 + len(self.lines)))
+        return max(MIN_HEIGHT, 10 + ROW + sum(_height(line) for line in self.lines))
+
+    @property
+    def placed_lines(self) -> Iterator[tuple[int, Line]]:
+        """The lines, each with where it is."""
+        top = self.top + 2 * ROW
+        for line in self.lines:
+            yield top, line
+            top += _height(line)
 
     @property
     def middle(self) -> float:
@@ -226,6 +235,10 @@ def _cap_text(simulated: Simulated) -> str:
         return ""
     times = f"{cap * len(simulated.endpoints):.2f}\N{MULTIPLICATION SIGN} an even share"
     return f"the most that an endpoint may expect: {balance.cap:.1f} of {grouped(balance.clients, 'client')}, {times}"
+
+
+def _height(line: Line) -> int:
+    return ROW if line.bar is None else BARRED
 
 
 def _largest(numbers: Mapping[Zone, float]) -> list[Zone]:
