@@ -41,6 +41,7 @@ from tests.kit.api_objects import (
 )
 from tests.kit.commands_in_process import Run
 from tests.kit.console_pages import CONSOLE_CLUSTER, HTML, Page, is_safe, page, serving_console, untried
+from tests.kit.crowded_zone import balanced, crowded
 from tests.kit.skewed import balanced_if, skewed
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server
@@ -113,6 +114,7 @@ CLUSTERS = {
     "left behind": LEFT_BEHIND, "skewed": SKEWED, "bounded": BOUNDED,
     "unbounded": balanced_if(), "for some": balanced_if(**{CLIENTS: "shop/tier=1"}),
     "no slices": WITHOUT_SLICES,
+    "crowded": crowded(balanced(f"{ZONE},*")),
 }  # fmt: skip
 NODES = ("a1", "a2", "b1", "bare")
 PAGES = [
@@ -311,6 +313,13 @@ SHOWN = [
         *AT_MOST_THREE, "No max-overload", "Try max-overload 1.5", f"service web --overwrite {MAX_OVERLOAD}-"]),
     Shows("skewed", "/services/shop/plain?overload=1.5", ["It bounds nothing: the Service asks for no near endpoints"]),
     Shows("skewed", "/services/shop/virtual", [], ["Where the load flows"]),
+    Shows("crowded", "/services/shop/web?client=127.1.0.1", [
+        "Balanced: at most 1.2 even shares of 12 clients: 3.6 for each endpoint; asked by everybody but its own ",
+        "3.5 of 3.6 ↷ full", "2.5 of 3.6", "↷ spilled 127.1.0.1 gets 4 endpoints"]),
+    Shows("crowded", "/explain?name=web.shop&client=127.1.0.1", [
+        "at most 1.2 even shares of 12 clients: 3.6 for each endpoint", "the client's is number 256 of 256",
+        "passed on to every ready endpoint", "3.5 of 3.6 ↷ full"]),
+    Shows("small", "/services/shop/near?client=10.244.1.9", [], ["Balanced", "of at most"]),
     Shows("no slices", "/services", [f"Not known: {LACKS}"], ["0 ready"]),
     Shows("no slices", "/services/shop/web", [f"Not known: {LACKS}"], ["0 ready", "Where the load flows"]),
     Shows("no slices", "/explain?name=web.shop&client=10.0.0.1", [LACKS]),
