@@ -94,7 +94,8 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
     compiled = known.snapshot.services.get(key)
     if compiled is None:  # it went meanwhile
         raise PageMissing(await _no_service(context, namespace, name))
-    pods, tried = await asking_pods(context, known.snapshot), annotations_of(*map(given.get, FIELDS.values()))
+    pods = await asking_pods(context, known.snapshot)
+    tried = annotations_of({annotation: given[field] for annotation, field in FIELDS.items()})
     snapshots = {"now": known.snapshot}
     if tried is not None:
         snapshots[title_of(tried)] = await as_tried(context, key, known.snapshot, tried)

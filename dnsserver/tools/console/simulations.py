@@ -99,10 +99,10 @@ def _balance_notes(snapshot: Snapshot, key: str) -> Iterator[tuple[str, str]]:
         yield "max-overload", "It bounds nothing yet: topodns reads the labels of pods by which it knows the clients"
 
 
-def annotations_of(keys: str, least: str, overload: str) -> Annotations | None:
+def annotations_of(form: Mapping[str, str]) -> Annotations | None:
     """Return the annotations of a form, None if it is empty; NONE takes one away."""
-    texts = {TOPOLOGY_KEYS: keys.strip(), MIN_ENDPOINTS: least.strip(), MAX_OVERLOAD: overload.strip()}
-    return {key: None if text == NONE else text for key, text in texts.items() if text} or None
+    texts = {annotation: text.strip() for annotation, text in form.items()}
+    return {annotation: None if text == NONE else text for annotation, text in texts.items() if text} or None
 
 
 async def as_tried(context: PageContext, key: str, snapshot: Snapshot, tried: Annotations) -> Snapshot:
