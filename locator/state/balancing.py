@@ -276,6 +276,7 @@ class Balancing:
         asked = self._asked(compiled)
         if asked is None or not self._is_known(asked.clients):
             return (), ()
+        self._left = True  # if they are counted for this alone, they need not be for long
         layouts = self._layouts(compiled, asked, self._own(compiled.service.key, slices, asked.clients))
         return _plans(layouts, asked)
 

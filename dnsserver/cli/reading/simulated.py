@@ -16,7 +16,7 @@ from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.settings import Settings
-from dnsserver.tools.simulation.as_if import Annotations, Changes, balanced_as_if, imports_as_if, snapshot_as_if
+from dnsserver.tools.simulation.as_if import Annotations, Changes, annotated, imports_as_if, snapshot_as_if
 from dnsserver.tools.simulation.codes import WITHOUT_NODES, findings_of
 from dnsserver.tools.simulation.selecting import (
     check_annotations,
@@ -83,12 +83,12 @@ def read_world(
 def _read(settings: Settings, changes: Changes, selectors: Sequence[ClientSelector]) -> ReadClusters:
     """Read the clusters, and all labels of Pods by which somebody may be told to ask.
 
-    Only when Services have been read, it is known which of them say who asks although they are not balanced yet.
+    Only when Services have been read, it is known of which something else is tried.
     """
     labels = {key for one in selectors for key in one.selector.keys}
     reading = read_clients(settings, labels)
     services = reading.objects.get(Service, ())
-    asked = labels_asked_for(balanced_as_if(service, changes) for service in services)
+    asked = labels_asked_for(annotated(service, changes.annotations.get(service.key, {})) for service in services)
     if asked <= labels | labels_asked_for(services):
         return reading
     return read_clients(settings, labels | asked)

@@ -27,7 +27,8 @@ from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
 from dnsserver.tools.simulation.text import (
-    balancing_command,
+    annotating_command,
+    balance_text,
     constraint_text,
     domain_text,
     greatest_shares,
@@ -106,8 +107,9 @@ def _segment(text: str) -> Markup:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "address": address_text,
+    "annotating_command": annotating_command,
     "balance_lines": balance_lines,
-    "balancing_command": partial(balancing_command, max_overload=MAX_OVERLOAD),
+    "balance_text": balance_text,
     "cluster_code": cluster_code,
     "constraint_text": constraint_text,
     "described": described,

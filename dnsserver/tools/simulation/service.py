@@ -112,6 +112,11 @@ class Simulated(Struct, frozen=True, eq=False):
         return max(self.shares, default=0.0) * len(self.endpoints)
 
     @property
+    def spilled_clients(self) -> int:
+        """For how many clients there was no room nearer."""
+        return round(sum(self.spilled.values()) * self.load)
+
+    @property
     def idle(self) -> list[LocatedEndpoint]:
         """The ready endpoints that nobody gets."""
         return [located for located, share in zip(self.endpoints, self.shares, strict=True) if not share]
