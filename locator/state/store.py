@@ -148,7 +148,8 @@ class Store:
             *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys),
             counted=options.counted,
         )
-        self._balancing = Balancing(self._objects, self._locations, options.counted, options.default_keys)
+        by_address = self._addresses.locators if options.counted is PodLocator else self._objects.pods
+        self._balancing = Balancing(self._objects, self._locations, options.counted, by_address, options.default_keys)
         self._services = Derived(self._compiled)
         self._unready = Derived(self._unready_of)
         self._exported = Derived(self._exported_of)
@@ -216,6 +217,10 @@ class Store:
         Its own pods are those of the Service as it is.
         """
         return self._balancing.plans_of(compiled, self._objects.slices_of(compiled.service.key))
+
+    def balance_findings(self, compiled: CompiledService, balances: Balances) -> Iterator[Finding]:
+        """Yield what is wrong in the balance of a Service as it might be; *balances* are those of ``plans_of``."""
+        return self._checks.balance_findings(compiled, balances)
 
     # Taking deltas in
 

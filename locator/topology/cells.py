@@ -76,17 +76,25 @@ class CellTable:
         for key, location, clients in nodes:
             self.put(key, location, clients)
 
-    def put(self, key: Hashable, location: Location | None, clients: int) -> None:
-        """Record that there are so many clients on a node, which is now at *location*; None: there is none any more."""
-        before, after = self._nodes.pop(key, None), None
-        if location is not None:
-            after = self._nodes[key] = (location, self._values(location), clients)
-        if before is not None and after is not None and before[0] is after[0]:
-            self._add(*after[:2], after[2] - before[2], 0)
-            return
-        for known, sign in ((before, -1), (after, 1)):
-            if known is not None:
-                self._add(*known[:2], sign * known[2], sign)
+    def put(self, key: Hashable, location: Location | None, clients: int) -> bool:
+        """Record that there are so many clients on a node, which is now at *location*; None: there is none any more.
+
+        Return whether the node was known before, and has other values now.
+        """
+        before = self._nodes.get(key)
+        if before is not None and before[0] is location:
+            self._add(location, before[1], clients - before[2], 0)
+            self._nodes[key] = (location, before[1], clients)
+            return False
+        if before is not None:
+            del self._nodes[key]
+            self._add(before[0], before[1], -before[2], -1)
+        if location is None:
+            return False
+        values = self._values(location)
+        self._nodes[key] = (location, values, clients)
+        self._add(location, values, clients, 1)
+        return before is not None and (before[0].slot, before[1]) != (location.slot, values)
 
     def cell_of(self, node: Hashable) -> tuple[int | None, Values]:
         """Return the slot of a node, None if it is not known, and its values."""

@@ -22,8 +22,10 @@ from playwright.sync_api import Browser, Page, expect
 from examples.demo import cluster
 from examples.demo.asking import Asker
 from examples.demo.day import Query
+from tests.kit.api_objects import ZONE, listed
 from tests.kit.browser import FaultyPageError, running_chromium, visiting
 from tests.kit.console_pages import untried
+from tests.kit.crowded_zone import balanced, crowded
 from tests.kit.made_once import made_once
 from tests.kit.this_machine import needs_tool
 from tests.kit.topodns_process import COMMAND, Process, Server, reload, serving
@@ -346,6 +348,22 @@ def test_tail(chromium: Browser, server: Server) -> None:
         expect(row).to_have_count(1)
         for text in (IN_ZONE_C, "orders-db", "unmet"):
             expect(row).to_contain_text(text)
+
+
+def test_passed_on(chromium: Browser, tmp_path: Path) -> None:
+    """A client that the nearest endpoints have no room for stands out in both colour schemes."""
+    (tmp_path / "cluster.json").write_text(listed(crowded(balanced(f"{ZONE},*"))))
+    with serving(tmp_path, tmp_path / "cluster.json", flags=FLAGS) as server:
+        for path in ("/explain?name=web.shop&client=127.1.0.1", "/services/shop/web?client=127.1.0.1"):
+            with visiting(chromium, at(server, path)) as page:
+                expect(page.locator(".badge.spilled").first).to_contain_text("spilled")
+                check_in_both_schemes(page)
+        with visiting(chromium, at(server, "/tail?outcome=spilled")) as page:
+            expect(page.locator("#tail-state")).to_have_text("listening")
+            ask(server, "127.1.0.2", "web.shop")
+            ask(server, "127.1.0.1", "web.shop")
+            expect(page.locator("#decisions .badge.spilled")).to_have_count(1)
+            check_in_both_schemes(page)
 
 
 def test_hostile_names(chromium: Browser, hostile_server: Server) -> None:

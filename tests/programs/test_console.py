@@ -39,6 +39,7 @@ from tests.kit.api_objects import (
 )
 from tests.kit.commands_in_process import Run
 from tests.kit.console_pages import CONSOLE_CLUSTER, HTML, Page, is_safe, page, serving_console, untried
+from tests.kit.crowded_zone import balanced, crowded
 from tests.kit.skewed import skewed
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server
@@ -109,7 +110,7 @@ WITHOUT_SLICES = [item for item in skewed() if item["kind"] != "EndpointSlice"]
 CLUSTERS = {
     "small": CONSOLE_CLUSTER, "hostile": HOSTILE, "long": LONG, "many": MANY, "in vain": IN_VAIN, "sorts": SORTS,
     "left behind": LEFT_BEHIND, "skewed": SKEWED,
-    "no slices": WITHOUT_SLICES,
+    "no slices": WITHOUT_SLICES, "crowded": crowded(balanced(f"{ZONE},*")),
 }  # fmt: skip
 NODES = ("a1", "a2", "b1", "bare")
 PAGES = [
@@ -298,6 +299,13 @@ SHOWN = [
     Shows("skewed", "/services/shop/web?keys=example.com/zone,*",
           [f"no node has the label example.com/zone; the nearest that nodes have is {ZONE}"]),
     Shows("skewed", "/services/shop/virtual", [], ["Where the load flows"]),
+    Shows("crowded", "/services/shop/web?client=127.1.0.1", [
+        "Balanced: at most 1.2 even shares of 12 clients: 3.6 for each endpoint; asked by everybody but its own ",
+        "3.5 of 3.6 ↷ full", "2.5 of 3.6", "↷ spilled 127.1.0.1 gets 4 endpoints"]),
+    Shows("crowded", "/explain?name=web.shop&client=127.1.0.1", [
+        "at most 1.2 even shares of 12 clients: 3.6 for each endpoint", "the client's is number 256 of 256",
+        "passed on to every ready endpoint", "3.5 of 3.6 ↷ full"]),
+    Shows("small", "/services/shop/near?client=10.244.1.9", [], ["Balanced", "of at most"]),
     Shows("no slices", "/services", [f"Not known: {LACKS}"], ["0 ready"]),
     Shows("no slices", "/services/shop/web", [f"Not known: {LACKS}"], ["0 ready", "Where the load flows"]),
     Shows("no slices", "/explain?name=web.shop&client=10.0.0.1", [LACKS]),

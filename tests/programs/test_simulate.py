@@ -234,6 +234,26 @@ def test_whom_a_balance_counts_is_tried(simulate: Simulate) -> None:
     assert " of 0 clients; all have room\n" in nobody and "spilled" not in nobody
 
 
+@pytest.mark.parametrize(
+    ("items", "flags", "codes"),
+    [
+        (skewed(None), ("max-overload=2",), ["BalanceWithoutEffect"]),
+        (skewed(), ("clients=shop",), ["BalanceWithoutEffect"]),
+        (skewed(), ("max-overload=2", "clients=shpo"), ["BalanceWithoutClients"]),
+        (skewed(ZONE), ("max-overload=2",), ["BalanceImpossible"]),
+        (skewed(annotations={CLIENTS: "shop"}), ("max-overload=3",), []),
+        (skewed(annotations={CLIENTS: "shpo", MAX_OVERLOAD: "3"}), ("clients=",), []),
+        (skewed(ZONE, annotations={MAX_OVERLOAD: "2"}), ("max-overload=",), []),
+        (skewed(ZONE, annotations={MAX_OVERLOAD: "2"}), ("min-endpoints=1",), ["BalanceImpossible"]),
+    ],
+    ids=["no constraint", "alone", "nobody", "hard", "heard", "found", "taken away", "as it is"],
+)
+def test_findings_are_about_what_is_tried(simulate: Simulate, items: Any, flags: tuple[str, ...], codes: Any) -> None:
+    """What is wrong in the cluster alone is not said; what would be wrong is."""
+    found = simulate(*WEB, *(f"--with=shop/web:{flag}" for flag in flags), "-o", "json", items=items).json["findings"]
+    assert [one["code"] for one in found if "Balance" in one["code"]] == codes
+
+
 def test_clients_in_a_failed_domain_count(simulate: Simulate) -> None:
     """They still ask."""
     out = simulate(*WEB, "--with=shop/web:max-overload=1.5", "--fail", f"{ZONE}=a", items=balanced()).out

@@ -37,7 +37,16 @@ from locator.topology.constraints import in_effect
 from locator.topology.service_checks import CarriedKeys, overridden_findings, service_key_findings
 
 SCRAPE_SECONDS = 30.0
-AS_SIMULATED = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as it is simulated, not as it was read
+# Of a Service as it is simulated, not as it was read.
+AS_SIMULATED = frozenset(
+    code.name
+    for code in (
+        ClusterCode.HintsIncomplete,
+        ClusterCode.BalanceWithoutEffect,
+        ClusterCode.BalanceWithoutClients,
+        ClusterCode.BalanceImpossible,
+    )
+)
 
 
 def read_world(
@@ -132,6 +141,8 @@ def _nearness_findings(services: Sequence[Simulated], reading: ReadClusters, wor
     plain = {one.subject.key: one for one in services if one.subject.zone.about == SERVICES}
     for key, simulated in plain.items():
         yield from map(own.with_file, nearness_findings(known[key], known, simulated.declaration))
+        balances = world.snapshot.balances.get(key, ())
+        yield from map(own.with_file, own.store.balance_findings(known[key], balances))
     if any(ZONE in in_effect(simulated.declaration).client_keys for simulated in services):
         for finding in reading.publication.findings:
             if finding.code == ClusterCode.ZoneInTwoRegions.name and not finding.cluster:
