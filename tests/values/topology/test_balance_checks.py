@@ -96,7 +96,7 @@ def test_impossible(keys: str, severity: str, why: str) -> None:
 
 
 def test_each_zone_with_default_keys() -> None:
-    """A constraint that only one of several DNS zones has is told of, too; what is wrong in all of them is told once."""
+    """A constraint that only one of several DNS zones has is told of, too; what is wrong in all is told once."""
     flags = {
         "zone": ["cluster.local", "topo.local", "near.local", "here.local"],
         "default-topology-keys": [f"topo.local={ZONE},*", f"near.local={ZONE}", f"here.local={ZONE},{REGION}"],
