@@ -188,8 +188,8 @@ class ClientPod(Pod, frozen=True, gc=False, array_like=True):
     labels: dict[str, str] = {}
 
 
-def labels_of(pod: Pod) -> dict[str, str]:
-    """Return the labels of a pod, as far as they were read."""
+def labels_of(pod: Pod | PodLocator) -> dict[str, str]:
+    """Return the labels of a pod, as far as they were read; a PodLocator has none of them."""
     return pod.labels if isinstance(pod, ClientPod) else {}
 
 

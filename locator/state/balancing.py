@@ -9,7 +9,7 @@ otherwise take the time that answers need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from locator.index import Index, Relation
 from locator.labels import ClientSelector
 from locator.model import EndpointSlice, Location, Node, Object, Pod, PodLocator, labels_of
 from locator.places.locations import Locations
+from locator.state.crowds import Crowds
 from locator.state.derived import mapping_after
 from locator.state.joining import joined_endpoints
 from locator.state.objects import Objects
@@ -97,7 +98,7 @@ class Balancing:
         self.balances: Mapping[str, Balances] = {}
         """What becomes of the clients of each Service, one for each of its constraints, as of the last ``update``."""
         self._counted: dict[Clients, _Counted] = {}
-        self._counted_in: dict[str, list[Clients]] = {}  # by their namespaces; everybody is in ""
+        self._crowds: Crowds[_Counted] | None = None  # unless everybody is counted alone
         self._left = False  # whether some Service asks no longer, or for others
         self._services: dict[str, _Service] = {}
         self._changes: dict[str, Balances | None] = {}
@@ -163,15 +164,17 @@ class Balancing:
     def _move(
         self, had: Pod | PodLocator | None, has: Pod | PodLocator | None, nodes: tuple[Hashable, Hashable]
     ) -> bool:
-        changed, namespace = False, "" if (pod := has or had) is None else pod.namespace
-        for clients in (*self._counted_in.get("", ()), *self._counted_in.get(namespace, ())):
-            counted = self._counted[clients]
-            before, after = (one is not None and _is_one_of(clients, one) for one in (had, has))
-            if before == after and nodes[0] == nodes[1]:
-                continue
-            for is_one, node, number in ((before, nodes[0], -1), (after, nodes[1], 1)):
-                if is_one:
-                    counted.add(node, number)
+        counted = [self._counted[None]] if None in self._counted else []
+        if had is not None and has is not None and nodes[0] == nodes[1]:  # nobody but selectors tells them apart
+            if labels_of(had) == labels_of(has):
+                return False
+            counted = []
+        changed = False
+        for client, node, number in ((had, nodes[0], -1), (has, nodes[1], 1)):
+            if client is not None:
+                crowds = () if self._crowds is None else self._crowds.add(client, node, number)
+                for asker in (*counted, *crowds):
+                    asker.add(node, number)
                     changed = True
         return changed
 
@@ -258,9 +261,10 @@ class Balancing:
         if self._left:
             used = {*(known.asked.clients for known in self._services.values()), *self._unknown.values()}
             self._counted = {clients: counted for clients, counted in self._counted.items() if clients in used}
-            self._counted_in = {}
-            for clients in self._counted:
-                self._note_namespaces(clients)
+            if used <= {None}:
+                self._crowds = None
+            for crowd in self._crowds or ():
+                crowd.askers = self._askers_of(crowd.namespace, crowd.labels)
             self._left = False
         changes = {key: now for key, now in self._changes.items() if self.balances.get(key) != now}
         self._changes = {}
@@ -329,23 +333,48 @@ class Balancing:
     def _counts(self, clients: Clients) -> _Counted:
         """Return how many of some clients are on each node. They are counted when a Service first asks for them."""
         counted = self._counted.get(clients)
-        if counted is None:
-            counted = self._counted[clients] = _Counted()
-            for one in self._objects.of(self._counted_kind).values():
-                if isinstance(one, Node):
-                    counted.add(one.name, 1)
-                elif isinstance(one, PodLocator):
-                    if one.addresses and _is_one_of(clients, one):
-                        counted.add(self._node_of(one), 1)
-                elif isinstance(one, Pod) and one.asks and _is_one_of(clients, one):
-                    counted.add(one.node, 1)
-            counted.changed.clear()
-            self._note_namespaces(clients)
+        if counted is not None:
+            return counted
+        counted = self._counted[clients] = _Counted()
+        if clients is None:
+            for _, node in self._asking():
+                counted.add(node, 1)
+        elif self._crowds is None:
+            self._crowds = Crowds(self._askers_of)
+            for client, node in self._asking():
+                for asker in self._crowds.add(client, node, 1):
+                    asker.add(node, 1)
+        else:
+            for crowd in self._crowds:
+                if self._is_one_of(clients, crowd.namespace, crowd.labels):
+                    crowd.askers.append(counted)
+                    for node, number in crowd.on_node.items():
+                        counted.add(node, number)
+        counted.changed.clear()
         return counted
 
-    def _note_namespaces(self, clients: Clients) -> None:
-        for namespace in {""} if clients is None else {one.namespace for one in clients}:
-            self._counted_in.setdefault(namespace, []).append(clients)
+    def _asking(self) -> Iterator[tuple[Any, Hashable]]:
+        """Yield all objects that are clients, each with its node."""
+        for client in self._objects.of(self._counted_kind).values():
+            if isinstance(client, Node):
+                yield client, client.name
+            elif isinstance(client, PodLocator):
+                if client.addresses:
+                    yield client, self._node_of(client)
+            elif isinstance(client, Pod) and client.asks:
+                yield client, client.node
+
+    def _askers_of(self, namespace: str, labels: Mapping[str, str]) -> list[_Counted]:
+        return [
+            counted
+            for clients, counted in self._counted.items()
+            if clients is not None and self._is_one_of(clients, namespace, labels)
+        ]
+
+    def _is_one_of(self, clients: tuple[ClientSelector, ...], namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod is one of some clients; PodLocators have no labels of it, so the namespace alone decides."""
+        has_labels = self._counted_kind is Pod
+        return any(one.namespace == namespace and (not has_labels or one.selector.matches(labels)) for one in clients)
 
     def _table(self, clients: Clients, constraint: TieredConstraint) -> CellTable:
         counted, keys = self._counts(clients), cell_keys(constraint)
@@ -426,12 +455,3 @@ def _endpoints_of(compiled: CompiledService) -> list[LocatedEndpoint]:
     if declaration is not None and isinstance(declaration.constraint, Hinted):
         return list(map(LocatedEndpoint, joined_endpoints(compiled.slices), compiled.locations))
     return [LocatedEndpoint(_SOMEWHERE, location) for location in compiled.locations]
-
-
-def _is_one_of(clients: Clients, pod: Pod | PodLocator) -> bool:
-    """Whether a pod is one of some clients; PodLocators have no labels of the pod, so the namespace alone decides."""
-    if clients is None:
-        return True
-    if isinstance(pod, PodLocator):
-        return any(one.namespace == pod.namespace for one in clients)
-    return any(one.matches(pod.namespace, labels_of(pod)) for one in clients)

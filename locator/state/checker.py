@@ -352,7 +352,7 @@ class Checker:
             running = {}
             for pod in self._objects.of(self._counted).values():
                 if isinstance(pod, PodLocator) or (isinstance(pod, Pod) and pod.asks):
-                    labels = labels_of(pod) if isinstance(pod, Pod) else {}
+                    labels = labels_of(pod)
                     running[pod.namespace, *sorted(labels.items())] = pod.namespace, labels
             self._running = [*running.values()]
         return self._running
