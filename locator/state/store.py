@@ -349,7 +349,7 @@ class Store:
         return True
 
     def _update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
-        if before is not None and after is not None and _has_only_started(before, after):
+        if before is not None and after is not None and _is_where_it_was(before, after):
             return self._count(key, before, after)
         visible = False
         if self._options.pods:
@@ -659,9 +659,13 @@ class Store:
         return frozenset(filter(self.exposes, self._objects.namespaces()))
 
 
-def _has_only_started(before: Pod, after: Pod) -> bool:
-    """Whether a pod has another phase and nothing else, which matters only where pods are counted."""
-    return before.finished == after.finished and replace(before, phase=after.phase) == after
+def _is_where_it_was(before: Pod, after: Pod) -> bool:
+    """Whether a pod has another phase or other labels and nothing else, which matters only where pods are counted."""
+    return before.finished == after.finished and _place(before) == _place(after)
+
+
+def _place(pod: Pod) -> tuple[object, ...]:
+    return pod.addresses, pod.node, pod.host_network, pod.created
 
 
 def _finished(known: Pod | PodLocator) -> bool:

@@ -235,7 +235,7 @@ def layout_of(
         start,
         len(endpoints),
         tuple(sorted(groups, key=lambda group: group.values)),
-        tuple((tiers.of(values)[1], clients) for values, clients in unknown.items() if clients),
+        tuple((tiers.of(values)[1], unknown[values]) for values in sorted(unknown, key=_text) if unknown[values]),
         table.version,
     )
 

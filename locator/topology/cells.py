@@ -16,6 +16,7 @@ from hashlib import blake2b
 from locator.model import HOSTNAME, NODE_NAME, Location
 
 SLOTS = 256
+NAMES = (HOSTNAME, NODE_NAME)  # keys whose value is the name of a node, mostly
 FEW = 64  # values of a key: cells of keys with more are looked up by the values of a Service's own endpoints
 
 Values = tuple[str | None, ...]  # of the keys of a table; None for a label that a node lacks, or that does not matter
@@ -125,16 +126,21 @@ class CellTable:
             self.elsewhere[values] += clients
             self.version += bool(clients)
             return
-        self._add_to(self._columns, self._coarse(values), location.slot, clients, nodes)
+        self.version += self._add_to(self._columns, self._coarse(values), location.slot, clients, nodes)
         if not any(values[position] is not None for position in self._fine):
             return
         if self._add_to(self._fine_columns, values, location.slot, clients, nodes):
+            # A node that comes or goes moves its endpoints, and so the Services that ask for its own name.
+            is_own_name = True
             for position in self._fine:
                 if (value := values[position]) is not None:
                     some = self._by_value.setdefault((position, value), set())
                     (some.add if nodes > 0 else some.discard)(values)
+                    others = len(some) > (nodes > 0)
+                    is_own_name &= self.keys[position] in NAMES and value == location.node and not others
                     if not some:
                         del self._by_value[position, value]
+            self.version += not is_own_name
 
     def _add_to(self, columns: dict[Values, Column], values: Values, slot: int, clients: int, nodes: int) -> bool:
         """Add clients and nodes to a column; return whether it is new, or gone."""
@@ -147,9 +153,6 @@ class CellTable:
         is_gone = nodes < 0 and not column.nodes
         if is_gone:
             del columns[values]
-        # A node that comes or goes moves its endpoints, and so the Services that ask for its own name.
-        by_name = columns is self._fine_columns and all(self.keys[at] in (HOSTNAME, NODE_NAME) for at in self._fine)
-        self.version += (is_new or is_gone) and not by_name
         return is_new or is_gone
 
 

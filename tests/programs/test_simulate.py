@@ -455,13 +455,12 @@ def test_a_picture_of_many_zones(simulate: Simulate, tmp_path: Path) -> None:
     assert "not drawn: 3 zones of clients, 1 zone of endpoints" in texts
 
 
-def test_the_page_shows_the_picture(topodns: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cluster", "shown"), [("cluster", "simulate"), ("uneven", "balance")])
+def test_a_page_shows_the_picture(topodns: Run, tmp_path: Path, cluster: str, shown: str) -> None:
     """``make docs`` draws it."""
-    drawn = tmp_path / "drawn.svg"
-    assert (
-        topodns("simulate", "--snapshot", str(ROOT / "examples" / "cluster.yaml"), "--picture", str(drawn)).status == 0
-    )
-    assert drawn.read_text() == (ROOT / "docs" / "simulate.svg").read_text()
+    drawn, snapshot = tmp_path / "drawn.svg", ROOT / "examples" / f"{cluster}.yaml"
+    assert topodns("simulate", "--snapshot", str(snapshot), "--picture", str(drawn)).status == 0
+    assert drawn.read_text() == (ROOT / "docs" / f"{shown}.svg").read_text()
 
 
 def test_a_load_at_the_threshold_is_no_overload(simulate: Simulate) -> None:
