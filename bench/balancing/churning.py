@@ -59,16 +59,16 @@ def measure(folder: Path, pace: Pace, max_overload: str) -> list[Row]:
 
 def report(rows: Sequence[Row]) -> str:
     """Return the table: medians over the rounds, and differences within them."""
-    head = ("answers repeated by", "Services", "CPU ms/s", "target", "p50", "p99", "target", "memory", "then", "target")
+    head = ("answers repeated by", "Services", "changed", "CPU ms/s", "target", "p50", "p99", "target")
+    head += ("memory", "then", "target")
     lines = []
     for row in rows:
         beside = next(other for other in rows if (other.path, other.balance) == (row.path, PLAIN))
         lines.append((row.path, row.balance, *_cells(row, None if row is beside else beside)))
     every = [run for row in rows for run in row.runs]
-    changed = median(steps for row in rows for steps in row.steps)
     return (
-        f"{table(head, lines)}\nAt {RATE:,} queries/s, while {changed:.0f} pods and as many slices change in each "
-        f"second. {summary(every, len(rows[0].runs))} memory: before the first change, then after the last.\n"
+        f"{table(head, lines)}\nAt {RATE:,} queries/s. {summary(every, len(rows[0].runs))} changed: pods, and as many "
+        "slices. memory: before the first change, then after the last.\n"
     )
 
 
@@ -84,8 +84,7 @@ def _rows(
     first = {balance: server.resident() for balance, server in servers.items()}
     runs: dict[str, list[Run]] = {balance: [] for balance in servers}
     steps: dict[str, list[float]] = {balance: [] for balance in servers}
-    for balance, server in servers.items():
-        fed[balance].stand_back()
+    for server in servers.values():
         sender.warm(server)
     for number in range(pace.rounds):
         for balance, server in servers.items():
@@ -104,6 +103,7 @@ def _rows(
 
 def _cells(row: Row, beside: Row | None) -> Iterator[str]:
     """Yield the cells of a row, with verdicts if there is one *beside* it that is not balanced."""
+    yield f"{median(row.steps):.0f}/s"
     yield f"{1e3 * median(run.busy for run in row.runs):,.0f}"
     if beside is None:
         more = slower = larger = ""
