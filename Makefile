@@ -56,6 +56,7 @@ bench: $(VENV)/.installed-tests
 docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m docs.pages.make_pages
 	$(VENV)/bin/topodns simulate --snapshot examples/cluster.yaml --picture docs/simulate.svg > /dev/null
+	$(VENV)/bin/topodns simulate --snapshot examples/uneven.yaml --picture docs/balance.svg > /dev/null
 
 # Writes the manual page: man -l build/topodns.1
 man: $(VENV)/.installed-tests

@@ -109,7 +109,9 @@ OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float]] = {
         "topodns_dns_response_truncated", COUNTER, "Replies sent with the TC bit."
     ): lambda of: sum(channel.truncated for channel in of.counts.channels.values()),
     Family(
-        "topodns_answers", COUNTER, "Answers by how their endpoints were chosen.", {"outcome": OUTCOMES}
+        "topodns_answers", COUNTER,
+        "Answers by how their endpoints were chosen; spilled: passed on, for want of room nearer to the client.",
+        {"outcome": OUTCOMES},
     ): lambda of: of.outcomes,
     Family(
         "topodns_answer_tier", COUNTER, "Answers by the topology key that decided.", {"key": ANY_VALUE}

@@ -2,6 +2,6 @@
 
 """``make demo``: a busy day on the example cluster, for the console, ``/metrics`` and ``topodns tail`` to show.
 
-``day`` is what happens, ``cluster`` and ``asking`` make it happen, ``server`` is the topodns that is told and asked,
-and ``stage`` plays one on the other.
+``day`` is what happens, ``cluster``, ``crowd`` and ``asking`` make it happen, ``server`` is the topodns that is told
+and asked, and ``stage`` plays one on the other.
 """

@@ -73,6 +73,8 @@ def _welcome(server: Server) -> str:
     host, port = server.dns
     return f"""
 The console:  {server.http}/
+Too many:     {server.http}/services/shop/catalog, whose endpoints in eu-west-a are overloaded
+Balanced:     {server.http}/services/shop/sessions, with max-overload 1.5: some clients are spilled
 Decisions:    .venv/bin/topodns tail --server {server.http}
 Metrics:      {server.http}/metrics
 Ask, too:     dig @{host} -p {port} +short +subnet=10.244.6.10/32 memcached.shop.svc.cluster.local

@@ -18,7 +18,7 @@ UNNAMING = "127.0.0.3"  # is trusted, and names nobody
 STRANGER = "127.0.0.66"  # names clients, and nobody trusts it
 TRUSTED = "127.0.0.0/29"  # the first two, and 127.0.0.1, from which people ask
 
-# What clients ask for, and how often. The last but one is a typing error, which every cluster has somewhere.
+# What clients ask for, and how often. kafak is a typing error, which every cluster has somewhere.
 QUESTIONS = {
     ("memcached.shop.svc.cluster.local", "A"): 10,
     ("memcached.shop.svc.cluster.local", "AAAA"): 3,
@@ -28,6 +28,8 @@ QUESTIONS = {
     ("kafka.shop.svc.cluster.local", "A"): 3,
     ("kafak.shop.svc.cluster.local", "A"): 1,
     ("storefront.shop.svc.cluster.local", "A"): 1,
+    ("catalog.shop.svc.cluster.local", "A"): 5,
+    ("sessions.shop.svc.cluster.local", "A"): 5,
 }
 ORDERS = ("orders-db.shop.svc.cluster.local", "A")  # must stay in the client's zone
 ORDERS_SHARE = 0.2  # of the queries from zones whose clients ask for it

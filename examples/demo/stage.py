@@ -13,6 +13,7 @@ from pathlib import Path
 
 from examples.demo import cluster
 from examples.demo.asking import Asker
+from examples.demo.crowd import crowd
 from examples.demo.day import DAY, Moment, queries
 from examples.demo.server import Server, ServerError
 
@@ -22,14 +23,19 @@ PAUSE = 0.02  # seconds between two looks at what the server has read
 TOPOLOGY = f"/api/v1/topology?keys={cluster.ZONE}"
 
 
+def example() -> list[cluster.Item]:
+    """Return the objects of the example cluster with a crowd in it."""
+    return [*cluster.example(), *crowd()]
+
+
 class Stage:
-    """A server of the example cluster, on which moments are played."""
+    """A server of the example cluster with a crowd, on which moments are played."""
 
     def __init__(self, server: Server, path: Path) -> None:
-        """Use a *server* of the dump at *path*, which is the example as yet."""
+        """Use a *server* of the dump at *path*, which is the ``example`` as yet."""
         self.server = server
         self._path = path
-        self._example = cluster.example()
+        self._example = example()
         self._ready = cluster.ready_by_zone(self._example)
         self._clients = cluster.clients(self._example)
         self._asker = Asker(server.dns)
@@ -84,10 +90,10 @@ class Stage:
 
 @contextmanager
 def staged(*, listen: str = ANY_PORT, http: str = ANY_PORT) -> Iterator[Stage]:
-    """Run a server of a copy of the example cluster until the block ends. Raises ServerError."""
+    """Run a server of the example cluster with a crowd until the block ends. Raises ServerError."""
     with tempfile.TemporaryDirectory(prefix="topodns-demo-") as folder:
         path = Path(folder, "cluster.yaml")
-        path.write_bytes(cluster.EXAMPLE.read_bytes())
+        cluster.write(example(), path)
         server = Server(path, listen=listen, http=http)
         try:
             stage = Stage(server, path)

@@ -2,8 +2,8 @@
 
 """Applies the deltas of a source to a store, and publishes snapshots of it to subscribers.
 
-One task applies all deltas in order, so the store itself needs no lock. The publisher has one only for reading all
-objects, which must not happen while a thread works on the store.
+One task applies all deltas in order, so the store itself needs no lock. The publisher has one for reading all
+objects and for plans that somebody tries, which must not happen while a thread works on the store.
 
 The publisher waits for a short pause before it publishes, since one change often comes with others: when a pod becomes
 ready, its EndpointSlice changes too.
@@ -29,7 +29,8 @@ from locator.api.decoding import RESOURCES, Resources
 from locator.api.deltas import Delta, DeltaBatch, FileLine, Put, Replace, object_reference
 from locator.cluster import memory
 from locator.model import ERROR, INFO, WARNING, EndpointSlice, Finding, Health, Object, object_key
-from locator.state.snapshot import Snapshot
+from locator.state.balancing import Balances, Plans
+from locator.state.snapshot import CompiledService, Snapshot
 from locator.state.store import Store
 from locator.times import parse_time
 
@@ -259,6 +260,16 @@ class Publisher:
             known = self.store.objects(kind)
             return (known[key], ()) if key in known else (None, list(known))
 
+    async def plans_of(self, compiled: CompiledService) -> tuple[Plans, Balances]:
+        """Return what ``Store.plans_of`` does. A thread counts the clients; labels of theirs may have to be read first.
+
+        Until the labels are known, the Service has no plans. Something is published when they are.
+        """
+        async with self._lock:
+            plans = await trio.to_thread.run_sync(without_gc, partial(self.store.plans_of, compiled))
+        self._want_labels()
+        return plans
+
     async def run(self) -> None:
         """Apply deltas and publish for ever."""
         quiet = latest = math.inf
@@ -295,8 +306,8 @@ class Publisher:
         self.read_pod_labels(wanted)
 
     async def _take(self, batch: DeltaBatch) -> bool:
-        """Apply a batch, a large one in a thread; return whether publishing is worth it."""
-        if sum(map(_weight, batch.deltas)) <= AT_ONCE:
+        """Apply a batch, in a thread if it is large or one has the store; return whether publishing is worth it."""
+        if sum(map(_weight, batch.deltas)) <= AT_ONCE and not self._lock.locked():
             return self.apply(batch)
         # Only after a list: whatever else exists at that moment is frozen, too, and never freed if it becomes garbage.
         if listed := any(isinstance(delta, Replace) for delta in batch.deltas):

@@ -60,7 +60,8 @@ class BookBuilder:
         self._locations, self._pods = locations, locations.pods
         self._locators: dict[str, PodLocator] = {}
         self._pod_keys = pods_by_value
-        self._locator_keys: Index[str, PodLocator] = Index(address=_locator_addresses, node=_locator_nodes)
+        self.locators: Index[str, PodLocator] = Index(address=_locator_addresses, node=_locator_nodes)
+        """The PodLocators by their addresses and nodes."""
         self._node_names: Index[str, Node] = Index(address=_node_addresses)
         self._slices = slices
         self._endpoints = KeptEndpoints(
@@ -117,7 +118,7 @@ class BookBuilder:
     def update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         """Record a change of a PodLocator (None: it does not exist); return whether a place may have changed."""
         self._locations.update_locator(key, after)
-        self._locator_keys.move(key, before, after)
+        self.locators.move(key, before, after)
         if after is None:
             self._locators.pop(key, None)
         else:
@@ -326,7 +327,7 @@ class BookBuilder:
         return self._locators[max(keys)]
 
     def _locators_without_pod(self, address: bytes) -> list[str]:
-        return [key for key in [*self._locator_keys.keys("address", address)] if key not in self._pods]
+        return [key for key in [*self.locators.keys("address", address)] if key not in self._pods]
 
     def _has_address(self, pod: Pod, address: bytes) -> bool:
         """Whether a known pod has an address now: it has not finished, and no newer pod has it."""
@@ -396,7 +397,7 @@ class BookBuilder:
         """Yield the addresses of the pods on a node, as Pods or PodLocators say."""
         for key in self._pod_keys.keys("node", node):
             yield from self._pods[key].addresses
-        for key in self._locator_keys.keys("node", node):
+        for key in self.locators.keys("node", node):
             yield from self._locators[key].addresses
 
     def slices_at(self, addresses: Iterable[bytes]) -> Iterator[str]:

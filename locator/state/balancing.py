@@ -67,6 +67,7 @@ class _Counted:
         self.numbers: dict[Hashable, int] = {}
         self.tables: dict[tuple[str, ...], CellTable] = {}
         self.changed: set[Hashable] = set()  # nodes, since the tables were brought up to date
+        self.is_ahead = False  # of the plans
 
     def add(self, node: Hashable, clients: int) -> None:
         self.numbers[node] = self.numbers.get(node, 0) + clients
@@ -78,8 +79,8 @@ class _Counted:
 class Balancing:
     """The plans of the balanced Services of one cluster.
 
-    *counted* is the kind of object that is a client: Pod, PodLocator, or Node. *default_keys* are the topology keys of
-    DNS zones.
+    *counted* is the kind of object that is a client: Pod, PodLocator, or Node. *by_address* finds Pods or PodLocators.
+    *default_keys* are the topology keys of DNS zones.
     """
 
     def __init__(
@@ -87,22 +88,23 @@ class Balancing:
         objects: Objects,
         locations: Locations,
         counted: type[Object],
+        by_address: Index[str, Any],
         default_keys: Mapping[str, Sequence[str]],
     ) -> None:
         self._objects, self._locations, self._counted_kind = objects, locations, counted
+        self._by_address = by_address
         self._default_keys = tuple(dict.fromkeys(map(tuple, default_keys.values())))
         self._labels: frozenset[str] = frozenset()  # the keys of those that the known Pods have
         self._unknown: dict[str, Clients] = {}  # Services that look at other labels, and for whom
         self.balances: Mapping[str, Balances] = {}
         """What becomes of the clients of each Service, one for each of its constraints, as of the last ``update``."""
         self._counted: dict[Clients, _Counted] = {}
+        self._counted_in: dict[str, list[Clients]] = {}  # by their namespaces; everybody is in ""
         self._left = False  # whether some Service asks no longer, or for others
         self._services: dict[str, _Service] = {}
         self._changes: dict[str, Balances | None] = {}
-        self._locators: Index[str, PodLocator] = Index(address=_locator_addresses)
         self._named: Relation[str, str] = Relation()  # of each Service, pods that its endpoints name by mistake
         self._marked: set[str] = set()  # Services whose own pods may be others
-        self._moved = False  # whether a node has another place, so that plans follow at once
         self._waiting: list[str] = []  # Services whose plans are to follow the numbers
         self._began = self._continued = 0.0  # when they last began to, and went on
 
@@ -123,11 +125,8 @@ class Balancing:
         """When plans are to follow the numbers of clients (seconds since 1970), None if they do."""
         if self._waiting:
             return self._continued + PART_SECONDS
-        return self._began + COUNTS_SECONDS if self._is_behind else None
-
-    @property
-    def _is_behind(self) -> bool:
-        return any(counted.changed for counted in self._counted.values())
+        is_ahead = any(counted.changed or counted.is_ahead for counted in self._counted.values())
+        return self._began + COUNTS_SECONDS if is_ahead else None
 
     # Taking changes in
 
@@ -158,17 +157,17 @@ class Balancing:
 
     def update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         """Record a change of a PodLocator (None: it does not exist); return whether a plan may change."""
-        if self._counted_kind is not PodLocator:
+        if not self._counted or self._counted_kind is not PodLocator:
             return False
-        self._locators.move(key, before, after)
         had, has = (None if one is None or not one.addresses else one for one in (before, after))
         return self._move(had, has, (had and self._node_of(had), has and self._node_of(has)))
 
     def _move(
         self, had: Pod | PodLocator | None, has: Pod | PodLocator | None, nodes: tuple[Hashable, Hashable]
     ) -> bool:
-        changed = False
-        for clients, counted in self._counted.items():
+        changed, namespace = False, "" if (pod := has or had) is None else pod.namespace
+        for clients in (*self._counted_in.get("", ()), *self._counted_in.get(namespace, ())):
+            counted = self._counted[clients]
             before, after = (one is not None and _is_one_of(clients, one) for one in (had, has))
             if before == after and nodes[0] == nodes[1]:
                 continue
@@ -186,7 +185,6 @@ class Balancing:
                 if self._locations.of_node(name) is not None:
                     counted.numbers[name] = 1
             counted.changed.add(name)
-            self._moved = True
 
     # Plans
 
@@ -229,26 +227,25 @@ class Balancing:
         ``update_service`` is called for those that are *changing* anyway. *clock* tells seconds, by which the work is
         limited; without it, everything is done that is due.
         """
+        moved = [self._bring_up_to_date(counted) for counted in self._counted.values()]
         marked, self._marked = self._marked - set(changing), set()
         changed = {key: known.plans for key in marked if (known := self._services.get(key)) is not None}
         for key in changed:
             self._planned(self._services[key], anew=True)
-        is_due = self._moved or not 0 <= now - self._began < COUNTS_SECONDS
-        if is_due and self._is_behind and (self._moved or not self._waiting):
-            asking = {clients for clients, counted in self._counted.items() if counted.changed}
-            self._waiting = [key for key, known in self._services.items() if known.asked.clients in asking]
+        ahead = {clients for clients, counted in self._counted.items() if counted.is_ahead}
+        if ahead and (any(moved) or not (self._waiting or 0 <= now - self._began < COUNTS_SECONDS)):
+            self._waiting = [key for key, known in self._services.items() if known.asked.clients in ahead]
             self._began, self._continued = now, 0.0
-            for counted in self._counted.values():
-                self._bring_up_to_date(counted)
-        if self._waiting and (self._moved or not 0 <= now - self._continued < PART_SECONDS):
-            limit = None if clock is None or self._moved else clock() + PART_WORK
+            for clients in ahead:
+                self._counted[clients].is_ahead = False
+        if self._waiting and not 0 <= now - self._continued < PART_SECONDS:
+            limit = None if clock is None else clock() + PART_WORK
             self._continued = now
             while self._waiting and (limit is None or clock is None or clock() < limit):
                 key = self._waiting.pop()
                 if (known := self._services.get(key)) is not None and key not in changing:
                     changed.setdefault(key, known.plans)
                     self._planned(known, anew=False)
-        self._moved = False
         return {
             key: known.plans
             for key, before in changed.items()
@@ -262,8 +259,10 @@ class Balancing:
         """
         if self._left:
             used = {*(known.asked.clients for known in self._services.values()), *self._unknown.values()}
-            for clients in self._counted.keys() - used:
-                del self._counted[clients]
+            self._counted = {clients: counted for clients, counted in self._counted.items() if clients in used}
+            self._counted_in = {}
+            for clients in self._counted:
+                self._note_namespaces(clients)
             self._left = False
         changes = {key: now for key, now in self._changes.items() if self.balances.get(key) != now}
         self._changes = {}
@@ -279,6 +278,7 @@ class Balancing:
         asked = self._asked(compiled)
         if asked is None or not self._is_known(asked.clients):
             return (), ()
+        self._left = True  # if they are counted for this alone, they need not be for long
         layouts = self._layouts(compiled, asked, self._own(compiled.service.key, slices, asked.clients))
         return _plans(layouts, asked)
 
@@ -340,7 +340,12 @@ class Balancing:
                 elif isinstance(one, Pod) and one.asks and _is_one_of(clients, one):
                     counted.add(one.node, 1)
             counted.changed.clear()
+            self._note_namespaces(clients)
         return counted
+
+    def _note_namespaces(self, clients: Clients) -> None:
+        for namespace in {""} if clients is None else {one.namespace for one in clients}:
+            self._counted_in.setdefault(namespace, []).append(clients)
 
     def _table(self, clients: Clients, constraint: TieredConstraint) -> CellTable:
         counted, keys = self._counts(clients), cell_keys(constraint)
@@ -352,13 +357,17 @@ class Balancing:
             table = counted.tables[keys] = CellTable(keys, nodes)
         return table
 
-    def _bring_up_to_date(self, counted: _Counted) -> None:
+    def _bring_up_to_date(self, counted: _Counted) -> bool:
+        """Take up what has changed since the last time; return whether a node that stays has other values."""
+        moved = False
+        counted.is_ahead |= bool(counted.changed)
         for key in counted.changed:
             number = counted.numbers.get(key, 0)
             is_there = bool(number) or not self._is_unknown(key)
             for table in counted.tables.values():
-                table.put(key, self._place_of(key) if is_there else None, number)
+                moved |= table.put(key, self._place_of(key) if is_there else None, number)
         counted.changed.clear()
+        return moved
 
     def _node_of(self, locator: PodLocator) -> Hashable:
         """Return what stands for the node of a pod: the name of a Node; its place if only PodLocators tell."""
@@ -379,7 +388,7 @@ class Balancing:
             return []
         own, elsewhere = dict[str, None](), dict[str, None]()
         pods: Mapping[str, Any] = self._objects.of(self._counted_kind)
-        index: Index[str, Any] = self._objects.pods if self._counted_kind is Pod else self._locators
+        index = self._by_address
         for known in slices:
             keys = known.endpoints.pod_keys(known.namespace)
             if index.only_each("address", known.endpoints.all_addresses()) == keys:  # as nearly always
@@ -432,7 +441,3 @@ def _is_one_of(clients: Clients, pod: Pod | PodLocator) -> bool:
     if isinstance(pod, PodLocator):
         return any(one.namespace == pod.namespace for one in clients)
     return any(one.matches(pod.namespace, labels_of(pod)) for one in clients)
-
-
-def _locator_addresses(locator: PodLocator) -> tuple[bytes, ...]:
-    return locator.addresses

@@ -262,7 +262,8 @@ class Checker:
         for key, compiled in in_order:
             service = self._as_exported(self._objects.of(Service)[key])
             advised = advice(service, compiled.declarations, compiled.endpoints, self._carried)
-            balanced = (found for found in self._balance_findings(service, compiled) if found.severity == INFO)
+            balances = self._balances.get(key, ())
+            balanced = (one for one in self._balance_findings(service, compiled, balances) if one.severity == INFO)
             for finding in chain(
                 advised, balanced, twin_without_constraint(compiled, by_pods), name_without_address(service)
             ):
@@ -304,7 +305,8 @@ class Checker:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
-            found += (one for one in self._balance_findings(service, compiled) if one.severity != INFO)
+            balances = self._balances.get(key, ())
+            found += (one for one in self._balance_findings(service, compiled, balances) if one.severity != INFO)
             if has_unmatched(compiled.declarations):
                 found += incomplete_hints(service, compiled.declarations, compiled.endpoints)
             if declaration is not None and chooses(service, declaration):
@@ -319,7 +321,15 @@ class Checker:
             (self._constrained.add if constrained else self._constrained.discard)(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
 
-    def _balance_findings(self, service: Service, compiled: CompiledService) -> Iterator[Finding]:
+    def balance_findings(self, compiled: CompiledService, balances: Sequence[Balance]) -> Iterator[Finding]:
+        """Yield what is wrong in the balance of a Service that exists, as it might be; *balances* as in a snapshot."""
+        known = self._objects.of(Service)[compiled.service.key]  # with its labels
+        service = self._as_exported(replace(known, annotations=compiled.service.annotations))
+        yield from self._balance_findings(service, compiled, balances)
+
+    def _balance_findings(
+        self, service: Service, compiled: CompiledService, balances: Sequence[Balance]
+    ) -> Iterator[Finding]:
         if service.annotations.keys().isdisjoint((MAX_OVERLOAD, CLIENTS)):
             return
         declaration = compiled.declaration
@@ -329,7 +339,7 @@ class Checker:
         endpoints = compiled.endpoints if hinted else ()  # nothing else depends on them
         yield from balance_checks.without_effect(service, declaration, endpoints, self._counted)
         if declaration is not None:
-            for balance in self._balances.get(service.key, ())[:1]:
+            for balance in balances[:1]:
                 names = _named(compiled, balance.exceeded)
                 yield from balance_checks.by_numbers(
                     service, declaration, balance, self._counted, names, self._running_pods

@@ -148,7 +148,8 @@ class Store:
             *(self._objects, self._locations, self._endpoint_locator.locate, self.kinds, options.default_keys),
             counted=options.counted,
         )
-        self._balancing = Balancing(self._objects, self._locations, options.counted, options.default_keys)
+        by_address = self._addresses.locators if options.counted is PodLocator else self._objects.pods
+        self._balancing = Balancing(self._objects, self._locations, options.counted, by_address, options.default_keys)
         self._services = Derived(self._compiled)
         self._unready = Derived(self._unready_of)
         self._exported = Derived(self._exported_of)
@@ -216,6 +217,10 @@ class Store:
         Its own pods are those of the Service as it is.
         """
         return self._balancing.plans_of(compiled, self._objects.slices_of(compiled.service.key))
+
+    def balance_findings(self, compiled: CompiledService, balances: Balances) -> Iterator[Finding]:
+        """Yield what is wrong in the balance of a Service as it might be; *balances* are those of ``plans_of``."""
+        return self._checks.balance_findings(compiled, balances)
 
     # Taking deltas in
 
@@ -344,7 +349,7 @@ class Store:
         return True
 
     def _update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
-        if before is not None and after is not None and _has_only_started(before, after):
+        if before is not None and after is not None and _is_where_it_was(before, after):
             return self._count(key, before, after)
         visible = False
         if self._options.pods:
@@ -654,9 +659,13 @@ class Store:
         return frozenset(filter(self.exposes, self._objects.namespaces()))
 
 
-def _has_only_started(before: Pod, after: Pod) -> bool:
-    """Whether a pod has another phase and nothing else, which matters only where pods are counted."""
-    return before.finished == after.finished and replace(before, phase=after.phase) == after
+def _is_where_it_was(before: Pod, after: Pod) -> bool:
+    """Whether a pod has another phase or other labels and nothing else, which matters only where pods are counted."""
+    return before.finished == after.finished and _place(before) == _place(after)
+
+
+def _place(pod: Pod) -> tuple[object, ...]:
+    return pod.addresses, pod.node, pod.host_network, pod.created
 
 
 def _finished(known: Pod | PodLocator) -> bool:

@@ -110,9 +110,8 @@ def asking(service: Service) -> tuple[ClientSelector, ...] | None:
 
 
 def labels_asked_for(services: Iterable[Service]) -> frozenset[str]:
-    """Return the keys of the labels of Pods by which balanced Services say who asks."""
-    asked = (asking(service) or () for service in services if max_overload(service) is not None)
-    return frozenset(key for some in asked for one in some for key in one.selector.keys)
+    """Return the keys of the labels of Pods by which Services say who asks: somebody may try to balance them."""
+    return frozenset(key for service in services for one in asking(service) or () for key in one.selector.keys)
 
 
 def is_federated(service: Service) -> bool:

@@ -80,7 +80,10 @@ class Balance(Struct, frozen=True, gc=False):
     @property
     def exceeded(self) -> list[int]:
         """The positions of the endpoints that expect more than the cap all the same."""
-        return [at for at, clients in enumerate(self.expected) if clients > self.cap + SLACK]
+        limit = self.cap + SLACK
+        if max(self.expected, default=0.0) <= limit:  # as nearly always
+            return []
+        return [at for at, clients in enumerate(self.expected) if clients > limit]
 
 
 class Balanced(Struct, frozen=True, gc=False):
@@ -232,7 +235,7 @@ def layout_of(
         start,
         len(endpoints),
         tuple(sorted(groups, key=lambda group: group.values)),
-        tuple((tiers.of(values)[1], clients) for values, clients in unknown.items() if clients),
+        tuple((tiers.of(values)[1], unknown[values]) for values in sorted(unknown, key=_text) if unknown[values]),
         table.version,
     )
 
@@ -295,8 +298,9 @@ def _added(rows: Sequence[list[int]]) -> list[int]:
 
 
 def _put(loads: list[float], endpoints: Endpoints, clients: float) -> None:
+    each = clients / max(1, len(endpoints))
     for position in endpoints:
-        loads[position] += clients / len(endpoints)
+        loads[position] += each
 
 
 class _Waiting:
@@ -401,8 +405,8 @@ class _Filling:
         return left if len(left) >= self._at_least else ()
 
     def room_in(self, members: Endpoints) -> float:
-        """Return how many clients some endpoints have room for, all of them together."""
-        return (self._limit - max([self.loads[position] for position in members])) * len(members)
+        """Return how many clients some endpoints have room for, all of them together; less than 0 if for none."""
+        return (self._limit - max([self.loads[position] for position in members], default=0.0)) * len(members)
 
 
 class _PoolFilling:
@@ -421,21 +425,21 @@ class _PoolFilling:
 
     def fill(self) -> None:
         """Put the clients of all cells on the pool, as long as there is room, a stretch of cells at a time."""
-        room, clients, placed = self._of_all.room_in(self.members), sum([one.clients for one in self.waiting]), 0
-        if room < 0:
-            self.make_room(FIRST, 0)
+        of_all, clients, placed = self._of_all, sum([one.clients for one in self.waiting]), 0
         sums: list[int] = []
+        if (room := of_all.room_in(self.members)) < 0:
+            self.make_room(FIRST, 0)
+            room = of_all.room_in(self.members)
         while self.members:
-            room = placed + max(0.0, self._of_all.room_in(self.members))
-            if clients <= room:
-                _put(self._of_all.loads, self.members, clients - placed)
+            if clients - placed <= room:
+                _put(of_all.loads, self.members, clients - placed)
                 break
             sums = sums or _added([waiting.waiting_sums() for waiting in self.waiting])
-            position, values, before, here = self._first_beyond(room, sums)
-            _put(self._of_all.loads, self.members, before - placed)
+            position, values, before, here = self._first_beyond(placed + room, sums)
+            _put(of_all.loads, self.members, before - placed)
             self.make_room((position, values), here)
-            _put(self._of_all.loads, self.members, here)
-            placed = before + here
+            _put(of_all.loads, self.members, here)
+            placed, room = before + here, max(0.0, of_all.room_in(self.members))
         self.end()
 
     def make_room(self, order: Order, clients: int) -> None:

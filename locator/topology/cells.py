@@ -16,6 +16,7 @@ from hashlib import blake2b
 from locator.model import HOSTNAME, NODE_NAME, Location
 
 SLOTS = 256
+NAMES = (HOSTNAME, NODE_NAME)  # keys whose value is the name of a node, mostly
 FEW = 64  # values of a key: cells of keys with more are looked up by the values of a Service's own endpoints
 
 Values = tuple[str | None, ...]  # of the keys of a table; None for a label that a node lacks, or that does not matter
@@ -76,17 +77,25 @@ class CellTable:
         for key, location, clients in nodes:
             self.put(key, location, clients)
 
-    def put(self, key: Hashable, location: Location | None, clients: int) -> None:
-        """Record that there are so many clients on a node, which is now at *location*; None: there is none any more."""
-        before, after = self._nodes.pop(key, None), None
-        if location is not None:
-            after = self._nodes[key] = (location, self._values(location), clients)
-        if before is not None and after is not None and before[0] is after[0]:
-            self._add(*after[:2], after[2] - before[2], 0)
-            return
-        for known, sign in ((before, -1), (after, 1)):
-            if known is not None:
-                self._add(*known[:2], sign * known[2], sign)
+    def put(self, key: Hashable, location: Location | None, clients: int) -> bool:
+        """Record that there are so many clients on a node, which is now at *location*; None: there is none any more.
+
+        Return whether the node was known before, and has other values now.
+        """
+        before = self._nodes.get(key)
+        if before is not None and before[0] is location:
+            self._add(location, before[1], clients - before[2], 0)
+            self._nodes[key] = (location, before[1], clients)
+            return False
+        if before is not None:
+            del self._nodes[key]
+            self._add(before[0], before[1], -before[2], -1)
+        if location is None:
+            return False
+        values = self._values(location)
+        self._nodes[key] = (location, values, clients)
+        self._add(location, values, clients, 1)
+        return before is not None and (before[0].slot, before[1]) != (location.slot, values)
 
     def cell_of(self, node: Hashable) -> tuple[int | None, Values]:
         """Return the slot of a node, None if it is not known, and its values."""
@@ -117,16 +126,21 @@ class CellTable:
             self.elsewhere[values] += clients
             self.version += bool(clients)
             return
-        self._add_to(self._columns, self._coarse(values), location.slot, clients, nodes)
+        self.version += self._add_to(self._columns, self._coarse(values), location.slot, clients, nodes)
         if not any(values[position] is not None for position in self._fine):
             return
         if self._add_to(self._fine_columns, values, location.slot, clients, nodes):
+            # A node that comes or goes moves its endpoints, and so the Services that ask for its own name.
+            is_own_name = True
             for position in self._fine:
                 if (value := values[position]) is not None:
                     some = self._by_value.setdefault((position, value), set())
                     (some.add if nodes > 0 else some.discard)(values)
+                    others = len(some) > (nodes > 0)
+                    is_own_name &= self.keys[position] in NAMES and value == location.node and not others
                     if not some:
                         del self._by_value[position, value]
+            self.version += not is_own_name
 
     def _add_to(self, columns: dict[Values, Column], values: Values, slot: int, clients: int, nodes: int) -> bool:
         """Add clients and nodes to a column; return whether it is new, or gone."""
@@ -139,9 +153,6 @@ class CellTable:
         is_gone = nodes < 0 and not column.nodes
         if is_gone:
             del columns[values]
-        # A node that comes or goes moves its endpoints, and so the Services that ask for its own name.
-        by_name = columns is self._fine_columns and all(self.keys[at] in (HOSTNAME, NODE_NAME) for at in self._fine)
-        self.version += (is_new or is_gone) and not by_name
         return is_new or is_gone
 
 

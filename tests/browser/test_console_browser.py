@@ -22,9 +22,12 @@ from playwright.sync_api import Browser, Page, expect
 from examples.demo import cluster
 from examples.demo.asking import Asker
 from examples.demo.day import Query
-from tests.kit.browser import FaultyPageError, running_chromium, visiting
+from tests.kit.api_objects import ZONE, listed
+from tests.kit.browser import FaultyPageError, Scheme, running_chromium, visiting
 from tests.kit.console_pages import untried
+from tests.kit.crowded_zone import balanced, crowded
 from tests.kit.made_once import made_once
+from tests.kit.skewed import balanced_if
 from tests.kit.this_machine import needs_tool
 from tests.kit.topodns_process import COMMAND, Process, Server, reload, serving
 
@@ -45,6 +48,7 @@ PAGES = (
 )
 REFUSED = r"(: |status of )40[04]\b"  # what is not known: the page says so
 FLAGS = {"http": "127.0.0.1:0", "trusted-forwarder": "127.0.0.0/8"}
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 NARROW = {"width": 360, "height": 740}
 SHADES = 64  # bytes of which no blank picture has so many different ones
 
@@ -148,7 +152,7 @@ def shades(picture: bytes) -> int:
 
 def check_in_both_schemes(page: Page) -> None:
     """Light and wide, then dark and narrow: no serious fault, something to see, and no need to scroll sideways."""
-    for scheme in ("light", "dark"):
+    for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         assert faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
@@ -346,6 +350,42 @@ def test_tail(chromium: Browser, server: Server) -> None:
         expect(row).to_have_count(1)
         for text in (IN_ZONE_C, "orders-db", "unmet"):
             expect(row).to_contain_text(text)
+
+
+def test_passed_on(chromium: Browser, tmp_path: Path) -> None:
+    """A client that the nearest endpoints have no room for stands out in both colour schemes."""
+    (tmp_path / "cluster.json").write_text(listed(crowded(balanced(f"{ZONE},*"))))
+    with serving(tmp_path, tmp_path / "cluster.json", flags=FLAGS) as server:
+        for path in ("/explain?name=web.shop&client=127.1.0.1", "/services/shop/web?client=127.1.0.1"):
+            with visiting(chromium, at(server, path)) as page:
+                expect(page.locator(".badge.spilled").first).to_contain_text("spilled")
+                check_in_both_schemes(page)
+        with visiting(chromium, at(server, "/tail?outcome=spilled")) as page:
+            expect(page.locator("#tail-state")).to_have_text("listening")
+            ask(server, "127.1.0.2", "web.shop")
+            ask(server, "127.1.0.1", "web.shop")
+            expect(page.locator("#decisions .badge.spilled")).to_have_count(1)
+            check_in_both_schemes(page)
+
+
+def test_a_balance_is_tried(chromium: Browser, tmp_path: Path) -> None:
+    """The proposal fills the form in; spilled clients have a colour of their own, and a word, in both schemes."""
+    (tmp_path / "cluster.json").write_text(listed(balanced_if()))
+    with serving(tmp_path, tmp_path / "cluster.json", flags=FLAGS) as server:
+        with visiting(chromium, at(server, "/services/shop/web")) as page:
+            page.get_by_role("link", name="Try max-overload").click()
+            expect(page.locator("#overload")).to_have_value("1.5")
+            colours = set()
+            for scheme in SCHEMES:
+                page.emulate_media(color_scheme=scheme)
+                drawn = page.locator(".flows path.spilled, .flows path.same")
+                colours |= {*drawn.evaluate_all("paths => paths.map(path => getComputedStyle(path).stroke)")}
+            assert len(colours) == len(SCHEMES) * len(("same", "spilled"))
+            expect(page.locator(".flows text", has_text="no room nearer")).to_be_visible()
+            check_in_both_schemes(page)
+        with visiting(chromium, at(server, "/")) as page:
+            expect(page.locator("[data-rows=worst]")).to_contain_text("shop/web")
+            check_in_both_schemes(page)
 
 
 def test_hostile_names(chromium: Browser, hostile_server: Server) -> None:

@@ -42,3 +42,17 @@ def skewed(
         endpoint_slice("plain", 1, rows[:2]),
         service("virtual", cluster_ips=("10.96.0.1",), keys=f"{ZONE},*"),
     ]
+
+
+def balanced_if(**annotations: str) -> list[Item]:
+    """Return the cluster with three nodes for the clients in zone a, so that some of them can go elsewhere.
+
+    *annotations* are those of shop/web, beside its topology keys.
+    """
+    items = skewed(annotations=annotations)
+    items += [node(f"node-a{number}", {ZONE: "a", REGION: "r1"}) for number in (1, 2)]
+    for item in items:
+        name = item["metadata"]["name"]
+        if item["kind"] == "Pod" and name.startswith("client-a"):
+            item["spec"]["nodeName"] = f"node-a{int(name[-1]) % 3}".replace("a0", "a")
+    return items

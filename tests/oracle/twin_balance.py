@@ -149,7 +149,8 @@ def places_of(places: TwinMap, key: Key) -> set[object]:
         if (meta["namespace"], meta["labels"].get("kubernetes.io/service-name")) == key:
             for row in owned["endpoints"]:
                 target = row.get("targetRef", {})
-                own.update([(key[0], target["name"])] if target.get("kind") == "Pod" else row["addresses"])
+                pod = (target.get("namespace", key[0]), target.get("name"))
+                own.update([pod] if target.get("kind") == "Pod" else row["addresses"])
     return own
 
 

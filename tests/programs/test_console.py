@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 import dns.edns
 import dns.message
@@ -20,6 +21,7 @@ from dnsserver.tools.console import console, rendering
 from dnsserver.tools.console.console import HEADERS
 from tests.kit.api_client import Answered, request
 from tests.kit.api_objects import (
+    CLIENTS,
     HOSTNAME,
     MAX_OVERLOAD,
     RACK,
@@ -39,7 +41,8 @@ from tests.kit.api_objects import (
 )
 from tests.kit.commands_in_process import Run
 from tests.kit.console_pages import CONSOLE_CLUSTER, HTML, Page, is_safe, page, serving_console, untried
-from tests.kit.skewed import skewed
+from tests.kit.crowded_zone import balanced, crowded
+from tests.kit.skewed import balanced_if, skewed
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server
 from tests.kit.waiting import until
@@ -104,12 +107,14 @@ MANY = [
         endpoint(f"10.9.{n // 200}.{n % 200}", nodeName=f"n{n}") for n in range(part, 2000, 10)
     ], by=SLICE_CONTROLLER) for part in range(10)),
 ]  # fmt: skip
-SKEWED = [item for item in skewed() if item["metadata"]["name"] != "waiting"]  # it has an address, and does not run
+SKEWED, BOUNDED = skewed(), balanced_if(**{MAX_OVERLOAD: "1.2"})
 WITHOUT_SLICES = [item for item in skewed() if item["kind"] != "EndpointSlice"]
 CLUSTERS = {
     "small": CONSOLE_CLUSTER, "hostile": HOSTILE, "long": LONG, "many": MANY, "in vain": IN_VAIN, "sorts": SORTS,
-    "left behind": LEFT_BEHIND, "skewed": SKEWED,
+    "left behind": LEFT_BEHIND, "skewed": SKEWED, "bounded": BOUNDED,
+    "unbounded": balanced_if(), "for some": balanced_if(**{CLIENTS: "shop/tier=1"}),
     "no slices": WITHOUT_SLICES,
+    "crowded": crowded(balanced(f"{ZONE},*")),
 }  # fmt: skip
 NODES = ("a1", "a2", "b1", "bare")
 PAGES = [
@@ -253,6 +258,11 @@ class Shows(NamedTuple):
 INVALID = "invalid, and so ignored by annotation: '*' is key 1 of 2"
 LACKS = "the dump has neither EndpointSlices nor Endpoints"
 TIMES = "\N{MULTIPLICATION SIGN}"
+AT_MOST_THREE = (
+    "Max-overload 1.2: each endpoint may expect 3.0 of 10 clients; 1 endpoint had no more room.", "4 clients spilled",
+    "a to b: 35.0 % of the load, no room nearer", "no room nearer",
+    f"the most that an endpoint may expect: 3.0 of 10 clients, 1.20{TIMES} an even share",
+)  # fmt: skip
 AT_A2 = ("shop/near 10.244.2.7", "shop/near 10.244.2.8", "10.0.0.2")
 SHOWN = [
     Shows("hostile", "/map", [SCRIPT, LINK]),
@@ -287,9 +297,9 @@ SHOWN = [
     Shows("sorts", "/services/shop/rendered", ["without address", "no records, because no address is written in it."]),
     Shows("sorts", "/services/shop/rendered?client=10.0.0.1", ["is written in the Service (spec.clusterIP)"]),
     Shows("skewed", "/services/shop/web", [
-        f"at most 2.60 {TIMES} an even share", "overloaded", f"annotate service web --overwrite {MAX_OVERLOAD}=1.5",
-        "20.0 % of the load crosses zones; without any constraint, 70.0 %."]),
-    Shows("skewed", "/services/shop/plain", [f"at most 1.00 {TIMES} an even share"], ["annotate service"]),
+        f"at most 2.60 {TIMES} an even share", "overloaded", "Try max-overload 1.5: no endpoint expects more",
+        "20.0 % of the load crosses zones; without any constraint, 70.0 %."], ["annotate service", "spilled"]),
+    Shows("skewed", "/services/shop/plain", [f"at most 1.00 {TIMES} an even share"], ["annotate service", "Try max-o"]),
     Shows("skewed", f"/services/shop/web?keys=example.com/Rack_A,{ZONE}&least=1",
           [f"With example.com/Rack_A,{ZONE} and at least 1 endpoint "]),
     Shows("skewed", f"/services/shop/web?keys={ZONE}&least=2&client=10.2.1.1", [
@@ -297,7 +307,19 @@ SHOWN = [
     Shows("skewed", "/services/shop/web?keys=-", ["Without the annotation", "no constraint"]),
     Shows("skewed", "/services/shop/web?keys=example.com/zone,*",
           [f"no node has the label example.com/zone; the nearest that nodes have is {ZONE}"]),
+    Shows("bounded", "/services/shop/web", [*AT_MOST_THREE, f"As it is annotation: {ZONE},*, max-overload 1.2"],
+          ["annotate service", "Try max-overload 1"]),
+    Shows("bounded", "/services/shop/web?overload=-", [
+        *AT_MOST_THREE, "No max-overload", "Try max-overload 1.5", f"service web --overwrite {MAX_OVERLOAD}-"]),
+    Shows("skewed", "/services/shop/plain?overload=1.5", ["It bounds nothing: the Service asks for no near endpoints"]),
     Shows("skewed", "/services/shop/virtual", [], ["Where the load flows"]),
+    Shows("crowded", "/services/shop/web?client=127.1.0.1", [
+        "Balanced: at most 1.2 even shares of 12 clients: 3.6 for each endpoint; asked by everybody but its own ",
+        "3.5 of 3.6 ↷ full", "2.5 of 3.6", "↷ spilled 127.1.0.1 gets 4 endpoints"]),
+    Shows("crowded", "/explain?name=web.shop&client=127.1.0.1", [
+        "at most 1.2 even shares of 12 clients: 3.6 for each endpoint", "the client's is number 256 of 256",
+        "passed on to every ready endpoint", "3.5 of 3.6 ↷ full"]),
+    Shows("small", "/services/shop/near?client=10.244.1.9", [], ["Balanced", "of at most"]),
     Shows("no slices", "/services", [f"Not known: {LACKS}"], ["0 ready"]),
     Shows("no slices", "/services/shop/web", [f"Not known: {LACKS}"], ["0 ready", "Where the load flows"]),
     Shows("no slices", "/explain?name=web.shop&client=10.0.0.1", [LACKS]),
@@ -347,13 +369,32 @@ def test_the_order_of_rows(server: Server) -> None:
 
 
 def test_max_overload_is_proposed_with_what_is_tried(served: Served) -> None:
-    """Each card with an overload has the command that bounds it, from what the card shows."""
-    text = page(served("skewed"), "/services/shop/web", keys=f"{HOSTNAME},*").text
-    commands = [
-        f"annotate service web --overwrite {tried}{MAX_OVERLOAD}=1.5"
-        for tried in ("", f"{TOPOLOGY_KEYS}='{HOSTNAME},*' ")
-    ]
-    assert [command in text for command in commands] == [True, True]
+    """Each card with an overload has a link that tries to bound it, beside what the card shows."""
+    found = page(served("skewed"), "/services/shop/web", keys=f"{HOSTNAME},*", client="10.2.1.1")
+    links = [link for link in found.attributes("a", "href") if "overload=" in link]
+    tried = [dict(parse_qsl(urlsplit(link).query)) for link in links]
+    now = {"client": "10.2.1.1", "overload": "1.5"}
+    assert tried == [now, {**now, "keys": f"{HOSTNAME},*"}]
+    followed = page(served("skewed"), links[1])
+    command = f"annotate service web --overwrite {TOPOLOGY_KEYS}='{HOSTNAME},*' {MAX_OVERLOAD}=1.5"
+    assert command in followed.text and f"With {HOSTNAME},* and max-overload 1.5" in followed.text
+    assert {f"{HOSTNAME},*", "1.5"} <= {*followed.attributes("input", "value")}
+
+
+def test_a_balance_is_tried(served: Served) -> None:
+    """The picture is that of a Service which has the annotation."""
+    has, tries = (
+        request(served(cluster), f"/services/shop/web{query}", headers=HTML).body.decode()
+        for cluster, query in (("bounded", ""), ("unbounded", "?overload=1.2"))
+    )
+    (drawn,) = re.findall("<svg.*?</svg>", has, re.DOTALL)
+    _, drawn_if = re.findall("<svg.*?</svg>", tries, re.DOTALL)
+    assert drawn == drawn_if
+
+
+def test_who_counts_in_a_balance_that_is_tried(served: Served) -> None:
+    """The clients that the Service names, by their labels."""
+    assert "may expect 1.5 of 5 clients" in page(served("for some"), "/services/shop/web?overload=1.2").text
 
 
 @pytest.mark.parametrize("name", ["shop/web", "shop/plain"])
@@ -372,6 +413,7 @@ def test_where_the_load_flows(served: Served, tmp_path: Path, topodns: Run, name
     [
         (f"/services/shop/near?keys=*,{ZONE}", "keys", "'*' is key 1 of 2, but only the last key may be '*'"),
         ("/services/shop/near?least=x", "least", "'x' found, expected a whole number from 1"),
+        ("/services/shop/near?overload=1", "overload", "'1' found, expected a decimal number from 1.1 to 10"),
         ("/explain?name=near.shop&client=x", "client", "'x' is no IP address, expected an address, a prefix"),
         ("/explain?name=svc/naer&namespace=shop&client=10.0.0.1", "name", "no Service shop/naer, did you mean near?"),
         ("/explain?name=near.shop", "client", "missing, expected an address"),

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import urllib3
 from prometheus_client.parser import text_string_to_metric_families
 
 from dnsserver.metrics.families import METRICS_SECONDS
@@ -22,6 +23,8 @@ from examples.demo.__main__ import PORTS
 from examples.demo.day import DAY, STRANGER, UNNAMING
 from examples.demo.server import Server
 from examples.demo.stage import Stage, staged
+from tests.kit.api_client import Answered
+from tests.kit.console_pages import HTML, Page
 from tests.kit.programs import environment
 from tests.kit.terminal import Terminal
 from tests.kit.this_machine import ROOT
@@ -68,7 +71,7 @@ def counted(stage: Stage) -> Mapping[str, Samples]:
 
 
 ANSWERS = "topodns_answer_zones_total"  # answer, client_zone
-UNMET = ("topodns_answers_total", "unmet")
+UNMET, SPILLED = (("topodns_answers_total", outcome) for outcome in ("unmet", "spilled"))
 UNNAMED = ("topodns_forwarded_without_client_total", UNNAMING)
 IGNORED = ("topodns_client_subnets_ignored_total", STRANGER)
 
@@ -81,6 +84,7 @@ IGNORED = ("topodns_client_subnets_ignored_total", STRANGER)
         ((ANSWERS, "same", "eu-west-b"), {moment.name for moment in DAY} - {"zone b lost"}),
         ((ANSWERS, "other", "eu-west-b"), {"zone b lost"}),
         ((ANSWERS, "unknown", "unknown"), {moment.name for moment in DAY}),
+        (SPILLED, {moment.name for moment in DAY} - {"zone b lost"}),  # then four endpoints have more room
         (UNMET, {"report", "zone b lost", "unnamed clients", "stranger"}),
         (UNNAMED, {"unnamed clients"}),
         (IGNORED, {"stranger"}),
@@ -115,6 +119,19 @@ def test_a_moment_can_be_reached(stage: Stage, moment: str, answered: dict[tuple
     for (service, client), addresses in answered.items():
         decision = stage.server.get_json(f"/api/v1/explain?name={service}.shop&client={client}")
         assert {record["data"] for record in decision["answers"]} == addresses
+
+
+def test_which_services_to_look_at(stage: Stage) -> None:
+    """One is overloaded, and one that is balanced spills clients."""
+    stage.reach("night")
+    for service, text in (("catalog", "Try max-overload 1.5"), ("sessions", "clients spilled")):
+        assert f"shop/{service}" in shown(stage.server, "/").rows
+        assert text in shown(stage.server, f"/services/shop/{service}").text
+
+
+def shown(server: Server, path: str) -> Page:
+    response = urllib3.request("GET", server.http + path, headers=HTML, timeout=PATIENCE)
+    return Page(Answered(response.status, response.headers, response.data))
 
 
 def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:

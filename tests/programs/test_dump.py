@@ -127,8 +127,9 @@ def essence(found: Explanation, names: HashedNames | None) -> Any:
     }  # fmt: skip
 
 
-# Of these some names change with the order of names, and a name that is made of an address is no hashed name.
-BY_ORDER = {"service-policies-order", "service-policies-invalid"}
+# Of these some answers change with the order of names, or of nodes by hashes of theirs; and a name that is made of an
+# address is no hashed name.
+BY_ORDER = {"service-policies-order", "service-policies-invalid", "balanced-nearness"}
 MADE_OF_ADDRESSES = re.compile(r"\.arpa$|(^|\.)\d+-\d+-\d+-\d+\.|(^|\.)[0-9a-f]*--?[0-9a-f-]*\.")
 DATA_WITH_NUMBERS = ("PTR", "SRV")
 

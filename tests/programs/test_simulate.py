@@ -28,13 +28,12 @@ from tests.kit.api_objects import (
     ZONE,
     external,
     listed,
-    node,
     pod,
     service_policy,
 )
 from tests.kit.commands_in_process import Ran, Run
 from tests.kit.other_server import Response, other_server
-from tests.kit.skewed import skewed
+from tests.kit.skewed import balanced_if, skewed
 from tests.kit.this_machine import ROOT
 from tests.kit.topodns_process import Server
 
@@ -191,22 +190,11 @@ def test_max_overload_is_proposed(simulate: Simulate, items: Any, flags: tuple[s
     assert f"$ {command}" in simulate(*WEB, *flags, "-o", "markdown", items=items).out
 
 
-def balanced(**annotations: str) -> Any:
-    """Return the cluster with three nodes for the clients in zone a, so that some can go elsewhere."""
-    items = skewed(annotations=annotations)
-    items += [node(f"node-a{number}", {ZONE: "a", REGION: "r1"}) for number in (1, 2)]
-    for found in items:
-        name = found["metadata"]["name"]
-        if found["kind"] == "Pod" and name.startswith("client-a"):
-            found["spec"]["nodeName"] = f"node-a{int(name[-1]) % 3}".replace("a0", "a")
-    return items
-
-
 def test_a_balance_is_tried(simulate: Simulate, tmp_path: Path) -> None:
     """Those for whom there is no room are spilled, in tables and in the picture."""
     path = tmp_path / "web.svg"
     flags = (*WEB, "--with", "shop/web:max-overload=1.2", "--picture", str(path))
-    out = simulate(*flags, items=balanced()).out
+    out = simulate(*flags, items=balanced_if()).out
     assert f"web.shop.svc.cluster.local  annotation: {ZONE},*, max-overload 1.2\n" in out
     assert "\n  each endpoint may expect 3.0 of 10 clients; 1 endpoint had no more room\n" in out
     assert re.search(r"\n  zone=a +2 +spilled +10.0.2.1, 10.1.2.1, 10.1.2.2 and 1 more\n", out), out
@@ -214,29 +202,51 @@ def test_a_balance_is_tried(simulate: Simulate, tmp_path: Path) -> None:
     assert re.search(r"\n  zone=a +2 +nearest +10.0.2.1\n", out), out
     texts = [element.text or "" for element in ElementTree.fromstring(path.read_text()).iter()]
     assert "a to b: 35.0 % of the load, no room nearer" in texts
-    row = only(simulate(*flags, "-o", "json", items=balanced()))
-    assert row == only(simulate(*WEB, "-o", "json", items=balanced(**{MAX_OVERLOAD: "1.2"})))
+    row = only(simulate(*flags, "-o", "json", items=balanced_if()))
+    assert row == only(simulate(*WEB, "-o", "json", items=balanced_if(**{MAX_OVERLOAD: "1.2"})))
     assert row["max_overload"] <= 1.2 and row["cross_zone"]["after"] == pytest.approx(0.55)
-    assert row == only(simulate(*flags, "-o", "json", items=balanced(**{MAX_OVERLOAD: "9"})))
-    assert "spilled" not in simulate("--with", "shop/web:max-overload=", items=balanced(**{MAX_OVERLOAD: "1.2"})).out
+    assert row == only(simulate(*flags, "-o", "json", items=balanced_if(**{MAX_OVERLOAD: "9"})))
+    assert "spilled" not in simulate("--with", "shop/web:max-overload=", items=balanced_if(**{MAX_OVERLOAD: "1.2"})).out
 
 
 def test_whom_a_balance_counts_is_tried(simulate: Simulate) -> None:
     """Whom it counts is one thing, who asks in the simulation is another. Labels of pods are read for it."""
     bound, some = ("--with", "shop/web:max-overload=1.2"), "shop/app=web"
-    for_some = only(simulate(*WEB, *bound, "-o", "json", items=balanced(**{CLIENTS: some})))
-    assert for_some == only(simulate(*WEB, *bound, f"--with=shop/web:clients={some}", "-o", "json", items=balanced()))
-    assert for_some == only(simulate(*WEB, "-o", "json", items=balanced()))
+    for_some = only(simulate(*WEB, *bound, "-o", "json", items=balanced_if(**{CLIENTS: some})))
+    assert for_some == only(
+        simulate(*WEB, *bound, f"--with=shop/web:clients={some}", "-o", "json", items=balanced_if())
+    )
+    assert for_some == only(simulate(*WEB, "-o", "json", items=balanced_if()))
     assert for_some["max_overload"] > 2 and sum(one["clients"] for one in for_some["domains"]) == 10
-    text = simulate(*WEB, *bound, "--clients", "shop/tier=1", items=balanced(**{CLIENTS: some})).out
+    text = simulate(*WEB, *bound, "--clients", "shop/tier=1", items=balanced_if(**{CLIENTS: some})).out
     assert " of 4 clients; all have room\n" in text and "\n  5 clients, 4 ready endpoints, " in text
-    nobody = simulate(*WEB, *bound, "--with", "shop/web:clients=nowhere", items=balanced()).out
+    nobody = simulate(*WEB, *bound, "--with", "shop/web:clients=nowhere", items=balanced_if()).out
     assert " of 0 clients; all have room\n" in nobody and "spilled" not in nobody
+
+
+@pytest.mark.parametrize(
+    ("items", "flags", "codes"),
+    [
+        (skewed(None), ("max-overload=2",), ["BalanceWithoutEffect"]),
+        (skewed(), ("clients=shop",), ["BalanceWithoutEffect"]),
+        (skewed(), ("max-overload=2", "clients=shpo"), ["BalanceWithoutClients"]),
+        (skewed(ZONE), ("max-overload=2",), ["BalanceImpossible"]),
+        (skewed(annotations={CLIENTS: "shop"}), ("max-overload=3",), []),
+        (skewed(annotations={CLIENTS: "shpo", MAX_OVERLOAD: "3"}), ("clients=",), []),
+        (skewed(ZONE, annotations={MAX_OVERLOAD: "2"}), ("max-overload=",), []),
+        (skewed(ZONE, annotations={MAX_OVERLOAD: "2"}), ("min-endpoints=1",), ["BalanceImpossible"]),
+    ],
+    ids=["no constraint", "alone", "nobody", "hard", "heard", "found", "taken away", "as it is"],
+)
+def test_findings_are_about_what_is_tried(simulate: Simulate, items: Any, flags: tuple[str, ...], codes: Any) -> None:
+    """What is wrong in the cluster alone is not said; what would be wrong is."""
+    found = simulate(*WEB, *(f"--with=shop/web:{flag}" for flag in flags), "-o", "json", items=items).json["findings"]
+    assert [one["code"] for one in found if "Balance" in one["code"]] == codes
 
 
 def test_clients_in_a_failed_domain_count(simulate: Simulate) -> None:
     """They still ask."""
-    out = simulate(*WEB, "--with=shop/web:max-overload=1.5", "--fail", f"{ZONE}=a", items=balanced()).out
+    out = simulate(*WEB, "--with=shop/web:max-overload=1.5", "--fail", f"{ZONE}=a", items=balanced_if()).out
     assert "\n  each endpoint may expect 5.0 of 10 clients; all have room\n" in out
 
 
@@ -445,13 +455,12 @@ def test_a_picture_of_many_zones(simulate: Simulate, tmp_path: Path) -> None:
     assert "not drawn: 3 zones of clients, 1 zone of endpoints" in texts
 
 
-def test_the_page_shows_the_picture(topodns: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cluster", "shown"), [("cluster", "simulate"), ("uneven", "balance")])
+def test_a_page_shows_the_picture(topodns: Run, tmp_path: Path, cluster: str, shown: str) -> None:
     """``make docs`` draws it."""
-    drawn = tmp_path / "drawn.svg"
-    assert (
-        topodns("simulate", "--snapshot", str(ROOT / "examples" / "cluster.yaml"), "--picture", str(drawn)).status == 0
-    )
-    assert drawn.read_text() == (ROOT / "docs" / "simulate.svg").read_text()
+    drawn, snapshot = tmp_path / "drawn.svg", ROOT / "examples" / f"{cluster}.yaml"
+    assert topodns("simulate", "--snapshot", str(snapshot), "--picture", str(drawn)).status == 0
+    assert drawn.read_text() == (ROOT / "docs" / f"{shown}.svg").read_text()
 
 
 def test_a_load_at_the_threshold_is_no_overload(simulate: Simulate) -> None:

@@ -16,7 +16,7 @@ from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.settings import Settings
-from dnsserver.tools.simulation.as_if import Annotations, Changes, balanced_as_if, imports_as_if, snapshot_as_if
+from dnsserver.tools.simulation.as_if import Annotations, Changes, annotated, imports_as_if, snapshot_as_if
 from dnsserver.tools.simulation.codes import WITHOUT_NODES, findings_of
 from dnsserver.tools.simulation.selecting import (
     check_annotations,
@@ -37,7 +37,16 @@ from locator.topology.constraints import in_effect
 from locator.topology.service_checks import CarriedKeys, overridden_findings, service_key_findings
 
 SCRAPE_SECONDS = 30.0
-AS_SIMULATED = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as it is simulated, not as it was read
+# Of a Service as it is simulated, not as it was read.
+AS_SIMULATED = frozenset(
+    code.name
+    for code in (
+        ClusterCode.HintsIncomplete,
+        ClusterCode.BalanceWithoutEffect,
+        ClusterCode.BalanceWithoutClients,
+        ClusterCode.BalanceImpossible,
+    )
+)
 
 
 def read_world(
@@ -74,12 +83,12 @@ def read_world(
 def _read(settings: Settings, changes: Changes, selectors: Sequence[ClientSelector]) -> ReadClusters:
     """Read the clusters, and all labels of Pods by which somebody may be told to ask.
 
-    Only when Services have been read, it is known which of them say who asks although they are not balanced yet.
+    Only when Services have been read, it is known of which something else is tried.
     """
     labels = {key for one in selectors for key in one.selector.keys}
     reading = read_clients(settings, labels)
     services = reading.objects.get(Service, ())
-    asked = labels_asked_for(balanced_as_if(service, changes) for service in services)
+    asked = labels_asked_for(annotated(service, changes.annotations.get(service.key, {})) for service in services)
     if asked <= labels | labels_asked_for(services):
         return reading
     return read_clients(settings, labels | asked)
@@ -132,6 +141,8 @@ def _nearness_findings(services: Sequence[Simulated], reading: ReadClusters, wor
     plain = {one.subject.key: one for one in services if one.subject.zone.about == SERVICES}
     for key, simulated in plain.items():
         yield from map(own.with_file, nearness_findings(known[key], known, simulated.declaration))
+        balances = world.snapshot.balances.get(key, ())
+        yield from map(own.with_file, own.store.balance_findings(known[key], balances))
     if any(ZONE in in_effect(simulated.declaration).client_keys for simulated in services):
         for finding in reading.publication.findings:
             if finding.code == ClusterCode.ZoneInTwoRegions.name and not finding.cluster:

@@ -2,7 +2,7 @@
 
 """The first page: who asked from where and what they got, what is known of the clusters, and what is wrong.
 
-A console that answers no DNS queries says what clients would get if each pod asked once.
+What clients would get if each pod asked once says which Services to look at, and who gets what where nobody asks.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ async def overview_page(context: PageContext, request: Request) -> Page:
     }
     asked = None if context.recent is None else context.recent.asked()
     expected, snapshot = None, context.inspected.snapshot()
-    if asked is None and snapshot is not None:
+    if snapshot is not None:
         made_of = snapshot.services, snapshot.addresses
-        expected = await context.once("expected", made_of, lambda: _expected(context, snapshot))
+        made = context.once if context.recent is None else context.seldom  # who answers queries has more to do
+        expected = await made("expected", made_of, lambda: _expected(context, snapshot))
     severities, causes = await context.turns.in_thread(
         lambda: (Counter(finding.severity for finding in findings), causes_of(findings))
     )
@@ -102,7 +103,7 @@ async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
         simulated.append(one)
         for key, load in one.relations.items():
             answers[key] += round(load)
-    odd = [one for one in simulated if one.unmet or exceeds(one, MAX_OVERLOAD) or one.starved]
+    odd = [one for one in simulated if one.unmet or exceeds(one, MAX_OVERLOAD) or one.starved or one.spilled_clients]
     note = None if watched else ("no Pods", NOT_WATCHED)
     return Expected(len(subjects), len(simulated), by_zone(answers), worst_first(odd)[:MAX_WORST], note)
 

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Generic, TypeVar
 
+import trio
 from msgspec import Struct
 from starlette.requests import Request
 
@@ -29,6 +31,8 @@ NAMESPACE = Parameter("namespace", "Of the client.", values.NAMESPACE.read, valu
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+SELDOM = 20  # times as long as it takes to make something, until it is made again
 
 
 class Page(Struct, frozen=True):
@@ -69,6 +73,7 @@ class PageContext:
         self.inspected, self.turns, self.changes, self.health, self.ages = inspected, turns, changes, health, ages
         self.recent = None if counts is None else RecentCounts(counts)
         self._kept: dict[str, tuple[Sequence[object], Any]] = {}
+        self._seldom: dict[str, tuple[float, Any]] = {}  # with the times until which nothing else is made
 
     async def once(self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]]) -> T:
         """Return what *compute* returns; what it returned under this *name* before, if it was made *of* these objects.
@@ -80,6 +85,16 @@ class PageContext:
             kept = self._kept[name] = of, await compute()
         result: T = kept[1]
         return result
+
+    async def seldom(self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``once`` does, or what it returned a while ago: to *compute* takes a small part of the time."""
+        until, result = self._seldom.get(name, (-math.inf, None))
+        if (began := trio.current_time()) >= until:
+            result = await self.once(name, of, compute)
+            ended = trio.current_time()
+            self._seldom[name] = ended + SELDOM * (ended - began), result
+        found: T = result
+        return found
 
 
 class Part(Struct, Generic[T], frozen=True):

@@ -17,7 +17,7 @@ from msgspec import Struct
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.server import relation
 from dnsserver.tools.api.contents import batches
-from locator.topology.selection import UNMET
+from locator.topology.selection import SPILLED, UNMET
 
 WINDOW_SECONDS = 300.0  # long enough for a matrix of more than chance, short enough that a change shows
 MAX_SLOTS = 120  # whatever the pause between two looks is
@@ -62,14 +62,15 @@ class Window(Struct, frozen=True):
 class RecentAnswers(Struct, frozen=True):
     """What was asked in the last ``seconds``: answers with endpoints by zone and relation, and ``unmet`` ones.
 
-    ``unlocated`` are ranges of clients that nothing locates, ``unnamed`` forwarders that name nobody, ``untrusted``
-    sources that name clients and are not trusted: each with what is known of it, and how often it was seen, the most
-    frequent first.
+    ``spilled`` are those for which there was no room nearer. ``unlocated`` are ranges of clients that nothing locates,
+    ``unnamed`` forwarders that name nobody, ``untrusted`` sources that name clients and are not trusted: each with what
+    is known of it, and how often it was seen, the most frequent first.
     """
 
     seconds: int
     zones: Mapping[str, Counter[str]]
     unmet: int
+    spilled: int
     unlocated: Sequence[tuple[str, str, int]]
     unnamed: Sequence[tuple[str, str, int]]
     untrusted: Sequence[tuple[str, str, int]]
@@ -100,6 +101,7 @@ class RecentCounts:
             seconds=round(self._window.covered(now)),
             zones=by_zone({(zone, relation): times for (zone, relation), times in by_what[ZONES]}),
             unmet=counted[OUTCOMES, UNMET],
+            spilled=counted[OUTCOMES, SPILLED],
             unlocated=_most_first((where, reason, times) for (reason, where), times in by_what[UNLOCATED]),
             unnamed=_most_first((who, "", times) for (who,), times in by_what[UNNAMED]),
             untrusted=_most_first(

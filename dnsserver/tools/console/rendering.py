@@ -16,16 +16,19 @@ from markupsafe import Markup, escape
 
 from dnsserver import __version__
 from dnsserver.metrics.server import RELATIONS
-from dnsserver.text import counted, grouped
+from dnsserver.text import counted, grouped, number_text
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.overview import percent_of, trusting_flag
 from dnsserver.tools.console.services import sort_of
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
+from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
+from dnsserver.tools.explain.explanation_text import balance_lines
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
 from dnsserver.tools.simulation.text import (
-    balancing_command,
+    annotating_command,
+    balance_text,
     constraint_text,
     domain_text,
     greatest_shares,
@@ -92,6 +95,11 @@ def _short(key: str) -> str:
     return key.rpartition("/")[2]
 
 
+def _expected_by_address(explanation: Explanation) -> dict[str, EndpointBalanced]:
+    """Return how many clients each endpoint of a balanced Service expects, by its first address; else nothing."""
+    return {row.address: row for row in explanation.balance.endpoints} if explanation.balance else {}
+
+
 def _segment(text: str) -> Markup:
     """Return a text as one segment of a path."""
     return Markup(quote(text, safe=""))  # a link that is cut leads nowhere
@@ -99,12 +107,15 @@ def _segment(text: str) -> Markup:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "address": address_text,
-    "balancing_command": partial(balancing_command, max_overload=MAX_OVERLOAD),
+    "annotating_command": annotating_command,
+    "balance_lines": balance_lines,
+    "balance_text": balance_text,
     "cluster_code": cluster_code,
     "constraint_text": constraint_text,
     "described": described,
     "domain_text": domain_text,
     "duration": _duration,
+    "expected_by_address": _expected_by_address,
     "finding_key": finding_key,
     "first_address": first_address,
     "fixing_command": fixing_command,
@@ -114,6 +125,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "largest_domains": largest_domains,
     "named": named,
     "network": network_text,
+    "number_text": number_text,
     "overloaded": partial(exceeds, max_overload=MAX_OVERLOAD),
     "percent": percent,
     "percent_of": percent_of,

@@ -35,7 +35,6 @@ from dnsserver.tools.console.simulations import (
     annotations_of,
     as_tried,
     asking_pods,
-    check_tried,
     title_of,
     tries,
 )
@@ -48,7 +47,7 @@ from locator.ip import address_text
 from locator.model import HOSTNAME, REGION, ZONE, EndpointSlice, Finding, Service, object_key
 from locator.places.book import UNKNOWN_PLACE
 from locator.state.snapshot import CompiledService, Snapshot, lacking
-from locator.topology.annotations import MIN_ENDPOINTS
+from locator.topology.annotations import MAX_OVERLOAD, MIN_ENDPOINTS, TOPOLOGY_KEYS
 from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint
 from locator.topology.service_checks import is_told_by_event
 
@@ -59,8 +58,10 @@ PARAMETERS = (
     NAMESPACE,
     Parameter("keys", "Topology keys to try.", str, "label keys, separated by commas", default=""),
     Parameter("least", "A value of min-endpoints to try.", str, "a whole number", default=""),
+    Parameter("overload", "A value of max-overload to try.", str, "a decimal number", default=""),
     PAGE,
 )
+FIELDS = {TOPOLOGY_KEYS: "keys", MIN_ENDPOINTS: "least", MAX_OVERLOAD: "overload"}  # in which annotations are tried
 
 EndpointRow = tuple[LocatedEndpoint, Sequence[CandidateExplained | None]]
 
@@ -68,18 +69,18 @@ EndpointRow = tuple[LocatedEndpoint, Sequence[CandidateExplained | None]]
 async def service_page(context: PageContext, request: Request) -> Page:
     """Return a Service, with the answer to a client if one is given, and with another constraint if one is tried."""
     namespace, name = request.path_params["namespace"], request.path_params["name"]
-    form, errors = form_of(request, "client", "namespace", "keys", "least"), dict[str, str]()
+    form, errors = form_of(request, "client", "namespace", *FIELDS.values()), dict[str, str]()
     try:
         given = read(request, *PARAMETERS)
         shown = await _shown(context, namespace, name, given)
     except (BadParameter, naming.UnknownName) as error:
         errors = field_errors(error, form)
     except BadSelection as error:
-        errors = {"least" if error.annotation == MIN_ENDPOINTS else "keys": str(error)}
+        errors = {FIELDS.get(error.annotation, "keys"): str(error)}
     if errors:
         given = read_parameters(PARAMETERS, ())
         shown = await _shown(context, namespace, name, given)
-    shown |= {"form": form, "errors": errors, "most": TABLE_ROWS}
+    shown |= {"form": form, "fields": FIELDS.values(), "errors": errors, "most": TABLE_ROWS}
     return Page("service.html", f"{namespace}/{name}", shown, status=400 if errors else 200)
 
 
@@ -93,15 +94,13 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
     compiled = known.snapshot.services.get(key)
     if compiled is None:  # it went meanwhile
         raise PageMissing(await _no_service(context, namespace, name))
-    pods, tried = await asking_pods(context, known.snapshot), annotations_of(given["keys"], given["least"])
+    pods = await asking_pods(context, known.snapshot)
+    tried = annotations_of({annotation: given[field] for annotation, field in FIELDS.items()})
+    snapshots = {"now": known.snapshot}
     if tried is not None:
-        check_tried(key, known.snapshot, tried, honor_kubernetes=inspected.honor_kubernetes)
+        snapshots[title_of(tried)] = await as_tried(context, key, known.snapshot, tried)
 
     def compute() -> dict[str, Any]:
-        snapshots = {"now": known.snapshot}
-        if tried is not None:
-            honors = inspected.honor_kubernetes
-            snapshots[title_of(tried)] = as_tried(key, known.snapshot, tried, honor_kubernetes=honors)
         nobody, *answers = _answers(compiled.service, known, client, inspected.authority, snapshots.values())
         about = findings_about(compiled.service, findings, nobody.findings or ())
         return {

@@ -13,17 +13,18 @@ from dnsserver.text import counted
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.inspected import Inspected
 from dnsserver.tools.console.page import PageContext
-from dnsserver.tools.simulation.as_if import Annotations, Changes, snapshot_as_if
+from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if, snapshot_as_if
 from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.selecting import check_annotations, service_zones
 from dnsserver.tools.simulation.service import Simulated, simulate
 from dnsserver.tools.simulation.world import AskingPods, Subject, World, world_of
 from locator.model import EndpointSlice, Pod
-from locator.state.snapshot import Snapshot, lacking
-from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
+from locator.state.snapshot import CompiledService, Snapshot, lacking
+from locator.topology.annotations import MAX_OVERLOAD, MIN_ENDPOINTS, TOPOLOGY_KEYS, asking, max_overload
+from locator.topology.balance_checks import unheard
 from locator.topology.service_checks import CarriedKeys, service_key_findings
 
-NO_KEYS = "-"  # in a form: the annotation with the keys is taken away
+NONE = "-"  # in a form: the annotation is taken away
 NOT_WATCHED = (
     "topodns knows no Pods here, so it cannot say how much each zone asks: a dump must contain them, and "
     "--client-source must name pods"
@@ -42,14 +43,14 @@ Pods = tuple[AskingPods, bool]  # those that may ask, and whether topodns knows 
 
 
 async def asking_pods(context: PageContext, snapshot: Snapshot) -> Pods:
-    """Return the pods of the own cluster that have an address and have not finished."""
+    """Return the running pods of the own cluster that have an address."""
     inspected = context.inspected
 
     async def compute() -> Pods:
         clients, pods = AskingPods(), await inspected.own.listed(Pod)
         async for batch in batches(pods):
             for pod in batch:
-                if pod.addresses and not pod.finished:
+                if pod.asks:
                     clients.add(inspected.cluster, pod, snapshot.addresses)
         return clients, bool(pods)
 
@@ -74,7 +75,7 @@ def tries(inspected: Inspected, key: str, snapshots: Mapping[str, Snapshot], pod
     for title, snapshot in snapshots.items():
         world = replace(as_is, snapshot=snapshot)
         simulated = simulate(Subject(zones[0], key), world, groupings)
-        yield Try(title, simulated, (*notes, *_key_notes(world, key)))
+        yield Try(title, simulated, (*notes, *_key_notes(world, key), *_balance_notes(snapshot, key)))
 
 
 def _key_notes(world: World, key: str) -> Iterator[tuple[str, str]]:
@@ -87,28 +88,49 @@ def _key_notes(world: World, key: str) -> Iterator[tuple[str, str]]:
             yield "key", f"{finding.message}; the nearest that nodes have is {finding.expected}"
 
 
-def annotations_of(keys: str, least: str) -> Annotations | None:
-    """Return the annotations of a form, None if it is empty; NO_KEYS takes the keys away."""
-    tried: dict[str, str | None] = {}
-    if keys.strip():
-        tried[TOPOLOGY_KEYS] = None if keys.strip() == NO_KEYS else keys.strip()
-    if least.strip():
-        tried[MIN_ENDPOINTS] = least.strip()
-    return tried or None
+def _balance_notes(snapshot: Snapshot, key: str) -> Iterator[tuple[str, str]]:
+    """Yield why ``topodns.io/max-overload`` bounds nothing, if it does not."""
+    compiled = snapshot.services[key]
+    if max_overload(compiled.service) is None or snapshot.balances.get(key) or not compiled.locations:
+        return
+    if why := unheard(compiled.service, compiled.declaration, compiled.endpoints):
+        yield "max-overload", f"It bounds nothing: {why}"
+    elif asking(compiled.service) is not None:
+        yield "max-overload", "It bounds nothing yet: topodns reads the labels of pods by which it knows the clients"
 
 
-def check_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kubernetes: bool) -> None:
-    """Raise BadSelection if annotations to try are not valid, or the Service is not headless."""
-    check_annotations(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes))
+def annotations_of(form: Mapping[str, str]) -> Annotations | None:
+    """Return the annotations of a form, None if it is empty; NONE takes one away."""
+    texts = {annotation: text.strip() for annotation, text in form.items()}
+    return {annotation: None if text == NONE else text for annotation, text in texts.items() if text} or None
 
 
-def as_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kubernetes: bool) -> Snapshot:
-    """Return a snapshot in which a Service has other annotations."""
-    return snapshot_as_if(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes), lambda _: ((), ()))
+async def as_tried(context: PageContext, key: str, snapshot: Snapshot, tried: Annotations) -> Snapshot:
+    """Return a snapshot in which a Service has other annotations.
+
+    Raises BadSelection if they are not valid, or the Service is not headless.
+    """
+    inspected = context.inspected
+    changes = Changes({key: tried}, honor_kubernetes=inspected.honor_kubernetes)
+
+    def compiled_as_if() -> CompiledService:
+        check_annotations(snapshot, changes)
+        return service_as_if(snapshot.services[key], changes)
+
+    plans = await inspected.own.plans_of(await context.turns.in_thread(compiled_as_if))
+    return await context.turns.in_thread(lambda: snapshot_as_if(snapshot, changes, lambda _: plans))
 
 
 def title_of(tried: Annotations) -> str:
     """Return how a page calls what is tried."""
-    keys, least = tried.get(TOPOLOGY_KEYS, ""), tried.get(MIN_ENDPOINTS)
-    parts = ["without the annotation"] if keys is None else [f"with {keys}"] if keys else []
-    return " and ".join([*parts, *([f"at least {counted(int(least), 'endpoint')}"] if least else [])])
+    parts = []
+    if (keys := tried.get(TOPOLOGY_KEYS, "")) is None:
+        parts.append("without the annotation")
+    elif keys:
+        parts.append(f"with {keys}")
+    if MIN_ENDPOINTS in tried:
+        parts.append(f"at least {counted(int(tried[MIN_ENDPOINTS] or 1), 'endpoint')}")
+    if MAX_OVERLOAD in tried:
+        bound = tried[MAX_OVERLOAD]
+        parts.append("no max-overload" if bound is None else f"max-overload {bound}")
+    return " and ".join(parts)

@@ -47,7 +47,7 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
         "service": [f"{service.namespace}/{service.name}" if service else "none"],
         "constraint": _constraint(constraint, explained.sources) if service else [],
         "declared": _overridden(explained.sources) if service else [],
-        "balance": _balance(explained.balance, constraint) if explained.balance else [],
+        "balance": [line for text in balance_lines(explained) for line in _wrapped(text)],
         "step": _steps(explained.steps, constraint),
         "outcome": [first.replace(explained.outcome, outcome, 1), *others],
         "answer": [
@@ -70,6 +70,31 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
         for title, lines in lines_by_title.items()
         for number, line in enumerate(lines)
     )
+
+
+def balance_lines(explained: Explanation) -> list[str]:
+    """Return how many clients an endpoint expects at most, who they are, and when the client's node comes in turn.
+
+    Return nothing if nothing bounds the load.
+    """
+    balance, constraint = explained.balance, explained.constraint
+    if not balance:
+        return []
+    if not balance.clients:
+        return ["nobody is counted, so nobody is passed on"]
+    shares = f"at most {number_text(balance.max_overload)} even shares of {grouped(balance.clients, 'client')}"
+    rounded = balance.cap * len(balance.endpoints) / balance.max_overload
+    if balance.cap > 1 and rounded < balance.clients - 0.5:
+        shares += f", which count as {number_text(rounded)}"
+    full = sum(endpoint.full for endpoint in balance.endpoints)
+    return [
+        f"{shares}: {number_text(balance.cap)} for each endpoint",
+        f"asked by {constraint.clients if constraint and constraint.clients else 'everybody but its own endpoints'}",
+        f"full: {full} of {counted(len(balance.endpoints), 'endpoint')}" if full else "full: none",
+        "the client is on no known node, so it is never passed on"
+        if balance.slot is None
+        else f"nodes come in turn, and the client's is number {balance.slot + 1} of 256",
+    ]
 
 
 def _client(client: ClientExplained) -> list[str]:
@@ -116,26 +141,6 @@ def _overridden(sources: Sequence[SourceExplained]) -> list[str]:
             name = " ".join([source.source, *source.policies, *of_cluster])
             lines += _wrapped(f"{name} ({source.why}): {', '.join(source.keys)}")
     return lines
-
-
-def _balance(balance: BalanceExplained, constraint: ConstraintExplained | None) -> list[str]:
-    """Return how many clients each endpoint expects at most, who they are, and when it is the client's turn."""
-    if not balance.clients:
-        return ["nobody is counted, so nobody is passed on"]
-    shares = f"at most {number_text(balance.max_overload)} even shares of {grouped(balance.clients, 'client')}"
-    counted_clients = balance.cap * len(balance.endpoints) / balance.max_overload
-    if balance.cap > 1 and counted_clients < balance.clients - 0.5:
-        shares += f", which count as {number_text(round(counted_clients))}"
-    full = sum(endpoint.full for endpoint in balance.endpoints)
-    lines = [
-        f"{shares}: {number_text(balance.cap)} for each endpoint",
-        f"asked by {constraint.clients if constraint and constraint.clients else 'everybody but its own endpoints'}",
-        f"full: {full} of {counted(len(balance.endpoints), 'endpoint')}" if full else "full: none",
-        "the client is on no known node, so it is never passed on"
-        if balance.slot is None
-        else f"nodes come in turn, and the client's is number {balance.slot + 1} of 256",
-    ]
-    return [line for text in lines for line in _wrapped(text)]
 
 
 def _wrapped(text: str) -> list[str]:

@@ -20,7 +20,7 @@ from locator.model import Endpoint, Location, Service
 from locator.state.balancing import Balances, Plans
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
-from locator.topology.annotations import MAX_OVERLOAD, MOST_OVERLOAD, min_endpoints
+from locator.topology.annotations import min_endpoints
 from locator.topology.constraints import (
     SOURCE,
     Declaration,
@@ -97,11 +97,6 @@ def annotated(service: Service, annotations: Annotations) -> Service:
     """Return a Service with other annotations."""
     merged = {**service.annotations, **annotations}
     return replace(service, annotations={key: text for key, text in merged.items() if text is not None})
-
-
-def balanced_as_if(service: Service, changes: Changes) -> Service:
-    """Return a Service with what is tried of it, balanced in any case."""
-    return annotated(service, {**changes.annotations.get(service.key, {}), MAX_OVERLOAD: f"{MOST_OVERLOAD}"})
 
 
 def _without_failed(compiled: S, changes: Changes) -> S:

@@ -92,7 +92,7 @@ class Grouping:
         """Return the groups of clients that get the same, without as many as *fewer* has at each place."""
         found: dict[Values, Group] = {}
         for group in self._told_apart(distinguishing):
-            _add(found, group._replace(values=reduced(group.values, distinguishing)))
+            _add(found, Group(reduced(group.values, distinguishing), group.clients, group.place))
         for place, clients in fewer.items():
             values = reduced(self.values_at(place), distinguishing)
             found[values] = found[values]._replace(clients=found[values].clients - clients)
@@ -131,7 +131,7 @@ class Grouping:
 def _add(groups: dict[Values, Group], group: Group) -> None:
     """Add the clients of a group to those with the same values."""
     known = groups.get(group.values)
-    groups[group.values] = group if known is None else group._replace(clients=known.clients + group.clients)
+    groups[group.values] = group if known is None else Group(group.values, known.clients + group.clients, group.place)
 
 
 def reduced(values: Values, distinguishing: Sequence[Mapping[Value, Value]]) -> Values:
@@ -143,4 +143,4 @@ def reduced(values: Values, distinguishing: Sequence[Mapping[Value, Value]]) -> 
         known.get(value, None if value is None else OTHER)
         for value, known in zip(values.client_keys, distinguishing, strict=True)
     ]
-    return values._replace(client_keys=tuple(client_keys))
+    return Values(values.kind, tuple(client_keys), values.zone)

@@ -8,7 +8,7 @@ This module says what is drawn and where, in pixels; picture.svg is the template
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import NamedTuple
@@ -30,9 +30,28 @@ MAX_DOMAINS, MAX_ENDPOINTS = 12, 8  # that are drawn; how many are left is said
 MAX_PICTURES = 20  # Services in one file
 WIDEST, THINNEST = 28.0, 1.5  # strokes, for all of the load and for hardly any
 BESIDE = 12  # where a second flow is drawn between the same boxes
+BARRED = 27  # the height of a row with a bar
+INSIDE = 10  # from the edge of a box to what is in it
+LEGEND = 182  # from one kind of flow to the next
+KINDS = ("same", "crossing", "spilled", "unclear")  # of flows, in the order of the legend
 
 Zone = str | None  # of clients or endpoints; None if they have none
-Line = tuple[str, str]  # a text, and its class in the template
+
+
+class Bar(NamedTuple):
+    """The load of an endpoint that has a cap, and that cap, in pixels of the whole ``width``."""
+
+    load: float
+    cap: float
+    width: int
+
+
+class Line(NamedTuple):
+    """A text, its class in the template, and the bar below it, if there is one."""
+
+    text: str
+    kind: str
+    bar: Bar | None = None
 
 
 class Box(NamedTuple):
@@ -47,7 +66,15 @@ class Box(NamedTuple):
     @property
     def height(self) -> int:
         """Its height, which grows with its lines."""
-        return max(MIN_HEIGHT, 10 + ROW * (1 + len(self.lines)))
+        return max(MIN_HEIGHT, 10 + ROW + sum(_height(line) for line in self.lines))
+
+    @property
+    def placed_lines(self) -> Iterator[tuple[int, Line]]:
+        """The lines, each with where it is."""
+        top = self.top + 2 * ROW
+        for line in self.lines:
+            yield top, line
+            top += _height(line)
 
     @property
     def middle(self) -> float:
@@ -70,12 +97,18 @@ class Flow(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """One Service, drawn at ``top``, from where its own places count. ``not_drawn`` is what there is no room for."""
+    """One Service, drawn at ``top``, from where its own places count. ``not_drawn`` is what there is no room for.
+
+    The legend is at ``legend``: the ``kinds`` of flows, and ``cap``, what the mark on a bar means, "" without bars.
+    """
 
     simulated: Simulated
     top: int
     flows: Sequence[Flow]
     boxes: Sequence[Box]
+    legend: int
+    kinds: Sequence[str]
+    cap: str
     bottom: int
     not_drawn: str
 
@@ -106,7 +139,8 @@ def _template() -> Template:
     )
     start, end = MARGIN + CLIENTS_WIDTH, WIDTH - MARGIN - ENDPOINTS_WIDTH
     templates.globals.update(
-        WIDTH=WIDTH, MARGIN=MARGIN, ROW=ROW, THINNEST=THINNEST, WIDEST=WIDEST,
+        WIDTH=WIDTH, MARGIN=MARGIN, ROW=ROW, INSIDE=INSIDE, LEGEND=LEGEND,
+        THINNEST=THINNEST, WIDEST=WIDEST,
         START=start, END=end, BEND=(start + end) // 2,
     )  # fmt: skip
     return templates.from_string((pkgutil.get_data(__package__, "picture.svg") or b"").decode())
@@ -124,11 +158,16 @@ def _drawing(simulated: Simulated, max_overload: float, top: int, first: int) ->
         for zone, other, share, kind, top in sorted(shares, key=itemgetter(2))  # the widest lies on top
         if zone in origins and other in targets
     ]
-    bottom = max([box.top + box.height for box in boxes], default=first)
+    legend = bottom = max([box.top + box.height for box in boxes], default=first)
+    used = {flow.kind for flow in flows}
+    kinds, cap = [kind for kind in KINDS if kind in used], _cap_text(simulated)
+    bottom += GAP + ROW if kinds else 0
+    bottom += ROW if cap else 0
     zones = {"clients": len(simulated.origins), "endpoints": len(set(map(_zone, simulated.endpoints)))}
     not_drawn = ", ".join(f"{grouped(number - MAX_DOMAINS, 'zone')} of {side}"
                           for side, number in zones.items() if number > MAX_DOMAINS)  # fmt: skip
-    return Drawing(simulated, top, flows, boxes, bottom + (GAP + ROW if not_drawn else 0), not_drawn)
+    bottom += GAP + ROW if not_drawn else 0
+    return Drawing(simulated, top, flows, boxes, legend, kinds, cap, bottom, not_drawn)
 
 
 def _kind(zone: Zone, other: Zone) -> str:
@@ -145,10 +184,10 @@ def _origins(simulated: Simulated, top: int) -> dict[Zone, Box]:
     lines: dict[Zone, list[Line]] = {}
     for zone in _largest({zone: origin.clients for zone, origin in simulated.origins.items()}):
         origin = simulated.origins[zone]
-        lines[zone] = [(grouped(round(origin.clients), "client"), "faint")]
+        lines[zone] = [Line(grouped(round(origin.clients), "client"), "faint")]
         if origin.unmet:
             unmet = round(origin.unmet)
-            lines[zone].append((f"\N{BALLOT X} {unmet:,} {'gets' if unmet == 1 else 'get'} nothing", "bad"))
+            lines[zone].append(Line(f"\N{BALLOT X} {unmet:,} {'gets' if unmet == 1 else 'get'} nothing", "bad"))
     return _boxes(lines, MARGIN, CLIENTS_WIDTH, top)
 
 
@@ -161,18 +200,45 @@ def _targets(simulated: Simulated, max_overload: float, top: int) -> dict[Zone, 
         pairs = sorted(by_zone[zone], key=lambda pair: -pair[0])
         lines[zone] = [_endpoint_line(simulated, *pair, max_overload) for pair in pairs[:MAX_ENDPOINTS]]
         if (more := len(pairs) - MAX_ENDPOINTS) > 0:
-            lines[zone].append((grouped(more, "more endpoint"), "faint"))
+            lines[zone].append(Line(grouped(more, "more endpoint"), "faint"))
     return _boxes(lines, WIDTH - MARGIN - ENDPOINTS_WIDTH, ENDPOINTS_WIDTH, top)
 
 
 def _endpoint_line(simulated: Simulated, share: float, located: LocatedEndpoint, max_overload: float) -> Line:
     times, name = share * len(simulated.endpoints), _short(described(located), 20)
-    rating = simulated.rating(share, max_overload)
+    rating, bar = simulated.rating(share, max_overload), _bar(simulated, share)
     if rating == OVERLOADED:
-        return f"\N{BLACK UP-POINTING TRIANGLE} {name}: {times:.1f}\N{MULTIPLICATION SIGN} overloaded", "bad"
+        return Line(f"\N{BLACK UP-POINTING TRIANGLE} {name}: {times:.1f}\N{MULTIPLICATION SIGN} overloaded", "bad", bar)
     if rating == IDLE:
-        return f"\N{WHITE CIRCLE} {name}: idle", "idle"
-    return f"{name}: {percent(share)}, {times:.1f}\N{MULTIPLICATION SIGN}", "text"
+        return Line(f"\N{WHITE CIRCLE} {name}: idle", "idle", bar)
+    return Line(f"{name}: {percent(share)}, {times:.1f}\N{MULTIPLICATION SIGN}", "text", bar)
+
+
+def _bar(simulated: Simulated, share: float) -> Bar | None:
+    """Return the bar of an endpoint with this share of the load; bars of one Service have the same scale."""
+    if (cap := _cap(simulated)) is None:
+        return None
+    width = ENDPOINTS_WIDTH - 2 * INSIDE
+    scale = width / max(1.25 * cap, *simulated.shares)
+    return Bar(share * scale, cap * scale, width)
+
+
+def _cap(simulated: Simulated) -> float | None:
+    """Return the cap as a share of the load, None if nothing bounds that."""
+    balance = simulated.balance
+    return None if balance is None or not balance.clients else balance.cap / balance.clients
+
+
+def _cap_text(simulated: Simulated) -> str:
+    cap, balance = _cap(simulated), simulated.balance
+    if cap is None or balance is None:
+        return ""
+    times = f"{cap * len(simulated.endpoints):.2f}\N{MULTIPLICATION SIGN} an even share"
+    return f"the most that an endpoint may expect: {balance.cap:.1f} of {grouped(balance.clients, 'client')}, {times}"
+
+
+def _height(line: Line) -> int:
+    return ROW if line.bar is None else BARRED
 
 
 def _largest(numbers: Mapping[Zone, float]) -> list[Zone]:

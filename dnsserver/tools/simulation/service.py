@@ -26,7 +26,8 @@ from locator.model import ZONE, Location
 from locator.places.locations import has_labels
 from locator.state.snapshot import AnyService, CompiledService, FederatedService
 from locator.topology.annotations import max_overload
-from locator.topology.balance import Balance, is_ordered
+from locator.topology.balance import Balance
+from locator.topology.balance_checks import unheard
 from locator.topology.constraints import Declaration, in_effect
 from locator.topology.selection import ANY_ENDPOINT, SPILLED, LocatedEndpoint, Narrowing, has_address
 
@@ -111,6 +112,11 @@ class Simulated(Struct, frozen=True, eq=False):
         return max(self.shares, default=0.0) * len(self.endpoints)
 
     @property
+    def spilled_clients(self) -> int:
+        """For how many clients there was no room nearer."""
+        return round(sum(self.spilled.values()) * self.load)
+
+    @property
     def idle(self) -> list[LocatedEndpoint]:
         """The ready endpoints that nobody gets."""
         return [located for located, share in zip(self.endpoints, self.shares, strict=True) if not share]
@@ -125,10 +131,11 @@ class Simulated(Struct, frozen=True, eq=False):
         """Whether ``topodns.io/max-overload``, which does not count yet, could send some clients to other endpoints."""
         if type(self.service) is not CompiledService or max_overload(self.service.service) is not None:
             return False
+        if unheard(self.service.service, self.declaration, self.endpoints):
+            return False
         constraint = in_effect(self.declaration)
-        if isinstance(constraint, Narrowing):
-            return len(constraint.required) < len(constraint.keys)
-        return len(constraint.keys) > 1 and is_ordered(constraint, self.endpoints)
+        kept = len(constraint.required) if isinstance(constraint, Narrowing) else 1
+        return len(constraint.keys) > kept
 
     def rating(self, share: float, max_overload: float) -> str:
         """Return OVERLOADED or IDLE for the share of one endpoint, "" if it is neither."""

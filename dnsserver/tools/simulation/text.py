@@ -83,10 +83,14 @@ def balancing_command(simulated: Simulated, max_overload: float, tried: Annotati
     """
     if not exceeds(simulated, max_overload) or not simulated.may_be_balanced:
         return ""
-    namespace, _, name = simulated.subject.key.partition("/")
     bound = min(max(max_overload, LEAST_OVERLOAD), MOST_OVERLOAD)
-    pairs = [f"{key}={shell_words(text)}" if text is not None else f"{key}-"
-             for key, text in {**tried, MAX_OVERLOAD: f"{bound:g}"}.items()]  # fmt: skip
+    return annotating_command(simulated.subject.key, {**tried, MAX_OVERLOAD: f"{bound:g}"})
+
+
+def annotating_command(service: str, annotations: Annotations) -> str:
+    """Return the command that gives a Service (``namespace/name``) some annotations, and takes away those of None."""
+    namespace, _, name = service.partition("/")
+    pairs = [f"{key}={shell_words(text)}" if text is not None else f"{key}-" for key, text in annotations.items()]
     return f"kubectl -n {shell_words(namespace)} annotate service {shell_words(name)} --overwrite {' '.join(pairs)}"
 
 
@@ -107,7 +111,7 @@ def constraint_text(simulated: Simulated) -> str:
     return f"{_declaration_text(simulated.declaration)}{bound}"
 
 
-def _balance_text(balance: Balance) -> str:
+def balance_text(balance: Balance) -> str:
     """Return how many clients an endpoint may expect, and whether that is enough."""
     full = f"{grouped(len(balance.full), 'endpoint')} had no more room" if balance.full else "all have room"
     return f"each endpoint may expect {balance.cap:.1f} of {grouped(balance.clients, 'client')}; {full}"
@@ -129,7 +133,7 @@ def _detailed(simulated: Simulated, simulation: Simulation, paint: Paint) -> Ite
         f"{percent(simulated.crossing_before)} without the constraint, {percent(simulated.crossing)} with it"
     )
     if simulated.balance is not None:
-        yield f"  {_balance_text(simulated.balance)}"
+        yield f"  {balance_text(simulated.balance)}"
     domains = map(_domain_row, largest_domains(simulated))
     yield from _part([("clients in", "clients", "outcome", "get"), *domains], paint)
     endpoints = (_endpoint_row(simulated, *pair, max_overload) for pair in greatest_shares(simulated))

@@ -19,11 +19,13 @@ from msgspec.structs import replace
 from locator.api.deltas import Delta, DeltaBatch, Drop, FileLine, Put, Replace, replacements
 from locator.cluster.publisher import AT_ONCE, LOG_SECONDS, FindingLog, Publisher, on_new_findings
 from locator.findings import ClusterCode
-from locator.model import EndpointSlice, Finding, Namespace, Object
-from locator.state.snapshot import Snapshot
+from locator.model import EndpointSlice, Finding, Namespace, Object, Pod
+from locator.state.balancing import Balances, Plans
+from locator.state.snapshot import CompiledService, Snapshot
 from locator.state.store import Store
 from tests.kit import api_objects
-from tests.kit.in_memory import dump_of
+from tests.kit.crowded_zone import balanced, crowded
+from tests.kit.in_memory import dump_of, snapshot_of
 from tests.kit.waiting import PATIENCE
 
 A, B = (dump_of([api_objects.node(name, {api_objects.ZONE: "a"}, addresses=["192.0.2.1"])]).objects[0] for name in "ab")
@@ -339,6 +341,63 @@ def test_what_is_known_is_asked_for_between_two_changes(many: list[Object], monk
 
     monkeypatch.undo()  # with real threads
     trio.run(run)
+
+
+BALANCED, UNBALANCED = (crowded(balanced(f"{api_objects.ZONE},*", most, annotations={
+    api_objects.CLIENTS: "shop/app=front"})) for most in ("1.2", "many"))  # fmt: skip
+
+
+def test_changes_wait_for_plans_that_somebody_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread makes them, and the store is not changed meanwhile, not even a little."""
+    go_on = threading.Event()
+
+    class Slow(Store):
+        """A store that waits in the middle of planning until the test continues it."""
+
+        def plans_of(self, compiled: CompiledService) -> tuple[Plans, Balances]:
+            assert go_on.wait(PATIENCE), "planned while the event loop waits"
+            return super().plans_of(compiled)
+
+    async def run() -> None:
+        publisher = Publisher(Slow(), on_programmed=lambda seconds: None)
+        (compiled,) = snapshot_of(BALANCED).services.values()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(publisher.run)
+            nursery.start_soon(publisher.plans_of, compiled)
+            await trio.testing.wait_all_tasks_blocked()
+            await publisher.batches.send(DeltaBatch([Put(A)]))
+            await trio.testing.wait_all_tasks_blocked()
+            assert not publisher.store.all_objects()
+            go_on.set()
+            while not publisher.store.all_objects():
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+    monkeypatch.undo()  # with real threads
+    trio.run(run)
+
+
+def test_labels_are_read_for_plans_that_somebody_tries() -> None:
+    """Once they are known, there are plans as those of a Service that is balanced. Then nobody is counted any more."""
+
+    async def test(running: RunningPublisher) -> None:
+        publisher, read = running.publisher, list[frozenset[str]]()
+        publisher.read_pod_labels = read.append
+        dump = dump_of(UNBALANCED)
+        running.list_all(*dump.objects)
+        await trio.sleep(1)
+        wanted = snapshot_of(BALANCED)
+        (compiled,) = wanted.services.values()
+        assert await publisher.plans_of(compiled) == ((), ()) and read == [frozenset({"app"})]
+        pods = [one for one in dump.objects if isinstance(one, Pod)]
+        running.tell(Replace(Pod, pods, labels=frozenset({"app"})))
+        await trio.sleep(1)
+        assert await publisher.plans_of(compiled) == (compiled.plans, wanted.balances["shop/web"])
+        running.tell(Put(replace(pods[0], node="c1")))
+        await trio.sleep(1)
+        assert publisher.store.wanted_labels == frozenset()
+
+    under_way(test)
 
 
 class Ring:

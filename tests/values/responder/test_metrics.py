@@ -36,6 +36,7 @@ from locator.policies.rules import PolicyRules
 from locator.printable import cut
 from tests.kit import api_objects
 from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
+from tests.kit.crowded_zone import ADDRESSES, balanced, crowded
 from tests.kit.dns_queries import ecs, opt, option, query
 from tests.kit.in_memory import CountedResponder, snapshot_of, with_and_without_native
 from tests.kit.proxy_headers import proxied
@@ -120,6 +121,19 @@ def test_zones_of_answers(name: str, client: str, rtype: str, answer: str | None
     zone = ZONE_OF[client]
     assert {key: number for key, number in found.items() if number} == ({(zone, answer): 3} if answer else {})
     assert set(found) >= {(zone, word) for word in server_metrics.RELATIONS}
+
+
+def test_answers_that_were_passed_on() -> None:
+    """They count as ``spilled``, and by the key that decided: that to which the client was passed on."""
+    responder = CountedResponder(FLAGS, native=False)
+    responder.publish(snapshot_of(crowded(balanced(f"{ZONE},*")), FLAGS))
+    for _ in range(3):
+        ask(responder, "web", ADDRESSES["a1"])
+    ask(responder, "web", ADDRESSES["a2"])
+    found = ServerMetrics(responder.counts)
+    outcomes = samples(found, "topodns_answers_total")
+    assert (outcomes["spilled",], outcomes["nearest",]) == (3, 1)
+    assert samples(found, "topodns_answer_tier_total") == {("*",): 3, (ZONE,): 1}
 
 
 def test_labels_are_printable() -> None:

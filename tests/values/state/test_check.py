@@ -41,6 +41,7 @@ from tests.kit.finding_rows import (
     ANNOTATION,
     BALANCE,
     BARE,
+    CROWDED,
     DNS,
     EFFECT,
     GAIN,
@@ -274,8 +275,7 @@ AMONG_CLUSTERS = {  # tests/programs/test_several_clusters.py shows these
 }  # fmt: skip
 
 
-BY_COUNTS = {"BalanceWithoutClients", "BalanceImpossible"}  # tests/values/topology/test_balance_checks.py shows these
-OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS | BY_COUNTS]
+OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS]
 
 
 @pytest.mark.parametrize("code", OF_ONE_CLUSTER, ids=lambda code: code.name)
@@ -338,9 +338,9 @@ LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str,
      ["ConstraintWithoutEffect"], ["KeyOnNoNode"], {"federation": ["fed.example.com"]}),
     ("service-is-imported", [*HEALTHY, *virtual(), policy(TYPO)], [service_import("web")],
      ["ConstraintWithoutEffect"], ["KeyOnNoNode", "ServiceImportWithoutSlices"], MULTICLUSTER),
-    ("hints-name-another-zone", [*HEALTHY, *web([TO_A, TO_B], annotations=MAX)],
+    ("hints-name-another-zone", [*CROWDED, *web([TO_A, TO_B], annotations=MAX)],
      [endpoint_slice("web", 1, [TO_A, {**TO_B, **hinted("a")}])], [], ["BalanceWithoutEffect"], {}),
-    ("service-gains-a-constraint-to-balance", [*HEALTHY, *web(annotations=MAX)], [policy(ZONE)],
+    ("service-gains-a-constraint-to-balance", [*CROWDED, *web(annotations=MAX)], [policy(ZONE)],
      ["BalanceWithoutEffect"], [], {}),
     ("cluster-leaves-an-import", [*HEALTHY, *IMPORTED], [service_import("web", clusters=["west"])],
      [], ["ImportWithoutCluster"], MULTICLUSTER),

@@ -13,7 +13,7 @@ import pytest
 from dnsserver.text import MAGENTA, PLAIN
 from dnsserver.tools.explain.explanation import DECODER, Explanation
 from dnsserver.tools.explain.explanation_text import as_text
-from locator.topology.annotations import CLIENTS, MAX_OVERLOAD
+from locator.topology.annotations import CLIENTS
 from tests.kit.api_objects import (
     HOSTNAME,
     RACK,
@@ -21,52 +21,16 @@ from tests.kit.api_objects import (
     ZONE,
     Item,
     endpoint,
-    endpoint_slice,
     imported_slice,
-    namespace,
-    node,
-    pod,
     service,
     service_import,
     service_policy,
 )
+from tests.kit.crowded_zone import ADDRESSES, balanced, crowded
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import snapshot_of
 
-# Zone a has 8 of 12 clients and two of four endpoints. For the Service web, its nodes come in the order a4, a3, a2, a1.
-# Each is named after its zone.
-RACKS = {"a1": "1", "a2": "1", "a3": "2", "a4": "1", "b1": "2", "c1": "2"}
-ADDRESSES = {name: f"127.1.0.{number}" for number, name in enumerate(RACKS, 1)}
 UNKNOWN = "203.0.113.9"
-MADE = ("a1", "a2", "b1", "c1")  # the nodes of endpoints
-
-
-def cluster(*web: Item, pods: int = 2, hints: bool = False, crowded: bool = False) -> list[Item]:
-    """Return the Service *web* with endpoints in three zones, two in zone a, and *pods* on each node that ask.
-
-    In a *crowded* one, most clients are on a1, where there is another endpoint, and none on a2.
-    """
-    on_node = {"a1": 6, "a2": 0, "b1": 3, "c1": 3} if crowded else {}
-    nodes = [
-        node(name, {HOSTNAME: name, RACK: rack, ZONE: name[0], REGION: "r2" if name == "c1" else "r1"},
-             addresses=[ADDRESSES[name]])
-        for name, rack in RACKS.items()
-    ]  # fmt: skip
-    asking = [
-        pod(f"web-{name}-{number}", [f"10.9.{row}.{number}"], name, labels={"app": "front"})
-        for row, name in enumerate(RACKS)
-        for number in range(1, on_node.get(name, pods) + 1)
-    ]
-    endpoints = [
-        endpoint(f"10.0.0.{number}", nodeName=name, **({"hints": {"forZones": [{"name": name[0]}]}} if hints else {}))
-        for number, name in enumerate((*MADE, *(["a1"] if crowded else [])), 1)
-    ]
-    return [namespace("shop"), *nodes, *asking, *web, endpoint_slice("web", 1, endpoints)]
-
-
-def web(keys: str | None, most: str = "1.2", **more: Any) -> Item:
-    annotations = {MAX_OVERLOAD: most, **more.pop("annotations", {})}
-    return service("web", keys=keys, annotations=annotations, labels={"app": "web"}, **more)
 
 
 def explained(items: Sequence[Item], client: str, flags: dict[str, Any] | None = None) -> Explanation:
@@ -84,52 +48,53 @@ POLICIES = [service_policy("in-region", REGION), service_policy("near", ZONE, "P
 REASONS = {
     # case: items, client, outcome and reason, [(chosen, why)] by address
     "there-is-room": (
-        cluster(web(f"{ZONE},*")), "a2", "nearest: the endpoints nearest to the client",
+        crowded(balanced(f"{ZONE},*")), "a2", "nearest: the endpoints nearest to the client",
         [(True, f"has the client's {ZONE}")] * 2 + [(False, f"{ZONE} is b, not a"), (False, f"{ZONE} is c, not a")]),
     "passed-on": (
-        cluster(web(f"{ZONE},*")), "a1", f"spilled: {EVERY}: {FULL_ZONE}", [(True, f"passed on: {FULL_ZONE}")] * 4),
+        crowded(balanced(f"{ZONE},*")), "a1", f"spilled: {EVERY}: {FULL_ZONE}",
+        [(True, f"passed on: {FULL_ZONE}")] * 4),
     "passed-on-to-others": (
-        cluster(web(f"{HOSTNAME},{ZONE},*", "1.1")), "a3", f"spilled: {EVERY}: {FULL_ZONE}; {WITH_ROOM}",
+        crowded(balanced(f"{HOSTNAME},{ZONE},*", "1.1")), "a3", f"spilled: {EVERY}: {FULL_ZONE}; {WITH_ROOM}",
         [(False, f"full: has the client's {ZONE}, but {FULL} 3 of at most 3.3 clients")] * 2
         + [(True, f"passed on: {FULL_ZONE}")] * 2),
     "some-have-no-room": (
-        cluster(web(f"{HOSTNAME},{ZONE},*"), crowded=True), "a3",
+        crowded(balanced(f"{HOSTNAME},{ZONE},*"), uneven=True), "a3",
         f"nearest: the endpoints nearest to the client; {WITH_ROOM}",
         [(False, f"full: has the client's {ZONE}, but no room for its node: it expects 3.67 of at most 3.84 clients"),
          (True, f"has the client's {ZONE}"), (False, f"{ZONE} is b, not a"), (False, f"{ZONE} is c, not a"),
          (False, "")]),
     "too-few-have-room": (
-        cluster(web(f"{HOSTNAME},{ZONE},*", least="2"), crowded=True), "a3",
+        crowded(balanced(f"{HOSTNAME},{ZONE},*", least="2"), uneven=True), "a3",
         f"spilled: {EVERY}: {FULL_ZONE}; {WITH_ROOM}",
         [(False, f"full: has the client's {ZONE}, but {FULL} 3.67 of at most 3.84 clients"),
          (True, ""), (True, ""), (True, ""), (False, "")]),
     "too-few-have-room-and-others-are-next": (
-        cluster(web(f"{HOSTNAME},{ZONE},{RACK}", least="2"), crowded=True), "a3",
+        crowded(balanced(f"{HOSTNAME},{ZONE},{RACK}", least="2"), uneven=True), "a3",
         f"spilled: passed on to the endpoints with the client's {RACK}: {FULL_ZONE}",
         [(False, f"full: has the client's {ZONE}, but {FULL} 3.67 of at most 3.84 clients"),
          (False, f"has the client's {ZONE}, but too few with it have room (min-endpoints is 2)"),
          (True, f"has the client's {RACK}; {FULL_ZONE}"), (True, ""), (False, "")]),
     "hard": (
-        cluster(web(ZONE)), "a1", f"nearest: the endpoints nearest to the client; {IN_VAIN}",
+        crowded(balanced(ZONE)), "a1", f"nearest: the endpoints nearest to the client; {IN_VAIN}",
         [(True, f"has the client's {ZONE}; {IN_VAIN}")] * 2
         + [(False, f"{ZONE} is b, not a"), (False, f"{ZONE} is c, not a")]),
     "too-few-and-full": (
-        cluster(web(f"{ZONE},{REGION},*", least="2")), "b1",
+        crowded(balanced(f"{ZONE},{REGION},*", least="2")), "b1",
         f"spilled: {EVERY}: those with the client's {ZONE} are too few (min-endpoints is 2), and those with the "
         f"client's {REGION} have no room for its node; {WITH_ROOM}",
         [(False, f"full: has the client's {REGION}, but {FULL} 3.5 of at most 3.6 clients")] * 2 + [(True, "")] * 2),
     "policies": (
-        cluster(web(None), *POLICIES), "a1",
+        crowded(balanced(None), *POLICIES), "a1",
         f"spilled: passed on to the endpoints with the client's {REGION}: those with the client's {REGION} and {ZONE} "
         f"have no room for its node; {IN_VAIN}",
         [(True, f"has the client's {REGION}; those with the client's {REGION} and {ZONE} have no room for its node; "
                 f"{IN_VAIN}")] * 3 + [(False, f"{REGION} is r2, not r1 (policy in-region)")]),
     "hints": (
-        cluster(web(None), hints=True), "a1",
+        crowded(balanced(None), hints=True), "a1",
         f"spilled: {EVERY}: those whose hints name the client's zone have no room for its node",
         [(True, "passed on: those whose hints name the client's zone have no room for its node")] * 4),
     "unknown-client": (
-        cluster(web(f"{ZONE},*")), UNKNOWN,
+        crowded(balanced(f"{ZONE},*")), UNKNOWN,
         "all: every ready endpoint: the client cannot be located, and the constraint allows any",
         [(True, "the client cannot be located, and the constraint allows any")] * 4),
 }  # fmt: skip
@@ -150,27 +115,27 @@ def decoded(said: Explanation) -> dict[str, Any]:
 
 def test_balance_as_json() -> None:
     """``balance`` has the numbers of the plan, and when the client's node comes in turn."""
-    said = explained(cluster(web(f"{ZONE},*", "1.5")), "a1")
+    said = explained(crowded(balanced(f"{ZONE},*", "1.5")), "a1")
     loads = [("10.0.0.1", 4.0), ("10.0.0.2", 4.0), ("10.0.0.3", 2.0), ("10.0.0.4", 2.0)]
     rows = [{"address": address, "expected": expected, "full": False} for address, expected in loads]
     assert decoded(said)["balance"] == {
         "max_overload": 1.5, "clients": 12, "cap": 4.5, "slot": 255, "endpoints": rows,
     }  # fmt: skip
-    full = explained(cluster(web(f"{ZONE},*")), UNKNOWN)
+    full = explained(crowded(balanced(f"{ZONE},*")), UNKNOWN)
     assert full.balance and (full.balance.slot, [row.full for row in full.balance.endpoints]) == (
         None, [True, True, False, False],
     )  # fmt: skip
 
 
 NO_BALANCE = {
-    "no-annotation": (cluster(service("web", keys=f"{ZONE},*")), "web", {}),
-    "invalid": (cluster(web(f"{ZONE},*", "many")), "web", {}),
-    "no-constraint": (cluster(web(None)), "web", {}),
-    "invalid-constraint": (cluster(web(f"*,{ZONE}")), "web", {}),
-    "zonal-name": (cluster(web(f"{ZONE},*")), "a.pin._zone.web", {}),
-    "endpoint": (cluster(web(f"{ZONE},*")), "10-0-0-1.web", {}),
-    "no-service": (cluster(), "none", {}),
-    "other-zone-s-default": (cluster(web(None)), "web", {"zone": ["cluster.local", "near.local"],
+    "no-annotation": (crowded(service("web", keys=f"{ZONE},*")), "web", {}),
+    "invalid": (crowded(balanced(f"{ZONE},*", "many")), "web", {}),
+    "no-constraint": (crowded(balanced(None)), "web", {}),
+    "invalid-constraint": (crowded(balanced(f"*,{ZONE}")), "web", {}),
+    "zonal-name": (crowded(balanced(f"{ZONE},*")), "a.pin._zone.web", {}),
+    "endpoint": (crowded(balanced(f"{ZONE},*")), "10-0-0-1.web", {}),
+    "no-service": (crowded(), "none", {}),
+    "other-zone-s-default": (crowded(balanced(None)), "web", {"zone": ["cluster.local", "near.local"],
                              "default-topology-keys": [f"near.local={ZONE},*"]}),
 }  # fmt: skip
 
@@ -186,14 +151,14 @@ def test_no_balance(items: list[Item], name: str, flags: dict[str, Any]) -> None
 def test_a_zones_default_is_balanced_in_that_zone() -> None:
     """The constraint that decides is that of the DNS zone that is asked; each has its own plan."""
     flags = {"zone": ["cluster.local", "near.local"], "default-topology-keys": [f"near.local={ZONE},*"]}
-    snapshot = snapshot_of(cluster(web(None)), flags)
+    snapshot = snapshot_of(crowded(balanced(None)), flags)
     said = explanation_of(snapshot, "web.shop.svc.near.local", ADDRESSES["a1"], flags=flags)
     assert said.balance and (said.outcome, said.balance.clients) == ("spilled", 12)
 
 
 def test_an_import_is_not_its_namesake() -> None:
     """A multi-cluster Service is not balanced, whatever the Service of its name in the own cluster asks for."""
-    items = [*cluster(web(f"{ZONE},*")), service_import("web", keys=f"{ZONE},*")]
+    items = [*crowded(balanced(f"{ZONE},*")), service_import("web", keys=f"{ZONE},*")]
     items.append(imported_slice("web", "east", [endpoint("10.9.0.1", zone="a")]))
     flags = {"multicluster": ["clusterset.local"]}
     said = explanation_of(snapshot_of(items, flags), "web.shop.svc.clusterset.local", ADDRESSES["a1"], flags=flags)
@@ -202,22 +167,22 @@ def test_an_import_is_not_its_namesake() -> None:
 
 TEXTS = {
     # case: items, client, flags, lines of the part "balance"
-    "everybody": (cluster(web(f"{ZONE},*")), "a1", {}, [
+    "everybody": (crowded(balanced(f"{ZONE},*")), "a1", {}, [
         "at most 1.2 even shares of 12 clients: 3.6 for each endpoint", "asked by everybody but its own endpoints",
         "full: 2 of 4 endpoints", "nodes come in turn, and the client's is number 256 of 256"]),
-    "by-selector": (cluster(web(f"{ZONE},*", annotations={CLIENTS: "shop/app=front; jobs"})), "a4", {}, [
+    "by-selector": (crowded(balanced(f"{ZONE},*", annotations={CLIENTS: "shop/app=front; jobs"})), "a4", {}, [
         "at most 1.2 even shares of 12 clients: 3.6 for each endpoint", "asked by shop/app=front; jobs",
         "full: 2 of 4 endpoints", "nodes come in turn, and the client's is number 4 of 256"]),
-    "none-full": (cluster(web(f"{ZONE},*", "2"), pods=11), "b1", {}, [
+    "none-full": (crowded(balanced(f"{ZONE},*", "2"), pods=11), "b1", {}, [
         "at most 2 even shares of 66 clients: 33 for each endpoint", "asked by everybody but its own endpoints",
         "full: none", "nodes come in turn, and the client's is number 248 of 256"]),
-    "rounded-down": (cluster(web(f"{ZONE},*"), pods=43), UNKNOWN, {}, [
+    "rounded-down": (crowded(balanced(f"{ZONE},*"), pods=43), UNKNOWN, {}, [
         "at most 1.2 even shares of 258 clients, which count as 256: 76.8 for each endpoint",
         "asked by everybody but its own endpoints", "full: 2 of 4 endpoints",
         "the client is on no known node, so it is never passed on"]),
-    "nobody": (cluster(web(f"{ZONE},*", annotations={CLIENTS: "jobs"})), "a1", {}, [
+    "nobody": (crowded(balanced(f"{ZONE},*", annotations={CLIENTS: "jobs"})), "a1", {}, [
         "nobody is counted, so nobody is passed on"]),
-    "nodes": (cluster(web(f"{ZONE},*", annotations={CLIENTS: "jobs"})), "a1", {"client-source": "nodes"}, [
+    "nodes": (crowded(balanced(f"{ZONE},*", annotations={CLIENTS: "jobs"})), "a1", {"client-source": "nodes"}, [
         "at most 1.2 even shares of 6 clients: 1.8 for each endpoint", "asked by everybody but its own endpoints",
         "full: 2 of 4 endpoints", "nodes come in turn, and the client's is number 256 of 256"]),
 }  # fmt: skip
@@ -233,7 +198,7 @@ def test_balance_as_text(items: list[Item], client: str, flags: dict[str, Any], 
 
 def test_text_of_what_is_passed_on() -> None:
     """The outcome has a colour of its own, and each endpoint a column that says how many clients it expects."""
-    said = explained(cluster(web(f"{ZONE},*")), "a1")
+    said = explained(crowded(balanced(f"{ZONE},*")), "a1")
     assert f"  {MAGENTA}spilled{PLAIN}: passed on" in as_text(said, colour=True)
     table = as_text(said).partition("candidates  ")[2].splitlines()
     assert table[0].split() == ["CHOSEN", "POD", "ADDRESS", "NODE", "ZONE", "CLIENTS", "WHY"]
@@ -242,8 +207,7 @@ def test_text_of_what_is_passed_on() -> None:
 
 def test_an_older_server_says_nothing_of_balance() -> None:
     """``explain --server`` reads the answer of a server that knows none, and shows all else."""
-    sent = {
-        key: value for key, value in decoded(explained(cluster(web(f"{ZONE},*")), "a1")).items() if key != "balance"
-    }
+    sent = decoded(explained(crowded(balanced(f"{ZONE},*")), "a1"))
+    del sent["balance"]
     text = as_text(DECODER.decode(msgspec.json.encode(sent)))
     assert "balance" not in text and "CLIENTS" not in text

@@ -96,7 +96,7 @@ function texts(line) {
 }
 
 function badge(outcome, text) {
-  const tones = { nearest: ["good", "●"], all: ["warn", "◐"], unmet: ["bad", "✕"] };
+  const tones = { nearest: ["good", "●"], all: ["warn", "◐"], spilled: ["spilled", "↷"], unmet: ["bad", "✕"] };
   const [tone, symbol] = tones[outcome] || ["note", "○"];
   const element = document.createElement("span");
   element.className = `badge ${tone}`;
