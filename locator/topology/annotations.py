@@ -101,7 +101,7 @@ def asking(service: Service) -> tuple[ClientSelector, ...] | None:
     """
     text = trimmed(service.annotations.get(CLIENTS, ""))
     parts = text.split(";", MAX_SELECTORS)
-    if len(text) > MAX_CLIENTS or len(parts) > MAX_SELECTORS:
+    if not text or len(text) > MAX_CLIENTS or len(parts) > MAX_SELECTORS:
         return None
     try:
         return tuple(parse_client_selector(trimmed(part)) for part in parts)
@@ -109,9 +109,13 @@ def asking(service: Service) -> tuple[ClientSelector, ...] | None:
         return None
 
 
-def labels_asked_for(services: Iterable[Service]) -> frozenset[str]:
-    """Return the keys of the labels of Pods by which Services say who asks: somebody may try to balance them."""
-    return frozenset(key for service in services for one in asking(service) or () for key in one.selector.keys)
+def labels_asked_for(services: Iterable[Service], *, not_balanced_too: bool = False) -> frozenset[str]:
+    """Return the keys of the labels of Pods by which balanced Services say who asks.
+
+    Somebody may try to balance the others: then those that they say it by are among them.
+    """
+    asked = (asking(one) or () for one in services if not_balanced_too or max_overload(one) is not None)
+    return frozenset(key for some in asked for one in some for key in one.selector.keys)
 
 
 def is_federated(service: Service) -> bool:

@@ -85,7 +85,7 @@ def take_in(store: Store, objects: Iterable[Object]) -> None:
 def replaced(objects: Iterable[Object]) -> list[Delta]:
     """Return one Replace for every kind, with those labels of Pods that a dump of these *objects* is read for."""
     known = list(objects)
-    labels = labels_asked_for(one for one in known if isinstance(one, Service))
+    labels = labels_asked_for((one for one in known if isinstance(one, Service)), not_balanced_too=True)
     return [replace(delta, labels=labels) if isinstance(delta, Replace) else delta for delta in replacements(known)]
 
 

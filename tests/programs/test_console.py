@@ -353,6 +353,13 @@ def test_overview(server: Server) -> None:
     assert "1 answer left empty by a hard constraint" in found.text and "127.0.0.1" in found.text
 
 
+def test_services_to_look_at(served: Served) -> None:
+    """Where endpoints get too much, and where clients are spilled so that they do not."""
+    for cluster, text in (("skewed", "▲ overloaded 2.60 ×"), ("bounded", "1.20 × 0 ↷ 4")):
+        found = page(served(cluster), "/")
+        assert "shop/web" in found.rows and text in found.text, found.text
+
+
 def test_map(server: Server) -> None:
     """By whatever keys are in use, down to nodes."""
     found = page(server, "/map")

@@ -31,7 +31,7 @@ from dnsserver.tools.api.inspected import MAX_OUTSIDE, MAX_WAITING, Inspected, T
 from dnsserver.tools.api.operations import DESCRIPTION
 from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
 from dnsserver.tools.console.console import MAX_STREAMS, Console
-from dnsserver.tools.console.page import PageContext
+from dnsserver.tools.console.page import SELDOM, PageContext
 from dnsserver.tools.console.recent import MAX_SLOTS, Key, Window
 from tests.kit.api_client import Events, request
 from tests.kit.api_objects import listed
@@ -172,6 +172,30 @@ def test_the_window_has_few_slots() -> None:
     for now in range(3 * MAX_SLOTS):
         window = window.after({("a",): now + 1}, float(now))
     assert len(window.slots) == MAX_SLOTS and window.counted(3.0 * MAX_SLOTS) == {("a",): MAX_SLOTS}
+
+
+def test_what_takes_long_is_made_seldom() -> None:
+    """Once it is made of something else, it may be old for so many times as long as it takes."""
+    inspected = Inspected(lambda: None, {}, authority_of(settings_of()), "default")
+    context = PageContext(inspected, Turns(), PageChanges(), None, health=dict, ages=dict)
+    made: list[tuple[float, str]] = []
+
+    async def look(of: str) -> str:
+        async def compute() -> str:
+            await trio.sleep(2)
+            made.append((trio.current_time(), of))
+            return of
+
+        return await context.seldom("name", [of], compute)
+
+    async def main() -> None:
+        begun = trio.current_time()
+        assert [await look(of) for of in ("a", "b", "b")] == ["a", "a", "a"]
+        await trio.sleep_until(begun + 2 + 2 * SELDOM)
+        assert [await look(of) for of in ("b", "c")] == ["b", "b"]
+        assert made == [(begun + 2, "a"), (begun + 4 + 2 * SELDOM, "b")]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_before_the_first_snapshot(tmp_path: Path) -> None:

@@ -83,12 +83,13 @@ def read_world(
 def _read(settings: Settings, changes: Changes, selectors: Sequence[ClientSelector]) -> ReadClusters:
     """Read the clusters, and all labels of Pods by which somebody may be told to ask.
 
-    Only when Services have been read, it is known of which something else is tried.
+    Only when Services have been read, it is known which of them say who asks although they are not balanced yet.
     """
     labels = {key for one in selectors for key in one.selector.keys}
     reading = read_clients(settings, labels)
     services = reading.objects.get(Service, ())
-    asked = labels_asked_for(annotated(service, changes.annotations.get(service.key, {})) for service in services)
+    tried = (annotated(service, changes.annotations.get(service.key, {})) for service in services)
+    asked = labels_asked_for(tried, not_balanced_too=True)
     if asked <= labels | labels_asked_for(services):
         return reading
     return read_clients(settings, labels | asked)

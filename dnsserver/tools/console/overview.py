@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-import trio
 from msgspec import Struct
 from starlette.requests import Request
 
@@ -90,16 +90,16 @@ async def overview_page(context: PageContext, request: Request) -> Page:
 
 async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
     """Simulate the constrained Services of the own cluster."""
-    authority = context.inspected.authority
-    subjects = [one for one in constrained_subjects(snapshot, authority) if one.zone.about == SERVICES]
+    authority, in_thread = context.inspected.authority, context.turns.in_thread
+    constrained = await in_thread(partial(constrained_subjects, snapshot, authority))
+    subjects = [one for one in constrained if one.zone.about == SERVICES]
     pods, watched = await asking_pods(context, snapshot)
     if missing := lacking(snapshot, EndpointSlice):
         return Expected(len(subjects), len(subjects), {}, (), ("no endpoints", f"Not known: {missing}"))
     world = world_of(snapshot, pods, authority, context.inspected.cluster)
     groupings, simulated, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()
     for subject in subjects[:MAX_SIMULATED]:
-        await trio.lowlevel.checkpoint()
-        one = simulate(subject, world, groupings)
+        one = await in_thread(partial(simulate, subject, world, groupings))
         simulated.append(one)
         for key, load in one.relations.items():
             answers[key] += round(load)

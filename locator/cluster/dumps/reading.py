@@ -114,7 +114,8 @@ def read_inputs(
     """
     dump = _read_all(inputs, report, resources)
     read = resources["", Pod.__name__].labels
-    asked = labels_asked_for(one for one in dump.objects if isinstance(one, Service)) | read
+    services = (one for one in dump.objects if isinstance(one, Service))
+    asked = labels_asked_for(services, not_balanced_too=True) | read  # nobody can have a dump read again for a label
     if asked != read:  # seldom, so nobody else has to find out first
         dump = _read_all(inputs, report, by_group_kind(with_pod_labels(asked)))
     dump.labels = asked
