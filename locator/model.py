@@ -64,7 +64,7 @@ class Location(Struct, frozen=True, eq=False, weakref=True):
     ``known`` is false for a client that could not be located. Locations compare by identity, so that a reader can
     use a location as the key of a cache, and by weak reference forget those that are gone.
     ``slot`` is that of the node's name (``locator.topology.balance``) if the labels are those of a node of the own
-    cluster that is known, None otherwise.
+    cluster that is known, and perhaps of a subnet, None otherwise.
     """
 
     node: str | None

@@ -242,7 +242,7 @@ class Locations:
     def _with_labels(self, location: Location, labels: dict[str, str]) -> Location:
         if labels.keys() <= location.labels.keys():
             return location
-        return self.shared(location.node, {**labels, **location.labels})
+        return self.shared(location.node, {**labels, **location.labels}, location.slot)
 
     def in_own_cluster(self, location: Location) -> Location:
         """Return the location of something of this cluster that is at the place of an address."""

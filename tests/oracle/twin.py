@@ -90,6 +90,8 @@ class Twin:
         chosen = self.chosen(asked, key, rows, where)
         balance = self.balance(key, zone)
         cell = self.cell(asked, key, rows, where) if balance is not None else None
+        if balance is not None and cell is not None and cell not in balance.answers:  # nobody is counted there
+            balance = self._balance(key, zone, also=[where])
         if balance is not None and cell in balance.answers:
             chosen = [rows[number] for number in sorted(balance.answers[cell])]
         spilled = balance is not None and cell in balance.spilled
@@ -234,8 +236,13 @@ class Twin:
 
     # Balance
 
-    def _balance(self, key: tuple[str, str], zone: str = "cluster.local") -> Balance | None:
-        """Return what becomes of all clients of a Service, None where ``max-overload`` is not heard, or by nobody."""
+    def _balance(
+        self, key: tuple[str, str], zone: str = "cluster.local", *, also: Sequence[Where] = ()
+    ) -> Balance | None:
+        """Return what becomes of all clients of a Service, and of those that are *also* there.
+
+        None where ``max-overload`` is not heard, or by nobody.
+        """
         rows, asked, service = self.ready(key), self.asked(key, zone), self.services[key]
         overload = max_overload(service)
         ordered = are_own(rows, asked) if asked.by_hints else asked.constrains
@@ -243,7 +250,9 @@ class Twin:
             return None
         sources = self.modes.client_source.split(",")
         clients = clients_of(self.map, key, service, sources)
-        cells = {self.cell(asked, key, rows, where): self.group(0, asked, key, where) for where in self.nodes()}
+        cells = {
+            self.cell(asked, key, rows, where): self.group(0, asked, key, where) for where in (*self.nodes(), *also)
+        }
         others = []
         for where in clients:
             cell = self.cell(asked, key, rows, where)
@@ -265,9 +274,9 @@ class Twin:
         return Group(clients, numbers(self.chosen(asked, key, rows, where)), list(map(numbers, tiers)))
 
     def cell(self, asked: Asked, key: tuple[str, str], rows: list[Row], where: Where) -> Cell | None:
-        """Return the cell that a client belongs to, None if its labels are not those of its node alone."""
+        """Return the cell that a client belongs to, None if its node is not known. Subnets may say more labels."""
         known = [node.labels for node in self.nodes() if node.node == where.node]
-        if where.node is None or where.foreign or where.labels not in known:
+        if where.node is None or where.by_slice or not any(labels.items() <= where.labels.items() for labels in known):
             return None
         return cell_of(key, where.node, values_of(asked, rows, where))
 

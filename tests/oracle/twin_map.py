@@ -29,13 +29,13 @@ ip_address, ip_network = cache(ipaddress.ip_address), cache(ipaddress.ip_network
 class Where(NamedTuple):
     """Where a client is: how it was located, the name of its node, its labels under their current names.
 
-    ``foreign``: a subnet or an EndpointSlice says some of them, not only the PodLocator of its pod.
+    ``by_slice``: only an EndpointSlice says them.
     """
 
     located_by: str
     node: str | None
     labels: Mapping[str, str]
-    foreign: bool = False
+    by_slice: bool = False
 
 
 UNKNOWN = Where("unknown", None, {})
@@ -98,8 +98,7 @@ class TwinMap:
         """Return the node that a PodLocator names, with what the subnets around the addresses say beside it."""
         name = locator["nodeName"]
         own = self.node_labels(name) if name in self.nodes else self.locator_labels(key_of(locator))
-        labels = self.filled(own, texts)
-        return Where(located_by, name, labels, foreign=labels != own)
+        return Where(located_by, name, self.filled(own, texts))
 
     def of_endpoint(self, namespace: str, endpoint: Item) -> Where:
         """Return where an endpoint is: by its node or its pod's, else by what its slice says, else by its address."""
@@ -118,7 +117,7 @@ class TwinMap:
         labels = {**plain(endpoint.get("deprecatedTopology", {})), **self.within_cluster}
         if endpoint.get("zone"):
             labels[ZONE] = endpoint["zone"]
-        return Where("endpoint", name, {HOSTNAME: name, **labels} if name else labels, foreign=True)
+        return Where("endpoint", name, {HOSTNAME: name, **labels} if name else labels, by_slice=True)
 
     def on_node(self, namespace: str, endpoint: Item) -> Where | None:
         """Return where an endpoint is by the node that an object says it is on, None if no object does."""

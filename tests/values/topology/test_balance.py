@@ -24,6 +24,10 @@ from tests.oracle.twin import Modes, Twin
 
 SEEDS = st.integers(0, 10**9)
 SOURCES = ("pods,nodes", "pods,nodes", "pods,nodes", "nodes", "pods,podlocators,nodes", "podlocators")
+# What the subnet of some pods says that nodes lack: nothing, what no Service asks for, or the zone, too.
+SUBNETS: tuple[dict[str, dict[str, str]], ...] = (
+    {}, {}, {"10.251.0.0/16": {"building": "x"}}, {"10.251.0.0/16": {"building": "x", ZONE: "a"}}
+)  # fmt: skip
 PLAIN = "cluster.local"
 
 
@@ -33,7 +37,7 @@ def test_every_client_gets_what_the_rule_says(seed: int) -> None:
     """Addresses and outcome of each node and some pods, in a zone with default keys and in one without; the numbers."""
     rng = random.Random(seed)
     made = crowd(seed)
-    modes = Modes(default_keys={OPTED_IN: f"{ZONE},*"}, client_source=rng.choice(SOURCES))
+    modes = Modes(default_keys={OPTED_IN: f"{ZONE},*"}, client_source=rng.choice(SOURCES), subnets=rng.choice(SUBNETS))
     flags: dict[str, Any] = {"zone": [PLAIN, OPTED_IN], **modes.flags()}
     twin, snapshot, authority = (
         Twin(made.items, modes),
