@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import accumulate
+from operator import add
 from typing import Any, NamedTuple, TypeGuard
 
 from msgspec import Struct
@@ -338,7 +339,7 @@ def _shared(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _added(rows: Sequence[list[int]]) -> list[int]:
-    return rows[0] if len(rows) == 1 else [*map(sum, zip(*rows, strict=True))]
+    return reduce(lambda one, other: [*map(add, one, other)], rows)
 
 
 def _put(loads: list[float], endpoints: Endpoints, clients: float) -> None:
