@@ -236,12 +236,12 @@ class Balancing:
         for key in changed:
             self._planned(self._services[key], anew=True)
         ahead = {clients for clients, counted in self._counted.items() if counted.is_ahead}
-        if ahead and (any(moved) or not (self._waiting or 0 <= now - self._began < COUNTS_SECONDS)):
+        if ahead and (any(moved) or not (self._waiting or self._began <= now < self._began + COUNTS_SECONDS)):
             self._waiting = [key for key, known in self._services.items() if known.asked.clients in ahead]
             self._began, self._continued = now, 0.0
             for clients in ahead:
                 self._counted[clients].is_ahead = False
-        if self._waiting and not 0 <= now - self._continued < PART_SECONDS:
+        if self._waiting and not self._continued <= now < self._continued + PART_SECONDS:
             limit = None if clock is None else clock() + PART_WORK
             self._continued = now
             while self._waiting and (limit is None or clock is None or clock() < limit):
