@@ -191,10 +191,10 @@ class Balancing:
 
     # Plans
 
-    def update_service(self, compiled: CompiledService, before: Plans) -> Plans:
+    def update_service(self, compiled: CompiledService, before: CompiledService | None) -> Plans:
         """Return the plans of a Service that may have changed, as it is now; () if it is not balanced.
 
-        *before* are its plans until now.
+        *before* is the Service until now, the same object if nothing but its plans may differ.
         """
         key, known = compiled.service.key, self._services.get(compiled.service.key)
         self._marked.discard(key)
@@ -204,8 +204,11 @@ class Balancing:
             return ()
         if not self._is_known(asked.clients):  # the same ask as before until the labels of Pods are known
             self._unknown[key] = asked.clients
+            if known is None and compiled is before:  # as an earlier run of this program left it
+                return before.plans
             if known is None:
-                return before
+                self._changes[key] = None
+                return ()
             asked = asked._replace(clients=known.asked.clients)
         if known is None or known.compiled is not compiled or known.asked != asked:
             self._left |= known is not None and known.asked.clients != asked.clients
@@ -301,7 +304,7 @@ class Balancing:
         """Return what a Service asks for, None if it is not balanced."""
         service = compiled.service
         wanted = max_overload(service)
-        if wanted is None or not compiled.locations:
+        if wanted is None or not compiled.locations or not compiled.slices:  # that is, it has no endpoint records
             return None
         declaration = compiled.declaration
         defaults = [zone_default(service, keys) for keys in self._default_keys]

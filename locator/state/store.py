@@ -613,7 +613,7 @@ class Store:
         )
         if not self._options.balances:
             return found
-        plans = self._balancing.update_service(found, () if known is None else known.plans)
+        plans = self._balancing.update_service(found, known)
         return found if found.plans == plans else replace(found, plans=plans)
 
     def _unready_of(self, key: str, known: tuple[LocatedEndpoint, ...] | None) -> tuple[LocatedEndpoint, ...] | None:
