@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from bench import comparing, dumps, offering, programming, publishing
 from bench.attacks import measuring
+from bench.balancing import measuring as balancing
 from bench.large import churning, first_answers, reading
 from bench.sending import BadReply, Pace
 from bench.servers import LOAD_CORE, SERVER_CORE, CannotStart
@@ -47,6 +48,9 @@ PARTS: Mapping[str, BenchPart] = {
     "first": BenchPart(lambda folder, pace, _: first_answers.report(*first_answers.measure(folder, _short(pace))), 1),
     "publishing": BenchPart(lambda folder, pace, _: publishing.report(publishing.measure()), 1),
     "programming": BenchPart(lambda folder, pace, _: programming.report(programming.measure(folder)), 1),
+    "balancing": BenchPart(
+        lambda folder, pace, _: balancing.report(balancing.measure(folder, pace._replace(seconds=_twice(pace)))), 8
+    ),
     "dumps": BenchPart(lambda folder, pace, _: dumps.report(dumps.measure(folder)), 2),
     "attacks": BenchPart(
         lambda folder, pace, _: measuring.report(measuring.measure(folder, _twice(pace)), _twice(pace)), 16

@@ -10,8 +10,10 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from statistics import median
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -105,8 +107,8 @@ def report(changes: Iterable[Published]) -> str:
     return f"{table(('change', 'apply', 'publish', 'longest publish', 'target'), rows)}\nThe cluster: {SIZE}.\n"
 
 
-def cluster() -> Objects:
-    """Return the objects of the cluster; each endpoint of a Service is on another node."""
+def cluster(annotations: Mapping[str, str] = MappingProxyType({})) -> Objects:
+    """Return the objects of the cluster, all Services with these *annotations* besides their topology keys."""
     ports = (Port("main", 80),)
     objects: Objects = {Namespace: [Namespace(f"ns-{number}") for number in range(NAMESPACES)]}
     objects[Node] = [_node(number) for number in range(NODES)]
@@ -115,17 +117,36 @@ def cluster() -> Objects:
         space, name = f"ns-{number % NAMESPACES}", f"service-{number:05}"
         endpoints = []
         for position in range(number * ENDPOINTS, (number + 1) * ENDPOINTS):
-            node, pod = position % NODES, f"{name}-{position:06}"
+            node, pod = node_of(position), f"{name}-{position:06}"
             address = bytes((10, node >> 8, node & 255, position // NODES + 2))
             objects[Pod].append(Pod(space, pod, (address,), _name(node), created="2024-01-01T00:00:00Z"))
             endpoints.append(Endpoint((bytes(bytearray(address)),), ports, node=_name(node), pod=pod))
-        annotations = {"topodns.io/topology-keys": f"{ZONE},*"}
-        objects[Service].append(
-            Service(space, name, headless=True, ports=ports, selects_pods=True, annotations=annotations)
-        )
+        said = {"topodns.io/topology-keys": f"{ZONE},*", **annotations}
+        objects[Service].append(Service(space, name, headless=True, ports=ports, selects_pods=True, annotations=said))
         made = EndpointSlice(space, f"{name}-1", name, compact(endpoints), managed_by=SLICE_CONTROLLER)
         objects[EndpointSlice].append(made)
     return objects
+
+
+def node_of(pod: int, generation: int = 0) -> int:
+    """Return the number of the node that a pod is on, by chance; each node has as many pods as the others.
+
+    *generation* is how many pods have been in its place before: each is on another node.
+    """
+    row, place = divmod(pod, NODES)
+    return _nodes_by_chance(row)[(place + generation) % NODES]
+
+
+@cache
+def _nodes_by_chance(row: int) -> Sequence[int]:
+    return random.Random(row).sample(range(NODES), NODES)
+
+
+def new_pod(namespace: str, rng: random.Random) -> Pod:
+    """Return a pod that runs on a node at random."""
+    node = rng.randrange(NODES)
+    address = bytes((10, node >> 8, node & 255, rng.randrange(100, 250)))
+    return Pod(namespace, f"new-{rng.randrange(10**9)}", (address,), _name(node), created="2026")
 
 
 def _name(node: int) -> str:
@@ -152,9 +173,7 @@ def _moved_pod(objects: Objects, rng: random.Random) -> list[Delta]:
 
 
 def _new_pod(objects: Objects, rng: random.Random) -> list[Delta]:
-    node = rng.randrange(NODES)
-    address = bytes((10, node >> 8, node & 255, rng.randrange(100, 250)))
-    return [Put(Pod("ns-0", f"new-{rng.randrange(10**9)}", (address,), _name(node), created="2026"))]
+    return [Put(new_pod("ns-0", rng))]
 
 
 def _relabelled_node(objects: Objects, rng: random.Random) -> list[Delta]:

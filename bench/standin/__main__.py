@@ -33,8 +33,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--form", choices=FORMS, default="json", help="topodns reads JSON, CoreDNS asks for protobuf")
     parser.add_argument("--services", type=int, default=SERVICES, help="each has 15 pods (default: %(default)s)")
+    parser.add_argument("--max-overload", default="", help="balance all Services, with this annotation")
     options = parser.parse_args()
-    objects = StandinObjects(recording(), FORMS[options.form], options.services)
+    objects = StandinObjects(recording(), FORMS[options.form], options.services, options.max_overload)
     gc.collect()
     gc.freeze()  # no collection walks through all objects while something is measured
     with serve(objects, options.port) as (_, port):

@@ -7,10 +7,10 @@ All values of one sort have the same length, that of the recorded one: the lengt
 
 from __future__ import annotations
 
-from bench.publishing import ENDPOINTS, NAMESPACES, NODES, SERVICES
+from bench.publishing import ENDPOINTS, NAMESPACES, NODES, SERVICES, node_of
 from tests.kit.api_objects import ZONE as ZONE_KEY
 
-__all__ = ["ENDPOINTS", "NAMESPACES", "NODES", "PODS", "SERVICES", "ZONE_KEY"]
+__all__ = ["ENDPOINTS", "NAMESPACES", "NODES", "PODS", "SERVICES", "ZONE_KEY", "node_of"]
 
 PODS = SERVICES * ENDPOINTS  # each is an endpoint of its Service
 ZONES = "abc"
@@ -55,14 +55,10 @@ def host(node: int) -> str:
     return f"172.{16 + node // (_ROWS * _ROWS)}.{100 + node // _ROWS % _ROWS}.{100 + node % _ROWS}"
 
 
-def node_of(pod: int) -> int:
-    """Return the node that a pod, and each that takes its place, runs on."""
-    return pod % NODES
-
-
 def pod_address(pod: int, generation: int) -> str:
     """Return the address of a pod; no other pod of that time has it."""
-    return f"{block(node_of(pod))}.{100 + pod // NODES + PODS // NODES * (generation % GENERATIONS)}"
+    turn = generation % GENERATIONS
+    return f"{block(node_of(pod, turn))}.{100 + pod // NODES + PODS // NODES * turn}"
 
 
 def suffix(number: int) -> str:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from bench.standin import numbering, recording, wire
 from bench.standin.numbering import ENDPOINTS, NAMESPACES, NODES, PODS, SERVICES
 from bench.standin.recording import Recorded, Recording
+from locator.topology.annotations import MAX_OVERLOAD
 
 LAG = 250  # a second, at 500 steps a second
 STRIDE = 48_271  # a prime: deletions go through all pods before one is deleted again
@@ -36,10 +37,11 @@ class WatchEvent(NamedTuple):
 class StandinObjects:
     """Every object as a chunk of a streamed list: an ADDED event, empty for a deleted pod. Not safe for threads.
 
-    There are all nodes, and so many *services* with their pods. *form* is JSON or protobuf.
+    There are all nodes, and so many *services* with their pods, balanced with *max_overload* unless that is empty.
+    *form* is JSON or protobuf.
     """
 
-    def __init__(self, made_of: Recording, form: str, services: int = SERVICES) -> None:
+    def __init__(self, made_of: Recording, form: str, services: int = SERVICES, max_overload: str = "") -> None:
         self.version = FIRST_VERSION
         """The newest resourceVersion."""
         self.form = form
@@ -52,7 +54,8 @@ class StandinObjects:
         self._pods = services * ENDPOINTS
         counts = {"Pod": self._pods, "Service": services, "EndpointSlice": services}
         counts |= {"Namespace": NAMESPACES, "Node": NODES}
-        self._moulds = {kind: _mould(made_of, kind, form) for kind in counts}
+        said = {"Service": {MAX_OVERLOAD: max_overload}} if max_overload else {}
+        self._moulds = {kind: _mould(made_of, kind, form, said.get(kind, {})) for kind in counts}
         self._generations = [0] * self._pods
         self._gone: set[int] = set()
         self._entries: dict[int, bytes] = {}  # in slices, by pod
@@ -127,7 +130,7 @@ class StandinObjects:
         template = hashlib.md5(label.encode(), usedforsecurity=False).hexdigest()[: self._hash]
         return {
             **values,
-            **_node(numbering.node_of(number)),
+            **_node(numbering.node_of(number, generation)),
             "address": numbering.pod_address(number, generation),
             "pod": f"{label}-{template}-{numbering.suffix(number + PODS * generation)}",
             "template": template,
@@ -209,8 +212,10 @@ class _Mould:
         return self._endpoint.filled(values)
 
 
-def _mould(made_of: Recording, kind: str, form: str) -> _Mould:
+def _mould(made_of: Recording, kind: str, form: str, annotations: Mapping[str, str]) -> _Mould:
     item = wire.with_version(form, made_of[kind][form].item, str(FIRST_VERSION))
+    for key, value in annotations.items():
+        item = wire.with_annotation(form, item, key, value)
     slots = _slots(made_of[kind], kind)
     return _Mould(form, item, slots, _slots(made_of["Pod"], "Pod") if kind == "EndpointSlice" else None)
 

@@ -72,13 +72,15 @@ class StandinProcess:
 
 
 @contextmanager
-def running_standin(folder: Path, form: str, *, services: int = SERVICES) -> Iterator[StandinProcess]:
-    """Run a stand-in that serves ``json`` or ``protobuf``, of a cluster with so many *services*. Raises CannotStart."""
+def running_standin(
+    folder: Path, form: str, *, services: int = SERVICES, max_overload: str = ""
+) -> Iterator[StandinProcess]:
+    """Run a stand-in that serves ``json`` or ``protobuf``, of a cluster as in StandinObjects. Raises CannotStart."""
     with needed():
         recording()
-    kubeconfig = folder / f"standin-{form}-{services}.kubeconfig"
+    kubeconfig = folder / f"standin-{form}-{services}-{max_overload}.kubeconfig"
     command = [sys.executable, "-m", "bench.standin", "--kubeconfig", str(kubeconfig), "--form", form]
-    command += ["--services", str(services)]
+    command += ["--services", str(services), "--max-overload", max_overload]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

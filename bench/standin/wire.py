@@ -72,6 +72,20 @@ def with_version(form: str, item: bytes, version: str) -> bytes:
     return MAGIC + replaced(item[len(MAGIC) :], MESSAGE, renewed)
 
 
+def with_annotation(form: str, item: bytes, key: str, value: str) -> bytes:
+    """Return an object with one annotation more; it has some already."""
+    if form == JSON:
+        decoded = json.loads(item)
+        decoded["metadata"]["annotations"][key] = value
+        return compact(decoded)
+    entry = field(ANNOTATIONS, field(1, key.encode()) + field(2, value.encode()))
+
+    def renewed(message: bytes) -> bytes:
+        return replaced(message, METADATA, lambda meta: meta + entry)
+
+    return MAGIC + replaced(item[len(MAGIC) :], MESSAGE, renewed)
+
+
 def without_annotations(form: str, item: bytes) -> bytes:
     """Return an object without annotations: the bookmark at the end of a list becomes one as they come later."""
     if form == JSON:

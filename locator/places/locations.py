@@ -67,7 +67,7 @@ class Locations:
 
     The labels of Nodes and PodLocators have the name of the cluster already (``in_cluster``). *pods* are the known Pods
     by key, always up to date, if they locate anything. *subnets* has the labels of the configured networks. Unless it
-    *reads_nodes*, a PodLocator's word for its node counts as that node.
+    *reads_nodes*, a PodLocator's word for its node counts as that node. Locations *have_slots* in the own cluster.
     """
 
     def __init__(
@@ -77,10 +77,11 @@ class Locations:
         subnets: Mapping[Network, Mapping[str, str]] | None = None,
         *,
         reads_nodes: bool = True,
+        have_slots: bool = True,
     ) -> None:
         self.cluster = cluster
         self.pods: Mapping[str, Pod] = {} if pods is None else pods
-        self.reads_nodes = reads_nodes
+        self.reads_nodes, self._have_slots = reads_nodes, have_slots
         self.subnets = PrefixTable(
             {network: canonical_labels(dict(labels)) for network, labels in (subnets or {}).items()}
         )
@@ -108,7 +109,7 @@ class Locations:
         before = self._nodes.get(name)
         if before is not None and node is not None and before.labels == node.labels:
             return False
-        after = self._made(name, node.labels, slot(name)) if node is not None else None
+        after = self._made(name, node.labels, self._slot_of(name)) if node is not None else None
         self.keys.move(before.labels if before is not None else None, after.labels if after is not None else None)
         if after is None:
             return self._nodes.pop(name, None) is not None
@@ -160,7 +161,7 @@ class Locations:
 
     def by_locator(self, locator: PodLocator) -> Location:
         """Return the location of the node of a PodLocator, as that tells it where no Node is known."""
-        known = None if self.reads_nodes or locator.node is None else slot(locator.node)
+        known = None if self.reads_nodes or locator.node is None else self._slot_of(locator.node)
         return self.shared(locator.node, locator.labels, known)
 
     def of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location:
@@ -260,6 +261,9 @@ class Locations:
         if location is None:
             location = self._shared[key] = self._made(node, labels, slot)
         return location
+
+    def _slot_of(self, node: str) -> int | None:
+        return slot(node) if self._have_slots else None
 
     def _made(self, node: str | None, labels: dict[str, str], slot: int | None) -> Location:
         saved = self._saved().get(_key(node, labels), ())

@@ -10,6 +10,7 @@ otherwise take the time that answers need.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -52,6 +53,7 @@ class Asked(NamedTuple):
 class _Service(Struct, gc=False):
     """A balanced Service, as it was when its layouts were made."""
 
+    key: str
     compiled: CompiledService
     asked: Asked
     layouts: tuple[Layout, ...]
@@ -204,7 +206,7 @@ class Balancing:
             asked = asked._replace(clients=known.asked.clients)
         if known is None or known.compiled is not compiled or known.asked != asked:
             self._left |= known is not None and known.asked.clients != asked.clients
-            known = _Service(compiled, asked, (), known.plans if known is not None else ())
+            known = _Service(key, compiled, asked, (), known.plans if known is not None else ())
             self._services[key] = known
         return self._planned(known, anew=True)
 
@@ -231,12 +233,12 @@ class Balancing:
         for key in changed:
             self._planned(self._services[key], anew=True)
         ahead = {clients for clients, counted in self._counted.items() if counted.is_ahead}
-        if ahead and (any(moved) or not (self._waiting or 0 <= now - self._began < COUNTS_SECONDS)):
+        if ahead and (any(moved) or not (self._waiting or self._began <= now < self._began + COUNTS_SECONDS)):
             self._waiting = [key for key, known in self._services.items() if known.asked.clients in ahead]
             self._began, self._continued = now, 0.0
             for clients in ahead:
                 self._counted[clients].is_ahead = False
-        if self._waiting and not 0 <= now - self._continued < PART_SECONDS:
+        if self._waiting and not self._continued <= now < self._continued + PART_SECONDS:
             limit = None if clock is None else clock() + PART_WORK
             self._continued = now
             while self._waiting and (limit is None or clock is None or clock() < limit):
@@ -282,13 +284,11 @@ class Balancing:
 
     def _planned(self, known: _Service, *, anew: bool) -> Plans:
         """Return the plans of a Service; its layouts are made *anew* if its own pods may be others."""
-        compiled = known.compiled
         tables = [self._table(known.asked.clients, constraint) for constraint in known.asked.constraints]
         if anew or [layout.version for layout in known.layouts] != [table.version for table in tables]:
-            slices = self._objects.slices_of(compiled.service.key)
-            own = self._own(compiled.service.key, slices, known.asked.clients)
-            known.layouts = self._layouts(compiled, known.asked, own)
-        plans, self._changes[compiled.service.key] = _plans(known.layouts, known.asked)
+            own = self._own(known.key, self._objects.slices_of(known.key), known.asked.clients)
+            known.layouts = self._layouts(known.compiled, known.asked, own)
+        plans, self._changes[known.key] = _plans(known.layouts, known.asked)
         if plans != known.plans:
             known.plans = plans
         return known.plans
@@ -307,7 +307,7 @@ class Balancing:
         heard = tuple([constraint for constraint in constraints if is_ordered(constraint, endpoints)])
         if not heard:
             return None
-        return Asked(wanted, None if self._counted_kind is Node else asking(service), heard)
+        return _shared(Asked(wanted, None if self._counted_kind is Node else asking(service), heard))
 
     def _layouts(self, compiled: CompiledService, asked: Asked, own: Sequence[Hashable]) -> tuple[Layout, ...]:
         endpoints, cluster = _endpoints_of(compiled), self._locations.cluster
@@ -408,6 +408,12 @@ class Balancing:
         if self._counted_kind is Pod:
             return [pod.node for pod in found if pod.asks]
         return [self._node_of(locator) for locator in found if locator.addresses]
+
+
+@lru_cache(maxsize=1024)
+def _shared(asked: Asked) -> Asked:
+    """Return the one object for what many Services ask for."""
+    return asked
 
 
 def _told(balances: Balances | None) -> list[object]:

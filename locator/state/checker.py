@@ -338,12 +338,13 @@ class Checker:
         hinted = declaration is not None and isinstance(declaration.constraint, Hinted)
         endpoints = compiled.endpoints if hinted else ()  # nothing else depends on them
         yield from balance_checks.without_effect(service, declaration, endpoints, self._counted)
-        if declaration is not None:
-            for balance in balances[:1]:
-                names = _named(compiled, balance.exceeded)
-                yield from balance_checks.by_numbers(
-                    service, declaration, balance, self._counted, names, self._running_pods
-                )
+        by_numbers = (
+            balance_checks.by_numbers(
+                service, balance, self._counted, _named(compiled, balance.exceeded), self._running_pods
+            )
+            for balance in balances
+        )
+        yield from dict.fromkeys(chain.from_iterable(by_numbers))  # the same may be wrong in several DNS zones
 
     def _running_pods(self) -> balance_checks.Running:
         """Return the pods that run; those that are alike once, found out once for a publication."""

@@ -136,7 +136,11 @@ class Store:
             pods_locate=options.pods, locators=options.pod_locators, slices_by_import=options.imports
         )
         locating = self._objects if options.pods else Objects(pods_locate=False, locators=False)
-        self._locations = Locations(options.cluster, locating.of(Pod), options.subnets, reads_nodes=options.nodes)
+        self._locations = Locations(
+            *(options.cluster, locating.of(Pod), options.subnets),
+            reads_nodes=options.nodes,
+            have_slots=options.balances,
+        )
         known_slices, known_services = self._objects.of(EndpointSlice), self._objects.of(Service)
         self._addresses = BookBuilder(
             self._locations, known_slices, known_services, locating.pods, options.subnets or ()

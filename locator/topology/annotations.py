@@ -101,7 +101,7 @@ def asking(service: Service) -> tuple[ClientSelector, ...] | None:
     """
     text = trimmed(service.annotations.get(CLIENTS, ""))
     parts = text.split(";", MAX_SELECTORS)
-    if len(text) > MAX_CLIENTS or len(parts) > MAX_SELECTORS:
+    if not text or len(text) > MAX_CLIENTS or len(parts) > MAX_SELECTORS:
         return None
     try:
         return tuple(parse_client_selector(trimmed(part)) for part in parts)

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache, reduce
 from itertools import accumulate
-from typing import NamedTuple, TypeGuard
+from operator import add
+from typing import Any, NamedTuple, TypeGuard
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -248,22 +250,52 @@ class _Tiers:
     ) -> None:
         self._constraint, self._keys, self._endpoints, self._cluster = constraint, keys, endpoints, cluster
         self._positions = {id(located): position for position, located in enumerate(endpoints)}
-        self._shared: dict[Endpoints, Endpoints] = {}
+        self._shared: dict[PoolKey, PoolKey] = {}
+        self._by_value = self._pools_by_value(constraint) if isinstance(constraint, FirstMatch) else []
 
     def of(self, values: Values) -> tuple[tuple[PoolKey, ...], Endpoints]:
         """Return the pools of clients with these values, and what they get without a plan."""
+        if self._by_value:
+            found = zip(self._by_value, (*values, None), strict=False)
+            pools = tuple([pool for by_value, value in found if (pool := by_value.get(value)) is not None])
+        else:
+            pools = self._pools_of(values)
+        if not pools:
+            return (), ()
+        usual = self._constraint.usual([(number, len(pool)) for number, pool in pools])
+        return pools, next(pool for number, pool in pools if number == usual)
+
+    def _pools_by_value(self, constraint: FirstMatch) -> list[dict[str | None, PoolKey]]:
+        """Return the pools of each key by its values, that of ``*`` by None: faster than ``tiers`` for each value."""
+        found: list[dict[str | None, PoolKey]] = []
+        for number, key in enumerate(constraint.keys):
+            if key == ANY_ENDPOINT:
+                found.append({None: self._known(number, tuple(range(len(self._endpoints))))})
+                continue
+            label, by_value = SUCCESSORS.get(key, key), dict[str, list[int]]()
+            for position, located in enumerate(self._endpoints):
+                labels = located.location.labels
+                elsewhere = label == HOSTNAME and labels.get(CLUSTER, self._cluster) != self._cluster
+                if (value := labels.get(label)) is not None and not elsewhere:
+                    by_value.setdefault(value, []).append(position)
+            found.append({value: self._known(number, tuple(positions)) for value, positions in by_value.items()})
+        return found
+
+    def _pools_of(self, values: Values) -> tuple[PoolKey, ...]:
         labels = {key: value for key, value in zip(self._keys, values, strict=True) if value is not None}
         labels.setdefault(CLUSTER, self._cluster)
         client = Location(labels.pop(NODE_NAME, None), labels)
-        tiers = self._constraint.tiers(client, self._endpoints)
-        pools = tuple([(number, self._placed(selection.endpoints)) for number, selection in tiers])
-        if not pools:
-            return (), ()
-        return pools, dict(pools)[self._constraint.usual([(number, len(pool)) for number, pool in pools])]
+        return tuple(
+            [
+                self._known(number, tuple([self._positions[id(located)] for located in selection.endpoints]))
+                for number, selection in self._constraint.tiers(client, self._endpoints)
+            ]
+        )
 
-    def _placed(self, endpoints: Iterable[LocatedEndpoint]) -> Endpoints:
-        placed = tuple([self._positions[id(located)] for located in endpoints])
-        return self._shared.setdefault(placed, placed)
+    def _known(self, number: int, endpoints: Endpoints) -> PoolKey:
+        """Return the one object for a pool."""
+        pool = number, _shared(endpoints)
+        return self._shared.setdefault(pool, pool)
 
 
 def plan(layout: Layout, max_overload: float) -> tuple[Balance, Balanced | None]:
@@ -276,25 +308,38 @@ def plan(layout: Layout, max_overload: float) -> tuple[Balance, Balanced | None]
     for endpoints, number in layout.elsewhere:
         _put(loads, endpoints, number)
         clients += number if endpoints else 0
-    base, numbers = list(loads), []
+    base = list(loads)
     for group in layout.groups:
-        numbers.append(number := group.clients)
+        number = group.clients
         if number and group.usual:
             clients += number
             _put(loads, group.usual, number)
     few = max(0, clients.bit_length() - DIGITS)
     cap = max(1.0, max_overload * (clients >> few << few) / max(1, layout.endpoints))
     if max(loads, default=0.0) <= cap + SLACK:
-        return Balance(layout.constraint, max_overload, clients, cap, tuple(loads)), None
+        return Balance(layout.constraint, max_overload, clients, cap, _expected(loads)), None
     filling = _Filling(layout, base, cap + SLACK)
     filling.run()
     pools = {key: pool for key, pool in filling.pools.items() if pool.orders}
-    balance = Balance(layout.constraint, max_overload, clients, cap, tuple(filling.loads), tuple(sorted(filling.full)))
+    full = tuple(sorted(filling.full))
+    balance = Balance(layout.constraint, max_overload, clients, cap, _expected(filling.loads), full)
     return balance, Balanced(layout.constraint, layout.start, pools)
 
 
+def _expected(loads: Iterable[float]) -> tuple[float, ...]:
+    """Return loads, of which many are equal, with one object for equal ones."""
+    known: dict[float, float] = {}
+    return tuple([known.setdefault(load, load) for load in loads])
+
+
+@lru_cache(maxsize=1 << 12)
+def _shared(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the one object for what many Services have alike: all of 15 endpoints, say, or a zone."""
+    return value
+
+
 def _added(rows: Sequence[list[int]]) -> list[int]:
-    return rows[0] if len(rows) == 1 else [*map(sum, zip(*rows, strict=True))]
+    return reduce(lambda one, other: [*map(add, one, other)], rows)
 
 
 def _put(loads: list[float], endpoints: Endpoints, clients: float) -> None:
@@ -511,4 +556,4 @@ def _values_of(key: str, endpoints: Iterable[LocatedEndpoint]) -> set[str | None
 
 def _text(values: Values) -> tuple[str, ...]:
     """Return values in a form that sorts, none before all else: no label that counts is empty."""
-    return tuple([value or "" for value in values])
+    return _shared(tuple([value or "" for value in values]))

@@ -29,7 +29,7 @@ from locator.topology.annotations import (
 from locator.topology.balance import Balance, is_ordered
 from locator.topology.constraints import NOT_HEADLESS, OF_PEERS, Declaration
 from locator.topology.hints import asks_for_hints
-from locator.topology.selection import LocatedEndpoint
+from locator.topology.selection import Constraint, LocatedEndpoint
 
 Running = Sequence[tuple[str, Mapping[str, str]]]  # pods: the namespace and the labels of each
 
@@ -122,7 +122,6 @@ def _without_effect(
 
 def by_numbers(
     service: Service,
-    declaration: Declaration,
     balance: Balance,
     counted: type[Object],
     exceeded: Sequence[str],
@@ -135,7 +134,7 @@ def by_numbers(
     selectors = None if counted is Node else asking(service)
     if balance.clients:
         if exceeded:
-            yield impossible(service, declaration, exceeded)
+            yield impossible(service, balance.constraint, exceeded)
     elif selectors is None:
         if balance.constraint.soft or not running():  # else nobody is near an endpoint, which other findings tell
             yield nobody_counted(service, None, ())
@@ -173,12 +172,12 @@ def _nobody(why: str) -> str:
     return f"nobody is counted, so nothing is balanced: {why}"
 
 
-def impossible(service: Service, declaration: Declaration, endpoints: Sequence[str]) -> Finding:
+def impossible(service: Service, constraint: Constraint, endpoints: Sequence[str]) -> Finding:
     """Return the finding that the *endpoints*, by their names, expect more clients than they should all the same.
 
-    *declaration* decides about the Service. The text has no numbers: they would change with each pod.
+    *constraint* decides about the Service. The text has no numbers: they would change with each pod.
     """
-    soft = declaration.constraint.soft
+    soft = constraint.soft
     why = "no other has room for them" if soft else "the constraint is hard, so they get no others"
     message = f"more clients than {MAX_OVERLOAD} allows at {listed(sorted(endpoints), NAMED)}: {why}"
     expected = "more endpoints, or clients on more nodes" if soft else "more endpoints near them, or a soft constraint"

@@ -58,24 +58,29 @@ class CellTable:
     """All nodes of a cluster by their values of *keys* (``Location.client_value``), and the clients on each.
 
     Of the keys with more than FEW values, ``columns`` tells the values apart only for those who ask for some.
-    ``version`` differs whenever there are other columns, or other clients elsewhere.
+    ``elsewhere`` are the clients whose node is not known, by the values of the place where they are. ``version``
+    differs whenever there are other columns, or other clients elsewhere.
     """
 
     def __init__(self, keys: Sequence[str], nodes: Iterable[tuple[Hashable, Location, int]]) -> None:
         """*nodes* are as in ``put``."""
-        nodes = list(nodes)
         self.keys = tuple(keys)
         self.version = 0
+        self._nodes = {key: (location, self._values(location), clients) for key, location, clients in nodes}
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Make the columns of all nodes anew, by the keys that have many values now."""
+        self.version += 1
         self.elsewhere = Counter[Values]()
-        """The clients whose node is not known, by the values of the place where they are."""
-        values = [{self._values(location)[position] for _, location, _ in nodes} for position in range(len(self.keys))]
-        self._fine = tuple(position for position, known in enumerate(values) if len(known) > FEW)
+        known = [{values[position] for _, values, _ in self._nodes.values()} for position in range(len(self.keys))]
+        self._fine = tuple(position for position, values in enumerate(known) if len(values) > FEW)
         self._columns: dict[Values, Column] = {}  # by the values of the other keys
         self._fine_columns: dict[Values, Column] = {}  # by all values, if one of them is of a key with many
         self._by_value: dict[tuple[int, str], set[Values]] = {}  # of the latter, by such a value
-        self._nodes: dict[Hashable, tuple[Location, Values, int]] = {}
-        for key, location, clients in nodes:
-            self.put(key, location, clients)
+        for location, values, clients in self._nodes.values():
+            self._add(location, values, clients, 1)
+        self._most_columns = 2 * max(FEW, len(self._columns))  # before another key may have many values
 
     def put(self, key: Hashable, location: Location | None, clients: int) -> bool:
         """Record that there are so many clients on a node, which is now at *location*; None: there is none any more.
@@ -95,6 +100,8 @@ class CellTable:
         values = self._values(location)
         self._nodes[key] = (location, values, clients)
         self._add(location, values, clients, 1)
+        if len(self._columns) > self._most_columns:
+            self._arrange()
         return before is not None and (before[0].slot, before[1]) != (location.slot, values)
 
     def cell_of(self, node: Hashable) -> tuple[int | None, Values]:

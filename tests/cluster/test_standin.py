@@ -99,3 +99,17 @@ def test_events_are_framed_as_their_form_demands(clusters: Mapping[str, StandinO
     item = wire.object_of(form, event)
     renewed = wire.with_version(form, item, "9999999999")
     assert b"9999999999" in renewed and len(wire.event(form, "ADDED", renewed)) == len(event)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_services_are_balanced_on_demand(form: str) -> None:
+    """All of them have the annotation then, beside the one that is recorded, and their lengths stay right."""
+    needs_tool("go")
+    objects = StandinObjects(recording(), form, SERVICES, "1.5")
+    for chunk in objects.chunks["Service"]:
+        size, _, rest = chunk.partition(b"\r\n")
+        assert len(rest) == int(size, 16) + 2
+        (event,) = wire.split(form, rest[:-2])
+        item = wire.object_of(form, event)
+        assert b"topodns.io/max-overload" in item and b"topodns.io/topology-keys" in item
+        assert b"1.5" in item

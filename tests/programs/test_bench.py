@@ -14,6 +14,9 @@ from bench import offering
 from bench.__main__ import BenchPart, measure_all
 from bench.attacks import measuring, soaking
 from bench.attacks.watching import FIRST, FIRST_TCP, LIVE, NEW, NEW_TCP, REMEMBERED, Waits
+from bench.balancing import churning as balanced
+from bench.balancing import following, planning
+from bench.balancing import measuring as balancing
 from bench.large import churning, reading
 from bench.sending import FULL_LOAD, BadReply, Pace, Run
 from bench.servers import CannotStart
@@ -86,6 +89,25 @@ def test_listing_anew_has_a_target(situation: str) -> None:
     late = RUN._replace(latencies=[*RUN.latencies, 0.016])
     printed = churning.report([churning.Row("topodns", situation, [RUN, late], [500.0, 500.0])])
     assert "≤ 15 ms at most: missed" in printed
+
+
+def test_what_balance_costs() -> None:
+    """Each balanced server is compared with the one beside it: CPU and p99 within a round, and the first memory."""
+    plain, more = RUN._replace(cpu=0.25), RUN._replace(cpu=0.35, latencies=[0.002] * 1000)
+    rows = [
+        balanced.Row("native", balanced.PLAIN, (200.0, 210.0), [plain], [500.0]),
+        balanced.Row("native", balanced.BALANCED, (239.0, 260.0), [more], [500.0]),
+    ]
+    followed = following.Followed(planned=5_800, took=29.4, cpu=1.2, changed=184.5, alone=8.5)
+    costs = [planning.Planned(20, 18, ("kubernetes.io/hostname", "*"), "in a zone", 57.4, 71.0)]
+    printed = balancing.report(balancing.Measured(costs, followed, rows))
+    assert "+100, ≤ +150: met" in printed
+    assert "×2.00, ≤ ×1.1: missed" in printed
+    assert "+39 MB, ≤ +40 MB: met" in printed
+    assert "5,800 pass somebody on" in printed
+    assert [cell.strip() for cell in printed.split("hostname,*")[1].splitlines()[0].split("|")[1:-1]] == [
+        *("18", "in a zone", "57 µs", "71 µs")
+    ]
 
 
 def suffered(seconds: Sequence[float], lost: int = 0, unanswered: int = 0) -> measuring.Suffered:

@@ -7,11 +7,13 @@ from __future__ import annotations
 import pytest
 
 from locator.labels import parse_client_selector
-from locator.model import INFO, WARNING, ZONE, Endpoint, Hints, Location, Service
+from locator.model import INFO, REGION, WARNING, ZONE, Endpoint, Hints, Location, Service
 from locator.topology.annotations import CLIENTS, MAX_OVERLOAD, TOPOLOGY_KEYS
 from locator.topology.balance_checks import OTHER_HINTS, impossible, nobody_counted, unheard
-from locator.topology.constraints import HINTS, Declaration, deciding, declarations_of
+from locator.topology.constraints import HINTS, Declaration, deciding, declarations_of, in_effect
 from locator.topology.selection import Hinted, LocatedEndpoint
+from tests.kit.crowded_zone import balanced, crowded
+from tests.kit.in_memory import checked
 
 A1, A2, B1 = (Location(name, {ZONE: name[0]}) for name in ("a1", "a2", "b1"))
 NOWHERE = Location("c1", {})
@@ -85,10 +87,21 @@ def test_nobody_asks() -> None:
 def test_impossible(keys: str, severity: str, why: str) -> None:
     """It names the endpoints in order, and is worse where clients get no others."""
     service = asked(keys)
-    declaration = deciding(declarations_of(service))
-    assert declaration is not None
-    finding = impossible(service, declaration, ["web-2", "web-0"])
+    constraint = in_effect(deciding(declarations_of(service)))
+    finding = impossible(service, constraint, ["web-2", "web-0"])
     assert (finding.code, finding.severity) == ("BalanceImpossible", severity)
     assert f"more clients than {MAX_OVERLOAD} allows at web-0, web-2: {why}" in finding.message
-    many = impossible(service, declaration, [f"web-{number}" for number in range(9)])
+    many = impossible(service, constraint, [f"web-{number}" for number in range(9)])
     assert "web-4 and 4 more: " in many.message
+
+
+def test_each_zone_with_default_keys() -> None:
+    """A constraint that only one of several DNS zones has is told of, too; what is wrong in all is told once."""
+    flags = {
+        "zone": ["cluster.local", "topo.local", "near.local", "here.local"],
+        "default-topology-keys": [f"topo.local={ZONE},*", f"near.local={ZONE}", f"here.local={ZONE},{REGION}"],
+    }
+    found = checked(crowded(balanced(None)), flags)
+    assert [finding.severity for finding in found if finding.code == "BalanceImpossible"] == [WARNING]
+    found = checked(crowded(balanced(None, annotations={CLIENTS: "nobody"})), flags)
+    assert len([finding for finding in found if finding.code == "BalanceWithoutClients"]) == 1
