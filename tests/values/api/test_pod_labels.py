@@ -99,8 +99,8 @@ def of_pods(dump: Dump) -> dict[str, dict[str, str]]:
     ("annotations", "labels"),
     [
         ([], {}),
-        ([{"topodns.io/clients": "shop/app=web"}], {}),
-        ([{**OF_WEB, "topodns.io/max-overload": "99"}], {}),
+        ([{"topodns.io/clients": "shop/app=web"}], {"app": "web"}),
+        ([{**OF_WEB, "topodns.io/max-overload": "99"}], {"app": "web"}),
         ([{"topodns.io/max-overload": "1.5"}], {}),
         ([OF_WEB], {"app": "web"}),
         ([OF_WEB, {**OF_WEB, "topodns.io/clients": "lab/!tier"}], {"app": "web", "tier": "x"}),
@@ -110,7 +110,7 @@ def of_pods(dump: Dump) -> dict[str, dict[str, str]]:
 def test_a_dump_has_the_labels_that_its_services_ask_for(
     annotations: list[dict[str, str]], labels: dict[str, str]
 ) -> None:
-    """And says so, though a dump of other files may have none with them."""
+    """And says so, though a dump of other files may have none with them. To balance a Service may be tried yet."""
     dump = dumped(*annotations)
     assert of_pods(dump) == {"a": labels, "b": {}}
     assert [delta.labels for delta in dump.batch().deltas if isinstance(delta, Replace) and delta.kind is Pod] == [
