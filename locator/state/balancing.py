@@ -36,6 +36,11 @@ COUNTS_SECONDS = 1.0  # between two times at which plans follow the numbers of c
 PART_SECONDS = 0.1  # between two parts of the Services that follow
 PART_WORK = 0.005  # seconds for which a part is worked on: a twentieth of a core at most
 
+# Clients for whom no Service asks any more are forgotten after some time, or if there are more such than these: a
+# Service that asks again and again would have all pods counted each time.
+FORGET_SECONDS = 60.0
+MAX_LEFT = 8
+
 Clients = tuple[ClientSelector, ...] | None  # who asks; None for everybody who is no endpoint of the Service
 Plans = tuple[Balanced, ...]
 Balances = tuple[Balance, ...]
@@ -108,6 +113,8 @@ class Balancing:
         self._marked: set[str] = set()  # Services whose own pods may be others
         self._waiting: list[str] = []  # Services whose plans are to follow the numbers
         self._began = self._continued = 0.0  # when they last began to, and went on
+        self._forgot = 0.0  # when clients were last forgotten
+        self._kept = 0  # how many were not, then
 
     @property
     def wanted_labels(self) -> frozenset[str]:
@@ -258,22 +265,25 @@ class Balancing:
             if (known := self._services.get(key)) is not None and known.plans != before
         }
 
-    def publish(self) -> set[str]:
-        """Bring ``balances`` up to date; return the Services about which something else is to be told now.
+    def publish(self, now: float) -> set[str]:
+        """Bring ``balances`` up to date; return the Services about which something else is to be told.
 
-        Forgets those clients for whom no Service asks any more.
+        *now* is that of ``update``. Forgets, now or some time later, those clients for whom no Service asks any more.
         """
-        if self._left:
+        recently = 0 <= now - self._forgot < FORGET_SECONDS
+        if self._left and not (recently and len(self._counted) <= self._kept + MAX_LEFT):
+            self._forgot = now
             used = {*(known.asked.clients for known in self._services.values()), *self._unknown.values()}
             self._counted = {clients: counted for clients, counted in self._counted.items() if clients in used}
+            self._kept = len(self._counted)
             if used <= {None}:
                 self._crowds = None
             for crowd in self._crowds or ():
                 crowd.askers = self._askers_of(crowd.namespace, crowd.labels)
             self._left = False
-        changes = {key: now for key, now in self._changes.items() if self.balances.get(key) != now}
+        changes = {key: after for key, after in self._changes.items() if self.balances.get(key) != after}
         self._changes = {}
-        told = {key for key, now in changes.items() if _told(now) != _told(self.balances.get(key))}
+        told = {key for key, after in changes.items() if _told(after) != _told(self.balances.get(key))}
         self.balances = mapping_after(self.balances, changes)
         return told
 

@@ -518,7 +518,7 @@ class Store:
         changes = self._services.update()
         for derived in (self._unready, self._exported, self._imports, self._nodes, self._healths):
             derived.update()
-        self._checks.mark_services(self._balancing.publish())
+        self._checks.mark_services(self._balancing.publish(now))
         after = Snapshot(
             services=self._services.values,
             namespaces=self._namespaces() if self._namespaces_changed else before.namespaces,

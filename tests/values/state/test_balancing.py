@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from dnsserver.programs.from_settings import store_of
-from locator.api.deltas import Replace
+from locator.api.deltas import Put, Replace
 from locator.model import ZONE, ClientPod, Pod
 from locator.topology.annotations import CLIENTS
 from tests.kit.api_objects import Item, endpoint, endpoint_slice
@@ -18,6 +19,7 @@ from tests.kit.in_memory import NOW, dump_of, read_again, replaced, settings_of,
 
 HERE = [endpoint(f"10.0.0.{number}", nodeName=name) for number, name in enumerate(MADE)]
 BY_LABEL = {CLIENTS: "shop/app=front"}
+ON = balanced(f"{ZONE},*", annotations=BY_LABEL)
 
 
 def with_endpoints(keys: str, endpoints: Sequence[Item]) -> list[Item]:
@@ -54,3 +56,23 @@ def test_without_endpoint_records() -> None:
     service = balanced(None, trafficDistribution="PreferClose", annotations={"topodns.io/federated": "true"})
     snapshot = snapshot_of(crowded(service, hints=True), flags)
     assert not snapshot.balances and not snapshot.services["shop/web"].plans
+
+
+def test_a_service_that_asks_again_and_again() -> None:
+    """Who asks is not counted anew each time, but kept for a while. Later it is forgotten, and so are its labels."""
+    on, off = (snapshot_of([found]).services["shop/web"].service for found in (ON, balanced(f"{ZONE},*")))
+    store, wanted = store_of(settings_of()), list[frozenset[str]]()
+    for delta in replaced(dump_of(crowded(ON)).objects):
+        store.apply(delta)
+    for seconds, service in enumerate((on, off, on, off, on, off)):
+        store.apply(Put(service))
+        store.publish(NOW + seconds)
+        wanted.append(store.wanted_labels)
+    assert wanted == [{"app"}, set(), *[{"app"}] * 4]
+    store.apply(Put(replace(off, created="2024-01-01T00:00:00Z")))
+    store.publish(NOW + 100)
+    assert store.wanted_labels == set()
+    for number in range(100):  # each time for others
+        store.apply(Put(replace(on, annotations={**on.annotations, CLIENTS: f"shop/label-{number}"})))
+        store.publish(NOW + 101)
+        assert len(store.wanted_labels) <= 10
