@@ -12,8 +12,9 @@ from typing import NamedTuple
 from bench.publishing import ENDPOINTS, NODES, PODS
 from bench.tables import table
 from locator.model import HOSTNAME, ZONE, Endpoint, Location
-from locator.topology.balance import cell_keys, cell_values, layout_of, plan
+from locator.topology.balance import cell_keys, cell_values
 from locator.topology.cells import CellTable, slot
+from locator.topology.plan import layout_of, plan
 from locator.topology.selection import FirstMatch, LocatedEndpoint
 
 CLIENTS = PODS // NODES  # on each node

@@ -26,10 +26,11 @@ from locator.state.joining import joined_endpoints
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import asking, max_overload
-from locator.topology.balance import Balance, Balanced, Layout, cell_keys, is_ordered, layout_of, plan
+from locator.topology.balance import Balance, Balanced, cell_keys, is_ordered
 from locator.topology.balance_checks import unheard
 from locator.topology.cells import CellTable
 from locator.topology.constraints import in_effect, zone_default
+from locator.topology.plan import Layout, layout_of, plan
 from locator.topology.selection import Hinted, LocatedEndpoint, TieredConstraint
 
 COUNTS_SECONDS = 1.0  # between two times at which plans follow the numbers of clients
