@@ -70,7 +70,8 @@ class _Service(Struct, gc=False):
 class _Counted:
     """How many of some clients are on each node, and by cell, for each list of keys that a Service asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, complete: bool) -> None:
+        self.complete = complete  # with the nodes on which none of them is: there may be thousands of such lists
         self.numbers: dict[Hashable, int] = {}
         self.tables: dict[tuple[str, ...], CellTable] = {}
         self.changed: set[Hashable] = set()  # nodes, since the tables were brought up to date
@@ -195,7 +196,8 @@ class Balancing:
                 counted.numbers.pop(name, None)
                 if self._locations.of_node(name) is not None:
                     counted.numbers[name] = 1
-            counted.changed.add(name)
+            if counted.complete or name in counted.numbers:
+                counted.changed.add(name)
 
     # Plans
 
@@ -349,7 +351,7 @@ class Balancing:
         counted = self._counted.get(clients)
         if counted is not None:
             return counted
-        counted = self._counted[clients] = _Counted()
+        counted = self._counted[clients] = _Counted(complete=clients is None)
         if clients is None:
             for _, node in self._asking():
                 counted.add(node, 1)
@@ -395,9 +397,9 @@ class Balancing:
         table = counted.tables.get(keys)
         if table is None:
             self._bring_up_to_date(counted)
-            names = [*self._locations.node_names(), *(key for key in counted.numbers if self._is_unknown(key))]
+            names = dict.fromkeys((*(self._locations.node_names() if counted.complete else ()), *counted.numbers))
             nodes = ((key, self._place_of(key), counted.numbers.get(key, 0)) for key in names)
-            table = counted.tables[keys] = CellTable(keys, nodes)
+            table = counted.tables[keys] = CellTable(keys, nodes, complete=counted.complete)
         return table
 
     def _bring_up_to_date(self, counted: _Counted) -> bool:
@@ -406,7 +408,7 @@ class Balancing:
         counted.is_ahead |= bool(counted.changed)
         for key in counted.changed:
             number = counted.numbers.get(key, 0)
-            is_there = bool(number) or not self._is_unknown(key)
+            is_there = bool(number) or (counted.complete and not self._is_unknown(key))
             for table in counted.tables.values():
                 moved |= table.put(key, self._place_of(key) if is_there else None, number)
         counted.changed.clear()

@@ -88,12 +88,13 @@ class Balanced(Struct, frozen=True, gc=False):
     """A *constraint* whose pools have room for a part of the nodes only. It chooses as that does, but for these.
 
     ``start`` is the Service's own slot, from which on nodes come in turn, and ``pools`` are those that some endpoint
-    has left.
+    has left. The ``hot`` endpoints expect too many clients of unknown nodes alone, so they leave every other pool, too.
     """
 
     constraint: TieredConstraint
     start: int
     pools: Mapping[PoolKey, Pool]
+    hot: Endpoints = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -136,12 +137,13 @@ class Balanced(Struct, frozen=True, gc=False):
         for number, selection in tiers:
             whole = tuple([positions[id(located)] for located in selection.endpoints])
             pool = self.pools.get((number, whole))
-            left = whole if pool is None else pool.at(order, whole)
+            cool = tuple([position for position in whole if position not in self.hot]) if self.hot else whole
+            left = cool if pool is None else pool.at(order, whole)
             if len(left) >= self.constraint.at_least:
                 outcome = SPILLED if number > usual else selection.outcome
                 chosen = tuple([endpoints[position] for position in left])
                 return replace(selection, endpoints=chosen, outcome=outcome, full=(*full,))
-            if pool is not None:
+            if len(left) < len(whole):
                 full.append(selection.key or ANY_ENDPOINT)
         number, selection = tiers[-1]  # in vain: everything that the last key matches, as if it had room
         return replace(selection, outcome=SPILLED if number > usual else selection.outcome, full=(*full,))

@@ -59,13 +59,17 @@ class CellTable:
 
     Of the keys with more than FEW values, ``columns`` tells the values apart only for those who ask for some.
     ``elsewhere`` are the clients whose node is not known, by the values of the place where they are. ``version``
-    differs whenever there are other columns, or other clients elsewhere.
+    differs whenever there are other columns, or other clients elsewhere. Unless the table is *complete*, nodes without
+    clients are missing in it.
     """
 
-    def __init__(self, keys: Sequence[str], nodes: Iterable[tuple[Hashable, Location, int]]) -> None:
+    def __init__(
+        self, keys: Sequence[str], nodes: Iterable[tuple[Hashable, Location, int]], *, complete: bool = True
+    ) -> None:
         """*nodes* are as in ``put``."""
         self.keys = tuple(keys)
         self.version = 0
+        self._complete = complete
         self._nodes = {key: (location, self._values(location), clients) for key, location, clients in nodes}
         self._arrange()
 
@@ -138,7 +142,7 @@ class CellTable:
             return
         if self._add_to(self._fine_columns, values, location.slot, clients, nodes):
             # A node that comes or goes moves its endpoints, and so the Services that ask for its own name.
-            is_own_name = True
+            is_own_name = self._complete
             for position in self._fine:
                 if (value := values[position]) is not None:
                     some = self._by_value.setdefault((position, value), set())

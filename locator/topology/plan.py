@@ -201,12 +201,13 @@ def plan(layout: Layout, max_overload: float) -> tuple[Balance, Balanced | None]
     cap = max(1.0, max_overload * (clients >> few << few) / max(1, layout.endpoints))
     if max(loads, default=0.0) <= cap + SLACK:
         return Balance(layout.constraint, max_overload, clients, cap, _expected(loads)), None
-    filling = _Filling(layout, base, cap + SLACK)
+    filling = _Filling(layout, list(base), cap + SLACK)
     filling.run()
     pools = {key: pool for key, pool in filling.pools.items() if pool.orders}
     full = tuple(sorted(filling.full))
     balance = Balance(layout.constraint, max_overload, clients, cap, _expected(filling.loads), full)
-    return balance, Balanced(layout.constraint, layout.start, pools)
+    hot = tuple([position for position, load in enumerate(base) if load > cap + SLACK])
+    return balance, Balanced(layout.constraint, layout.start, pools, hot)
 
 
 def _expected(loads: Iterable[float]) -> tuple[float, ...]:
