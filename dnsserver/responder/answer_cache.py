@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
 from operator import attrgetter
@@ -29,7 +29,7 @@ from dnsserver.answers.services import zones_of
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.names import Zone
 from dnsserver.responder.rendered import distinguishing_values, share_key
-from locator.model import Location
+from locator.model import NODE_SLOT, Location
 from locator.state.snapshot import AnyService, CompiledService, Snapshot
 from locator.topology.selection import Value
 
@@ -85,6 +85,19 @@ class CachedAnswers:
         """Return whether *location* is known, and its values of the ``client_keys``."""
         return (location.known, *map(location.client_value, self.client_keys))
 
+    def alike(self, location: Location) -> Iterator[Values]:
+        """Yield the values of clients on nodes with other slots that get the same answer as those at *location*.
+
+        There are few answers to a question about a balanced Service, and up to 256 slots.
+        """
+        if location.slot is None or self.client_keys[:1] != (NODE_SLOT,):
+            return
+        slots = self._values_that_matter()[1]
+        known, _, *others = self.values_at(location)
+        for slot, standing in slots.items():
+            if standing == slots[location.slot] and slot != location.slot:
+                yield known, slot, *others
+
     def put(self, location: Location, decision: Decision, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
         """Remember and return the answer for a client at *location*, rendered unless another client has the same."""
         if not decision.client_keys:
@@ -109,6 +122,15 @@ class CachedAnswers:
 
     def _shared(self, values: Values) -> RenderedAnswer | None:
         """Return the answer for all clients that have the same distinguishing values, None if it is not remembered."""
+        self._values_that_matter()
+        answer = self._answers.get(self._distinguishing_of(values))
+        if answer is None or answer.error is not None:  # the text of an error is about the client's own values
+            return None
+        if len(self._answers) < MAX_OWN:
+            self._answers[values] = answer
+        return answer
+
+    def _values_that_matter(self) -> Sequence[dict[Any, Any]]:
         if not self._distinguishing:
             distinguishing = self._find_distinguishing()
             self._distinguishing = (
@@ -117,12 +139,7 @@ class CachedAnswers:
             )
             # Room for the answer of each endpoint, by values and by share key, and as much for others.
             self._limit = MAX_ANSWERS + 4 * sum(map(len, distinguishing))
-        answer = self._answers.get(self._distinguishing_of(values))
-        if answer is None or answer.error is not None:  # the text of an error is about the client's own values
-            return None
-        if len(self._answers) < MAX_OWN:
-            self._answers[values] = answer
-        return answer
+        return self._distinguishing
 
     def _distinguishing_of(self, values: Values) -> Values:
         """Return *values*, each as the one that stands for it, OTHER for those that match no endpoint."""

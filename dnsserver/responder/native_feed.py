@@ -74,12 +74,13 @@ class EdnsForm(NamedTuple):
 class ClientGroup(NamedTuple):
     """The clients that get an answer: the numbers of some label keys and of their values of these.
 
-    Those at *location* are among them.
+    Those at *location* are among them. *alike* has the numbers of other values that lead to the same answer.
     """
 
     keys: int
     values: int
     location: int
+    alike: Sequence[int] = ()
 
 
 class TakenCounts(Protocol):
@@ -157,6 +158,9 @@ class _Numbers(Generic[K]):
         if number is None:
             number = self._known[value] = next(self._next)
         return number
+
+    def get(self, value: K) -> int | None:
+        return self._known.get(value)
 
 
 class _KnownQuestion(Struct):
@@ -245,7 +249,9 @@ class NativeFeed:
         group = None
         if cached.client_keys:
             values = self._values.of(cached.values_at(location))
-            group = ClientGroup(self._keys.of(cached.client_keys), values, self._locations.of(location))
+            # Values that no client has had so far have no number, and are left out.
+            alike = [number for number in map(self._values.get, cached.alike(location)) if number is not None]
+            group = ClientGroup(self._keys.of(cached.client_keys), values, self._locations.of(location), alike)
         self._table.answer(question, answer, known.number, group)
 
     def leave_to_python(self, services: frozenset[str] | None) -> None:

@@ -56,12 +56,14 @@ pub struct EdnsForm {
     pub host: bool,
 }
 
-/// The clients that get an answer: those with certain values of some label keys, among them those at a location.
+/// The clients that get an answer: those with certain values of some label keys, among them those at a location, and
+/// those with other values that lead to the same answer.
 #[cfg_attr(not(fuzzing), derive(pyo3::FromPyObject))]
 pub struct ClientGroup {
     pub keys: u32,
     pub values: u32,
     pub location: u32,
+    pub alike: Vec<u32>,
 }
 
 /// The start of a PROXY header with one address family, its size, and the octets of its addresses.
@@ -264,7 +266,7 @@ impl AnswerTable {
             return self.until_published.insert(folded.into(), answer);
         };
         let question = self.question(folded, service, group.as_ref().map(|group| group.keys));
-        let Some(ClientGroup { keys, values, location }) = group else {
+        let Some(ClientGroup { keys, values, location, alike }) = group else {
             question.answers = vec![answer];
             return;
         };
@@ -278,7 +280,9 @@ impl AnswerTable {
             return;
         }
         self.values.insert((keys, location), values);
-        self.choices.insert((number, values), index as u16);
+        for values in alike.into_iter().chain([values]) {
+            self.choices.insert((number, values), index as u16);
+        }
     }
 
     fn question(&mut self, folded: &[u8], service: u64, client_keys: Option<u32>) -> &mut Question {

@@ -183,7 +183,7 @@ impl<'a> Words<'a> {
 
     fn group(&mut self) -> ClientGroup {
         let (keys, values) = (self.number() as u32, self.number() as u32);
-        ClientGroup { keys, values, location: self.number() as u32 }
+        ClientGroup { keys, values, location: self.number() as u32, alike: vec![self.number() as u32] }
     }
 
     fn answer(&mut self) -> Answer {

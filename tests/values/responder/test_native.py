@@ -305,6 +305,22 @@ def test_a_question_is_forgotten_with_its_service_alone() -> None:
     assert table.reply(wire, source) is None
 
 
+def test_clients_elsewhere_who_get_the_same_need_no_answer_of_their_own() -> None:
+    """Where a plan splits a zone, there are as many values as slots, and few answers."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    source, wire, other = parse_address(POD), query(WEB), query(WEB, "AAAA")
+    table = native.AnswerTable((), (1.0,), 1)
+    table.configure((), (), ANYWHERE)
+    table.answer(other[12:], ONE_RECORD, 1, ClientGroup(keys=1, values=1, location=1))  # where the client is
+    table.answer(wire[12:], ONE_RECORD, 1, ClientGroup(keys=1, values=2, location=2))
+    assert table.reply(wire, source) is None
+    table.answer(wire[12:], ONE_RECORD, 1, ClientGroup(keys=1, values=2, location=2, alike=[1]))
+    assert table.reply(wire, source) is not None
+
+
 def test_an_internal_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """What Rust would print to standard error itself: where in the code, and what."""
     if not HAS_NATIVE:
