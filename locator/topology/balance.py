@@ -42,7 +42,6 @@ SLACK = 1e-9  # for sums of fractions
 Endpoints = tuple[int, ...]  # the positions of some of a Service's ready endpoints, in their order
 PoolKey = tuple[int, Endpoints]  # the number of the tier, and the endpoints in it
 Order = tuple[int, tuple[str, ...]]  # of cells: by their position after the Service's own slot, then by their values
-FIRST: Order = (-1, ())  # before all cells
 
 
 class Pool(NamedTuple):
@@ -54,18 +53,17 @@ class Pool(NamedTuple):
     orders: tuple[Order, ...]
     left: tuple[Endpoints, ...]
 
-    def at(self, order: Order, whole: Endpoints) -> Endpoints:
-        """Return what is left for a cell, of all that were there at first."""
+    def at(self, order: Order, first: Endpoints) -> Endpoints:
+        """Return what is left for a cell, of those that were there at *first*."""
         place = bisect_right(self.orders, order)
-        return self.left[place - 1] if place else whole
+        return self.left[place - 1] if place else first
 
 
 class Balance(Struct, frozen=True, gc=False):
     """What becomes of the clients of a Service with a *constraint* and a ``max_overload``.
 
     ``clients`` is the number of those for whom the constraint matches an endpoint, ``cap`` how many an endpoint may
-    expect. ``expected`` is how many each ready endpoint expects, ``full`` the positions of those that had no more room
-    for some node that they are nearest to.
+    expect. ``expected`` is how many each ready endpoint expects, ``full`` the positions of those that left a pool.
     """
 
     constraint: TieredConstraint
@@ -87,8 +85,8 @@ class Balance(Struct, frozen=True, gc=False):
 class Balanced(Struct, frozen=True, gc=False):
     """A *constraint* whose pools have room for a part of the nodes only. It chooses as that does, but for these.
 
-    ``start`` is the Service's own slot, from which on nodes come in turn, and ``pools`` are those that some endpoint
-    has left. The ``hot`` endpoints expect too many clients of unknown nodes alone, so they leave every other pool, too.
+    ``start`` is the Service's own slot, from which on nodes come in turn. The ``hot`` endpoints expect too many clients
+    of unknown nodes alone, so they are in no pool. ``pools`` are those that some other endpoint has left.
     """
 
     constraint: TieredConstraint
@@ -137,8 +135,8 @@ class Balanced(Struct, frozen=True, gc=False):
         for number, selection in tiers:
             whole = tuple([positions[id(located)] for located in selection.endpoints])
             pool = self.pools.get((number, whole))
-            cool = tuple([position for position in whole if position not in self.hot]) if self.hot else whole
-            left = cool if pool is None else pool.at(order, whole)
+            cool = without(self.hot, whole)
+            left = cool if pool is None else pool.at(order, cool)
             if len(left) >= self.constraint.at_least:
                 outcome = SPILLED if number > usual else selection.outcome
                 chosen = tuple([endpoints[position] for position in left])
@@ -147,6 +145,11 @@ class Balanced(Struct, frozen=True, gc=False):
                 full.append(selection.key or ANY_ENDPOINT)
         number, selection = tiers[-1]  # in vain: everything that the last key matches, as if it had room
         return replace(selection, outcome=SPILLED if number > usual else selection.outcome, full=(*full,))
+
+
+def without(hot: Endpoints, whole: Endpoints) -> Endpoints:
+    """Return those of some endpoints that are not *hot*."""
+    return tuple([position for position in whole if position not in hot]) if hot else whole
 
 
 def is_ordered(constraint: Constraint, endpoints: Iterable[LocatedEndpoint]) -> TypeGuard[TieredConstraint]:

@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from locator.model import CLUSTER, HOSTNAME, NODE_NAME, SUCCESSORS, Location
 from locator.topology.balance import (
-    FIRST,
     SLACK,
     Balance,
     Balanced,
@@ -30,6 +29,7 @@ from locator.topology.balance import (
     shared,
     text_of,
     values_of,
+    without,
 )
 from locator.topology.cells import SLOTS, CellTable, Column, Values, reduced, slot
 from locator.topology.selection import ANY_ENDPOINT, FirstMatch, LocatedEndpoint, TieredConstraint
@@ -41,14 +41,14 @@ class CellGroup(Struct, frozen=True, gc=False):
     """The cells with the same values of the constraint's keys, and what their clients get.
 
     ``pools`` are what they get by one tier after the other, ``usual`` is what they get without a plan. The clients are
-    those in the ``columns``, less those in the columns ``elsewhere``, less those in the slots ``own``.
+    those in the ``columns``, except for those in the columns ``others``, and in the slots ``own``.
     """
 
     values: tuple[str, ...]
     pools: tuple[PoolKey, ...]
     usual: Endpoints
     columns: tuple[Column, ...]
-    elsewhere: tuple[Column, ...]
+    others: tuple[Column, ...]
     own: bytes
 
     @property
@@ -57,7 +57,7 @@ class CellGroup(Struct, frozen=True, gc=False):
         total = -len(self.own)
         for column in self.columns:
             total += column.total
-        for column in self.elsewhere:
+        for column in self.others:
             total -= column.total
         return total
 
@@ -98,8 +98,8 @@ def layout_of(
         return columns.setdefault(values, ([], [], bytearray()))
 
     for values, column, sign in table.columns(known):
-        counted, elsewhere, _ = group(values)
-        (counted if sign > 0 else elsewhere).append(column)
+        counted, others, _ = group(values)
+        (counted if sign > 0 else others).append(column)
     unknown = {values: clients for values, clients in table.elsewhere.items() if clients}
     groups_of: dict[Values, bytearray] = {}
     for node in own:
@@ -112,9 +112,9 @@ def layout_of(
         groups_of[values].append(at)
     tiers = _Tiers(constraint, table.keys, endpoints, cluster)
     groups = []
-    for values, (counted, elsewhere, slots) in columns.items():
+    for values, (counted, others, slots) in columns.items():
         pools, usual = tiers.of(values)
-        groups.append(CellGroup(text_of(values), pools, usual, (*counted,), (*elsewhere,), bytes(slots)))
+        groups.append(CellGroup(text_of(values), pools, usual, (*counted,), (*others,), bytes(slots)))
     return Layout(
         constraint,
         start,
@@ -201,13 +201,11 @@ def plan(layout: Layout, max_overload: float) -> tuple[Balance, Balanced | None]
     cap = max(1.0, max_overload * (clients >> few << few) / max(1, layout.endpoints))
     if max(loads, default=0.0) <= cap + SLACK:
         return Balance(layout.constraint, max_overload, clients, cap, _expected(loads)), None
-    filling = _Filling(layout, list(base), cap + SLACK)
+    filling = _Filling(layout, base, cap + SLACK)
     filling.run()
-    pools = {key: pool for key, pool in filling.pools.items() if pool.orders}
     full = tuple(sorted(filling.full))
     balance = Balance(layout.constraint, max_overload, clients, cap, _expected(filling.loads), full)
-    hot = tuple([position for position, load in enumerate(base) if load > cap + SLACK])
-    return balance, Balanced(layout.constraint, layout.start, pools, hot)
+    return balance, Balanced(layout.constraint, layout.start, filling.pools, filling.hot)
 
 
 def _expected(loads: Iterable[float]) -> tuple[float, ...]:
@@ -251,9 +249,9 @@ class _Waiting:
             clients = _added(turns)
             for number in group.own:
                 clients[(number - start) % SLOTS] -= 1
-            for column in group.elsewhere:
-                for number, elsewhere in column.weights.items():
-                    clients[(number - start) % SLOTS] -= elsewhere
+            for column in group.others:
+                for number, others in column.weights.items():
+                    clients[(number - start) % SLOTS] -= others
             self._sums = [0, *accumulate(clients)]
         return self._sums
 
@@ -269,10 +267,14 @@ class _Waiting:
 
 
 class _Filling:
-    """Puts the clients of cells on endpoints, tier by tier, up to a *limit*. ``loads`` are what is on them already."""
+    """Puts the clients of cells on endpoints, tier by tier, up to a *limit*.
+
+    ``loads`` are what is on them already; the ``hot`` ones have more than the limit of that.
+    """
 
     def __init__(self, layout: Layout, loads: list[float], limit: float) -> None:
         self.loads, self._limit, self._at_least = loads, limit, layout.constraint.at_least
+        self.hot = tuple([position for position, load in enumerate(loads) if load > limit])
         self.full: set[int] = set()
         self.pools: dict[PoolKey, Pool] = {}  # those that somebody has left
         # In the order of their values, as the groups are.
@@ -288,7 +290,7 @@ class _Filling:
                         if tier == number and len(pool) >= self._at_least:
                             by_pool.setdefault(pool, []).append(waiting)
             fillings = [_PoolFilling(self, pool, waiting) for pool, waiting in by_pool.items()]
-            if len(fillings) == 1 or len({at for pool in by_pool for at in pool}) == sum(map(len, by_pool)):
+            if len({at for pool in by_pool for at in pool}) == sum(map(len, by_pool)):
                 for filling in fillings:
                     filling.fill()
             else:  # policies may leave an endpoint to clients here and there
@@ -309,8 +311,6 @@ class _Filling:
             for position in range(waiting.since, SLOTS)
             if waiting.at(position)
         ]
-        for filling in fillings:
-            filling.make_room(FIRST, 0)
         for position, values, filling, waiting in sorted(cells, key=lambda cell: cell[:2]):
             if filling.members:
                 clients = waiting.at(position)
@@ -318,6 +318,12 @@ class _Filling:
                 _put(self.loads, filling.members, clients)
         for filling in fillings:
             filling.end()
+
+    def enter(self, whole: Endpoints) -> Endpoints:
+        """Return those of a pool's endpoints that have room for anybody."""
+        left = without(self.hot, whole)
+        self.full.update(set(whole) - set(left))
+        return left if len(left) >= self._at_least else ()
 
     def leave(self, members: Endpoints, clients: float) -> Endpoints:
         """Return those of some endpoints that have room for so many clients; the greatest loads leave first."""
@@ -328,8 +334,8 @@ class _Filling:
         return left if len(left) >= self._at_least else ()
 
     def room_in(self, members: Endpoints) -> float:
-        """Return how many clients some endpoints have room for, all of them together; less than 0 if for none."""
-        return (self._limit - max([self.loads[position] for position in members], default=0.0)) * len(members)
+        """Return how many clients some endpoints have room for, all of them together."""
+        return max(0.0, self._limit - max([self.loads[position] for position in members], default=0.0)) * len(members)
 
 
 class _PoolFilling:
@@ -339,21 +345,18 @@ class _PoolFilling:
     """
 
     def __init__(self, of_all: _Filling, whole: Endpoints, waiting: list[_Waiting]) -> None:
-        self.whole = self.members = whole
-        self.waiting = waiting
+        self.whole, self.members, self.waiting = whole, of_all.enter(whole), waiting
         self.orders: list[Order] = []
         self.left: list[Endpoints] = []
         self._of_all = of_all
-        self._closed: Order = (SLOTS, ())
+        self._closed: Order = (SLOTS if self.members else 0, ())
 
     def fill(self) -> None:
         """Put the clients of all cells on the pool, as long as there is room, a stretch of cells at a time."""
         of_all, clients, placed = self._of_all, sum([one.clients for one in self.waiting]), 0
         sums: list[int] = []
-        if (room := of_all.room_in(self.members)) < 0:
-            self.make_room(FIRST, 0)
-            room = of_all.room_in(self.members)
         while self.members:
+            room = of_all.room_in(self.members)
             if clients - placed <= room:
                 _put(of_all.loads, self.members, clients - placed)
                 break
@@ -362,7 +365,7 @@ class _PoolFilling:
             _put(of_all.loads, self.members, before - placed)
             self.make_room((position, values), here)
             _put(of_all.loads, self.members, here)
-            placed, room = before + here, max(0.0, of_all.room_in(self.members))
+            placed = before + here
         self.end()
 
     def make_room(self, order: Order, clients: int) -> None:
