@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from msgspec import Struct
 
 from locator.endpoints import Endpoint
 from locator.index import Index, Relation
 from locator.labels import ClientSelector
-from locator.model import EndpointSlice, Location, Node, Object, Pod, PodLocator, labels_of
+from locator.model import EndpointSlice, Location, Node, Object, Pod, PodLocator, Service, labels_of
 from locator.places.locations import Locations
 from locator.state.crowds import Crowds
 from locator.state.derived import mapping_after
@@ -26,10 +26,10 @@ from locator.state.joining import joined_endpoints
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.annotations import asking, max_overload
-from locator.topology.balance import Balance, Balanced, cell_keys, is_ordered
+from locator.topology.balance import Balance, Balanced, cell_keys
 from locator.topology.balance_checks import unheard
 from locator.topology.cells import CellTable
-from locator.topology.constraints import in_effect, zone_default
+from locator.topology.constraints import Declaration, in_effect, zone_default
 from locator.topology.plan import Layout, layout_of, plan
 from locator.topology.selection import Hinted, LocatedEndpoint, TieredConstraint
 
@@ -255,9 +255,9 @@ class Balancing:
             for clients in ahead:
                 self._counted[clients].is_ahead = False
         if self._waiting and not self._continued <= now < self._continued + PART_SECONDS:
-            limit = None if clock is None else clock() + PART_WORK
-            self._continued = now
-            while self._waiting and (limit is None or clock is None or clock() < limit):
+            clock = clock or (lambda: 0.0)
+            self._continued, end = now, clock() + PART_WORK
+            while self._waiting and clock() < end:
                 key = self._waiting.pop()
                 if (known := self._services.get(key)) is not None and key not in changing:
                     changed.setdefault(key, known.plans)
@@ -320,14 +320,18 @@ class Balancing:
         if wanted is None or not compiled.locations or not compiled.slices:  # that is, it has no endpoint records
             return None
         declaration = compiled.declaration
-        defaults = [zone_default(service, keys) for keys in self._default_keys]
+        declared = self._defaults_of(service) if declaration is None else [declaration]
         endpoints = _endpoints_of(compiled)
-        declared = [declaration] if declaration is not None else defaults
-        constraints = [in_effect(one) for one in declared if not unheard(service, one, endpoints)]
-        heard = tuple([constraint for constraint in constraints if is_ordered(constraint, endpoints)])
+        # Those that are heard have tiers.
+        heard = tuple(
+            [cast("TieredConstraint", in_effect(one)) for one in declared if not unheard(service, one, endpoints)]
+        )
         if not heard:
             return None
         return _shared(Asked(wanted, None if self._counted_kind is Node else asking(service), heard))
+
+    def _defaults_of(self, service: Service) -> list[Declaration]:
+        return [zone_default(service, keys) for keys in self._default_keys]
 
     def _layouts(self, compiled: CompiledService, asked: Asked, own: Sequence[Hashable]) -> tuple[Layout, ...]:
         endpoints, cluster = _endpoints_of(compiled), self._locations.cluster
@@ -431,7 +435,7 @@ class Balancing:
         """Return the node of each client of a Service that is an endpoint of it, and so does not ask."""
         if clients is not None or self._counted_kind is Node:
             return []
-        own, elsewhere = dict[str, None](), dict[str, None]()
+        own, named = dict[str, None](), dict[str, None]()
         pods: Mapping[str, Any] = self._objects.of(self._counted_kind)
         index = self._by_address
         for known in slices:
@@ -446,9 +450,9 @@ class Balancing:
                     continue
                 own[key] = None
                 if key not in pods or not set(addresses) <= set(pods[key].addresses):
-                    elsewhere[key] = None  # its address does not tell who depends on it
+                    named[key] = None  # its address does not tell who depends on it
         if service in self._services:
-            self._named.set(service, tuple(elsewhere))
+            self._named.set(service, tuple(named))
         found = [pods[key] for key in own if key in pods]
         if self._counted_kind is Pod:
             return [pod.node for pod in found if pod.asks]
