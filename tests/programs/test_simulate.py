@@ -556,7 +556,7 @@ def test_the_most_severe_findings_come_first(simulate: Simulate) -> None:
     for output in ("text", "markdown"):
         ran = simulate("--fail-on", "unmet", "-o", output, items=items)
         assert ran.status == 1 and "3 of 11 clients get no address" in ran.out, ran.out
-        assert ran.out.index("UnmetClient") < ran.out.index("UnlocatedClient")
+        assert ran.out.index("UnmetClients") < ran.out.index("UnlocatedClient")
 
 
 def with_client(name: str, address: str) -> dns.message.Message:
