@@ -123,7 +123,8 @@ SOFTENED = f"kubectl -n shop annotate service hard --overwrite topodns.io/topolo
 POLICY = service_policy("near", ZONE, app="hard")
 ROWS = [
     Row("peace", three_zones(), [], ["Nothing is wrong: every client gets an endpoint of 2 constrained Services, and"]),
-    Row("no constraint", [*HEALTHY, service("web"), endpoint_slice("web", 1, SPREAD)], [], ["no headless Service has a constraint; all"]),
+    Row("no constraint", [*HEALTHY, service("web"), endpoint_slice("web", 1, SPREAD)], [],
+        ["no headless Service has a constraint; all"]),
     Row("a zone is lost", three_zones(lost="b"), ["unmet shop/hard b", "lost zone b"],
         ["2 things are wrong", "2 clients in b get nothing of shop/hard", "in this dump", SOFTENED,
          f"Its constraint {ZONE} is hard", "Its only endpoint there is not ready.",
