@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from dnsserver import __version__
 from dnsserver.metrics.server import RELATIONS
-from dnsserver.text import grouped, number_text
+from dnsserver.text import grouped, number_text, percent
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.now import trusting_flag
 from dnsserver.tools.console.overview import percent_of
@@ -26,17 +26,16 @@ from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
 from dnsserver.tools.explain.explanation_text import balance_lines
 from dnsserver.tools.simulation import MAX_OVERLOAD
+from dnsserver.tools.simulation.as_if import annotating_command
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
 from dnsserver.tools.simulation.text import (
-    annotating_command,
     balance_text,
     constraint_text,
     domain_text,
     greatest_shares,
     largest_domains,
     named,
-    percent,
 )
 from locator.findings import documentation
 from locator.ip import address_text, network_text
