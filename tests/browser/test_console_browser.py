@@ -49,6 +49,9 @@ PAGES = (
 REFUSED = r"(: |status of )40[04]\b"  # what is not known: the page says so
 FLAGS = {"http": "127.0.0.1:0", "trusted-forwarder": "127.0.0.0/8"}
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+PHONE = 400
+WIDER = """() => [...document.querySelectorAll(".scroll:not(.picture)")]
+    .filter(region => region.scrollWidth > region.clientWidth).map(region => region.ariaLabel)"""
 NARROW = {"width": 360, "height": 740}
 SHADES = 64  # bytes of which no blank picture has so many different ones
 
@@ -198,6 +201,20 @@ def test_a_page(chromium: Browser, server: Server, path: str) -> None:
     allowed = REFUSED if "nobody" in path else ""
     with visiting(chromium, at(server, path), allowed=allowed) as page:
         check_in_both_schemes(page)
+
+
+LABELLED = """() => [...document.querySelectorAll("main tbody td")].filter(cell => !cell.dataset.label
+    || cell.checkVisibility() && !getComputedStyle(cell, "::before").content.includes(cell.dataset.label)
+).map(cell => cell.outerHTML)"""
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_rows_are_cards_on_a_phone(chromium: Browser, server: Server, path: str) -> None:
+    """Each cell has the words of its column before it, and no region of a table scrolls sideways."""
+    allowed = REFUSED if "nobody" in path else ""
+    with visiting(chromium, at(server, path), width=PHONE, allowed=allowed) as page:
+        assert page.evaluate(LABELLED) == []
+        assert page.evaluate(WIDER) == []
 
 
 def test_the_page_of_a_dump(chromium: Browser) -> None:

@@ -6,6 +6,7 @@
 const MOST_ROWS = 200;
 const MOST_RECORDS = 4;
 const AGAIN_MS = 5000;
+const LABELS = ["", "Client", "Question", "Outcome", "Answer"]; // the words in the head, as cells have them on a phone
 
 function tail(view) {
   const rows = document.getElementById("decisions"), state = document.getElementById("tail-state");
@@ -23,7 +24,8 @@ function tail(view) {
     const row = document.createElement("tr");
     for (const [number, text] of texts(line).entries()) {
       const cell = document.createElement(number ? "td" : "th");
-      if (!number) cell.scope = "row";
+      if (number) cell.dataset.label = LABELS[number];
+      else cell.scope = "row";
       cell.append(number === 3 ? badge(line.outcome, text) : text);
       row.append(cell);
     }
