@@ -21,7 +21,7 @@ async def explain_page(context: PageContext, request: Request) -> Page:
     """Return the form, and the explanation that the API gives once somebody has asked for one. Raises Busy."""
     form, errors = form_of(request, "name", "client", "type", "namespace"), dict[str, str]()
     explanation, title = None, "Explain"
-    if form["name"] or not set(request.query_params) <= {"client"}:
+    if form["name"] or not set(request.query_params) <= {"client", "namespace"}:
         try:
             given = read(request, *operations.EXPLAIN.parameters, candidates="true")
             explanation = await context.inspected.explained(given, context.turns, EXPLAIN_PATH)
