@@ -361,12 +361,28 @@ def test_tail(chromium: Browser, server: Server) -> None:
     """A decision appears as it is made, those that are filtered out do not."""
     with visiting(chromium, at(server, "/tail?outcome=unmet")) as page:
         expect(page.locator("#tail-state")).to_have_text("listening")
+        expect(page.locator("#nothing-new")).to_contain_text("No new decision fits the filter")
         ask(server, IN_ZONE_B, "memcached.shop")
         ask(server, IN_ZONE_C, "orders-db.shop")
         row = page.locator("#decisions tr")
         expect(row).to_have_count(1)
         for text in (IN_ZONE_C, "orders-db", "unmet"):
             expect(row).to_contain_text(text)
+        expect(page.locator("#nothing-new")).to_be_hidden()
+
+
+def test_tail_leads_on(chromium: Browser, server: Server) -> None:
+    """Each row says where the answers are, and leads to the Service and to the explanation of what was asked."""
+    with visiting(chromium, at(server, "/tail?service=shop/memcached"), width=PHONE) as page:
+        expect(page.locator("#tail-state")).to_have_text("listening")
+        ask(server, IN_ZONE_B, "memcached.shop")
+        row = page.locator("#decisions tr")
+        expect(row.locator("[data-label=Answer]")).to_contain_text("(shop/memcached-2) eu-west-b")
+        expect(row.locator("[data-label=Service] a")).to_have_attribute("href", SERVICE)
+        assert page.evaluate(WIDER) == page.evaluate(LABELLED) == faults(page) == []
+        row.locator("[data-label=Question] a").click()
+        expect(page.locator("#answer")).to_contain_text("nearest memcached.shop.svc.cluster.local. A")
+        assert parse_qs(urlsplit(page.url).query)["client"] == [IN_ZONE_B]
 
 
 def test_passed_on(chromium: Browser, tmp_path: Path) -> None:

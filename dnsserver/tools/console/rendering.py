@@ -38,7 +38,7 @@ from dnsserver.tools.simulation.text import (
     percent,
 )
 from locator.ip import address_text, network_text
-from locator.model import CLUSTER, object_key
+from locator.model import CLUSTER, ZONE, object_key
 from locator.printable import MAX_TEXT, cut
 from locator.topology.constraints import has_unmatched
 
@@ -153,4 +153,5 @@ GLOBALS = {
     "object_key": object_key,
     "program_version": __version__,
     "relations": RELATIONS,
+    "zone_key": ZONE,
 }
