@@ -194,6 +194,7 @@ class Counts:
         self.channels = {(proto, family): Channel(proto, family) for proto in ("udp", "tcp") for family in (1, 2)}
         self._tallies: dict[Tally, int] = {}
         self._origins: dict[ClientOrigin, int] = {NOBODY: NOBODYS}
+        self._known: tuple[list[ClientOrigin], list[Tally]] = [], []  # by number, as far as somebody has asked
         self.per_service = per_service
         self.counts_services = per_service
         """Whether tallies name the Service: metrics, or the console, show answers for each."""
@@ -265,20 +266,24 @@ class Counts:
                 origin, tally = divmod(number, MAX_TALLIES)
                 yield channel, origins[origin], tallies[tally], replies
 
-    def grown(self, before: dict[tuple[str, int], dict[int, int]]) -> Iterator[tuple[int, ClientOrigin, Tally, int]]:
-        """Yield by how much each number of ``Channel.counts`` grew since the last call with this *before*.
+    def grown(self, before: dict[tuple[str, int], dict[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield numbers of ``Channel.counts``, each with by how much it grew since the last call with this *before*.
 
         That is empty at first, and kept up to date here. Only what grew is yielded; counting may go on meanwhile.
         """
         for path, channel in self.channels.items():
             known = before.setdefault(path, {})
-            numbers = list(channel.counts.items())
-            tallies, origins = list(self._tallies), list(self._origins)
-            for number, replies in numbers:
+            for number, replies in list(channel.counts.items()):
                 if replies != (then := known.get(number, 0)):
                     known[number] = replies
-                    origin, tally = divmod(number, MAX_TALLIES)
-                    yield number, origins[origin], tallies[tally], replies - then
+                    yield number, replies - then
+
+    def told(self, number: int) -> tuple[ClientOrigin, Tally]:
+        """Return what a number of ``Channel.counts`` tells of the client and of the answer."""
+        if len(self._known[0]) < len(self._origins) or len(self._known[1]) < len(self._tallies):
+            self._known = list(self._origins), list(self._tallies)
+        origin, tally = divmod(number, MAX_TALLIES)
+        return self._known[0][origin], self._known[1][tally]
 
     def zones(self) -> set[str]:
         """Return the zones of all clients so far, "" for an unknown one."""

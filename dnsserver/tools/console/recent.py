@@ -22,6 +22,7 @@ from dnsserver.tools.live.history import Answered, History
 from locator.topology.selection import SPILLED, UNMET
 
 WINDOW_SECONDS = 300.0  # long enough for a matrix of more than chance, short enough that a change shows
+REPLIES = 250  # sums at a time: half a millisecond or so, for which queries wait
 MAX_SLOTS = 120  # whatever the pause between two looks is
 # What a key counts, its first part. The others are: the client's zone and the relation of the answer's zones to it; the
 # outcome; the reason and the range; the forwarder; the source.
@@ -131,26 +132,27 @@ class RecentCounts:
         now = trio.current_time()
         self.history = self.history or History(now)
         self.history.turn(now)
-        async for batch in batches(self._counts.grown(self._replies)):
-            for number, origin, tally, replies in batch:
+        sums, add = self._sums, self.history.add
+        async for batch in batches(self._counts.grown(self._replies), REPLIES):
+            for number, replies in batch:
                 told = self._told.get(number)
                 if told is None:
-                    told = self._told[number] = _told(self.history, origin, tally)
+                    told = self._told[number] = _told(self.history, *self._counts.told(number))
                 for key in told.keys:
-                    self._sums[key] += replies
-                for row, measure, share in told.cells:
-                    self.history.add(row, measure, replies * share)
-        sums = self._sums | Counter(_sources(self._counts))
+                    sums[key] += replies
+                for cell, share in told.cells:
+                    add(cell, replies * share)
+        known = {**sums, **_sources(self._counts)}
         now = trio.current_time()
-        self._window = (self._window or Window(WINDOW_SECONDS, now, sums)).after(sums, now)
+        self._window = (self._window or Window(WINDOW_SECONDS, now, known)).after(known, now)
         return self._window.counted(now)
 
 
 class _Told(Struct, frozen=True):
-    """What a reply adds to: sums by their ``keys``, and ``cells`` of the history: row, measure and how much."""
+    """What a reply adds to: sums by their ``keys``, and ``cells`` of the history, each with how much."""
 
     keys: Sequence[Key]
-    cells: Sequence[tuple[int, int, float]]
+    cells: Sequence[tuple[int, float]]
 
 
 def _told(past: History, origin: ClientOrigin, tally: Tally) -> _Told:
@@ -164,10 +166,11 @@ def _told(past: History, origin: ClientOrigin, tally: Tally) -> _Told:
         measures = {history.ANSWERS: 1.0, history.CROSSING: crossing}
     if origin.located_by and tally.outcome in OUTCOME_MEASURES:
         measures[OUTCOME_MEASURES[tally.outcome]] = 1.0
-    rows = [past.row(history.ZONE, origin.zone)] if measures else []
+    about = [(history.ZONE, origin.zone)] if measures else []
     if measures and tally.service is not None:
-        rows.append(past.row(history.SERVICE, "/".join(tally.service)))
-    return _Told(keys, [(row, measure, share) for row in rows for measure, share in measures.items() if share])
+        about.append((history.SERVICE, "/".join(tally.service)))
+    cells = [(past.cell(*row, measure), share) for row in about for measure, share in measures.items() if share]
+    return _Told(keys, cells)
 
 
 def _sources(counts: Counts) -> dict[Key, int]:

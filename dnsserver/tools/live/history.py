@@ -83,9 +83,10 @@ class History:
         self._size = 0
         self._minutes, self._tens = _Columns(MINUTES, MINUTE, began), _Columns(TENS, TEN_MINUTES, began)
         self._rings = self._minutes, self._tens
+        self._minute, self._ten = self._minutes.columns[-1], self._tens.columns[-1]
 
-    def row(self, sort: str, name: str) -> int:
-        """Return the number of the row about a zone (``ZONE``) or a ``SERVICE``; further zones share one."""
+    def cell(self, sort: str, name: str, measure: int) -> int:
+        """Return the number of the cell with a measure of a zone or a Service (*sort*); further zones share a row."""
         rows = self._rows[sort]
         if name not in rows and len(rows) >= MAX_ROWS[sort]:
             name = OTHER
@@ -94,18 +95,18 @@ class History:
             self._size += 1
             for ring in self._rings:
                 ring.make_room(self._size * len(MEASURES))
-        return rows[name]
+        return rows[name] * len(MEASURES) + measure
 
     def turn(self, now: float) -> None:
         """Count what is added from now on as answered at *now*."""
         for ring in self._rings:
             ring.turn(now, self._size * len(MEASURES))
+        self._minute, self._ten = (ring.columns[-1] for ring in self._rings)
 
-    def add(self, row: int, measure: int, times: float) -> None:
-        """Add to a measure of a row."""
-        cell = row * len(MEASURES) + measure
-        for ring in self._rings:
-            ring.columns[-1][cell] += times
+    def add(self, cell: int, times: float) -> None:
+        """Add to a cell."""
+        self._minute[cell] += times
+        self._ten[cell] += times
 
     def recent(self, sort: str, now: float, minutes: int = 5) -> tuple[float, Mapping[str, Answered]]:
         """Return how many seconds were seen of the last *minutes*, the present one among them, and what was answered.

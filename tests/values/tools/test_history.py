@@ -43,7 +43,7 @@ def test_every_answer_is_counted_once(steps: list[tuple[float, str, int, int]]) 
     for pause, name, measure, times in steps:
         now += pause
         past.turn(now)
-        past.add(past.row(SERVICE, name), measure, times)
+        past.add(past.cell(SERVICE, name, measure), times)
         sums[name, measure] += times
         minutes[int(now // MINUTE), name, measure] += times
     later = now + 2 * TEN_MINUTES  # what has just begun is over then
@@ -61,10 +61,10 @@ def test_the_last_minutes() -> None:
     """The present minute is part of them; rows of other Services are younger."""
     past = History(100.0)
     past.turn(130.0)
-    past.add(past.row(SERVICE, "shop/old"), ANSWERS, 3)
+    past.add(past.cell(SERVICE, "shop/old", ANSWERS), 3)
     assert past.recent(SERVICE, 130.0) == (30.0, {"shop/old": Answered(3)})
     past.turn(310.0)
-    past.add(past.row(SERVICE, "shop/new"), UNMET, 2)
+    past.add(past.cell(SERVICE, "shop/new", UNMET), 2)
     assert past.recent(SERVICE, 310.0) == (210.0, {"shop/old": Answered(3), "shop/new": Answered(unmet=2)})
     past.turn(430.0)
     assert past.recent(SERVICE, 430.0) == (270.0, {"shop/new": Answered(unmet=2)})
@@ -76,19 +76,19 @@ def test_memory_is_bounded() -> None:
     """A day with all Services and too many zones takes what the constant says, less than 8 MB."""
     past = History(0.0)
     for number in range(MAX_SERVICES):
-        past.row(SERVICE, f"shop/s-{number}")
+        past.cell(SERVICE, f"shop/s-{number}", ANSWERS)
     for number in range(2 * MAX_ROWS[ZONE]):
-        past.row(ZONE, f"z-{number}")
+        past.cell(ZONE, f"z-{number}", ANSWERS)
     for minute in range(25 * 60):
         past.turn(minute * MINUTE)
-        past.add(past.row(ZONE, "z-200"), ANSWERS, 1)
+        past.add(past.cell(ZONE, "z-200", ANSWERS), 1)
     assert past.octets == MAX_OCTETS < 8_000_000
     assert past.recent(ZONE, 25 * 60 * MINUTE)[1] == {OTHER: Answered(5)}
 
 
 def test_a_long_pause_forgets_all() -> None:
     past = History(0.0)
-    past.add(past.row(ZONE, "a"), ANSWERS, 1)
+    past.add(past.cell(ZONE, "a", ANSWERS), 1)
     past.turn(1e7)
     assert not any(past.day(ZONE, "a", ANSWERS)) and len(past.day(ZONE, "a", ANSWERS)) == 144
 
