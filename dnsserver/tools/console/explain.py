@@ -38,7 +38,9 @@ async def tail_page(context: PageContext, request: Request) -> Page:
     form, errors = form_of(request, *(parameter.name for parameter in TAIL.parameters)), dict[str, str]()
     query = [(name, text) for name, text in form.items() if text]
     try:
-        read_parameters(TAIL.parameters, query)
+        service = read_parameters(TAIL.parameters, query)["service"]
+        if service is not None and not (context.kept is not None and context.kept.knows(service)):
+            await context.inspected.check_service(service, context.turns)
     except BadParameter as error:
         errors = field_errors(error, form)
     shown = {
