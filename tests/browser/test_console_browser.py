@@ -26,6 +26,7 @@ from tests.kit.api_objects import ZONE, listed
 from tests.kit.browser import FaultyPageError, Scheme, running_chromium, visiting
 from tests.kit.console_pages import untried
 from tests.kit.crowded_zone import balanced, crowded
+from tests.kit.lost_zone import three_zones
 from tests.kit.made_once import made_once
 from tests.kit.skewed import balanced_if
 from tests.kit.this_machine import needs_tool
@@ -189,6 +190,41 @@ def test_an_error_in_a_page_is_noticed(chromium: Browser, tmp_path: Path) -> Non
 def visit(chromium: Browser, url: str, found: list[str]) -> None:
     with visiting(chromium, url) as page:
         found += faults(page)
+
+
+IN_PEACE, IN_OUTAGE = three_zones(), cluster.changed(cluster.example(), lost={"eu-west-b"})
+WIDTHS = (1280, 768, 400)
+FIRST_SIGHT = (
+    re.compile("10 clients in eu-west-b get nothing of shop/orders-db"),  # how many, where, of what
+    re.compile("(in this dump|since .* UTC)"),
+    re.compile("Its only endpoint there is not ready"),
+    re.compile(r"kubectl -n shop annotate service orders-db --overwrite .*zone,\*'"),
+)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("items", "wrong"), [(IN_PEACE, False), (IN_OUTAGE, True)], ids=["peace", "outage"])
+def test_what_is_wrong_now(
+    chromium: Browser, tmp_path: Path, items: list[cluster.Item], wrong: bool, width: int
+) -> None:
+    """Without scrolling, somebody sees which Service, where, how many clients, and what to do; or that all is well."""
+    cluster.write(items, tmp_path / "cluster.yaml")
+    with (
+        serving(tmp_path, tmp_path / "cluster.yaml", flags={**FLAGS, "forwarder-service": "off"}) as running,
+        visiting(chromium, at(running, "/"), width=width, height=800) as page,
+    ):
+        expect(page).to_have_title(
+            re.compile(r"^\d+ things are wrong · topodns" if wrong else "^Nothing is wrong · topodns")
+        )
+        expect(page.locator("h1")).to_have_text(page.title().removesuffix(" · topodns"))
+        first = page.locator(".troubles > li").first if wrong else page.locator("h2#wrong + p")
+        for text in FIRST_SIGHT if wrong else [re.compile("Nothing is wrong: every client gets an endpoint of 2")]:
+            expect(first).to_have_text(text)
+        box = first.bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 800
+        assert page.locator(".tile.good").count() == (0 if wrong else 3)
+        assert faults(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_each_page_has_a_row() -> None:

@@ -102,9 +102,11 @@ def _places(answers: Sequence[AnswerExplained], book: Book) -> Iterator[AnswerPl
         yield AnswerPlace(text, holder or None, location.node, location.value(ZONE))
 
 
-def as_text(line: TailLine, *, colour: bool = False) -> str:
+def as_text(line: TailLine, *, colour: bool = False, with_day: bool = False) -> str:
     """Return when it was, who asked for what, how the endpoints were chosen and what was answered."""
-    return f"{line.time.partition('T')[2].rstrip('Z')}  {summary(printable_values(line), colour=colour)}\n"
+    day, _, time = line.time.rstrip("Z").partition("T")
+    when = f"{day} {time}" if with_day else time
+    return f"{when}  {summary(printable_values(line), colour=colour)}\n"
 
 
 def summary(line: TailLine, *, colour: bool = False) -> str:
