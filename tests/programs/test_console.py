@@ -370,6 +370,18 @@ def test_overview(server: Server) -> None:
     assert "1 answer left empty by a hard constraint" in found.text and "127.0.0.1" in found.text
 
 
+def test_tail_begins_with_what_is_kept(server: Server) -> None:
+    """Who got nothing before the page was opened, with the way to the explanation; that needs no script."""
+    server.ask(query_from("10.244.1.9", "hard.shop.svc.cluster.local"))
+    path = "/tail?service=shop/hard&outcome=unmet"
+    until(lambda: "before you opened this page" in page(server, path).text, "a decision is kept")
+    found = page(server, path)
+    assert "10.244.1.9 (pod shop/front) a" in found.text and "no records" in found.text and is_safe(found)
+    explained = "/explain?name=hard.shop.svc.cluster.local.&client=10.244.1.9&type=A"
+    assert {explained, "/services/shop/hard"} <= set(found.attributes("a", "href"))
+    assert "before you opened this page" not in page(server, "/tail?outcome=spilled").text
+
+
 def test_services_to_look_at(served: Served) -> None:
     """Where endpoints get too much, and where clients are spilled so that they do not."""
     for cluster, text in (("skewed", "▲ overloaded 2.60 ×"), ("bounded", "1.20 × 0 ↷ 4")):
