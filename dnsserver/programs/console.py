@@ -24,6 +24,7 @@ from dnsserver.programs.run import SWITCH_SECONDS, next_ending, run_program, sta
 from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR
 from dnsserver.tools.api.api import Api
+from dnsserver.tools.api.clients import NotedAskers
 from dnsserver.tools.api.inspected import Inspected, Turns
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import Console
@@ -71,13 +72,14 @@ def api_and_console(
         settings.traffic_distribution == HONOR,
         None if upstream is None else upstream.find_all,
     )
-    kept = None
+    kept, askers = None, None
     if counts is not None and tap is not None:
-        counts.counts_services = True
+        counts.counts_services, counts.askers = True, set()
         kept = KeptDecisions(time_text(time.time(), "seconds"))
         tap.overhear(kept.noted)
-    context = PageContext(inspected, turns, changes, counts, kept, health=clusters.health, ages=clusters.ages)
-    return Api(inspected, turns, tap, kept), Console(context)
+        askers = NotedAskers(counts)
+    context = PageContext(inspected, turns, changes, counts, kept, askers, health=clusters.health, ages=clusters.ages)
+    return Api(inspected, turns, tap, kept, askers), Console(context)
 
 
 class _ConsoleProgram:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.settings import values
+from dnsserver.tools.api.clients import NotedAskers
 from dnsserver.tools.api.inspected import NOT_READ_YET, TRY_AGAIN, Busy, Inspected, NotReady, Turns
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.changes import COUNTS, SNAPSHOT, PageChanges
@@ -57,8 +58,8 @@ class PageMissing(Exception):
 class PageContext:
     """What pages are made from: what a server has read, what changed, and what it counted in the last minutes.
 
-    *changes* must hear of all publications. *counts*, and decisions that are *kept*, are None where no DNS is answered:
-    then nobody asks anything.
+    *changes* must hear of all publications. *counts*, decisions that are *kept*, and *askers* are None where no DNS is
+    answered: then nobody asks anything.
     ``health`` and ``ages`` (in seconds) are those of the clusters, by name.
     """
 
@@ -69,13 +70,14 @@ class PageContext:
         changes: PageChanges,
         counts: Counts | None,
         kept: KeptDecisions | None = None,
+        askers: NotedAskers | None = None,
         *,
         health: Callable[[], Mapping[str, Health]],
         ages: Callable[[], Mapping[str, float]],
     ) -> None:
         self.inspected, self.turns, self.changes, self.health, self.ages = inspected, turns, changes, health, ages
         self.recent = None if counts is None else RecentCounts(counts)
-        self.kept = kept
+        self.kept, self.askers = kept, askers
         self._kept: dict[str, tuple[Sequence[object], Any]] = {}
         self._seldom: dict[str, tuple[float, Any]] = {}  # with the times until which nothing else is made
 
