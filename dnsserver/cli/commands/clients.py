@@ -88,7 +88,12 @@ def _as_text(found: Clients) -> str:
         return f"nobody that topodns can locate asked this server for {service} in the last {minutes}\n"
     rows = [("NAMESPACE", "WORKLOAD", "CLIENTS", "LAST ASKED")]
     rows += [
-        (row["namespace"] or "-", f"{row['kind']} {row['name']}", str(row["pods"]), row["last_seen"])
+        (
+            row["namespace"] or "-",
+            row["name"] if row["namespace"] is None else f"{row['kind']} {row['name']}",
+            str(row["pods"]),
+            row["last_seen"],
+        )
         for row in found["workloads"]
     ]
     lines = [f"asked this server for {service} in the last {minutes}:", "", *table(rows)]
