@@ -283,7 +283,7 @@ SHOWN = [
     Shows("small", "/services/shop/near?client=10.244.1.9",
           [f"has the client's {HOSTNAME}", f"{HOSTNAME} is a2, not a1", "not ready"]),
     Shows("small", "/services/shop/hard", [
-        "1 client gets nothing", "\N{BALLOT X} 1 gets nothing", "valid syntax by annotation",  # the second in the picture
+        "1 client gets nothing", "valid syntax by annotation", "\N{BALLOT X} 1 gets nothing",  # in the picture
         "That counts those who get something: 1 of 2 clients gets nothing."], ["no overload"]),
     Shows("small", "/services/shop/wrong", ["InvalidTopology: metadata.annotations", INVALID]),
     Shows("small", "/services/shop/nera", ["did you mean shop/near?"], status=404),

@@ -15,7 +15,7 @@ import trio
 from msgspec import Struct
 
 from dnsserver.metrics.counters import Counts
-from dnsserver.metrics.server import relation
+from dnsserver.metrics.relations import relation
 from dnsserver.tools.api.contents import batches
 from locator.topology.selection import SPILLED, UNMET
 
