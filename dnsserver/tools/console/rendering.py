@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dnsserver import __version__
-from dnsserver.metrics.server import RELATIONS
+from dnsserver.metrics.relations import RELATIONS
 from dnsserver.text import grouped, number_text, percent
 from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
