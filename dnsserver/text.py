@@ -46,6 +46,11 @@ def number_text(number: float) -> str:
     return f"{number:,.2f}".rstrip("0").rstrip(".")
 
 
+def percent(fraction: float) -> str:
+    """Return a fraction as people read it."""
+    return f"{100 * fraction:.1f} %"
+
+
 def _inflected(noun: str, number: int) -> str:
     if number == 1 or noun == ENDPOINTS:
         return noun

@@ -10,7 +10,7 @@ their endpoints in the snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -110,6 +110,11 @@ def twin_without_constraint(compiled: CompiledService, asking: Mapping[tuple[str
         yield ClusterCode.TwinWithoutConstraint.about(own, "spec.selector", message, expected)
 
 
+def asking_in(services: Mapping[str, CompiledService], namespace: str) -> dict[tuple[str, Pods], Service]:
+    """Return what ``asking_by_pods`` does of the *services* in a namespace."""
+    return asking_by_pods(other for _, other in sorted(services.items()) if other.service.namespace == namespace)
+
+
 def asking_by_pods(services: Iterable[CompiledService]) -> dict[tuple[str, Pods], Service]:
     """Return those of some Services that ask for near endpoints, by namespace and pods: the first of the same ones."""
     asking: dict[tuple[str, Pods], Service] = {}
@@ -142,18 +147,18 @@ def pods_of(compiled: CompiledService) -> Pods:
 
 
 def nearness_findings(
-    compiled: CompiledService, services: Mapping[str, CompiledService], counts: Declaration | None
+    compiled: CompiledService, counts: Declaration | None, asking: Callable[[], Mapping[tuple[str, Pods], Service]]
 ) -> Iterator[Finding]:
-    """Yield what is worth knowing about what one of the served *services* asks for, for somebody who looks at it.
+    """Yield what is worth knowing about what a Service asks for, for somebody who looks at it.
 
     *counts* is the constraint of the name that is looked at: the Service's own, or the default of the DNS zone.
+    *asking* returns those that ask for near endpoints, at least of its namespace, as ``asking_by_pods`` does.
     """
     service, declarations, endpoints = compiled.service, compiled.declarations, compiled.endpoints
     yield from incomplete_hints(service, declarations, endpoints)
     yield from advice(service, declarations, endpoints, CarriedKeys())
     if counts is None and _may_have_twin(compiled):
-        same = (other for _, other in sorted(services.items()) if other.service.namespace == service.namespace)
-        yield from twin_without_constraint(compiled, asking_by_pods(same))
+        yield from twin_without_constraint(compiled, asking())
 
 
 def zone_findings(compiled: CompiledService, client: Location) -> Iterator[Finding]:

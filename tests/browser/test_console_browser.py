@@ -50,6 +50,9 @@ PAGES = (
 REFUSED = r"(: |status of )40[04]\b"  # what is not known: the page says so
 FLAGS = {"http": "127.0.0.1:0", "trusted-forwarder": "127.0.0.0/8"}
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+PHONE = 400
+WIDER = """() => [...document.querySelectorAll(".scroll:not(.picture)")]
+    .filter(region => region.scrollWidth > region.clientWidth).map(region => region.ariaLabel)"""
 NARROW = {"width": 360, "height": 740}
 SHADES = 64  # bytes of which no blank picture has so many different ones
 
@@ -236,6 +239,20 @@ def test_a_page(chromium: Browser, server: Server, path: str) -> None:
         check_in_both_schemes(page)
 
 
+LABELLED = """() => [...document.querySelectorAll("main tbody td")].filter(cell => !cell.dataset.label
+    || cell.checkVisibility() && !getComputedStyle(cell, "::before").content.includes(cell.dataset.label)
+).map(cell => cell.outerHTML)"""
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_rows_are_cards_on_a_phone(chromium: Browser, server: Server, path: str) -> None:
+    """Each cell has the words of its column before it, and no region of a table scrolls sideways."""
+    allowed = REFUSED if "nobody" in path else ""
+    with visiting(chromium, at(server, path), width=PHONE, allowed=allowed) as page:
+        assert page.evaluate(LABELLED) == []
+        assert page.evaluate(WIDER) == []
+
+
 def test_the_page_of_a_dump(chromium: Browser) -> None:
     """``topodns console`` has another first page, which simulates who gets what."""
     onto_stderr = ("sh", "-c", 'exec "$@" >&2', "sh", *COMMAND)  # where the lines of a process are read
@@ -380,12 +397,28 @@ def test_tail(chromium: Browser, server: Server) -> None:
     """A decision appears as it is made, those that are filtered out do not."""
     with visiting(chromium, at(server, "/tail?outcome=unmet")) as page:
         expect(page.locator("#tail-state")).to_have_text("listening")
+        expect(page.locator("#nothing-new")).to_contain_text("No new decision fits the filter")
         ask(server, IN_ZONE_B, "memcached.shop")
         ask(server, IN_ZONE_C, "orders-db.shop")
         row = page.locator("#decisions tr")
         expect(row).to_have_count(1)
         for text in (IN_ZONE_C, "orders-db", "unmet"):
             expect(row).to_contain_text(text)
+        expect(page.locator("#nothing-new")).to_be_hidden()
+
+
+def test_tail_leads_on(chromium: Browser, server: Server) -> None:
+    """Each row says where the answers are, and leads to the Service and to the explanation of what was asked."""
+    with visiting(chromium, at(server, "/tail?service=shop/memcached"), width=PHONE) as page:
+        expect(page.locator("#tail-state")).to_have_text("listening")
+        ask(server, IN_ZONE_B, "memcached.shop")
+        row = page.locator("#decisions tr")
+        expect(row.locator("[data-label=Answer]")).to_contain_text("(shop/memcached-2) eu-west-b")
+        expect(row.locator("[data-label=Service] a")).to_have_attribute("href", SERVICE)
+        assert page.evaluate(WIDER) == page.evaluate(LABELLED) == faults(page) == []
+        row.locator("[data-label=Question] a").click()
+        expect(page.locator("#answer")).to_contain_text("nearest memcached.shop.svc.cluster.local. A")
+        assert parse_qs(urlsplit(page.url).query)["client"] == [IN_ZONE_B]
 
 
 def test_passed_on(chromium: Browser, tmp_path: Path) -> None:

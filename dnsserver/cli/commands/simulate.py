@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,9 @@ from locator.model import SUCCESSORS
 
 if TYPE_CHECKING:
     from dnsserver.cli.cluster import ReadClusters
-    from dnsserver.tools.simulation.as_if import Changes
-    from dnsserver.tools.simulation.results import Price, Simulation
+    from dnsserver.tools.simulation.as_if import Annotations, Changes
+    from dnsserver.tools.simulation.cost import Price
+    from dnsserver.tools.simulation.results import Simulation
     from dnsserver.tools.simulation.world import Subject, World
 
 MAX_FINDINGS = 50  # in text: people read no more
@@ -43,6 +44,8 @@ TRIED = (
 EXAMPLES = (
     Example("What do the constraints of a cluster do to the load, and to the traffic between zones?",
             "topodns simulate --snapshot cluster.yaml"),
+    Example("What would a cluster without constraints gain, at 0.02 a gigabyte and 3,000 GB a month for each Service?",
+            "topodns simulate --price 0.02 --traffic 3000 plain.yaml"),
     Example("What would a constraint do, before it is switched on?",
             "topodns simulate --service shop/kafka --with 'shop/kafka=topology.kubernetes.io/zone,*' "
             "--snapshot cluster.yaml"),
@@ -112,6 +115,14 @@ def _read_factor(text: str) -> float:
     return number
 
 
+def _read_picture(text: str) -> str:
+    """Read where the picture goes. Raises ValueError of a name that promises another format."""
+    path = Path(text)
+    if path.suffix.lower() not in ("", ".svg"):
+        raise ValueError(f"{text!r}: the picture is an SVG, and {str(path.with_suffix('.svg'))!r} would say so")
+    return text
+
+
 def _read_fail_on(text: str) -> tuple[str, ...]:
     words = [word.strip() for word in text.split(",")]
     if unknown := [word for word in words if word not in FAIL_ON]:
@@ -129,7 +140,7 @@ class SimulateFlags:
         help="Simulate this Service; svc/NAME is in the namespace of -n",
         shown="every headless one with a constraint",
     )
-    """A Service without a constraint can be simulated, too: then its name says so."""
+    """A Service without a constraint can be simulated, too. If none has one, what each would gain is shown."""
 
     with_: tuple[Tried, ...] = repeatable(
         (),
@@ -201,7 +212,10 @@ class SimulateFlags:
     """Needs --price."""
 
     picture: str | None = single(
-        None, values.as_it_is("FILE.svg"), help="Draw who flows where, and what is overloaded", shown="none"
+        None,
+        Syntax("FILE.svg", "FILE.svg", _read_picture),
+        help="Draw who flows where, and what is overloaded",
+        shown="none",
     )
     """Written before the text is."""
 
@@ -216,19 +230,26 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print the simulation; the exit status is 1 if something of --fail-on was found."""
     settings, flags = settings_of(arguments), flags_of(arguments, SimulateFlags)
-    from dnsserver.cli.reading.simulated import read_counted, read_world
-    from dnsserver.tools.simulation.selecting import BadSelection, subjects
+    from dnsserver.cli.reading.simulated import check_zones, read_counted, read_world
+    from dnsserver.tools.simulation.gains_text import others_line
+    from dnsserver.tools.simulation.selecting import BadSelection, subjects, unconstrained_subjects, worth_a_look
 
     price, namespace = _price(flags), partial(_namespace, settings)
     named, changes = [service.key(namespace) for service in flags.service], _changes(flags, settings, namespace)
     counted = None if flags.clients_from is None else read_counted(flags.clients_from)
     try:
         world, reading = read_world(settings, changes, flags.clients, counted)
-        selected = subjects(world.snapshot, world.authority, named, changes.annotations)
+        selected = subjects(world.snapshot, world.authority, named, changes)
+        gaining = not selected
+        if gaining:
+            check_zones(world, reading)
+            selected = unconstrained_subjects(world.snapshot, world.authority)
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
-    simulation = _simulated(selected, world, reading, changes, flags, price)
+    simulation = _simulated(selected, world, reading, changes, flags, price, gaining=gaining)
     _print(simulation, flags, arguments.output)
+    if not (named or gaining) and arguments.output == "text":
+        write(others_line(worth_a_look(unconstrained_subjects(world.snapshot, world.authority), world.snapshot)))
     return EXIT_FAILED if _found(simulation, flags.fail_on) else EXIT_DONE
 
 
@@ -239,26 +260,39 @@ def _simulated(
     changes: Changes,
     flags: SimulateFlags,
     price: Price | None,
+    *,
+    gaining: bool,
 ) -> Simulation:
-    """Simulate some names. A terminal shows how far that is."""
+    """Simulate some names, if *gaining* with what each of them would gain by. A terminal shows how far that is."""
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.simulated import findings_in, world_as_if
     from dnsserver.tools.simulation.comparing import CHOICES, Compared, compare
+    from dnsserver.tools.simulation.gains import Gain, find_gains, ranked
     from dnsserver.tools.simulation.results import Simulation, distinct_clients, simulate_all
 
+    def as_if(services: Collection[str], annotations: Annotations) -> World:
+        return world_as_if(world, reading, changes.also(services, annotations))
+
     compared: list[list[Compared]] = []
+    gains: list[Gain] | None = None
+    number = f"{len(selected):,} Services"
     with shown_progress() as report:
-        services = simulate_all(
-            selected, world, lambda done: report(f"simulating, {done:,} of {len(selected):,} Services")
-        )
-        if flags.compare:
-            as_if = partial(world_as_if, world, reading, changes, {subject.key for subject in selected})
-            compared = compare(
-                services, as_if, flags.max_overload, lambda done: report(f"comparing, {done} of {len(CHOICES)} choices")
+        if gaining:
+            found = find_gains(
+                selected, as_if, flags.max_overload, lambda done: report(f"trying, {done:,} of {number}")
             )
+            gains = ranked(found, price)
+            changes = changes.instead({one.key: one.annotations for one in gains if one.annotations})
+            world = world_as_if(world, reading, changes)
+        services = simulate_all(selected, world, lambda done: report(f"simulating, {done:,} of {number}"))
+        if flags.compare:
+            compared = compare(
+                services, partial(as_if, {subject.key for subject in selected}), flags.max_overload,
+                lambda done: report(f"comparing, {done} of {len(CHOICES)} choices"),
+            )  # fmt: skip
         findings = findings_in(services, reading, world, changes, flags.max_overload)
     clients = distinct_clients(services, world)
-    return Simulation(services, clients, flags.max_overload, findings, changes.annotations, compared, price)
+    return Simulation(services, clients, flags.max_overload, findings, changes.annotations, compared, price, gains)
 
 
 def _namespace(settings: Settings) -> str:
@@ -288,7 +322,7 @@ def _changes(flags: SimulateFlags, settings: Settings, namespace: Callable[[], s
 
 def _price(flags: SimulateFlags) -> Price | None:
     """Return what --price and --traffic say, None if neither is given. Raises WrongInput."""
-    from dnsserver.tools.simulation.results import Price
+    from dnsserver.tools.simulation.cost import Price
 
     if flags.price is None and flags.traffic is None:
         return None
@@ -340,9 +374,12 @@ def _yaml_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[
     """Yield what ``json_parts`` yields as YAML, a Service at a time, too."""
     import msgspec
 
-    from dnsserver.tools.simulation.results import service_json
+    from dnsserver.tools.simulation.results import gain_json, service_json
 
     yield "services:\n" if simulation.services else "services: []\n"
     for simulated, compared in simulation.each():
         yield as_yaml([msgspec.to_builtins(service_json(simulated, compared))])
+    if simulation.gains is not None:
+        gains = [msgspec.to_builtins(gain_json(gain, simulation.price)) for gain in simulation.gains]
+        yield as_yaml({"gains": gains})
     yield as_yaml({"totals": msgspec.to_builtins(simulation.totals()), "findings": findings})

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.names import SERVICES
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.settings.settings import Settings
-from dnsserver.tools.simulation.as_if import Annotations, Changes, annotated, imports_as_if, snapshot_as_if
+from dnsserver.tools.simulation.as_if import Changes, annotated, imports_as_if, snapshot_as_if
 from dnsserver.tools.simulation.codes import WITHOUT_NODES, findings_of
 from dnsserver.tools.simulation.selecting import (
     check_annotations,
@@ -30,8 +31,8 @@ from locator.api.dump_text import COMMAND
 from locator.findings import ClusterCode
 from locator.labels import ClientSelector
 from locator.model import OWN, SEVERITIES, ZONE, EndpointSlice, Finding, Node, Pod, Service
-from locator.state.object_checks import nearness_findings
-from locator.state.snapshot import LACKING, Snapshot
+from locator.state.object_checks import asking_by_pods, nearness_findings
+from locator.state.snapshot import LACKING, Snapshot, lacking
 from locator.topology.annotations import labels_asked_for
 from locator.topology.constraints import in_effect
 from locator.topology.service_checks import CarriedKeys, overridden_findings, service_key_findings
@@ -95,13 +96,19 @@ def _read(settings: Settings, changes: Changes, selectors: Sequence[ClientSelect
     return read_clients(settings, labels | asked)
 
 
-def world_as_if(
-    world: World, reading: ReadClusters, changes: Changes, services: Collection[str], annotations: Annotations
-) -> World:
-    """Return what is simulated if *services* (``namespace/name``) have *annotations*, too, besides the *changes*."""
-    tried = {key: {**changes.annotations.get(key, {}), **annotations} for key in services}
-    snapshot = _changed(reading, replace(changes, annotations=tried), reading.snapshots)
-    return replace(world, snapshot=snapshot)
+def check_zones(world: World, reading: ReadClusters) -> None:
+    """Raise WrongInput if the clusters do not say in which zone any client is, because Nodes are missing."""
+    if reading.nodes or world.counted is not None or any(ZONE in place.location.labels for place in world.own.numbers):
+        return
+    found = lacking(world.snapshot, Node) or "no Nodes"
+    raise WrongInput(
+        f"--snapshot: {found}, so nothing says which client is in which zone, expected some; {COMMAND} prints all"
+    )
+
+
+def world_as_if(world: World, reading: ReadClusters, changes: Changes) -> World:
+    """Return what is simulated if the clusters differ by *changes*."""
+    return replace(world, snapshot=_changed(reading, changes, reading.snapshots))
 
 
 def findings_in(
@@ -140,8 +147,9 @@ def _nearness_findings(services: Sequence[Simulated], reading: ReadClusters, wor
     """Yield what is worth knowing about what the Services that were simulated ask for."""
     own, known = reading.publishers[OWN], world.snapshot.services
     plain = {one.subject.key: one for one in services if one.subject.zone.about == SERVICES}
+    asking = cache(lambda: asking_by_pods(compiled for _, compiled in sorted(known.items())))
     for key, simulated in plain.items():
-        yield from map(own.with_file, nearness_findings(known[key], known, simulated.declaration))
+        yield from map(own.with_file, nearness_findings(known[key], simulated.declaration, asking))
         balances = world.snapshot.balances.get(key, ())
         yield from map(own.with_file, own.store.balance_findings(known[key], balances))
     if any(ZONE in in_effect(simulated.declaration).client_keys for simulated in services):

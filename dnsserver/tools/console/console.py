@@ -24,6 +24,7 @@ from dnsserver.http.guard import Endpoint, guarded
 from dnsserver.http.problems import problem
 from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, problem_of
+from dnsserver.tools.api.keeping import keep_due
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
 from dnsserver.tools.console.changes import CHANGE_SECONDS
 from dnsserver.tools.console.completion import completions
@@ -108,6 +109,8 @@ class Console:
         """Look every few seconds at what was counted and is wrong; tell pages of it and of the clusters' health."""
         seen: object = None
         while True:
+            if self._context.kept is not None:
+                await keep_due(self._context.kept, self._context.inspected.authority)
             counted = None if self._context.recent is None else await self._context.recent.look()
             state = counted, self._context.health(), await self._wrong()
             if state != seen:

@@ -22,6 +22,7 @@ from dnsserver.tools.console.changes import COUNTS, SNAPSHOT, PageChanges
 from dnsserver.tools.console.recent import RecentCounts
 from dnsserver.tools.console.troubles import Sightings
 from dnsserver.tools.explain.naming import UnknownName
+from dnsserver.tools.live.kept import KeptDecisions
 from locator.model import Health
 
 FOLLOWS_ALL = f"{SNAPSHOT} {COUNTS}"  # the ``follows`` of a page that shows what was counted, too
@@ -58,7 +59,8 @@ class PageMissing(Exception):
 class PageContext:
     """What pages are made from: what a server has read, what changed, and what it counted in the last minutes.
 
-    *changes* must hear of all publications. *counts* is None where no DNS is answered: then nobody asks anything.
+    *changes* must hear of all publications. *counts*, and decisions that are *kept*, are None where no DNS is answered:
+    then nobody asks anything.
     ``health`` and ``ages`` (in seconds) are those of the clusters, by name.
     """
 
@@ -68,6 +70,7 @@ class PageContext:
         turns: Turns,
         changes: PageChanges,
         counts: Counts | None,
+        kept: KeptDecisions | None = None,
         *,
         health: Callable[[], Mapping[str, Health]],
         ages: Callable[[], Mapping[str, float]],
@@ -76,6 +79,7 @@ class PageContext:
         self.recent = None if counts is None else RecentCounts(counts)
         self.failures = Counter[str]() if counts is None else counts.failures
         self.sightings = Sightings()
+        self.kept = kept
         self._kept: dict[str, tuple[Sequence[object], Any]] = {}
         self._seldom: dict[str, tuple[float, float, Any]] = {}  # with the times when it was made, and how long it took
 

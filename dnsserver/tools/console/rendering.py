@@ -16,7 +16,8 @@ from markupsafe import Markup, escape
 
 from dnsserver import __version__
 from dnsserver.metrics.relations import RELATIONS
-from dnsserver.text import grouped, number_text
+from dnsserver.text import grouped, number_text, percent
+from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.now import trusting_flag
 from dnsserver.tools.console.overview import percent_of
@@ -26,21 +27,20 @@ from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
 from dnsserver.tools.explain.explanation_text import balance_lines
 from dnsserver.tools.simulation import MAX_OVERLOAD
+from dnsserver.tools.simulation.as_if import annotating_command
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
 from dnsserver.tools.simulation.text import (
-    annotating_command,
     balance_text,
     constraint_text,
     domain_text,
     greatest_shares,
     largest_domains,
     named,
-    percent,
 )
 from locator.findings import documentation
 from locator.ip import address_text, network_text
-from locator.model import CLUSTER, object_key
+from locator.model import CLUSTER, ZONE, object_key
 from locator.printable import MAX_TEXT, cut
 from locator.topology.constraints import has_unmatched
 
@@ -94,6 +94,12 @@ def _expected_by_address(explanation: Explanation) -> dict[str, EndpointBalanced
     return {row.address: row for row in explanation.balance.endpoints} if explanation.balance else {}
 
 
+def _pod_of(holder: str) -> tuple[str, str]:
+    """Return the namespace and the name of the pod that holds an address, empty if it is none: ``pod shop/web-0``."""
+    namespace, slash, name = holder.removeprefix("pod ").partition("/")
+    return (namespace, name) if slash and holder.startswith("pod ") else ("", "")
+
+
 def _segment(text: str) -> Markup:
     """Return a text as one segment of a path."""
     return Markup(quote(text, safe=""))  # a link that is cut leads nowhere
@@ -124,10 +130,12 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "overloaded": partial(exceeds, max_overload=MAX_OVERLOAD),
     "percent": percent,
     "percent_of": percent_of,
+    "pod_of": _pod_of,
     "picture": partial(inline_picture, max_overload=MAX_OVERLOAD),
     "rated": partial(Simulated.rating, max_overload=MAX_OVERLOAD),
     "segment": _segment,
     "short": _short,
+    "site_troubles": site_troubles,
     "sort_of": sort_of,
     "thousands": "{:,}".format,
     "trusting_flag": trusting_flag,
@@ -140,4 +148,5 @@ GLOBALS = {
     "object_key": object_key,
     "program_version": __version__,
     "relations": RELATIONS,
+    "zone_key": ZONE,
 }

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import UNSET, UnsetType
@@ -31,7 +32,7 @@ from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
 from locator.places.book import Place
-from locator.state.object_checks import nearness_findings, zone_findings
+from locator.state.object_checks import asking_in, nearness_findings, zone_findings
 from locator.state.snapshot import Snapshot
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Narrowing
@@ -128,6 +129,7 @@ def _findings(explained: ExplainedDecision) -> Iterator[Finding]:
     """
     service, services = explained.decision.service, explained.snapshot.services
     if service is not None and services.get(service.service.key) is service:
-        found = nearness_findings(service, services, explained.decision.declaration)
+        same = partial(asking_in, services, service.service.namespace)
+        found = nearness_findings(service, explained.decision.declaration, same)
         yield from (finding for finding in found if finding.code != ClusterCode.SourceNotHeard.name)
         yield from zone_findings(service, explained.location)

@@ -8,7 +8,7 @@ fields and hints count as they do in the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from locator.endpoints import compact
 from locator.model import Endpoint, Location, Service
+from locator.printable import shell_words
 from locator.state.balancing import Balances, Plans
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
@@ -49,6 +50,14 @@ class Changes(Struct, frozen=True):
     annotations: Mapping[str, Annotations] = {}
     failed: Sequence[tuple[str, str]] = ()
     honor_kubernetes: bool = True
+
+    def also(self, services: Iterable[str], annotations: Annotations) -> Changes:
+        """Return the changes if some *services* have *annotations* beside what they have, and no other is changed."""
+        return self.instead({key: {**self.annotations.get(key, {}), **annotations} for key in services})
+
+    def instead(self, annotations: Mapping[str, Annotations]) -> Changes:
+        """Return the changes with these *annotations* instead of any others."""
+        return replace(self, annotations=annotations)
 
     def fails(self, location: Location) -> bool:
         """Whether a location is in a failed domain."""
@@ -148,3 +157,10 @@ def _exported_as_if(exported: ExportedService, changes: Changes) -> ExportedServ
     declared = [one for one in (exported.constraint,) if one is not None and SOURCE[one.source].in_another_object]
     declared += [one for one in (federated_constraint(compiled.service, ()),) if one is not None]
     return ExportedService(compiled, deciding(in_order(compiled.service, declared)))
+
+
+def annotating_command(service: str, annotations: Annotations) -> str:
+    """Return the command that gives a Service (``namespace/name``) some annotations, and takes away those of None."""
+    namespace, _, name = service.partition("/")
+    pairs = [f"{key}={shell_words(text)}" if text is not None else f"{key}-" for key, text in annotations.items()]
+    return f"kubectl -n {shell_words(namespace)} annotate service {shell_words(name)} --overwrite {' '.join(pairs)}"

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from dnsserver.text import grouped
+from dnsserver.text import grouped, percent
 from dnsserver.tools.simulation import IDLE
 from dnsserver.tools.simulation.service import OVERLOADED, Simulated, described
-from dnsserver.tools.simulation.text import constraint_text, percent
+from dnsserver.tools.simulation.text import constraint_text
 from locator.model import ZONE
 from locator.printable import cut, printable
 from locator.topology.selection import LocatedEndpoint

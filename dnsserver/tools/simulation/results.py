@@ -10,29 +10,15 @@ from itertools import repeat
 import msgspec
 from msgspec import Struct
 
-from dnsserver.tools.simulation.as_if import Annotations
+from dnsserver.tools.simulation.as_if import Annotations, annotating_command
 from dnsserver.tools.simulation.comparing import Compared
+from dnsserver.tools.simulation.cost import BeforeAndAfter, Price
+from dnsserver.tools.simulation.gains import REPORTED, Gain
 from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.service import Simulated, domain_at, first_address, simulate
 from dnsserver.tools.simulation.world import Subject, World
 from locator.model import Finding
 from locator.topology.constraints import Declaration
-
-REPORTED = 100  # names from one report to the next
-
-
-class BeforeAndAfter(Struct, frozen=True):
-    """A figure without any constraint, and with the constraints that were simulated."""
-
-    before: float
-    after: float
-
-
-class Price(Struct, frozen=True):
-    """What a gigabyte between zones costs, and how many of them each Service's clients get in a month."""
-
-    per_gb: float
-    traffic: float
 
 
 class Totals(Struct, frozen=True):
@@ -48,7 +34,8 @@ class Simulation(Struct, frozen=True):
 
     An endpoint is overloaded with more than ``max_overload`` even shares. ``tried`` are the annotations that differ
     from those in the cluster, by the Service's ``namespace/name``. ``compared`` has the choices for each of the
-    ``services``, () if nobody wants to compare them.
+    ``services``, () if nobody wants to compare them. ``gains`` are those of the ``services`` if no Service has a
+    constraint, in the order of their rank: then the ``services`` have what they would gain by.
     """
 
     services: Sequence[Simulated]
@@ -58,6 +45,7 @@ class Simulation(Struct, frozen=True):
     tried: Mapping[str, Annotations] = {}
     compared: Sequence[Sequence[Compared]] = ()
     price: Price | None = None
+    gains: Sequence[Gain] | None = None
 
     def each(self) -> Iterator[tuple[Simulated, Sequence[Compared]]]:
         """Yield the services, each with its choices."""
@@ -67,10 +55,9 @@ class Simulation(Struct, frozen=True):
         """Return what all Services have together: cross-zone traffic weighted by the load that arrives."""
         services, cost = self.services, None
         if self.price is not None:
-            whole = self.price.per_gb * self.price.traffic
             cost = BeforeAndAfter(
-                whole * sum(service.crossing_before for service in services),
-                whole * sum(service.crossing for service in services),
+                self.price.of(sum(service.crossing_before for service in services)),
+                self.price.of(sum(service.crossing for service in services)),
             )
         before = _weighted((service.crossing_before, service.load_before) for service in services)
         after = _weighted((service.crossing, service.load) for service in services)
@@ -166,6 +153,27 @@ def _compared(row: Compared) -> dict[str, object]:
     }
 
 
+def gain_json(gain: Gain, price: Price | None) -> dict[str, object]:
+    """Return what a Service would gain, as JSON has it."""
+    namespace, _, name = gain.key.partition("/")
+    return {
+        "namespace": namespace,
+        "name": name,
+        "clients": gain.clients,
+        "endpoints": gain.endpoints,
+        "cross_zone": gain.cross_zone,
+        "max_overload": gain.max_overload,
+        "overloaded": gain.overloaded,
+        "unmet_clients": gain.unmet_clients,
+        "balanced": gain.balanced,
+        "kept": gain.kept,
+        "saved": None if price is None else price.of(gain.fall),
+        "annotations": gain.annotations,
+        "command": annotating_command(gain.key, gain.annotations) if gain.annotations else None,
+        "reason": gain.reason or None,
+    }
+
+
 def json_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[str]:
     """Yield the JSON, a Service a line: all of a large cluster at once would take gigabytes.
 
@@ -179,5 +187,8 @@ def json_parts(simulation: Simulation, findings: Sequence[object]) -> Iterator[s
     for simulated, compared in simulation.each():
         yield separator + encoded(service_json(simulated, compared))
         separator = ",\n"
+    opening = '\n], "gains": ['
+    for number, gain in enumerate(simulation.gains or ()):
+        yield f"{',' if number else opening}\n{encoded(gain_json(gain, simulation.price))}"
     yield f'\n], "totals": {encoded(simulation.totals())},\n'
     yield f'"findings": {encoded(findings)}}}\n'

@@ -7,7 +7,7 @@ A selection that matches nothing is an error that says what would match.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec.structs import replace
@@ -17,8 +17,9 @@ from dnsserver.names import FEDERATION, MULTICLUSTER, SERVICES, Zone
 from dnsserver.spelling import listed, nearest_key, nearest_label, suggestion
 from dnsserver.tools.simulation.as_if import Changes, service_as_if
 from dnsserver.tools.simulation.world import Subject
+from locator.api.dump_text import COMMAND
 from locator.labels import ClientSelector
-from locator.model import Node, Pod, Service, labels_of
+from locator.model import ZONE, Node, Pod, Service, labels_of
 from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.annotations import (
     CLIENTS,
@@ -33,6 +34,7 @@ from locator.topology.annotations import (
     min_endpoints,
 )
 from locator.topology.constraints import ANNOTATION, has_unmatched
+from locator.topology.hints import FOR_KUBE_PROXY
 
 FEW = 12  # names that a message lists
 
@@ -56,13 +58,14 @@ class BadSelection(Exception):
         self.annotation = annotation
 
 
-def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tried: Collection[str]) -> list[Subject]:
+def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], changes: Changes) -> list[Subject]:
     """Return the names to simulate: those of the Services *named* (``namespace/name``), else of all constrained ones.
 
-    Services whose constraints are *tried* are among the latter. Raises BadSelection.
+    Services whose constraints are tried are among the latter. If nothing is asked for, and no headless Service has a
+    constraint, it is none. Raises BadSelection.
     """
     if named:
-        if idle := [key for key in tried if key not in named]:
+        if idle := [key for key in changes.annotations if key not in named]:
             expected = f"expected it among --service: {', '.join(named[:FEW])}"
             raise BadSelection("--with", f"{idle[0]} is not simulated, {expected}")
         known: dict[str, list[Subject]] = {key: [] for key in named}
@@ -71,13 +74,35 @@ def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tri
         if unknown := next((key for key in known if not known[key]), None):
             raise BadSelection("--service", _why_not(unknown, snapshot))
         return [*chain.from_iterable(known.values())]
-    found = constrained_subjects(snapshot, authority, tried)
-    if not found:
-        headless = [key for key, service in snapshot.services.items() if service.service.headless]
-        none = lacking(snapshot, Service) or "no headless Service"
-        found_text = f"none of {len(headless)} headless Services has a constraint" if headless else none
-        raise BadSelection("--service", f"{found_text}, expected one; --with NS/NAME=KEYS tries a constraint")
+    found = constrained_subjects(snapshot, authority, changes.annotations)
+    headless = sum(service.service.headless for service in snapshot.services.values())
+    if not found and not headless:
+        raise BadSelection("--service", f"{lacking(snapshot, Service) or 'no headless Service'}, expected one")
+    if not found and changes.failed:
+        none = f"none of {headless} headless Services has a constraint"
+        raise BadSelection("--fail", f"{none}, expected one; --service NS/NAME simulates a Service without one")
     return found
+
+
+def unconstrained_subjects(snapshot: Snapshot, authority: Authority) -> list[Subject]:
+    """Return the names, by the first zone, of all headless Services that have no constraint, in order."""
+    first = service_zones(authority)[:1]
+    return [
+        subject
+        for subject in _all_subjects(snapshot, authority)
+        if subject.zone in first and not _constrained(subject, snapshot, authority)
+    ]
+
+
+def worth_a_look(found: Iterable[Subject], snapshot: Snapshot) -> list[Subject]:
+    """Return those Services whose endpoints are in several zones, so that a constraint may gain something.
+
+    The one with the most endpoints comes first.
+    """
+    locations = {subject: snapshot.services[subject.key].locations for subject in found}
+    zones = {subject: {one.labels.get(ZONE) for one in there} - {None} for subject, there in locations.items()}
+    several = [subject for subject in locations if len(zones[subject]) > 1]
+    return sorted(several, key=lambda subject: (-len(locations[subject]), subject.key))
 
 
 def constrained_subjects(snapshot: Snapshot, authority: Authority, tried: Collection[str] = ()) -> list[Subject]:
@@ -120,8 +145,10 @@ def _why_not(key: str, snapshot: Snapshot) -> str:
     """Return why a Service cannot be simulated."""
     known = snapshot.services.get(key)
     if known is not None:
-        kind = "is an alias (ExternalName)" if known.service.alias is not None else "has a cluster IP"
-        return f"{key} {kind}, so DNS chooses no endpoints, expected a headless Service"
+        if known.service.alias is not None:
+            return f"{key} is an alias (ExternalName), so DNS chooses no endpoints, expected a headless Service"
+        why = f"{key} has a cluster IP, so DNS chooses no endpoints: kube-proxy does"
+        return f"{why}, expected a headless Service, or for kube-proxy {FOR_KUBE_PROXY}"
     if why := lacking(snapshot, Service):
         return f"no Service {key}: {why}"
     namespace, _, name = key.partition("/")
@@ -173,8 +200,11 @@ def selected_clients(pods: Mapping[str, Sequence[Pod]], selectors: Sequence[Clie
     if not running:
         total = sum(map(len, pods.values()))
         found = f"none of {total} pods runs and has an address" if total else "no pods (a dump must contain them)"
+        advice = "--clients-from takes who asks from a running server"
+        advice = advice if total else f"{COMMAND} prints all, and {advice}"
         raise BadSelection(
-            "--clients", f"{found}, expected some that ask; --clients-from takes who asks from a running server"
+            "--clients",
+            f"{found}, expected some that ask; {advice}",
         )
     for selector in selectors:
         if not any(selector.matches(pod.namespace, labels_of(pod)) for pod in running):

@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, Paint, grouped, painter, table
-from dnsserver.tools.simulation.as_if import Annotations
+from dnsserver.text import BOLD, DIM, GREEN, RED, YELLOW, Paint, grouped, painter, percent, table
+from dnsserver.tools.simulation.as_if import Annotations, annotating_command
 from dnsserver.tools.simulation.comparing import Compared
+from dnsserver.tools.simulation.gains import Gain
+from dnsserver.tools.simulation.gains_text import PRICE_HINT, gain_commands, gain_heading, gain_rows, nothing_lines
 from dnsserver.tools.simulation.results import Simulation
 from dnsserver.tools.simulation.service import DomainOutcome, Simulated, domain_at, exceeds, first_address
 from locator.model import listed
-from locator.printable import printable, shell_words
+from locator.printable import printable
 from locator.topology.annotations import LEAST_OVERLOAD, MAX_OVERLOAD, MOST_OVERLOAD
 from locator.topology.balance import Balance
 from locator.topology.constraints import Declaration
@@ -32,7 +34,9 @@ def as_text(simulation: Simulation, *, colour: bool = False) -> str:
 
     paint = painter(colour=colour)
     lines: list[str] = []
-    if len(simulation.services) <= MAX_DETAILED:
+    if simulation.gains is not None:
+        lines += _gain_lines(simulation, simulation.gains, paint)
+    elif len(simulation.services) <= MAX_DETAILED:
         for simulated, compared in simulation.each():
             lines += [*_detailed(simulated, simulation, paint), *_part(_choices(compared), paint), ""]
     else:
@@ -46,7 +50,27 @@ def as_text(simulation: Simulation, *, colour: bool = False) -> str:
         if proposals := _proposals(simulation):
             lines += [*(f"{paint('proposal', GREEN)}  {command}" for command in proposals), ""]
     lines += totals_lines(simulation)
+    if simulation.gains is not None and simulation.price is None:
+        lines.append(PRICE_HINT)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _gain_lines(simulation: Simulation, gains: Sequence[Gain], paint: Paint) -> Iterator[str]:
+    """Yield what Services without a constraint would gain, the commands for that, and how many would gain nothing."""
+    gaining = [gain for gain in gains if gain.annotations]
+    first, more = gaining[:MAX_LISTED], len(gaining) - MAX_LISTED
+    if gaining:
+        header, *rows = table(gain_rows(first, simulation.price, simulation.max_overload))
+        yield from (paint(header, BOLD), *rows)
+        if more > 0:
+            yield f"{more:,} more; -o json has all"
+        yield ""
+        yield paint(gain_heading(first, simulation.max_overload), BOLD)
+        yield from (f"  {command}" for command in gain_commands(first))
+        yield ""
+    for simulated, compared in _worst_compared(simulation):
+        yield from (paint(simulated.subject.name, BOLD), *_part(_choices(compared), paint), "")
+    yield from nothing_lines(gains)
 
 
 def worst_first(services: Iterable[Simulated]) -> list[Simulated]:
@@ -58,22 +82,18 @@ def totals_lines(simulation: Simulation) -> list[str]:
     """Return what all Services have together."""
     totals = simulation.totals()
     cross, cost = totals.cross_zone, totals.cost
+    without, them = ("without constraints", "them") if simulation.gains is None else ("now", "the commands")
     lines = [
         f"{grouped(len(simulation.services), 'Service')}, {grouped(totals.clients, 'client')}, cross-zone "
-        f"{percent(cross.before)} of the load without constraints, {percent(cross.after)} with them"
+        f"{percent(cross.before)} of the load {without}, {percent(cross.after)} with {them}"
     ]
     if cost is not None:
         saved = cost.before - cost.after
         lines.append(
-            f"traffic between zones costs {cost.before:,.2f} a month without constraints, {cost.after:,.2f} with "
-            f"them: {abs(saved):,.2f} {'less' if saved >= 0 else 'more'}"
+            f"traffic between zones costs {cost.before:,.2f} a month {without}, {cost.after:,.2f} with "
+            f"{them}: {abs(saved):,.2f} {'less' if saved >= 0 else 'more'}"
         )
     return lines
-
-
-def percent(fraction: float) -> str:
-    """Return a fraction as people read it."""
-    return f"{100 * fraction:.1f} %"
 
 
 def balancing_command(simulated: Simulated, max_overload: float, tried: Annotations) -> str:
@@ -85,13 +105,6 @@ def balancing_command(simulated: Simulated, max_overload: float, tried: Annotati
         return ""
     bound = min(max(max_overload, LEAST_OVERLOAD), MOST_OVERLOAD)
     return annotating_command(simulated.subject.key, {**tried, MAX_OVERLOAD: f"{bound:g}"})
-
-
-def annotating_command(service: str, annotations: Annotations) -> str:
-    """Return the command that gives a Service (``namespace/name``) some annotations, and takes away those of None."""
-    namespace, _, name = service.partition("/")
-    pairs = [f"{key}={shell_words(text)}" if text is not None else f"{key}-" for key, text in annotations.items()]
-    return f"kubectl -n {shell_words(namespace)} annotate service {shell_words(name)} --overwrite {' '.join(pairs)}"
 
 
 def _proposals(simulation: Simulation) -> list[str]:
@@ -220,11 +233,8 @@ def _worst_compared(simulation: Simulation) -> list[tuple[Simulated, Sequence[Co
 
 def as_markdown(simulation: Simulation) -> str:
     """Return the simulation as Markdown: a table of the Services, what to look at, proposals, totals."""
-    worst = worst_first(simulation.services)
-    header, *rows = _summary(worst[:MAX_LISTED])
-    lines = ["### Who would get what", "", *_markdown_table(header, rows), ""]
-    if (more := len(worst) - MAX_LISTED) > 0:
-        lines += [f"{grouped(more, 'more Service')}.", ""]
+    gains = simulation.gains
+    lines = _markdown_summary(simulation) if gains is None else _markdown_gains(simulation, gains)
     if simulation.findings:
         lines += [
             f"- **{finding.code}** {_escaped(f'{finding.namespace}/{finding.name}: {finding.message}')}"
@@ -236,12 +246,38 @@ def as_markdown(simulation: Simulation) -> str:
     for simulated, compared in _worst_compared(simulation):
         header, *rows = _choices(compared)
         lines += [f"#### {_escaped(simulated.subject.name)}", "", *_markdown_table(header, rows), ""]
-    if proposals := _proposals(simulation):
-        lines += ["```console", *(f"$ {command}" for command in proposals), "```", ""]
+    if simulation.gains is None and (proposals := _proposals(simulation)):
+        lines += _markdown_commands(proposals)
     lines += [f"{line[0].upper()}{line[1:]}." for line in totals_lines(simulation)]
     most = f"{simulation.max_overload:g} times an even share"
     lines.append(f"An endpoint is overloaded from more than {most} of the load on.")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _markdown_summary(simulation: Simulation) -> list[str]:
+    worst = worst_first(simulation.services)
+    header, *rows = _summary(worst[:MAX_LISTED])
+    lines = ["### Who would get what", "", *_markdown_table(header, rows), ""]
+    if (more := len(worst) - MAX_LISTED) > 0:
+        lines += [f"{grouped(more, 'more Service')}.", ""]
+    return lines
+
+
+def _markdown_gains(simulation: Simulation, gains: Sequence[Gain]) -> list[str]:
+    gaining, lines = [gain for gain in gains if gain.annotations], ["### What each Service would gain", ""]
+    if first := gaining[:MAX_LISTED]:
+        header, *rows = gain_rows(first, simulation.price, simulation.max_overload)
+        lines += [*_markdown_table(header, rows), ""]
+        if (more := len(gaining) - MAX_LISTED) > 0:
+            lines += [f"{grouped(more, 'more Service')}.", ""]
+        lines += [gain_heading(first, simulation.max_overload), "", *_markdown_commands(gain_commands(first))]
+    for line in nothing_lines(gains):
+        lines += [f"{line}.", ""]
+    return lines
+
+
+def _markdown_commands(commands: Iterable[str]) -> list[str]:
+    return ["```console", *(f"$ {command}" for command in commands), "```", ""]
 
 
 def _markdown_table(header: Row, rows: Iterable[Row]) -> Iterator[str]:
