@@ -35,6 +35,7 @@ from dnsserver.tools.console.node import node_page
 from dnsserver.tools.console.overview import look_at_troubles, overview_page
 from dnsserver.tools.console.page import Page, PageContext, error_page
 from dnsserver.tools.console.rendering import environment, rendered
+from dnsserver.tools.console.search import SEARCH_PATH, search_page
 from dnsserver.tools.console.service import service_page
 from dnsserver.tools.console.services import services_page
 from locator.printable import json_text
@@ -95,6 +96,7 @@ PAGES = (
     PageRoute("/services/{namespace}/{name}", service_page, within="/services"),
     PageRoute(EXPLAIN_PATH, explain_page, "Explain"),
     PageRoute(TAIL_PATH, tail_page, "Tail"),
+    PageRoute(SEARCH_PATH, search_page),
 )
 
 
@@ -196,7 +198,7 @@ class Console:
             proposals = await self._context.turns.take("/complete", partial(completions, self._context, request))
         except RESPONSE_ERRORS as error:
             return problem_of(error)
-        return Response(json_text({"proposals": proposals}), media_type=JSON)
+        return Response(json_text({"proposals": [{"value": proposal} for proposal in proposals]}), media_type=JSON)
 
     async def _live(self, request: Request) -> Response:
         """Return a stream of what changes."""
