@@ -41,6 +41,7 @@ PAGES = (
     f"{SERVICE}?client={IN_ZONE_B}&keys=-",
     "/nodes/local/node-a1",
     "/findings?code=NodeWithoutZone",
+    "/gain?price=0.02&traffic=3000",
     "/explain",
     EXPLAINED,
     "/explain?name=svc/memcache&namespace=shop&client=nobody",

@@ -146,9 +146,7 @@ def test_another_threshold(simulate: Simulate) -> None:
 def test_money_leads(simulate: Simulate) -> None:
     """Each Service has the same traffic in a month, however many ask."""
     items = cluster("aabb", many="ab", few="abc")
-    items += [
-        pod(f"few-{zone}", [f"10.1.1.{n}"], f"node-{zone}") for n, zone in enumerate("ab", 1)
-    ]
+    items += [pod(f"few-{zone}", [f"10.1.1.{n}"], f"node-{zone}") for n, zone in enumerate("ab", 1)]
     first, second = gains(simulate("-o", "json", *PRICED, items=items))
     assert (first["name"], first["saved"], first["kept"]) == ("few", pytest.approx(40 / 3), pytest.approx(8 / 3))
     assert (second["name"], second["saved"], second["kept"]) == ("many", pytest.approx(10), pytest.approx(3))

@@ -16,7 +16,8 @@ from starlette.requests import Request
 
 from dnsserver.names import SERVICES
 from dnsserver.tools.console.findings import causes_of
-from dnsserver.tools.console.page import FOLLOWS_ALL, Page, PageContext, read
+from dnsserver.tools.console.gains import gains, money_shown, unconstrained
+from dnsserver.tools.console.page import FOLLOWS_ALL, Page, PageContext
 from dnsserver.tools.console.recent import by_zone
 from dnsserver.tools.console.simulations import NOT_WATCHED, asking_pods
 from dnsserver.tools.simulation import MAX_OVERLOAD
@@ -52,7 +53,7 @@ class Expected(Struct, frozen=True):
 
 async def overview_page(context: PageContext, request: Request) -> Page:
     """Return the first page, even if nothing has been read."""
-    read(request)
+    money, status = money_shown(request)
     findings, ages, health = context.changes.findings, context.ages(), context.health()
     objects = {
         name: publisher.snapshot.object_counts
@@ -60,11 +61,13 @@ async def overview_page(context: PageContext, request: Request) -> Page:
         if publisher.snapshot is not None
     }
     asked = None if context.recent is None else context.recent.asked()
-    expected, snapshot = None, context.inspected.snapshot()
+    expected, snapshot, without, gained = None, context.inspected.snapshot(), None, None
     if snapshot is not None:
         made_of = snapshot.services, snapshot.addresses
-        made = context.once if context.recent is None else context.seldom  # who answers queries has more to do
-        expected = await made("expected", made_of, lambda: _expected(context, snapshot))
+        expected = await context.simulated("expected", made_of, lambda: _expected(context, snapshot))
+        without = await unconstrained(context, snapshot)
+        if without.all and without.services:
+            gained = await gains(context, snapshot)
     severities, causes = await context.turns.in_thread(
         lambda: (Counter(finding.severity for finding in findings), causes_of(findings))
     )
@@ -80,11 +83,15 @@ async def overview_page(context: PageContext, request: Request) -> Page:
             "ready": all(check.ok for check in health.values()),
             "severities": [(severity, severities[severity]) for severity in SEVERITIES if severities[severity]],
             "causes": causes,
+            **money,
+            "without": without,
+            "gains": gained,
             "max_zones": MAX_ZONES,
             "max_sources": MAX_SOURCES,
             "max_causes": MAX_CAUSES,
         },
         FOLLOWS_ALL,
+        status,
     )
 
 

@@ -96,6 +96,10 @@ class PageContext:
         found: T = result
         return found
 
+    async def simulated(self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``once`` does, of a simulation: what ``seldom`` does where DNS queries are answered, too."""
+        return await (self.once if self.recent is None else self.seldom)(name, of, compute)
+
 
 class Part(Struct, Generic[T], frozen=True):
     """Some ``rows`` of a list that has ``total``; ``first`` is how many come before them.
