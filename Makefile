@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# 'make run' and 'make test' need git, make, and Python 3.11 or newer with venv, and nothing else.
+# 'make run' and 'make test' need git, make, Python 3.11 or newer with venv, and an index from which pip takes libraries.
 
 PYTHON ?= python3
 VENV := .venv
-INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install
 LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
     --custom-compile-command 'make lock'
 
@@ -69,8 +68,9 @@ screenshots: $(VENV)/.installed-tests
 
 # Builds the documentation as a site; build/site/index.html needs neither a server nor the Internet.
 site: $(VENV)/.installed-tests
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
-	@echo "build/site/index.html"
+	@echo "mkdocs makes the pages, which takes some seconds. It fetches nothing: its theme and plugins are in $(VENV)."
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
+	@echo "Open build/site/index.html in a browser."
 
 lint: $(VENV)/.installed-tests
 	$(VENV)/bin/ruff check
@@ -108,19 +108,13 @@ audit: $(VENV)/.installed-tests
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info native/target dnsserver/net/*.so
 
-# Created anew whenever the dependencies or the native code change. Native code from before would still be used if it
-# could not be built again.
+# Created anew whenever the dependencies or the native code change.
 $(VENV)/.installed: pyproject.toml requirements.txt native/Cargo.toml native/crates.lock $(wildcard native/src/*.rs)
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo "topodns needs Python 3.11 or newer with venv (on Debian: apt install python3-venv);" \
 	        "found $$($(PYTHON) --version 2>/dev/null || echo nothing) as '$(PYTHON)'." \
 	        "Name another one so: make PYTHON=python3.12" >&2; exit 1; }
-	rm -f dnsserver/net/*.so
-	$(PYTHON) -m venv --clear $(VENV)
-	$(INSTALL) --require-hashes -r requirements.txt
-	$(INSTALL) --no-deps --no-build-isolation -e .
-	@touch $@
+	@$(PYTHON) install.py $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed constraints.txt
-	$(INSTALL) --require-hashes -r constraints.txt
-	@touch $@
+	@$(PYTHON) install.py $@

@@ -18,6 +18,9 @@ show() {
         "$topodns" explain "$name" --client "$client" --snapshot "$snapshot"
     done
     host=${udp%:*} port=${udp##*:}
+    no_dig=
+    command -v dig >/dev/null || no_dig="There is no dig here (on Debian: apt install bind9-dnsutils; on Fedora: dnf install bind-utils).
+Without it, 'topodns explain' shows the same answers, as above."
     dig="dig @$(printf %s "$host" | tr -d '[]') -p $port +short"
     cat <<END
 
@@ -26,7 +29,9 @@ Serving at $udp until Ctrl-C. Ask it from another terminal:
   $dig +subnet=$in_zone_a/32 $name
   $dig +subnet=$in_zone_b/32 $name
 
-This machine is no client in the cluster. So dig names a client by EDNS client subnet, as CoreDNS
+${no_dig:+$no_dig
+
+}This machine is no client in the cluster. So dig names a client by EDNS client subnet, as CoreDNS
 would, and this server trusts loopback as a forwarder. examples/README.md has more to ask.
 ${http:+
 The console shows who asks and gets what: http://$http/

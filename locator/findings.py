@@ -16,6 +16,10 @@ from functools import cache
 from locator.model import ERROR, INFO, WARNING, EndpointSlice, Finding, Namespaced
 from locator.printable import MAX_TEXT, cut, filled
 
+# Where the pages of 'make site' are; "" in a clone, which has none. A release writes the address here
+# (tests/release/release.py).
+SITE = ""
+
 
 @cache  # to import tomllib and to read takes 4 ms, which a command without findings need not pay
 def prose_of(codes: type[Enum]) -> Mapping[str, Mapping[str, str]]:
@@ -31,6 +35,11 @@ def prose_of(codes: type[Enum]) -> Mapping[str, Mapping[str, str]]:
     if list(read) != list(codes.__members__):
         raise LookupError(f"{package}/{module}.toml: has {', '.join(read)}, expected the codes of {codes.__name__}")
     return {name: {key: " ".join(text.split()) for key, text in texts.items()} for name, texts in read.items()}
+
+
+def documentation(code: str, page: str = "findings") -> str:
+    """Return the address of what is written about a code: on the site, or in a clone the file and the heading there."""
+    return f"{SITE}/{page}.html#{code.lower()}" if SITE else f"docs/{page}.md#{code.lower()}"
 
 
 class FindingCode(Enum):
@@ -118,6 +127,8 @@ class ClusterCode(FindingCode):
     BalanceImpossible = INFO
     SourceNotHeard = INFO
     KeyOnNoEndpoint = ERROR
+    UnmetClients = WARNING
+    ZoneWithoutEndpoints = INFO
     EndpointsInOneDomain = INFO
     SingleEndpoint = INFO
     AnswerTooLarge = WARNING

@@ -439,7 +439,11 @@ class Finding(Struct, frozen=True, gc=False):
 
 
 class Health(NamedTuple):
-    """One line of ``/readyz?verbose``: whether this part of topodns is healthy, and why."""
+    """One line of ``/readyz?verbose``: whether this part of topodns is healthy, and why.
+
+    ``problem`` is what is wrong although it is: topodns goes on with what it knew before.
+    """
 
     ok: bool
     text: str = "ok"
+    problem: str = ""

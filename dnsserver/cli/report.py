@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED
 from dnsserver.cli.output import coloured, write, write_result
-from dnsserver.text import PLAIN, RED, YELLOW, counted, painter
+from dnsserver.text import PLAIN, RED, YELLOW, counted, painter, table
+from locator.findings import documentation
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
 from locator.printable import printable
 
@@ -21,12 +22,14 @@ _COLOURS = {ERROR: RED, WARNING: YELLOW, INFO: PLAIN}
 def report(findings: Sequence[Finding], output: str, *, fail_on: str = ERROR, remarks: Sequence[str] = ()) -> int:
     """Print findings, the most severe first; return exit status 1 if one is as severe as *fail_on*, else 0.
 
-    *output* is "text", "json" or "yaml". Text has *remarks*, too: lines between the findings and their numbers.
+    *output* is "text", "json" or "yaml". Text has *remarks*, too: lines between the findings and their numbers. After
+    the findings, it says where each code is explained.
     """
     findings = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     if output == "text":
         *lines, numbers = as_lines(findings, colour=coloured())
-        write("".join(f"{line}\n" for line in [*lines, *map(printable, remarks), numbers]))
+        explained = explanations(finding.code for finding in findings)
+        write("".join(f"{line}\n" for line in [*lines, *explained, *map(printable, remarks), numbers]))
     else:
         write_result([*map(as_json, findings)], output)
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
@@ -34,11 +37,17 @@ def report(findings: Sequence[Finding], output: str, *, fail_on: str = ERROR, re
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding by its fields; that of another cluster names it."""
+    """Return a finding by its fields, and the address that explains its code; that of another cluster names it."""
     fields: dict[str, Any] = msgspec.to_builtins(finding)
     if not finding.cluster:
         del fields["cluster"]
-    return fields
+    return {**fields, "documentation": documentation(finding.code)}
+
+
+def explanations(codes: Iterable[str], page: str = "findings") -> list[str]:
+    """Return lines that say where each of the *codes* is explained, nothing for none."""
+    addresses = [(f"  {code}", documentation(code, page)) for code in dict.fromkeys(codes)]
+    return ["What each code means:", *table(addresses)] if addresses else []
 
 
 def as_lines(findings: Sequence[Finding], *, colour: bool) -> list[str]:

@@ -30,7 +30,7 @@ ADDRESS, BLOCK = "address", "block"
 MAX_TALLIES = 65_536  # a few for each Service with --metrics-per-service; else some dozens in most clusters
 DETAILED_TALLIES = MAX_TALLIES - 8192  # those after them say less, so that there are few of them
 MAX_ORIGINS = 1024  # zones times the ways to locate a client
-MAX_SERVICES = 1000  # with --metrics-per-service
+MAX_SERVICES = 1000  # that answers are counted for, one by one
 MAX_SOURCES = 1024  # addresses counted one by one; all others count together as "other"
 WARN_SECONDS = 3600.0  # between two warnings about one source: it needs an operator, and keeps asking meanwhile
 RANGE_OCTETS = {4: 3, 16: 8}  # that the ranges share by which unknown clients are counted; by those of an address
@@ -41,7 +41,8 @@ class Tally(Struct, frozen=True, gc=False):
     """What all metrics tell of an answer. A metric does not count an answer with an empty value.
 
     ``key`` is the topology key that decided. ``zones`` are those of the endpoints in the answer, "" for endpoints
-    whose zone is not known. ``service`` is the namespace and name of their Service if answers are counted for each.
+    whose zone is not known. ``service`` is the namespace and name of their Service, or of the one that is unmet, if
+    answers are counted for each.
 
     Native code counts what it repeats by the number of the tally, so a new field needs no change there. There must be
     few tallies: ``MAX_TALLIES``.
@@ -184,13 +185,20 @@ def _range_text(start: bytes) -> str:
 
 
 class Counts:
-    """All counters of one server. The code that counts writes to them directly."""
+    """All counters of one server. The code that counts writes to them directly.
+
+    *per_service*: metrics show answers for each Service.
+    """
 
     def __init__(self, *, per_service: bool = False) -> None:
         self.channels = {(proto, family): Channel(proto, family) for proto in ("udp", "tcp") for family in (1, 2)}
         self._tallies: dict[Tally, int] = {}
         self._origins: dict[ClientOrigin, int] = {NOBODY: NOBODYS}
-        self._services: set[tuple[str, str]] | None = set() if per_service else None
+        self._known: tuple[list[ClientOrigin], list[Tally]] = [], []  # by number, as far as somebody has asked
+        self.per_service = per_service
+        self.counts_services = per_service
+        """Whether tallies name the Service: metrics, or the console, show answers for each."""
+        self._services: set[tuple[str, str]] = set()
         self.unnamed_clients = SourceCounter()
         """Queries from trusted forwarders that name no client."""
         self.ignored_clients = SourceCounter(clients=SUSPICIOUS_CLIENTS)
@@ -215,16 +223,11 @@ class Counts:
         self.before_reading: list[Callable[[], None]] = []
         """Functions that add what was counted elsewhere; whoever reads the counters calls them first."""
 
-    @property
-    def per_service(self) -> bool:
-        """Whether answers are counted for each Service."""
-        return self._services is not None
-
     def tally(self, tally: Tally) -> int:
         """Return the number of a tally, below ``MAX_TALLIES``."""
         number = self._tallies.get(tally)
         if number is None:
-            if self._services is not None and tally.service is not None and tally.service not in self._services:
+            if tally.service is not None and tally.service not in self._services:
                 if len(self._services) >= MAX_SERVICES:
                     return self.tally(replace(tally, service=None))
                 self._services.add(tally.service)
@@ -262,6 +265,25 @@ class Counts:
             for number, replies in list(channel.counts.items()):
                 origin, tally = divmod(number, MAX_TALLIES)
                 yield channel, origins[origin], tallies[tally], replies
+
+    def grown(self, before: dict[tuple[str, int], dict[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield numbers of ``Channel.counts``, each with by how much it grew since the last call with this *before*.
+
+        That is empty at first, and kept up to date here. Only what grew is yielded; counting may go on meanwhile.
+        """
+        for path, channel in self.channels.items():
+            known = before.setdefault(path, {})
+            for number, replies in list(channel.counts.items()):
+                if replies != (then := known.get(number, 0)):
+                    known[number] = replies
+                    yield number, replies - then
+
+    def told(self, number: int) -> tuple[ClientOrigin, Tally]:
+        """Return what a number of ``Channel.counts`` tells of the client and of the answer."""
+        if len(self._known[0]) < len(self._origins) or len(self._known[1]) < len(self._tallies):
+            self._known = list(self._origins), list(self._tallies)
+        origin, tally = divmod(number, MAX_TALLIES)
+        return self._known[0][origin], self._known[1][tally]
 
     def zones(self) -> set[str]:
         """Return the zones of all clients so far, "" for an unknown one."""

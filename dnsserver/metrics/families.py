@@ -102,7 +102,8 @@ LEADING = Family(
 # Of each process.
 FAILURES = Family(
     "topodns_failures", COUNTER, "Errors caught, and queries dropped, by where.",
-    {"where": ("packet", "queue", "receive", "send", "accept", "connection", "memory", "upstream", "http", "tap")},
+    {"where": ("packet", "queue", "receive", "send", "accept", "connection", "memory", "upstream", "http", "tap",
+               "console")},
 )  # fmt: skip
 LOOP_DELAY = Family("topodns_loop_delay_seconds", HISTOGRAM, "How late the event loop runs what is due.")
 BUILD_INFO = Family(

@@ -39,7 +39,7 @@ from locator.api.list_watch import RESTART_REASONS
 from locator.model import Finding
 from locator.places.book import LOCATED_BY
 from locator.state.snapshot import Snapshot
-from locator.topology.selection import OUTCOMES
+from locator.topology.selection import OUTCOMES, UNMET
 from locator.topology.service_checks import is_invalid_constraint
 
 # Whether the endpoints in an answer are in the client's zone: all, some, none; or it is not known.
@@ -56,7 +56,6 @@ ANSWER_ZONES = Family(
 ANSWER_ZONES_BY_SERVICE = replace(
     ANSWER_ZONES, labels={"service_namespace": ANY_VALUE, "service_name": ANY_VALUE, **ANSWER_ZONES.labels}
 )
-
 Sums = Counter[tuple[str, ...]]
 
 
@@ -71,6 +70,7 @@ class Summed:
         self.keys: Sums = Counter()
         self.located: Sums = Counter()
         self.zones: Sums = Counter()
+        self.services: Sums = Counter()
         if not counts.per_service:
             self.zones.update({(zone or UNKNOWN, relation): 0 for zone in counts.zones() for relation in RELATIONS})
         for channel, origin, tally, number in counts.replies():
@@ -80,6 +80,8 @@ class Summed:
                 self.outcomes[tally.outcome,] += number
             if tally.key:
                 self.keys[tally.key,] += number
+            if counts.per_service and (tally.zones or tally.outcome == UNMET):
+                self.services[*(tally.service or ("", "")), tally.outcome] += number
             if origin.located_by:
                 self.located[origin.located_by,] += number
             if tally.zones and origin.located_by:  # probes have no client
@@ -93,8 +95,8 @@ class Summed:
         return labelled({"hit": max(0, sum(self.rcodes.values()) - computed), "miss": computed})
 
 
-# What a server shows of its queries, each family with the function that returns its values.
-OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float]] = {
+# What a server shows of its queries; a family whose function returns None is not shown.
+OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float | None]] = {
     Family(
         "topodns_dns_requests", COUNTER, "Queries that got a reply.",
         {"proto": ("udp", "tcp"), "family": ("1", "2"), "type": (*COUNTED_TYPES, OTHER)},
@@ -117,6 +119,12 @@ OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float]] = {
         "topodns_answer_tier", COUNTER, "Answers by the topology key that decided.", {"key": ANY_VALUE}
     ): lambda of: of.keys,
     ANSWER_ZONES: lambda of: of.zones,
+    Family(
+        "topodns_service_answers", COUNTER,
+        "Answers with endpoints, and unmet ones, by Service and outcome; both names are empty for all Services after "
+        f"the first {MAX_SERVICES}.",
+        {"service_namespace": ANY_VALUE, "service_name": ANY_VALUE, "outcome": ANY_VALUE}, "`--metrics-per-service`",
+    ): lambda of: of.services if of.counts.per_service else None,
     Family(
         "topodns_clients", COUNTER, "Queries by how topodns located the client.", {"located_by": LOCATED_BY}
     ): lambda of: of.located,
@@ -205,14 +213,15 @@ class ServerMetrics(TopodnsCollector):
         summed = Summed(self.counts)
         for family, values_of in OF_QUERIES.items():
             by_service = family is ANSWER_ZONES and self.counts.per_service
-            yield (ANSWER_ZONES_BY_SERVICE if by_service else family).metric(values_of(summed))
+            if (values := values_of(summed)) is not None:
+                yield (ANSWER_ZONES_BY_SERVICE if by_service else family).metric(values)
         objects = self.snapshot.object_counts if self.snapshot else dict.fromkeys(self._kinds, 0)
         listed = dict.fromkeys(self._kinds, self.snapshot is not None)
         listed.update({kind: watch.listed for kind, watch in self.watches.items()})
         yield from watched(objects, listed, self.watches)
         for family, values_now in OF_THE_CLUSTER.items():
-            if (values := values_now(self)) is not None:
-                yield family.metric(values)
+            if (found := values_now(self)) is not None:
+                yield family.metric(found)
         yield from self.of_the_process()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,9 @@ from dnsserver.tools.api.inspected import Inspected, Turns
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import Console
 from dnsserver.tools.console.page import PageContext
+from dnsserver.tools.live.kept import KeptDecisions
 from locator.state.snapshot import Snapshot
+from locator.times import time_text
 
 if TYPE_CHECKING:
     from dnsserver.net.upstream import Upstream
@@ -68,8 +71,13 @@ def api_and_console(
         settings.traffic_distribution == HONOR,
         None if upstream is None else upstream.find_all,
     )
-    context = PageContext(inspected, turns, changes, counts, health=clusters.health, ages=clusters.ages)
-    return Api(inspected, turns, tap), Console(context)
+    kept = None
+    if counts is not None and tap is not None:
+        counts.counts_services = True
+        kept = KeptDecisions(time_text(time.time(), "seconds"))
+        tap.overhear(kept.noted)
+    context = PageContext(inspected, turns, changes, counts, kept, health=clusters.health, ages=clusters.ages)
+    return Api(inspected, turns, tap, kept), Console(context)
 
 
 class _ConsoleProgram:

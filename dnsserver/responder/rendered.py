@@ -17,7 +17,7 @@ from dnsserver.message.records import Record
 from dnsserver.message.rendering import RenderedAnswer, ring
 from dnsserver.metrics.counters import Counts, Tally, counted_type
 from locator.model import ZONE
-from locator.topology.selection import Value
+from locator.topology.selection import UNMET, Value
 
 MAX_RECORDS = 4096  # more do not fit into any message
 MAX_NONEXISTENT = 1024  # answers that a name does not exist, by Service, length and type: some of each snapshot
@@ -67,7 +67,7 @@ class DecisionRenderer:
                     outcome,
                     key,
                     zones,
-                    service if self._counts.per_service and zones else None,
+                    service if self._counts.counts_services and (zones or outcome == UNMET) else None,
                 )
             ),
             service="/".join(service) if service is not None else "",

@@ -28,6 +28,8 @@ from dnsserver.settings.running import ControllerSettings, LoggingSettings, Serv
 from dnsserver.settings.values import any_text, choice
 from locator.model import ERROR, WARNING
 
+DEFAULT_SERVER = "http://127.0.0.1:9153"  # of ``tail`` and others: where ``serve`` listens on the same machine
+
 
 @dataclass(frozen=True, kw_only=True)
 class OutputSettings:

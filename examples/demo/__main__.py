@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -71,13 +72,14 @@ def _days(text: str) -> int:
 
 def _welcome(server: Server) -> str:
     host, port = server.dns
+    dig = "" if shutil.which("dig") else "  (once dig is installed; on Debian: apt install bind9-dnsutils)"
     return f"""
 The console:  {server.http}/
 Too many:     {server.http}/services/shop/catalog, whose endpoints in eu-west-a are overloaded
 Balanced:     {server.http}/services/shop/sessions, with max-overload 1.5: some clients are spilled
 Decisions:    .venv/bin/topodns tail --server {server.http}
 Metrics:      {server.http}/metrics
-Ask, too:     dig @{host} -p {port} +short +subnet=10.244.6.10/32 memcached.shop.svc.cluster.local
+Ask, too:     dig @{host} -p {port} +short +subnet=10.244.6.10/32 memcached.shop.svc.cluster.local{dig}
 
 A day takes two minutes, and then begins again, until Ctrl-C.
 """

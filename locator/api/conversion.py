@@ -50,7 +50,7 @@ from locator.model import (
 )
 from locator.printable import quoted
 from locator.times import parse_time
-from locator.topology.annotations import PREFIX
+from locator.topology.annotations import PREFIXES
 from locator.topology.constraints import IGNORED, MODE_ALIASES, MODES, SERVICE_ANNOTATIONS, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -187,8 +187,8 @@ def to_service_import(raw: schema.ServiceImport, collector: FindingCollector) ->
 
 
 def read_annotations(annotations: Mapping[str, str], others: Collection[str] = ()) -> dict[str, str]:
-    """Return those of some annotations that are topodns' own, and *others*."""
-    return {key: text for key, text in annotations.items() if key.startswith(PREFIX) or key in others}
+    """Return those of some annotations that are topodns' own, or look so, and *others*."""
+    return {key: text for key, text in annotations.items() if key.startswith(PREFIXES) or key in others}
 
 
 def _ports(ports: list[schema.Port] | None, field: str, collector: FindingCollector) -> tuple[Port, ...]:

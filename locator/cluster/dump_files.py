@@ -206,7 +206,7 @@ class DumpSource:
     def health(self) -> Mapping[str, Health]:
         """Return whether the files have been read; what was read before a problem stays in use."""
         if self._was_read:
-            state = Health(True, f"as it was before: {self._problem}" if self._problem else "ok")
+            state = Health(True, f"as it was before: {self._problem}" if self._problem else "ok", self._problem)
         else:
             state = Health(False, f"not read yet; {self._problem}" if self._problem else "not read yet")
         return {"snapshot": state}

@@ -167,7 +167,8 @@ class Reflector:
         else:
             return Health(True, f"none: the API server has no {self._path}" if self._absent else "ok")
         problem = f": {self.problem}" if self.problem else ""
-        return Health(self.listed or restored, f"{state}, for {trio.current_time() - since:.0f} s{problem}")
+        text = f"{state}, for {trio.current_time() - since:.0f} s{problem}"
+        return Health(self.listed or restored, text, f"{state}{problem}")
 
     def _try(self, response: _Response) -> None:
         """Send one request and process its response to the end. Runs in a thread."""

@@ -61,10 +61,11 @@ class Cluster:
         """Return what ``/readyz?verbose`` tells of it. It always passes: one cluster does not hold up the others."""
         if self.publisher.snapshot is None:
             problems = {reflector.problem for reflector in self.watches.values() if reflector.problem}
-            return Health(True, f"not read yet{''.join(f'; {problem}' for problem in sorted(problems)[:1])}")
+            text = f"not read yet{''.join(f'; {problem}' for problem in sorted(problems)[:1])}"
+            return Health(True, text, text)
         age = self.source.age()
         if age:
-            return Health(True, f"no contact for {age:.0f} s")
+            return Health(True, f"no contact for {age:.0f} s", "no contact")
         return Health(True) if self.watches else self.source.health()["snapshot"]
 
 

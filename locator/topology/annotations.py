@@ -16,6 +16,7 @@ from locator.labels import ClientSelector, parse_client_selector
 from locator.model import Service
 
 PREFIX = "topodns.io/"
+PREFIXES = (PREFIX, "topodns/")  # the second is a mistake, which 'check' reports
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
 MAX_OVERLOAD = "topodns.io/max-overload"

@@ -21,6 +21,8 @@ from locator.topology.selection import Hinted, LocatedEndpoint, names_for
 # The EndpointSlice controller copies the labels of a Service to its slices. The second label is of Gardener's webhook.
 OPT_IN_LABELS = ("topodns.io/hints", "endpoint-slice-hints.resources.gardener.cloud/consider")
 OPTED_IN = "true"
+# What makes kube-proxy choose near endpoints behind a cluster IP.
+FOR_KUBE_PROXY = f'the label {OPT_IN_LABELS[0]}: "{OPTED_IN}" (topodns webhook) or spec.trafficDistribution'
 NAMED = 5  # endpoints that a message names
 
 _NO_HINTS = Hints()

@@ -27,6 +27,7 @@ UNCONSTRAINED = "unconstrained"
 UNMET = "unmet"
 SPILLED = "spilled"
 OUTCOMES = (NEAREST, ALL, SPILLED, UNCONSTRAINED, UNMET)
+UNWANTED_OUTCOMES = (UNMET, SPILLED)  # the client gets nothing, or what is farther than the constraint prefers
 
 _NO_HINTS = Hints()
 

@@ -33,7 +33,7 @@ from locator.topology.annotations import (
     FEDERATED,
     HEALTH,
     MIN_ENDPOINTS,
-    PREFIX,
+    PREFIXES,
     TOPOLOGY_KEYS,
     TOPOLOGY_MODE,
     field_of,
@@ -59,7 +59,7 @@ from locator.topology.constraints import (
     keys_error,
     title_of,
 )
-from locator.topology.hints import OPT_IN_LABELS, asks_for_hints, hint_advice
+from locator.topology.hints import FOR_KUBE_PROXY, OPT_IN_LABELS, asks_for_hints, hint_advice
 from locator.topology.selection import ANY_ENDPOINT, Constraint, LocatedEndpoint, Narrowing
 
 MAX_UNKNOWN = 8  # annotations and labels of one Service that findings name: it may have ten thousand
@@ -91,7 +91,7 @@ def policy_chooses(service: Service, declaration: Declaration | None) -> bool:
 
 def own_labels(service: Service) -> list[str]:
     """Return the keys of the labels that begin as those of topodns do."""
-    return [key for key in service.labels if key.startswith(PREFIX)]
+    return [key for key in service.labels if key.startswith(PREFIXES)]
 
 
 def is_invalid_constraint(finding: Finding) -> bool:
@@ -146,7 +146,11 @@ def _constraint_findings(service: Service, declarations: Sequence[Declaration]) 
     if error is not None:
         yield source.code.about(service, source.field, f"invalid constraint: {error}", source.expected)
     elif not choosing:
-        yield _without_effect(service, source.field, declaration.without_effect, "clusterIP: None")
+        if service.alias is not None:
+            yield _without_effect(service, source.field, declaration.without_effect, "clusterIP: None")
+        else:
+            why = f"{declaration.without_effect}, so kube-proxy chooses"
+            yield _without_effect(service, source.field, why, f"clusterIP: None, or for kube-proxy {FOR_KUBE_PROXY}")
 
 
 def _without_effect(
@@ -192,7 +196,7 @@ def _unknown_names(service: Service) -> Iterator[Finding]:
 
     The last one of MAX_UNKNOWN counts those that are left out.
     """
-    own = [name for name in service.annotations if name.startswith(PREFIX)]
+    own = [name for name in service.annotations if name.startswith(PREFIXES)]
     unknown = [(name, "annotation") for name in own if name not in ANNOTATIONS]
     unknown += [(name, "label") for name in own_labels(service) if name not in OPT_IN_LABELS]
     for number, (name, kind) in enumerate(unknown[:MAX_UNKNOWN], 1):

@@ -26,6 +26,7 @@ from tests.kit.api_objects import ZONE, listed
 from tests.kit.browser import FaultyPageError, Scheme, running_chromium, visiting
 from tests.kit.console_pages import untried
 from tests.kit.crowded_zone import balanced, crowded
+from tests.kit.lost_zone import three_zones
 from tests.kit.made_once import made_once
 from tests.kit.skewed import balanced_if
 from tests.kit.this_machine import needs_tool
@@ -50,6 +51,9 @@ PAGES = (
 REFUSED = r"(: |status of )40[04]\b"  # what is not known: the page says so
 FLAGS = {"http": "127.0.0.1:0", "trusted-forwarder": "127.0.0.0/8"}
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+PHONE = 400
+WIDER = """() => [...document.querySelectorAll(".scroll:not(.picture)")]
+    .filter(region => region.scrollWidth > region.clientWidth).map(region => region.ariaLabel)"""
 NARROW = {"width": 360, "height": 740}
 SHADES = 64  # bytes of which no blank picture has so many different ones
 
@@ -188,6 +192,41 @@ def visit(chromium: Browser, url: str, found: list[str]) -> None:
         found += faults(page)
 
 
+IN_PEACE, IN_OUTAGE = three_zones(), cluster.changed(cluster.example(), lost={"eu-west-b"})
+WIDTHS = (1280, 768, 400)
+FIRST_SIGHT = (
+    re.compile("10 clients in eu-west-b get nothing of shop/orders-db"),  # how many, where, of what
+    re.compile("(in this dump|since .* UTC)"),
+    re.compile("Its only endpoint there is not ready"),
+    re.compile(r"kubectl -n shop annotate service orders-db --overwrite .*zone,\*'"),
+)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("items", "wrong"), [(IN_PEACE, False), (IN_OUTAGE, True)], ids=["peace", "outage"])
+def test_what_is_wrong_now(
+    chromium: Browser, tmp_path: Path, items: list[cluster.Item], wrong: bool, width: int
+) -> None:
+    """Without scrolling, somebody sees which Service, where, how many clients, and what to do; or that all is well."""
+    cluster.write(items, tmp_path / "cluster.yaml")
+    with (
+        serving(tmp_path, tmp_path / "cluster.yaml", flags={**FLAGS, "forwarder-service": "off"}) as running,
+        visiting(chromium, at(running, "/"), width=width, height=800) as page,
+    ):
+        expect(page).to_have_title(
+            re.compile(r"^\d+ things are wrong · topodns" if wrong else "^Nothing is wrong · topodns")
+        )
+        expect(page.locator("h1")).to_have_text(page.title().removesuffix(" · topodns"))
+        first = page.locator(".troubles > li").first if wrong else page.locator("h2#wrong + p")
+        for text in FIRST_SIGHT if wrong else [re.compile("Nothing is wrong: every client gets an endpoint of 2")]:
+            expect(first).to_have_text(text)
+        box = first.bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 800
+        assert page.locator(".tile.good").count() == (0 if wrong else 3)
+        assert faults(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
 def test_each_page_has_a_row() -> None:
     """No page is left out."""
     assert not untried(PAGES), "add them to PAGES"
@@ -199,6 +238,20 @@ def test_a_page(chromium: Browser, server: Server, path: str) -> None:
     allowed = REFUSED if "nobody" in path else ""
     with visiting(chromium, at(server, path), allowed=allowed) as page:
         check_in_both_schemes(page)
+
+
+LABELLED = """() => [...document.querySelectorAll("main tbody td")].filter(cell => !cell.dataset.label
+    || cell.checkVisibility() && !getComputedStyle(cell, "::before").content.includes(cell.dataset.label)
+).map(cell => cell.outerHTML)"""
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_rows_are_cards_on_a_phone(chromium: Browser, server: Server, path: str) -> None:
+    """Each cell has the words of its column before it, and no region of a table scrolls sideways."""
+    allowed = REFUSED if "nobody" in path else ""
+    with visiting(chromium, at(server, path), width=PHONE, allowed=allowed) as page:
+        assert page.evaluate(LABELLED) == []
+        assert page.evaluate(WIDER) == []
 
 
 def test_the_page_of_a_dump(chromium: Browser) -> None:
@@ -345,12 +398,28 @@ def test_tail(chromium: Browser, server: Server) -> None:
     """A decision appears as it is made, those that are filtered out do not."""
     with visiting(chromium, at(server, "/tail?outcome=unmet")) as page:
         expect(page.locator("#tail-state")).to_have_text("listening")
+        expect(page.locator("#nothing-new")).to_contain_text("No new decision fits the filter")
         ask(server, IN_ZONE_B, "memcached.shop")
         ask(server, IN_ZONE_C, "orders-db.shop")
         row = page.locator("#decisions tr")
         expect(row).to_have_count(1)
         for text in (IN_ZONE_C, "orders-db", "unmet"):
             expect(row).to_contain_text(text)
+        expect(page.locator("#nothing-new")).to_be_hidden()
+
+
+def test_tail_leads_on(chromium: Browser, server: Server) -> None:
+    """Each row says where the answers are, and leads to the Service and to the explanation of what was asked."""
+    with visiting(chromium, at(server, "/tail?service=shop/memcached"), width=PHONE) as page:
+        expect(page.locator("#tail-state")).to_have_text("listening")
+        ask(server, IN_ZONE_B, "memcached.shop")
+        row = page.locator("#decisions tr")
+        expect(row.locator("[data-label=Answer]")).to_contain_text("(shop/memcached-2) eu-west-b")
+        expect(row.locator("[data-label=Service] a")).to_have_attribute("href", SERVICE)
+        assert page.evaluate(WIDER) == page.evaluate(LABELLED) == faults(page) == []
+        row.locator("[data-label=Question] a").click()
+        expect(page.locator("#answer")).to_contain_text("nearest memcached.shop.svc.cluster.local. A")
+        assert parse_qs(urlsplit(page.url).query)["client"] == [IN_ZONE_B]
 
 
 def test_passed_on(chromium: Browser, tmp_path: Path) -> None:

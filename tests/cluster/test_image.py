@@ -40,7 +40,7 @@ from tests.kit.waiting import PATIENCE, until
 
 (INSTALLED, ASKED) = (
     [*entries(block)]
-    for block in re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    for block in re.findall(r"```console\n(.*?)```", (ROOT / "docs" / "install.md").read_text(), re.DOTALL)
     if "rollout status" in block or "port-forward" in block
 )
 (BUILT,) = re.findall(r"or: buildah bud -t (\S+) \.", INSTALLED[0].comment)
@@ -304,12 +304,12 @@ def test_a_container_follows_a_live_cluster(
     assert {str(path.stat().st_uid) for path in state.iterdir()} == {wanted}
 
 
-# -- as the README installs it
+# -- as the page installs it
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where pods have their token
 
 
-def test_the_readme_builds_what_it_installs() -> None:
+def test_the_page_builds_what_it_installs() -> None:
     """What is built, loaded, and applied by kubectl or by Helm has one name: with the version of topodns as its tag."""
     tag = f"topodns:{__version__}"
     build, load, apply, _ = (entry.command for entry in INSTALLED)
@@ -324,7 +324,7 @@ def test_the_readme_builds_what_it_installs() -> None:
 
 @pytest.fixture
 def applied(control_plane: ControlPlane) -> Iterator[list[dict[str, Any]]]:
-    """Apply what the README applies; return the pods that the controllers make of it."""
+    """Apply what docs/install.md applies; return the pods that the controllers make of it."""
     control_plane.settle()
     overlay = str(ROOT / INSTALLED[2].command.split()[-1])
     control_plane.kubectl("apply", "-k", overlay)
@@ -334,7 +334,7 @@ def applied(control_plane: ControlPlane) -> Iterator[list[dict[str, Any]]]:
     control_plane.kubectl("delete", "-k", overlay)
 
 
-def test_the_readme_is_followed_until_topodns_answers(
+def test_the_page_is_followed_until_topodns_answers(
     image: Image, applied: list[dict[str, Any]], control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """The image that was built runs with the arguments, folders and rights of a pod that was applied.

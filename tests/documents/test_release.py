@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ import yaml
 
 from dnsserver import __version__
 from docs.pages import site_pages
+from locator.findings import documentation
 from tests.kit.this_machine import ROOT
 from tests.release.releasable import GIT, SET, releasable
 from tests.release.release import CONTACTS, STAND_ALONE, UnfitError, addresses, put_in, refusals
@@ -94,6 +96,8 @@ def tree(tmp_path: Path) -> Path:
     """The files that addresses are put into, with the addresses."""
     shutil.copy(ROOT / "README.md", tmp_path)
     shutil.copytree(ROOT / "manifests" / "chart", tmp_path / "manifests" / "chart")
+    (tmp_path / "locator").mkdir()
+    shutil.copy(ROOT / "locator" / "findings.py", tmp_path / "locator")
     put_in(tmp_path, SET)
     return tmp_path
 
@@ -105,6 +109,14 @@ def test_pages_that_stand_alone_link_to_the_documentation(tree: Path) -> None:
         assert len(links) > 5
         assert [link for link in links if not link.startswith((f"{SET.documentation}/", "#"))] == []
     assert f"$ git clone {SET.source} topodns" in (tree / "README.md").read_text()
+
+
+def test_codes_link_to_the_documentation(tree: Path) -> None:
+    """In a release, the address of a finding's documentation is that of the site."""
+    released = runpy.run_path(str(tree / "locator" / "findings.py"))
+    assert released["documentation"]("UnmetClients") == f"{SET.documentation}/findings.html#unmetclients"
+    assert documentation("UnmetClients") == "docs/findings.md#unmetclients"
+    assert documentation("NodesReady", "doctor") == "docs/doctor.md#nodesready"
 
 
 def test_pages_say_what_git_clones_once_that_is_known() -> None:

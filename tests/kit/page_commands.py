@@ -27,7 +27,8 @@ def section(page: Path, heading: str) -> str:
 def table(page: Path, heading: str) -> dict[str, list[str]]:
     """Return the first table below a heading: the other cells by the first."""
     lines = re.findall(r"^\| (.*) \|$", section(page, heading), re.MULTILINE)
-    return {first: rest for first, *rest in (line.split(" | ") for line in lines)}
+    rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)] for line in lines)
+    return {first: rest for first, *rest in rows}
 
 
 def commands(page: str) -> Iterator[Entry]:

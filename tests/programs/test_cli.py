@@ -250,7 +250,7 @@ def test_check_of_a_namespace(topodns: Run, tmp_path: Path, flags: tuple[str, ..
     found = topodns("check", "--snapshot", path, "-o", "json", *flags)
     assert (found.status, [finding["namespace"] for finding in found.json]) == (FAILED, ["lab"])
     assert [*found.json[0]] == ["code", "severity", "kind", "namespace", "name", "field", "message", "expected", "line",
-                                "file"]  # fmt: skip
+                                "file", "documentation"]  # fmt: skip
     assert len(topodns("check", "--snapshot", path, "-o", "json").json) == 2
 
 

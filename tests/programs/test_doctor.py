@@ -679,6 +679,7 @@ def test_json() -> None:
     assert as_json(step) == {
         "code": "ImageVersion", "title": "its image", "subject": "", "status": "failed", "message": "topodns:0.0.9",
         "why": code.why, "cure": code.fix, "difference": "", "commands": ["kubectl set image"],
+        "documentation": "docs/doctor.md#imageversion",
     }  # fmt: skip
     assert as_json(replace(step, status="passed")) == {**as_json(step), "status": "passed", "cure": "", "commands": []}
 

@@ -373,7 +373,7 @@ def test_what_a_dump_lacks(topodns: Run, tmp_path: Path, kind: str, command: Seq
         said = " ".join(f"{ran.out} {ran.err}".split())
         assert (words in said) is tells, said
         if tells:
-            assert "NoTrustedForwarder" not in said and "ChoosesNothing" not in said and "UnmetClient" not in said
+            assert "NoTrustedForwarder" not in said and "ChoosesNothing" not in said and "UnmetClients" not in said
             assert "no ready endpoint (" not in said
 
 
@@ -381,7 +381,7 @@ def test_nodes_that_are_not_needed_are_not_missing(topodns: Run, tmp_path: Path)
     """Where PodLocators locate clients, one who gets nothing is unmet, with Nodes in the dump or without."""
     lay(tmp_path, {"a.json": listed(*[item for item in WHOLE if item["kind"] != "Node"])})
     ran = topodns("simulate", "--client-source", "podlocators", "--clients", "shop", "--snapshot", str(tmp_path))
-    assert "UnmetClient" in ran.out and NO_NODES not in ran.out
+    assert "UnmetClients" in ran.out and NO_NODES not in ran.out
 
 
 def test_a_kind_that_cannot_be_read_is_not_missing(topodns: Run, tmp_path: Path) -> None:

@@ -333,7 +333,8 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
     ("flags", "message"),
     [
         (("--service", "shop/wep"), "--service: no Service shop/wep, did you mean shop/web?"),
-        (("--service", "shop/virtual"), "--service: shop/virtual has a cluster IP, so DNS chooses no endpoints"),
+        (("--service", "shop/virtual"), "--service: shop/virtual has a cluster IP, so DNS chooses no endpoints: "
+         "kube-proxy does, expected a headless Service, or for kube-proxy the label topodns.io/hints"),
         (("--service", "web"), "--service: 'web', expected NAMESPACE/NAME"),
         (("--with", "shop/wep=*"), "--with: no Service shop/wep, did you mean shop/web?"),
         (("--with", "shop/web"), "--with: 'shop/web', expected NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/"),
@@ -556,7 +557,7 @@ def test_the_most_severe_findings_come_first(simulate: Simulate) -> None:
     for output in ("text", "markdown"):
         ran = simulate("--fail-on", "unmet", "-o", output, items=items)
         assert ran.status == 1 and "3 of 11 clients get no address" in ran.out, ran.out
-        assert ran.out.index("UnmetClient") < ran.out.index("UnlocatedClient")
+        assert ran.out.index("UnmetClients") < ran.out.index("UnlocatedClient")
 
 
 def with_client(name: str, address: str) -> dns.message.Message:

@@ -40,6 +40,8 @@ CLUSTER: list[Item] = [
     endpoint_slice("near", 1, [
         endpoint("10.244.1.6", nodeName="a1"), endpoint("10.244.1.7", nodeName="a1"),
         endpoint("10.244.2.7", nodeName="b1")]),
+    service("hard", keys=ZONE),
+    endpoint_slice("hard", 1, [endpoint("10.244.1.8", nodeName="a1")]),
     service("plain"),
     endpoint_slice("plain", 1, [endpoint("10.244.1.5", nodeName="a1")]),
 ]  # fmt: skip
@@ -162,6 +164,8 @@ FILTERS = [
         "--service: 'near', expected NAMESPACE/NAME, NAME.NAMESPACE, or svc/NAME with -n NAMESPACE",
     ),
     (("--client", "front"), "--client: 'front' is no IP address, expected an address or a CIDR"),
+    (("--last", "0"), "--last: '0', expected a whole number from 1 to 1000"),
+    (("--last", "5", "--outcome", "nearest"), "--outcome: 'nearest', expected unmet or spilled"),
     (("--outcome", "best"), "--outcome: 'best', expected nearest, all, spilled, unconstrained or unmet"),
     (("--server", "localhost:9153"), "--server: 'localhost:9153', expected http://HOST:PORT"),
     (("--server", "http://x/?y"), "--server: 'http://x/?y', expected http://HOST:PORT"),
@@ -172,6 +176,59 @@ FILTERS = [
 def test_a_filter_that_is_none(topodns: Run, flags: tuple[str, ...], message: str) -> None:
     """Is wrong input; nobody is asked."""
     assert topodns("tail", *flags)[::2] == (2, f"topodns: {message}\n")
+
+
+# Decisions that were made before
+
+
+def test_the_last_decisions(tmp_path: Path, topodns: Run) -> None:
+    """Unmet ones are kept, whoever looks; ``tail --last`` prints them and ends, ``explain --last`` explains one."""
+    with running(tmp_path) as server:
+        url = f"http://{server.http}"
+        none = topodns("tail", "--last", "9", "--server", url)
+        assert none[:2] == (0, "") and "no such decision is kept; the server keeps those that were unmet" in none.err
+        none = topodns("explain", "shop/hard", "--last", "--server", url)
+        assert none.status == 2 and "NAME: no decision about shop/hard found that was unmet or spilled" in none.err
+        for client in (BACK, FRONT, "10.244.2.10", "10.244.2.11"):
+            asked(server, "hard", client)
+            asked(server, "near", client)
+        kept = request(server, f"{API}/decisions", limit="2").json
+        assert kept["since"].endswith("Z")
+        assert [line["client"]["address"] for line in kept["items"]] == ["10.244.2.10", "10.244.2.11"]
+        ran = topodns("tail", "--last", "2", "--server", url, "--service", "svc/hard", "-n", "shop")
+        assert ran.status == 0 and ran.err == ""
+        time_of, sent_line = ran.out.splitlines()[1].split("  ", 1)
+        assert kept["items"][1]["time"] == f"{time_of.replace(' ', 'T')}Z"
+        assert (
+            sent_line == "10.244.2.11 (pod CIDR 10.244.2.0/24 of b1)  hard.shop.svc.cluster.local. A  unmet  no records"
+        )
+        as_json = topodns("tail", "--last", "9", "--server", url, "-o", "json", "--client", BACK)
+        assert [json.loads(line)["outcome"] for line in as_json.out.splitlines()] == ["unmet"]
+        explained = topodns("explain", "svc/hard", "-n", "shop", "--last", "--server", url)
+        assert explained.status == 0 and f"decided     {kept['items'][1]['time']}\n" in explained.out
+        assert "10.244.2.11" in explained.out and "unmet: " in explained.out
+        one = topodns("explain", "shop/hard", "--last", "--client", BACK, "--server", url, "-o", "json")
+        assert json.loads(one.out)["client"]["address"] == BACK
+        assert topodns("tail", "--last", "9", "--server", url, "--outcome", "spilled").out == ""
+
+
+def test_native_code_goes_on(tmp_path: Path) -> None:
+    """Whoever keeps decisions takes no query from it: what it knows, it repeats."""
+    with running(tmp_path) as server:
+        for _ in range(20):
+            asked(server, "near", FRONT)
+        metrics = request(server, "/metrics").body.decode()
+        assert 'topodns_remembered_total{result="hit"} 19.0' in metrics
+        assert request(server, f"{API}/decisions").json["items"] == []
+
+
+@pytest.mark.parametrize("flags", [("--last", "5"), ()], ids=["kept", "new"])
+def test_a_service_of_nobody(server: Server, topodns: Run, flags: tuple[str, ...]) -> None:
+    """Is refused, with the one that was probably meant."""
+    ran = topodns("tail", "--server", f"http://{server.http}", "--service", "shop/naer", *flags)
+    text = "--service: shop/naer found, expected a Service that is served, did you mean shop/near?"
+    assert ran[::2] == (2, f"topodns: {text}\n")
+    assert request(server, "/tail?service=shop/naer").status == 400
 
 
 # Whoever answers there

@@ -127,6 +127,7 @@ def put_in(tree: Path, at: Addresses) -> None:
     _edit(chart / "Chart.yaml", r"\Z", f"home: {at.home}\nsources:\n- {at.source}\n")
     _edit(chart / "values.yaml", r"(?m)^  repository: topodns$", f"  repository: {at.image}")
     _edit(chart / "README.md", r'`image\.repository` \| `"topodns"`', f'`image.repository` | `"{at.image}"`')
+    _edit(tree / "locator" / "findings.py", r'(?m)^SITE = ""$', f'SITE = "{at.documentation}"')
     rules = chart / "files" / "monitoring" / "prometheusrule.yaml"
     _edit(rules, r"(?:https://[^/\s]+/)?docs/runbook\.md#", f"{at.documentation}/runbook.html#")
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES
@@ -18,6 +18,9 @@ from locator.labels import valid_label_key, valid_label_value
 from locator.printable import shell_words
 
 if TYPE_CHECKING:
+    from dnsserver.cli.cluster import ReadClusters
+    from dnsserver.settings.settings import Settings
+    from locator.model import Finding
     from locator.places.subnet_proposals import RegionalZone
 
 NO_CIDRS = "The pods are in no pod CIDR. With these flags, topodns locates a new pod before it has seen it:"
@@ -57,6 +60,7 @@ def run(arguments: Namespace) -> int:
     from locator.state.snapshot import book_of
 
     reading, findings = check_clusters(settings)
+    findings += _of_clients(settings, reading, findings)
     namespaces = reading.clusters.publisher.store.namespaces()
     for name in settings.serve_namespace:
         if name not in namespaces:  # nothing is looked at there
@@ -71,6 +75,27 @@ def run(arguments: Namespace) -> int:
             if found.counts is not None
         ]
     return report(findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
+
+
+def _of_clients(settings: Settings, reading: ReadClusters, findings: Sequence[Finding]) -> list[Finding]:
+    """Return what is wrong for the pods of the own cluster as clients, nothing if a dump lacks what decides that."""
+    from dnsserver.cli.progress import shown_progress
+    from dnsserver.programs.from_settings import authority_of
+    from dnsserver.tools.simulation.unmet import unmet_findings
+    from dnsserver.tools.simulation.world import AskingPods, world_of
+    from locator.findings import ClusterCode
+    from locator.model import OWN, Pod
+
+    if any(finding.code == ClusterCode.KindMissing.name and not finding.cluster for finding in findings):
+        return []
+    own, clients = reading.own, AskingPods()
+    with shown_progress() as report:
+        report("working out who gets what")
+        for pod in reading.read[OWN].objects().get(Pod, ()):
+            if pod.asks:
+                clients.add(settings.cluster_name, pod, own.addresses)
+        world = world_of(own, clients, authority_of(settings), settings.cluster_name)
+        return [*map(reading.publishers[OWN].with_file, unmet_findings(world, findings))]
 
 
 def _subnet_flags(proposals: Mapping[Network, RegionalZone]) -> list[str]:

@@ -130,7 +130,7 @@ def _fixing(step: DoctorStep, paint: Paint) -> Iterator[str]:
     if step.status == "passed":
         return
     if step.status == "failed":
-        yield f"    why: {step.code.why} [{step.code.name}]"
+        yield f"    why: {step.code.why} [{step.code.name}: {step.code.documentation}]"
         yield f"    fix: {printable(step.advice or step.code.fix)}"
     elif step.advice:
         yield f"    {printable(step.advice)}"

@@ -16,9 +16,9 @@ from dnsserver.cli.parser import CommandParser, Example, add_output_format, pars
 from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, given_flags, settings_of
 from dnsserver.settings import values
 from dnsserver.settings.answering import AnswerSettings, ClientSettings, SeveralClustersSettings
-from dnsserver.settings.flags import flags_in, single
+from dnsserver.settings.flags import flags_in, single, switch
 from dnsserver.settings.reading import option
-from dnsserver.settings.settings import Settings, SourceSettings
+from dnsserver.settings.settings import DEFAULT_SERVER, Settings, SourceSettings
 from locator.findings import ClusterCode
 from locator.model import Node, Object
 
@@ -44,6 +44,8 @@ EXAMPLES = (
             "topodns explain memcached.shop --client topology.kubernetes.io/zone=eu-west-b --snapshot cluster.yaml"),
     Example("What does a running server answer, from what it has read?",
             "topodns explain memcached.shop --client 10.244.2.16 --server http://127.0.0.1:9153"),
+    Example("Why did somebody get nothing of a Service before I looked?",
+            "topodns explain svc/orders-db -n shop --last"),
     Example("Another record type, as JSON for a program:",
             "topodns explain memcached.shop SRV --client node/node-a1 -o json --snapshot cluster.yaml"),
 )  # fmt: skip
@@ -75,6 +77,12 @@ class ExplainFlags:
     )
     """As kubectl has it, but a name that topodns does not serve would be NXDOMAIN."""
 
+    last: bool = switch(
+        help="Print the last decision about the Service NAME that was unmet or spilled, as a running server keeps it; "
+        "--client is not necessary then"
+    )
+    """The server is that of ``--server``, by default the one on this machine."""
+
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the question, the client, the output format and the settings."""
@@ -103,6 +111,8 @@ def run(arguments: Namespace) -> int:
     if is_path(arguments.type):
         arguments.paths, arguments.type = [arguments.type, *arguments.paths], "A"
     flags = flags_of(arguments, ExplainFlags)
+    if flags.last and arguments.name is not None:
+        return _print_last(arguments, flags)
     if arguments.name is None or flags.client is None:
         is_name = arguments.name is None
         missing, what = ("NAME", naming.EXPECTED_NAME) if is_name else ("--client", naming.EXPECTED_CLIENT)
@@ -145,6 +155,29 @@ def run(arguments: Namespace) -> int:
         constraint = explanation.constraint
         for hint in naming.topology_hints(client, constraint.keys if constraint else (), reading.nodes):
             say(f"--client: {hint}")
+    return EXIT_DONE
+
+
+def _print_last(arguments: Namespace, flags: ExplainFlags) -> int:
+    """Print the last decision about a Service that was unmet or spilled, and its time. Raises CommandError."""
+    service = parse_argument("NAME", values.SERVICE.read, arguments.name, values.SERVICE.expected)
+    url = settings_of(arguments).server or DEFAULT_SERVER
+    import msgspec
+
+    from dnsserver.cli.remote import RemoteServer
+    from dnsserver.tools.api.operations import DECISIONS, LastDecisions
+
+    key = service.key(lambda: flags.namespace or "default")
+    asked = {"service": key, "client": flags.client, "limit": "1"}
+    body = RemoteServer(url, {"service": "NAME", "client": "--client"}).get(DECISIONS, asked)
+    try:
+        found = msgspec.json.decode(body, type=LastDecisions)
+    except msgspec.MsgspecError as error:
+        raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
+    if not found["items"]:
+        since = found["since"]
+        raise WrongInput(f"NAME: no decision about {key} found that was unmet or spilled; they are kept since {since}")
+    _print(found["items"][0], arguments.output)
     return EXIT_DONE
 
 
@@ -202,8 +235,11 @@ def _ask(url: str, arguments: Namespace, flags: ExplainFlags, settings: Settings
 
 def _print(explanation: Explanation, output: str) -> None:
     if output == "text":
-        from dnsserver.tools.explain.explanation_text import as_text
+        from dnsserver.tools.explain.explanation_text import INDENT, as_text
+        from dnsserver.tools.tap.lines import TailLine
 
+        if isinstance(explanation, TailLine):
+            write(f"{'decided':<{INDENT}}{explanation.time}\n")
         write(as_text(explanation, colour=coloured()))
         return
     import msgspec  # loaded late: text does not need it

@@ -19,17 +19,21 @@ from dnsserver.http.problems import problem
 from dnsserver.tools.api.contents import constrained_services, domains_of, keys_in_use
 from dnsserver.tools.api.events import DECISION_SECONDS, EventStream, Take, decisions
 from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Inspected, Turns, problem_of
+from dnsserver.tools.api.keeping import keep_due
 from dnsserver.tools.api.operations import (
+    DECISIONS,
     DESCRIPTION,
     EXPLAIN,
     JSON,
     SERVICES,
     TAIL,
     TOPOLOGY,
+    LastDecisions,
     Operation,
     description,
     read_parameters,
 )
+from dnsserver.tools.live.kept import KeptDecisions
 from dnsserver.tools.tap.lines import line_of
 from dnsserver.tools.tap.listeners import Wanted
 from dnsserver.tools.tap.tap import Tap
@@ -46,9 +50,9 @@ Respond = Callable[[dict[str, Any]], Awaitable[Response]]
 class Api:
     """The operations of the API, on what a server has read."""
 
-    def __init__(self, inspected: Inspected, turns: Turns, tap: Tap | None) -> None:
-        """Serve no decisions without a *tap*."""
-        self._inspected, self._turns, self._tap = inspected, turns, tap
+    def __init__(self, inspected: Inspected, turns: Turns, tap: Tap | None, kept: KeptDecisions | None = None) -> None:
+        """Serve no decisions without a *tap*, and no *kept* ones without these."""
+        self._inspected, self._turns, self._tap, self._kept = inspected, turns, tap, kept
         self._streams = 0
         self._domains: tuple[Snapshot, tuple[str, ...] | None, str] | None = None  # the last ones, as JSON
 
@@ -59,6 +63,7 @@ class Api:
             (TOPOLOGY, self._topology),
             (SERVICES, self._services),
             *([(TAIL, self._tail)] if self._tap is not None else []),
+            *([(DECISIONS, self._last_decisions)] if self._kept is not None else []),
         ]
         described = description([operation for operation, _ in served])
         paths = {DESCRIPTION: _page(Response(json_text(described), media_type=JSON))}
@@ -97,7 +102,23 @@ class Api:
         self._inspected.current()  # whoever comes too early need not wait
         return Response(await self._turns.take(operation.path, compute), media_type=JSON)
 
+    async def _last_decisions(self, given: dict[str, Any]) -> Response:
+        kept, service = self._kept, given["service"]
+        assert kept is not None  # else there is no such route
+        if service is not None and not kept.knows(service):
+            await self._inspected.check_service(service, self._turns)
+
+        async def found() -> str:
+            await keep_due(kept, self._inspected.authority)
+            select = partial(kept.decisions, service, given["outcome"], client=given["client"], limit=given["limit"])
+            page: LastDecisions = {"since": kept.since, "items": list(await self._turns.in_thread(select))}
+            return json_text(page)
+
+        return Response(await self._turns.take(DECISIONS.path, found), media_type=JSON)
+
     async def _tail(self, given: dict[str, Any]) -> Response:
+        if given["service"] is not None:
+            await self._inspected.check_service(given["service"], self._turns)
         if self._streams >= MAX_STREAMS:
             return problem(503, f"{MAX_STREAMS} readers found, expected fewer: wait until one of them ends")
         wanted = Wanted(given["service"], given["client"], given["outcome"])

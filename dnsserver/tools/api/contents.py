@@ -51,7 +51,7 @@ class ClusterContents(Struct, frozen=True):
 
 
 class Located(Struct, frozen=True):
-    """How many ready endpoints of all Services, and how many clients, are at each location.
+    """How many endpoints of all Services, ready and ``unready``, and how many clients, are at each location.
 
     Clients are the addresses that topodns locates by an object, those of IPv4 or of IPv6, whichever are more: a
     dual-stack pod is one client.
@@ -59,22 +59,24 @@ class Located(Struct, frozen=True):
 
     endpoints: Mapping[Location, int]
     clients: Mapping[Location, int]
+    unready: Mapping[Location, int]
 
 
 async def located_in(clusters: Sequence[ClusterContents]) -> Located:
     """Return what is at each location of all clusters."""
-    endpoints, clients = Counter[Location](), Counter[Location]()
+    endpoints, clients, unready = Counter[Location](), Counter[Location](), Counter[Location]()
     for cluster in clusters:
         async for services in batches(cluster.services.values(), SERVICE_BATCH):
             for service in services:
                 endpoints.update(service.locations)
+                unready.update(one.location for one in cluster.snapshot.unready.get(service.cache_key, ()))
         four, six = Counter[Location](), Counter[Location]()
         async for places in batches(book_of(cluster.snapshot).places.items()):
             for address, place in places:
                 if place.location.known:
                     (four if len(address) == 4 else six)[place.location] += 1
         clients.update(four | six)
-    return Located(endpoints, clients)
+    return Located(endpoints, clients, unready)
 
 
 async def keys_in_use(services: Mapping[str, CompiledService]) -> tuple[str, ...]:

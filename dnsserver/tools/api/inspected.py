@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.http.problems import problem
+from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.contents import ClusterContents
 from dnsserver.tools.api.operations import BadParameter
 from dnsserver.tools.explain import naming
@@ -149,6 +150,21 @@ class Inspected(NamedTuple):
         if self.find_all is None or not missing:
             return explanation
         return await turns.wait_outside(partial(self.find_all, compute, given["type"]))
+
+    async def check_service(self, key: str, turns: Turns) -> None:
+        """Raise BadParameter for a Service (``namespace/name``) that is not served, once the cluster has been read."""
+        snapshot = self.snapshot()
+        if snapshot is None or any(
+            key in known for known in (snapshot.services, snapshot.federated, snapshot.imported)
+        ):
+            return
+        namespace, _, name = key.partition("/")
+        keys = [*snapshot.services, *snapshot.federated, *snapshot.imported]
+        closest = await turns.in_thread(partial(nearest_key, namespace, name, keys))
+        raise BadParameter(
+            "service",
+            f"{key} found, expected a Service that is served{f', did you mean {closest}?' if closest else ''}",
+        )
 
     async def contents(self) -> list[ClusterContents]:
         """Return the clusters that have been read, with their Nodes."""

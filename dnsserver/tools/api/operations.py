@@ -17,10 +17,11 @@ from dnsserver.message.records import type_number
 from dnsserver.settings import values
 from dnsserver.tools.explain import naming
 from dnsserver.tools.explain.explanation import ConstraintExplained, Explanation
+from dnsserver.tools.live.kept import MAX_KEPT
 from dnsserver.tools.tap.lines import TailLine
 from locator.ip import parse_client
 from locator.model import SUCCESSORS
-from locator.topology.selection import ANY_ENDPOINT, OUTCOMES
+from locator.topology.selection import ANY_ENDPOINT, OUTCOMES, UNWANTED_OUTCOMES
 
 API = "/api/v1"
 OPENAPI = "3.1.0"
@@ -93,6 +94,13 @@ class ConstrainedService(TypedDict):
     constraint: ConstraintExplained
 
 
+class LastDecisions(TypedDict):
+    """The last decisions that were unmet or spilled, the newest last, of those that a server keeps ``since`` a time."""
+
+    since: str
+    items: list[TailLine]
+
+
 ConstrainedServices = TypedDict(
     "ConstrainedServices", {"items": list[ConstrainedService], "total": int, "continue": str | None}
 )
@@ -160,12 +168,16 @@ SERVICES = Operation(
     ),
     ConstrainedServices,
 )  # fmt: skip
+_SERVICE = _parameter(
+    "service", values.SERVICE_KEY, "Only those about names of this Service.", example="shop/memcached"
+)
+_CLIENT = Parameter("client", "Only those for this address or network.", parse_client, "an address or a CIDR")
 TAIL = Operation(
     f"{API}/tail",
     "Decisions as they are made",
     (
-        _parameter("service", values.SERVICE_KEY, "Only those about names of this Service.", example="shop/memcached"),
-        Parameter("client", "Only those for this address or network.", parse_client, "an address or a CIDR"),
+        _SERVICE,
+        _CLIENT,
         _parameter(
             "outcome", values.choice("WORD", *OUTCOMES), "Only those with this outcome.",
             schema={"type": "string", "enum": list(OUTCOMES)},
@@ -174,7 +186,24 @@ TAIL = Operation(
     TailLine,
     EVENT_STREAM,
 )  # fmt: skip
-OPERATIONS = (EXPLAIN, TOPOLOGY, SERVICES, TAIL)
+DECISIONS = Operation(
+    f"{API}/decisions",
+    "The last decisions that were unmet or spilled",
+    (
+        _SERVICE,
+        _CLIENT,
+        _parameter(
+            "outcome", values.choice("WORD", *UNWANTED_OUTCOMES), "Only those with this outcome.",
+            schema={"type": "string", "enum": list(UNWANTED_OUTCOMES)},
+        ),
+        _parameter(
+            "limit", values.whole_number(1, MAX_KEPT), "The most decisions to return.",
+            schema={"type": "integer", "minimum": 1, "maximum": MAX_KEPT}, default="100",
+        ),
+    ),
+    LastDecisions,
+)  # fmt: skip
+OPERATIONS = (EXPLAIN, TOPOLOGY, SERVICES, TAIL, DECISIONS)
 DESCRIPTION = f"{API}/openapi.json"
 PROBLEMS = {
     "400": "A parameter is wrong",

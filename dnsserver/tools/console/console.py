@@ -9,6 +9,7 @@ made in the thread that also makes explanations.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from dnsserver.http.guard import Endpoint, guarded
 from dnsserver.http.problems import problem
 from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, problem_of
+from dnsserver.tools.api.keeping import keep_due
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
 from dnsserver.tools.console.changes import CHANGE_SECONDS
 from dnsserver.tools.console.completion import completions
@@ -31,12 +33,14 @@ from dnsserver.tools.console.findings import findings_page
 from dnsserver.tools.console.gains import gains_page
 from dnsserver.tools.console.map import map_page
 from dnsserver.tools.console.node import node_page
-from dnsserver.tools.console.overview import overview_page
+from dnsserver.tools.console.overview import look_at_troubles, overview_page
 from dnsserver.tools.console.page import Page, PageContext, error_page
 from dnsserver.tools.console.rendering import environment, rendered
 from dnsserver.tools.console.service import service_page
 from dnsserver.tools.console.services import services_page
 from locator.printable import json_text
+
+log = logging.getLogger("topodns")
 
 LOOK_SECONDS = 5.0  # between two looks at the counters; one takes less than a millisecond
 MAX_STREAMS = 16  # pages that follow changes: people leave tabs open
@@ -104,15 +108,26 @@ class Console:
         self._pages = [page for page in PAGES if page.path != TAIL_PATH or context.recent is not None]
 
     async def run(self) -> None:
-        """Look at what was counted every few seconds, and tell pages of it, and of the health of clusters."""
+        """Look every few seconds at what was counted and is wrong; tell pages of it and of the clusters' health."""
         seen: object = None
         while True:
+            if self._context.kept is not None:
+                await keep_due(self._context.kept, self._context.inspected.authority)
             counted = None if self._context.recent is None else await self._context.recent.look()
-            state = counted, self._context.health()
+            state = counted, self._context.health(), await self._wrong()
             if state != seen:
                 self._context.changes.counted()
             seen = state
             await trio.sleep(LOOK_SECONDS)
+
+    async def _wrong(self) -> object:
+        """Return what tells apart what is wrong now; None if that cannot be found out."""
+        try:
+            return await look_at_troubles(self._context)
+        except Exception:  # boundary: one look; it may cost no answer
+            self._context.failures["console"] += 1
+            log.exception("what is wrong could not be found out")
+            return None
 
     def routes(self, *, loopback: bool) -> list[Route]:
         """Return the routes; *loopback* is whether only programs of this machine may ask."""

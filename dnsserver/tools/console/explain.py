@@ -10,6 +10,7 @@ from dnsserver.tools.api import operations
 from dnsserver.tools.api.operations import TAIL, BadParameter, read_parameters
 from dnsserver.tools.console.page import FOLLOWS_NOTHING, Page, PageContext, field_errors, form_of, read
 from dnsserver.tools.explain.naming import UnknownName
+from dnsserver.tools.tap.lines import MAX_SHOWN
 from locator.topology.selection import OUTCOMES
 
 EXPLAIN_PATH = "/explain"
@@ -21,7 +22,7 @@ async def explain_page(context: PageContext, request: Request) -> Page:
     """Return the form, and the explanation that the API gives once somebody has asked for one. Raises Busy."""
     form, errors = form_of(request, "name", "client", "type", "namespace"), dict[str, str]()
     explanation, title = None, "Explain"
-    if form["name"] or not set(request.query_params) <= {"client"}:
+    if form["name"] or not set(request.query_params) <= {"client", "namespace"}:
         try:
             given = read(request, *operations.EXPLAIN.parameters, candidates="true")
             explanation = await context.inspected.explained(given, context.turns, EXPLAIN_PATH)
@@ -37,8 +38,18 @@ async def tail_page(context: PageContext, request: Request) -> Page:
     form, errors = form_of(request, *(parameter.name for parameter in TAIL.parameters)), dict[str, str]()
     query = [(name, text) for name, text in form.items() if text]
     try:
-        read_parameters(TAIL.parameters, query)
+        service = read_parameters(TAIL.parameters, query)["service"]
+        if service is not None and not (context.kept is not None and context.kept.knows(service)):
+            await context.inspected.check_service(service, context.turns)
     except BadParameter as error:
         errors = field_errors(error, form)
-    shown = {"form": form, "errors": errors, "query": query, "outcomes": OUTCOMES}
+    shown = {
+        "form": form,
+        "errors": errors,
+        "query": query,
+        "outcomes": OUTCOMES,
+        "asked": None if context.recent is None else context.recent.asked(),
+        "kept": (),
+        "most": MAX_SHOWN,
+    }
     return Page("tail.html", "Tail", shown, FOLLOWS_NOTHING, 400 if errors else 200)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The map: which topology domains there are, by whatever keys are in use, and which nodes are in them."""
+"""The map: topology domains within each other, by whatever keys are in use, and the nodes in them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec import Struct
 from starlette.requests import Request
 
-from dnsserver.tools.api.contents import BATCH, ClusterContents, Located, batches, keys_in_use, located_in
+from dnsserver.tools.api.contents import ClusterContents, Located, batches, keys_in_use, located_in
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter
+from dnsserver.tools.console.areas import FEW, DomainTotals, Site, Within, areas_of, site_troubles, troubles_of
 from dnsserver.tools.console.page import PAGE, WITHIN, Page, PageContext, part_of, read
 from locator.model import CLUSTER, HOSTNAME, SUCCESSORS
 from locator.state.snapshot import Snapshot
@@ -19,41 +19,8 @@ from locator.state.snapshot import Snapshot
 MAX_DOMAINS = 30  # of one key, beside those of others
 DOMAINS = 100  # of one key alone
 NODES = 50
-FEW = BATCH // 4  # nodes at a time: each is some work
 MAX_WITHIN = 16  # domains that one is within: constraints have as many keys
 KEY = Parameter("key", "The only topology key.", str, "a label key")
-
-Within = tuple[tuple[str, str], ...]  # keys with values, "" for what has no such label
-
-
-class Site(Struct, frozen=True, gc=False):
-    """A node, or what is on no node but has these labels: then ``node`` is empty.
-
-    ``values`` are those of the keys in use, "" where there is no such label. ``known`` says whether there is such a
-    Node: an EndpointSlice may name another one.
-    """
-
-    cluster: str
-    node: str
-    values: Mapping[str, str]
-    endpoints: int
-    clients: int
-    known: bool
-
-
-class DomainTotals:
-    """How many nodes, ready endpoints and clients there are in a domain."""
-
-    def __init__(self, sites: Iterable[Site] = ()) -> None:
-        self.nodes = self.endpoints = self.clients = 0
-        for site in sites:
-            self.add(site)
-
-    def add(self, site: Site) -> None:
-        """Count what is at a site, too."""
-        self.nodes += site.known
-        self.endpoints += site.endpoints
-        self.clients += site.clients
 
 
 async def map_page(context: PageContext, request: Request) -> Page:
@@ -70,14 +37,19 @@ async def map_page(context: PageContext, request: Request) -> Page:
     inside = await sites_within(sites, within)
     shown_keys = [one for one in keys if one not in dict(within) and one != HOSTNAME and key in (None, one)]
     size = DOMAINS if key else MAX_DOMAINS
+    nodes = part_of(inside, 1 if key else number, NODES)
+    whole = DomainTotals(inside)
     shown = {
         "keys": keys,
         "within": within,
         "pairs": [(WITHIN, f"{name}={value}") for name, value in within],
         "key": key,
-        "whole": DomainTotals(inside),
+        "whole": whole,
+        "troubles": troubles_of(whole, "", whole),
         "domains": [(one, part_of(await domains_in(inside, one), number if key else 1, size)) for one in shown_keys],
-        "nodes": part_of(inside, 1 if key else number, NODES),
+        "nodes": nodes.of([(site, site_troubles(site)) for site in nodes.rows]),
+        "map": await areas_of(inside, shown_keys, within),
+        "tables": bool(key) or number > 1,  # they are what was asked for
     }
     return Page("map.html", "Map", shown)
 
@@ -98,7 +70,7 @@ async def _all_sites(context: PageContext) -> tuple[Sequence[Site], tuple[str, .
     snapshots = [cluster.snapshot for cluster in clusters]
 
     async def compute() -> Sequence[Site]:
-        made_of = [part for one in snapshots for part in (one.services, one.exported, one.addresses)]
+        made_of = [part for one in snapshots for part in (one.services, one.exported, one.addresses, one.unready)]
         located = await context.once("located", made_of, lambda: located_in(clusters))
         return await sites_of(clusters, located, keys)
 
@@ -114,13 +86,13 @@ async def sites_of(clusters: Sequence[ClusterContents], located: Located, keys: 
             for node in nodes:
                 labels = {**node.labels, CLUSTER: cluster.name}
                 known[cluster.name, node.name] = labels
-                counts[cluster.name, node.name, _values(labels, keys)] = [0, 0]
-    for column, locations in enumerate((located.endpoints, located.clients)):
+                counts[cluster.name, node.name, _values(labels, keys)] = [0, 0, 0]
+    for column, locations in enumerate((located.endpoints, located.clients, located.unready)):
         async for batch in batches(locations.items()):
             for location, times in batch:
                 where = location.cluster, location.node or ""
                 values = _values(known.get(where, location.labels), keys)
-                counts.setdefault((*where, values), [0, 0])[column] += times
+                counts.setdefault((*where, values), [0, 0, 0])[column] += times
     order: list[tuple[str, bool, str, tuple[str, ...]]] = []
     async for found in batches(counts, FEW):
         order += [(cluster_name, not name, name, values) for cluster_name, name, values in found]
@@ -128,9 +100,9 @@ async def sites_of(clusters: Sequence[ClusterContents], located: Located, keys: 
     sites: list[Site] = []
     async for rows in batches(order, FEW):
         for cluster_name, _, name, values in rows:
-            endpoints, clients = counts[cluster_name, name, values]
-            is_known = (cluster_name, name) in known
-            sites.append(Site(cluster_name, name, dict(zip(keys, values, strict=True)), endpoints, clients, is_known))
+            endpoints, clients, unready = counts[cluster_name, name, values]
+            is_known, by_key = (cluster_name, name) in known, dict(zip(keys, values, strict=True))
+            sites.append(Site(cluster_name, name, by_key, endpoints, clients, is_known, unready))
     return sites
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Generic, TypeVar
@@ -19,7 +20,9 @@ from dnsserver.tools.api.inspected import NOT_READ_YET, TRY_AGAIN, Busy, Inspect
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.changes import COUNTS, SNAPSHOT, PageChanges
 from dnsserver.tools.console.recent import RecentCounts
+from dnsserver.tools.console.troubles import Sightings
 from dnsserver.tools.explain.naming import UnknownName
+from dnsserver.tools.live.kept import KeptDecisions
 from locator.model import Health
 
 FOLLOWS_ALL = f"{SNAPSHOT} {COUNTS}"  # the ``follows`` of a page that shows what was counted, too
@@ -32,7 +35,7 @@ NAMESPACE = Parameter("namespace", "Of the client.", values.NAMESPACE.read, valu
 T = TypeVar("T")
 U = TypeVar("U")
 
-SELDOM = 20  # times as long as it takes to make something, until it is made again
+SELDOM = 20  # times as long as it takes to make something for somebody who looks, until it is made again
 
 
 class Page(Struct, frozen=True):
@@ -56,7 +59,8 @@ class PageMissing(Exception):
 class PageContext:
     """What pages are made from: what a server has read, what changed, and what it counted in the last minutes.
 
-    *changes* must hear of all publications. *counts* is None where no DNS is answered: then nobody asks anything.
+    *changes* must hear of all publications. *counts*, and decisions that are *kept*, are None where no DNS is answered:
+    then nobody asks anything.
     ``health`` and ``ages`` (in seconds) are those of the clusters, by name.
     """
 
@@ -66,14 +70,18 @@ class PageContext:
         turns: Turns,
         changes: PageChanges,
         counts: Counts | None,
+        kept: KeptDecisions | None = None,
         *,
         health: Callable[[], Mapping[str, Health]],
         ages: Callable[[], Mapping[str, float]],
     ) -> None:
         self.inspected, self.turns, self.changes, self.health, self.ages = inspected, turns, changes, health, ages
         self.recent = None if counts is None else RecentCounts(counts)
+        self.failures = Counter[str]() if counts is None else counts.failures
+        self.sightings = Sightings()
+        self.kept = kept
         self._kept: dict[str, tuple[Sequence[object], Any]] = {}
-        self._seldom: dict[str, tuple[float, Any]] = {}  # with the times until which nothing else is made
+        self._seldom: dict[str, tuple[float, float, Any]] = {}  # with the times when it was made, and how long it took
 
     async def once(self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]]) -> T:
         """Return what *compute* returns; what it returned under this *name* before, if it was made *of* these objects.
@@ -86,19 +94,28 @@ class PageContext:
         result: T = kept[1]
         return result
 
-    async def seldom(self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``once`` does, or what it returned a while ago: to *compute* takes a small part of the time."""
-        until, result = self._seldom.get(name, (-math.inf, None))
-        if (began := trio.current_time()) >= until:
+    async def seldom(
+        self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]], *, share: int = SELDOM
+    ) -> T:
+        """Return what ``once`` does, or what that returned a while ago.
+
+        To *compute* takes one part in *share* of the time.
+        """
+        made, took, result = self._seldom.get(name, (-math.inf, 0.0, None))
+        if (began := trio.current_time()) >= made + share * took:
             result = await self.once(name, of, compute)
             ended = trio.current_time()
-            self._seldom[name] = ended + SELDOM * (ended - began), result
+            self._seldom[name] = ended, ended - began, result
         found: T = result
         return found
 
-    async def simulated(self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``once`` does, of a simulation: what ``seldom`` does where DNS queries are answered, too."""
-        return await (self.once if self.recent is None else self.seldom)(name, of, compute)
+    async def simulated(
+        self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]], *, share: int = SELDOM
+    ) -> T:
+        """Return what ``seldom`` does, of a simulation; what ``once`` does where nobody waits for an answer."""
+        if self.recent is None:
+            return await self.once(name, of, compute)
+        return await self.seldom(name, of, compute, share=share)
 
 
 class Part(Struct, Generic[T], frozen=True):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a server has counted in the last minutes, so that Overview can say what these were like.
+"""What a server has counted in the last minutes, so that Overview can say what these were like; and in the last day.
 
 Counters only grow. A look at them every few seconds gives their *sums*; a window keeps by how much these grew from one
-look to the next, and forgets what is too long ago.
+look to the next, and forgets what is too long ago. Replies go into a ``History``, too, by zone and by Service.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 import trio
 from msgspec import Struct
 
-from dnsserver.metrics.counters import Counts
-from dnsserver.metrics.server import relation
+from dnsserver.metrics.counters import ClientOrigin, Counts, Tally
+from dnsserver.metrics.server import ELSEWHERE, SOME, relation
 from dnsserver.tools.api.contents import batches
+from dnsserver.tools.live import history
+from dnsserver.tools.live.history import Answered, History
 from locator.topology.selection import SPILLED, UNMET
 
 WINDOW_SECONDS = 300.0  # long enough for a matrix of more than chance, short enough that a change shows
+REPLIES = 250  # sums at a time: half a millisecond or so, for which queries wait
 MAX_SLOTS = 120  # whatever the pause between two looks is
 # What a key counts, its first part. The others are: the client's zone and the relation of the answer's zones to it; the
 # outcome; the reason and the range; the forwarder; the source.
 ZONES, OUTCOMES, UNLOCATED, UNNAMED, IGNORED = "zones", "outcomes", "unlocated", "unnamed", "ignored"
+OUTCOME_MEASURES = {UNMET: history.UNMET, SPILLED: history.SPILLED}  # of the history, by outcome
 
 Key = tuple[str, ...]
 Sums = Mapping[Key, int]
@@ -65,6 +69,8 @@ class RecentAnswers(Struct, frozen=True):
     ``spilled`` are those for which there was no room nearer. ``unlocated`` are ranges of clients that nothing locates,
     ``unnamed`` forwarders that name nobody, ``untrusted`` sources that name clients and are not trusted: each with what
     is known of it, and how often it was seen, the most frequent first.
+
+    ``services`` are answers by ``namespace/name``, in the last ``service_seconds``, which are whole minutes and a part.
     """
 
     seconds: int
@@ -74,6 +80,8 @@ class RecentAnswers(Struct, frozen=True):
     unlocated: Sequence[tuple[str, str, int]]
     unnamed: Sequence[tuple[str, str, int]]
     untrusted: Sequence[tuple[str, str, int]]
+    services: Mapping[str, Answered]
+    service_seconds: float
 
     @property
     def answers(self) -> int:
@@ -82,21 +90,27 @@ class RecentAnswers(Struct, frozen=True):
 
 
 class RecentCounts:
-    """What *counts* were in the last minutes, as far as somebody has looked."""
+    """What *counts* were in the last minutes, and in the last day, as far as somebody has looked."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._window: Window | None = None
+        self._replies: dict[tuple[str, int], dict[int, int]] = {}  # at the last look
+        self._sums = Counter[Key]()  # of replies
+        self._told: dict[int, _Told] = {}  # by the numbers of ``Channel.counts``
+        self.history: History | None = None
+        """By zone and by Service, None before the first look."""
 
     def asked(self) -> RecentAnswers | None:
         """Return what was asked in the last minutes, None before the first look."""
-        if self._window is None:
+        if self._window is None or self.history is None:
             return None
         now = trio.current_time()
         counted, suspects = self._window.counted(now), self._counts.ignored_clients.suspects()
         by_what: defaultdict[str, list[tuple[Key, int]]] = defaultdict(list)
         for (what, *key), times in counted.items():
             by_what[what].append((tuple(key), times))
+        service_seconds, services = self.history.recent(history.SERVICE, now)
         return RecentAnswers(
             seconds=round(self._window.covered(now)),
             zones=by_zone({(zone, relation): times for (zone, relation), times in by_what[ZONES]}),
@@ -107,30 +121,65 @@ class RecentCounts:
             untrusted=_most_first(
                 (who, "names several clients" if who in suspects else "", times) for (who,), times in by_what[IGNORED]
             ),
+            services=services,
+            service_seconds=service_seconds,
         )
 
     async def look(self) -> Mapping[Key, int]:
         """Look at the counters, and return what was counted in the last minutes."""
         for add_counted in self._counts.before_reading:
             add_counted()
-        sums, now = await sums_of(self._counts), trio.current_time()
-        self._window = (self._window or Window(WINDOW_SECONDS, now, sums)).after(sums, now)
+        now = trio.current_time()
+        self.history = self.history or History(now)
+        self.history.turn(now)
+        sums, add = self._sums, self.history.add
+        async for batch in batches(self._counts.grown(self._replies), REPLIES):
+            for number, replies in batch:
+                told = self._told.get(number)
+                if told is None:
+                    told = self._told[number] = _told(self.history, *self._counts.told(number))
+                for key in told.keys:
+                    sums[key] += replies
+                for cell, share in told.cells:
+                    add(cell, replies * share)
+        known = {**sums, **_sources(self._counts)}
+        now = trio.current_time()
+        self._window = (self._window or Window(WINDOW_SECONDS, now, known)).after(known, now)
         return self._window.counted(now)
 
 
-async def sums_of(counts: Counts) -> Sums:
-    """Return what is shown of the counters."""
-    sums = Counter[Key]()
-    async for batch in batches(counts.replies()):
-        for _, origin, tally, replies in batch:
-            if tally.outcome:
-                sums[OUTCOMES, tally.outcome] += replies
-            if tally.zones and origin.located_by:  # probes have no client
-                sums[ZONES, origin.zone, relation(origin.zone, tally.zones)] += replies
-    sums.update({(UNLOCATED, *key): number for key, number in counts.unlocated_clients.numbers().items()})
-    sums.update({(UNNAMED, forwarder): number for forwarder, number in counts.unnamed_clients.numbers.items()})
-    sums.update({(IGNORED, source): number for source, number in counts.ignored_clients.numbers.items()})
-    return sums
+class _Told(Struct, frozen=True):
+    """What a reply adds to: sums by their ``keys``, and ``cells`` of the history, each with how much."""
+
+    keys: Sequence[Key]
+    cells: Sequence[tuple[int, float]]
+
+
+def _told(past: History, origin: ClientOrigin, tally: Tally) -> _Told:
+    """Return what a reply to a client of *origin* with an answer of *tally* adds to."""
+    keys: list[Key] = [(OUTCOMES, tally.outcome)] if tally.outcome else []
+    measures: dict[int, float] = {}
+    if tally.zones and origin.located_by:  # probes have no client
+        word = relation(origin.zone, tally.zones)
+        keys.append((ZONES, origin.zone, word))
+        crossing = {ELSEWHERE: 1.0, SOME: 1 - 1 / len(tally.zones)}.get(word, 0.0)
+        measures = {history.ANSWERS: 1.0, history.CROSSING: crossing}
+    if origin.located_by and tally.outcome in OUTCOME_MEASURES:
+        measures[OUTCOME_MEASURES[tally.outcome]] = 1.0
+    about = [(history.ZONE, origin.zone)] if measures else []
+    if measures and tally.service is not None:
+        about.append((history.SERVICE, "/".join(tally.service)))
+    cells = [(past.cell(*row, measure), share) for row in about for measure, share in measures.items() if share]
+    return _Told(keys, cells)
+
+
+def _sources(counts: Counts) -> dict[Key, int]:
+    """Return the sums of queries by what is wrong with their clients or forwarders."""
+    return {
+        **{(UNLOCATED, *key): number for key, number in counts.unlocated_clients.numbers().items()},
+        **{(UNNAMED, forwarder): number for forwarder, number in counts.unnamed_clients.numbers.items()},
+        **{(IGNORED, source): number for source, number in counts.ignored_clients.numbers.items()},
+    }
 
 
 def by_zone(answers: Mapping[tuple[str, str], float]) -> dict[str, Counter[str]]:

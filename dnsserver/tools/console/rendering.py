@@ -16,11 +16,14 @@ from markupsafe import Markup, escape
 
 from dnsserver import __version__
 from dnsserver.metrics.server import RELATIONS
-from dnsserver.text import counted, grouped, number_text, percent
+from dnsserver.text import grouped, number_text, percent
+from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.gains import MAX_RANKED
-from dnsserver.tools.console.overview import percent_of, trusting_flag
+from dnsserver.tools.console.now import trusting_flag
+from dnsserver.tools.console.overview import percent_of
 from dnsserver.tools.console.services import sort_of
+from dnsserver.tools.console.troubles import duration
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
 from dnsserver.tools.explain.explanation_text import balance_lines
@@ -37,8 +40,9 @@ from dnsserver.tools.simulation.text import (
     largest_domains,
     named,
 )
+from locator.findings import documentation
 from locator.ip import address_text, network_text
-from locator.model import CLUSTER, object_key
+from locator.model import CLUSTER, ZONE, object_key
 from locator.printable import MAX_TEXT, cut
 from locator.topology.annotations import MAX_OVERLOAD as MAX_OVERLOAD_KEY
 from locator.topology.annotations import TOPOLOGY_KEYS
@@ -84,15 +88,6 @@ def _shown(value: object) -> object:
     return shown
 
 
-def _duration(seconds: int) -> str:
-    """Return ``45 seconds`` or ``5 minutes``."""
-    if seconds < 120:
-        return counted(seconds, "second")
-    if seconds < 7200:
-        return f"{seconds // 60} minutes"
-    return f"{seconds // 3600} hours"
-
-
 def _short(key: str) -> str:
     """Return the name of a label key, without its prefix."""
     return key.rpartition("/")[2]
@@ -101,6 +96,12 @@ def _short(key: str) -> str:
 def _expected_by_address(explanation: Explanation) -> dict[str, EndpointBalanced]:
     """Return how many clients each endpoint of a balanced Service expects, by its first address; else nothing."""
     return {row.address: row for row in explanation.balance.endpoints} if explanation.balance else {}
+
+
+def _pod_of(holder: str) -> tuple[str, str]:
+    """Return the namespace and the name of the pod that holds an address, empty if it is none: ``pod shop/web-0``."""
+    namespace, slash, name = holder.removeprefix("pod ").partition("/")
+    return (namespace, name) if slash and holder.startswith("pod ") else ("", "")
 
 
 def _segment(text: str) -> Markup:
@@ -116,8 +117,9 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "cluster_code": cluster_code,
     "constraint_text": constraint_text,
     "described": described,
+    "documentation": documentation,
     "domain_text": domain_text,
-    "duration": _duration,
+    "duration": duration,
     "expected_by_address": _expected_by_address,
     "finding_key": finding_key,
     "first_address": first_address,
@@ -132,13 +134,16 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "overloaded": partial(exceeds, max_overload=MAX_OVERLOAD),
     "percent": percent,
     "percent_of": percent_of,
+    "pod_of": _pod_of,
     "picture": partial(inline_picture, max_overload=MAX_OVERLOAD),
     "rated": partial(Simulated.rating, max_overload=MAX_OVERLOAD),
     "segment": _segment,
     "short": _short,
+    "site_troubles": site_troubles,
     "sort_of": sort_of,
     "thousands": "{:,}".format,
     "trusting_flag": trusting_flag,
+    "unshortened": escape,
 }
 GLOBALS = {
     "cluster_key": CLUSTER,
@@ -151,4 +156,5 @@ GLOBALS = {
     "program_version": __version__,
     "relations": RELATIONS,
     "topology_keys": TOPOLOGY_KEYS,
+    "zone_key": ZONE,
 }

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from locator.findings import prose_of
+from locator.findings import documentation, prose_of
 
 T = TypeVar("T")
 
@@ -60,6 +60,11 @@ class StepCode(Enum):
     def fix(self) -> str:
         """What to do if the step fails, in Markdown."""
         return prose_of(StepCode)[self.name]["fix"]
+
+    @property
+    def documentation(self) -> str:
+        """The address of what is written about the step."""
+        return documentation(self.name, "doctor")
 
     def passed(self, message: str, subject: str = "") -> DoctorStep:
         """Return a step that found no fault."""
@@ -122,4 +127,5 @@ def as_json(step: DoctorStep) -> dict[str, object]:
         "cure": "" if passed else step.advice or step.code.fix,
         "difference": "" if passed else step.difference,
         "commands": [] if passed else list(step.commands),
+        "documentation": step.code.documentation,
     }

@@ -21,7 +21,8 @@ from locator.ip import Network
 from locator.model import EndpointSlice, Location, Node, Object, Service
 from locator.state.snapshot import CompiledService, ImportedService, Snapshot, lacking
 from locator.topology.annotations import has_mode_auto
-from locator.topology.constraints import NOT_HEADLESS, TRAFFIC_DISTRIBUTION
+from locator.topology.constraints import NOT_HEADLESS, SOURCE, TRAFFIC_DISTRIBUTION
+from locator.topology.hints import FOR_KUBE_PROXY
 from locator.topology.selection import (
     ALL,
     ANY_ENDPOINT,
@@ -153,7 +154,9 @@ def unnarrowed(explained: ExplainedDecision) -> str:
     if query_name.name_type in names.ENDPOINTS_OWN:
         return OWN_NAME
     if not compiled.service.headless:
-        return NOT_HEADLESS
+        asks = declaration is not None and not SOURCE[declaration.source].of_kubernetes
+        near = f": near the client with {FOR_KUBE_PROXY}, else anywhere" if asks else ""
+        return f"{NOT_HEADLESS}, so kube-proxy chooses{near}"
     if declaration is None:
         unmatched = [one.ignored for one in compiled.declarations if one.unmatched]
         return f"no constraint is in effect: {unmatched[0]}" if unmatched else "the Service has no constraint"

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from dnsserver.tools.simulation import IDLE, OVERLOAD, UNMET
 from dnsserver.tools.simulation.service import SLACK, Simulated, described, exceeds
-from locator.findings import FindingCode
+from dnsserver.tools.simulation.unmet import unmet_message
+from locator.findings import ClusterCode, FindingCode
 from locator.model import INFO, WARNING, ZONE, Finding, listed
 
 NAMED = 3  # endpoints that a message names
@@ -22,7 +23,6 @@ class SimulationCode(FindingCode):
 
     OverloadedEndpoint = WARNING
     IdleEndpoint = WARNING
-    UnmetClient = WARNING
     ChoosesNothing = INFO
     SavesNothing = INFO
     UnlocatedClient = INFO
@@ -33,10 +33,12 @@ class SimulationCode(FindingCode):
 FAILS_ON = {
     SimulationCode.OverloadedEndpoint.name: OVERLOAD,
     SimulationCode.IdleEndpoint.name: IDLE,
-    SimulationCode.UnmetClient.name: UNMET,
+    ClusterCode.UnmetClients.name: UNMET,
 }
 # What is found only because a dump has no Nodes: then all clients are alike.
-WITHOUT_NODES = frozenset(code.name for code in SimulationCode if code is not SimulationCode.UncountedService)
+WITHOUT_NODES = frozenset(code.name for code in SimulationCode if code is not SimulationCode.UncountedService) | {
+    ClusterCode.UnmetClients.name
+}
 
 
 def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
@@ -52,8 +54,7 @@ def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
         message = f"{len(idle)} of {len(simulated.endpoints)} ready endpoints get no load: {named}"
         yield _finding(SimulationCode.IdleEndpoint, simulated, message, "clients in their domain")
     if simulated.unmet:
-        message = f"{simulated.unmet:,} of {simulated.clients:,} clients get no address"
-        yield _finding(SimulationCode.UnmetClient, simulated, message, "an endpoint for each")
+        yield _finding(ClusterCode.UnmetClients, simulated, unmet_message(simulated), "an endpoint for each")
     yield from _without_gain(simulated)
     if simulated.counted_nothing:
         message = "the server has counted no answers for it, so nobody asks here"
@@ -79,6 +80,6 @@ def _without_gain(simulated: Simulated) -> Iterator[Finding]:
         yield _finding(SimulationCode.SavesNothing, simulated, message, "endpoints in the zones of the clients")
 
 
-def _finding(code: SimulationCode, simulated: Simulated, message: str, expected: str) -> Finding:
+def _finding(code: FindingCode, simulated: Simulated, message: str, expected: str) -> Finding:
     namespace, _, name = simulated.subject.key.partition("/")
     return code.finding("Service", namespace, name, message=message, expected=expected)

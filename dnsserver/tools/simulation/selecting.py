@@ -34,6 +34,7 @@ from locator.topology.annotations import (
     min_endpoints,
 )
 from locator.topology.constraints import ANNOTATION, has_unmatched
+from locator.topology.hints import FOR_KUBE_PROXY
 
 FEW = 12  # names that a message lists
 
@@ -144,8 +145,10 @@ def _why_not(key: str, snapshot: Snapshot) -> str:
     """Return why a Service cannot be simulated."""
     known = snapshot.services.get(key)
     if known is not None:
-        kind = "is an alias (ExternalName)" if known.service.alias is not None else "has a cluster IP"
-        return f"{key} {kind}, so DNS chooses no endpoints, expected a headless Service"
+        if known.service.alias is not None:
+            return f"{key} is an alias (ExternalName), so DNS chooses no endpoints, expected a headless Service"
+        why = f"{key} has a cluster IP, so DNS chooses no endpoints: kube-proxy does"
+        return f"{why}, expected a headless Service, or for kube-proxy {FOR_KUBE_PROXY}"
     if why := lacking(snapshot, Service):
         return f"no Service {key}: {why}"
     namespace, _, name = key.partition("/")

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dnsserver.answers.decision import Authority
 from dnsserver.message import wire
@@ -15,11 +17,23 @@ from dnsserver.tools.explain.explain import Asker, client_text, explain
 from dnsserver.tools.explain.explanation import AnswerExplained, Explanation
 from dnsserver.tools.explain.explanation_text import OUTCOME_COLOURS
 from dnsserver.tools.tap.tap import TapEvent
-from locator.ip import address_text
+from locator.ip import address_text, host_network, parse_address
+from locator.model import ZONE
+from locator.places.book import Book
 from locator.printable import printable_values
 from locator.times import time_text
 
 MAX_SHOWN = 4  # records in a line for people
+MAX_PLACES = 16  # of addresses in a line: one that has thousands would take too long
+
+
+class AnswerPlace(Struct, frozen=True):
+    """Where an address in an answer is: the object that holds it, its node and its zone, None if that is not known."""
+
+    address: str
+    holder: str | None
+    node: str | None
+    zone: str | None
 
 
 class TailLine(Explanation, frozen=True, kw_only=True):
@@ -27,13 +41,14 @@ class TailLine(Explanation, frozen=True, kw_only=True):
 
     ``time`` is that of the reply (RFC 3339). ``source`` is the address that sent the query, by ``protocol`` udp or tcp.
     ``truncated`` says that the client was told to ask again over TCP. The client's address is empty if a forwarder
-    named nobody.
+    named nobody. ``places`` says where the first addresses in the answers are; older servers do not tell.
     """
 
     time: str
     source: str
     protocol: str
     truncated: bool
+    places: tuple[AnswerPlace, ...] = ()
 
 
 DECODER: msgspec.json.Decoder[TailLine] = msgspec.json.Decoder(TailLine)
@@ -74,12 +89,24 @@ def line_of(event: TapEvent, authority: Authority) -> TailLine:
         source=address_text(answered.source),
         protocol=answered.channel.proto,
         truncated=bool(int.from_bytes(reply[2:4]) & wire.TC),
+        places=tuple(_places(fields["answers"], client.book)),
     )
 
 
-def as_text(line: TailLine, *, colour: bool = False) -> str:
+def _places(answers: Sequence[AnswerExplained], book: Book) -> Iterator[AnswerPlace]:
+    """Yield where the first addresses in some answers are."""
+    addresses = [answer.data for answer in answers if answer.type in ("A", "AAAA")]
+    for text in addresses[:MAX_PLACES]:
+        network = host_network(parse_address(text))
+        holder, location = book.holder(network), book.locate_network(network).location
+        yield AnswerPlace(text, holder or None, location.node, location.value(ZONE))
+
+
+def as_text(line: TailLine, *, colour: bool = False, with_day: bool = False) -> str:
     """Return when it was, who asked for what, how the endpoints were chosen and what was answered."""
-    return f"{line.time.partition('T')[2].rstrip('Z')}  {summary(printable_values(line), colour=colour)}\n"
+    day, _, time = line.time.rstrip("Z").partition("T")
+    when = f"{day} {time}" if with_day else time
+    return f"{when}  {summary(printable_values(line), colour=colour)}\n"
 
 
 def summary(line: TailLine, *, colour: bool = False) -> str:

@@ -8,7 +8,7 @@ The responder answers as it does without a tap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from msgspec import Struct
@@ -35,6 +35,17 @@ class Listener(Protocol):
         """Take note of a reply."""
 
 
+class Overhearer(Protocol):
+    """Who wants to know of replies with some ``outcomes``, as far as that costs no reply anything."""
+
+    @property
+    def outcomes(self) -> Collection[str]:
+        """The outcomes."""
+
+    def on_event(self, event: TapEvent) -> None:
+        """Take note of a reply."""
+
+
 class Tap:
     """Tells listeners of the replies of a *responder*.
 
@@ -48,6 +59,12 @@ class Tap:
         self._clock = clock
         self._responder = responder
         self._listeners: tuple[Listener, ...] = ()
+        self._overhearing: tuple[Overhearer, ...] = ()
+
+    def overhear(self, overhearer: Overhearer) -> None:
+        """Tell *overhearer* of some replies from now on, of those that native code does not repeat by itself."""
+        self._overhearing = (*self._overhearing, overhearer)
+        self._set(self._listeners)
 
     def listen(self, listener: Listener) -> None:
         """Tell *listener* of replies from now on."""
@@ -61,11 +78,19 @@ class Tap:
         self._listeners = listeners
         services = {listener.service for listener in listeners}
         known = frozenset(service for service in services if service is not None)
-        self._responder.listen(self._tell if listeners else None, None if None in services else known)
+        heard = listeners or self._overhearing
+        self._responder.listen(self._tell if heard else None, None if None in services else known)
 
     def _tell(self, answered: AnsweredQuery) -> None:
+        outcome = answered.answer.outcome if answered.answer is not None else ""
+        listeners: list[Listener | Overhearer] = [
+            *self._listeners,
+            *(overhearer for overhearer in self._overhearing if outcome in overhearer.outcomes),
+        ]
+        if not listeners:
+            return
         event = TapEvent(self._clock(), answered)
-        for listener in self._listeners:
+        for listener in listeners:
             try:
                 listener.on_event(event)
             except Exception as error:  # boundary: nobody who listens may cost an answer

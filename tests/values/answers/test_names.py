@@ -14,7 +14,7 @@ import pytest
 
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.tools.explain.explanation import ServiceExplained
-from tests.kit.api_objects import ZONE
+from tests.kit.api_objects import TOPOLOGY_KEYS, ZONE
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import NOW, CountedResponder, ask, responder_of, settings_of, snapshot_of
 from tests.kit.replies import data
@@ -235,7 +235,10 @@ REASONS = [
     ("1.0.0.10.in-addr.arpa", "PTR", {}, "a reverse name is never narrowed"),
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
     (f"db-0.{DB}", "A", {}, "an endpoint's own name is never narrowed"),
-    ("api.shop.svc.cluster.local", "A", {}, "the Service is not headless"),
+    ("api.shop.svc.cluster.local", "A", {}, "the Service is not headless, so kube-proxy chooses"),
+    ("near.lab.svc.cluster.local", "A", {},
+     "the Service is not headless, so kube-proxy chooses: near the client with the label topodns.io/hints: \"true\" "
+     "(topodns webhook) or spec.trafficDistribution, else anywhere"),
     (DB, "A", {}, "the Service has no constraint"),
     ("hard.shop.svc.cluster.local", "A", {}, "the endpoints nearest to the client"),
     (DB, "ANY", {}, "a question of type ANY gets one small record (RFC 8482)"),
@@ -248,6 +251,10 @@ ALIASES = "\n".join(
        for name, target in (("out", "example.org"), ("self", "self.lab.svc.cluster.local"),
                             ("number", "192.0.2.1"))]
 )  # fmt: skip
+NEAR = f"""
+- metadata: {{name: near, namespace: lab, annotations: {{{TOPOLOGY_KEYS}: {ZONE}}}}}
+  spec: {{clusterIP: 10.96.0.8}}
+"""
 
 
 @pytest.mark.parametrize(
@@ -255,7 +262,7 @@ ALIASES = "\n".join(
 )
 def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> None:
     """``explain`` says in a few words why there are records; ``test_reasons.py`` has why there are none."""
-    snapshot = snapshot_of(CLUSTER + ALIASES, flags)
+    snapshot = snapshot_of(CLUSTER + ALIASES + NEAR, flags)
     assert explanation_of(snapshot, name, "127.1.0.1", rtype, flags={**FLAGS, **flags}).reason == reason
 
 

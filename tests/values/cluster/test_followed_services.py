@@ -69,10 +69,11 @@ def test_what_cannot_be_read_stays(
         f"cluster west: {problem}; keeping the previous version",
     )
     assert internal == "cluster west: the dump could not be read; keeping the previous version"
+    bug = "internal error: ValueError('a bug')"
     assert said == [
-        (False, "not read yet"),
-        (False, f"not read yet; {problem}"),
-        (True, f"as it was before: {problem}"),
-        (True, "as it was before: internal error: ValueError('a bug')"),
-        (True, "ok"),
+        Health(False, "not read yet"),
+        Health(False, f"not read yet; {problem}"),
+        Health(True, f"as it was before: {problem}", problem),
+        Health(True, f"as it was before: {bug}", bug),
+        Health(True),
     ]

@@ -24,6 +24,7 @@ from locator.cluster.certificates.secret import (
 )
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.responses import Refused
+from locator.model import Health
 from tests.kit.certificates import NAME, shakes_hands
 from tests.kit.waiting import until_in_trio
 
@@ -152,7 +153,7 @@ def test_a_certificate_that_is_missing_or_due_is_issued(secret: Item | None) -> 
     assert not one.health().ok
     run_until(lambda: serving.pair is not None, one)
     assert [path for _, path in api.writes] == [SECRET, f"{CONFIGURATIONS}/hooks"]
-    assert one.health() == (True, "ok")
+    assert one.health() == Health(True)
     assert all(shakes_hands(serving, bundle) for bundle in api.bundles())
 
 
@@ -192,7 +193,7 @@ def test_renewal_by_the_same_ca_needs_no_right() -> None:
     run_until(lambda: all(serving.pair for serving in servings), *secrets)
     assert api.writes == [("PATCH", SECRET)] and api.secret()[1] == bundle
     assert all(shakes_hands(serving, authority) for serving in servings)
-    assert all(one.health() == (True, "ok") for one in secrets)
+    assert all(one.health() == Health(True) for one in secrets)
     ends = time.time() + CA_LIFETIME_SECONDS - LIFE * 0.7
     assert all(one.ca_ends == pytest.approx(ends, abs=60) for one in secrets)
 

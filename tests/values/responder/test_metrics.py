@@ -160,15 +160,43 @@ def test_zones_by_service() -> None:
 
 
 def test_services_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of too many Services, the later ones count together, under empty labels. Those that gave nothing do not count."""
-    monkeypatch.setattr(counters, "MAX_SERVICES", 1)
+    """Of too many Services, the later ones count together, under empty labels. Without a record, only unmet ones do."""
+    monkeypatch.setattr(counters, "MAX_SERVICES", 2)
     responder = responder_of(Counts(per_service=True))
-    ask(responder, "hard", IN_B)
     ask(responder, "all", IN_A, rtype="AAAA")
+    ask(responder, "hard", IN_B)
     for name in ("near", "all", "lost", "near"):
         ask(responder, name, IN_A)
-    found = samples(ServerMetrics(responder.counts), "topodns_answer_zones_total")
-    assert found == {("shop", "near", "a", "same"): 2, ("", "", "a", "some"): 2}
+    metrics = ServerMetrics(responder.counts)
+    assert samples(metrics, "topodns_answer_zones_total") == {
+        ("shop", "near", "a", "same"): 2,
+        ("", "", "a", "some"): 2,
+    }
+    assert samples(metrics, "topodns_service_answers_total") == {
+        ("shop", "hard", "unmet"): 1,
+        ("shop", "near", "nearest"): 2,
+        ("", "", "unconstrained"): 2,
+    }
+
+
+def test_services_are_counted_for_the_console() -> None:
+    """Without --metrics-per-service, the metrics are as if nobody looked at Services."""
+    counts = Counts()
+    counts.counts_services = True
+    responders = responder_of(), responder_of(counts)
+    for responder in responders:
+        for name in ("near", "hard", "all"):
+            ask(responder, name, IN_B)
+    without, console = ([*ServerMetrics(found.counts).collect()] for found in responders)
+    of_queries = {family.name for family in server_metrics.OF_QUERIES}
+    assert [metric for metric in without if metric.name in of_queries] == [
+        metric for metric in console if metric.name in of_queries
+    ]
+    assert {tally.service for _, _, tally, _ in counts.replies()} == {
+        ("shop", "near"),
+        ("shop", "hard"),
+        ("shop", "all"),
+    }
 
 
 def test_tallies_are_bounded() -> None:
@@ -319,7 +347,7 @@ class Other:
 
 
 def server() -> ServerMetrics:
-    metrics = ServerMetrics(Counts(), ["Pod"])
+    metrics = ServerMetrics(Counts(per_service=True), ["Pod"])
     metrics.watches = Other.watches
     metrics.others = [Other()]
     metrics.ages = lambda: {"local": 0.0, "far": 2.5}

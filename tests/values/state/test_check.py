@@ -275,7 +275,8 @@ AMONG_CLUSTERS = {  # tests/programs/test_several_clusters.py shows these
 }  # fmt: skip
 
 
-OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS]
+OF_CLIENTS = {"UnmetClients", "ZoneWithoutEndpoints"}  # tests/programs/test_check_clients.py shows these
+OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS | OF_CLIENTS]
 
 
 @pytest.mark.parametrize("code", OF_ONE_CLUSTER, ids=lambda code: code.name)

@@ -80,7 +80,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert report([finding(INFO)], "json") == EXIT_DONE
     assert json.loads(capsys.readouterr().out) == [
         {"code": "SomeCode", "severity": "info", "kind": "Service", "namespace": "shop", "name": "web",
-         "field": "spec.x", "message": "'y' found", "expected": "z", "line": None, "file": ""},
+         "field": "spec.x", "message": "'y' found", "expected": "z", "line": None, "file": "",
+         "documentation": "docs/findings.md#somecode"},
     ]  # fmt: skip
 
 
@@ -179,6 +180,8 @@ IN_A_CLUSTER = {
     "BalanceImpossible": INFO,
     "SourceNotHeard": INFO,
     "KeyOnNoEndpoint": ERROR,
+    "UnmetClients": WARNING,
+    "ZoneWithoutEndpoints": INFO,
     "EndpointsInOneDomain": INFO,
     "SingleEndpoint": INFO,
     "HintsIncomplete": WARNING,

@@ -6,9 +6,12 @@
 const MOST_ROWS = 200;
 const MOST_RECORDS = 4;
 const AGAIN_MS = 5000;
+const LABELS = ["", "Client", "Question", "Service", "Outcome", "Answer"]; // the words in the head, as cells have them on a phone
+const ZONE = "topology.kubernetes.io/zone";
 
 function tail(view) {
   const rows = document.getElementById("decisions"), state = document.getElementById("tail-state");
+  const nothing = document.getElementById("nothing-new");
   const pause = document.getElementById("pause"), clear = document.getElementById("clear");
   let paused = false, missed = 0, lost = 0, connected = false;
 
@@ -21,12 +24,14 @@ function tail(view) {
 
   const add = (line) => {
     const row = document.createElement("tr");
-    for (const [number, text] of texts(line).entries()) {
+    for (const [number, content] of contents(line).entries()) {
       const cell = document.createElement(number ? "td" : "th");
-      if (!number) cell.scope = "row";
-      cell.append(number === 3 ? badge(line.outcome, text) : text);
+      if (number) cell.dataset.label = LABELS[number];
+      else cell.scope = "row";
+      cell.append(...content);
       row.append(cell);
     }
+    nothing.hidden = true;
     rows.prepend(row);
     while (rows.children.length > MOST_ROWS) rows.lastElementChild.remove();
   };
@@ -35,6 +40,7 @@ function tail(view) {
     const stream = new EventSource(view.dataset.source);
     stream.onopen = () => {
       connected = true;
+      nothing.hidden = Boolean(rows.children.length);
       show(paused ? "paused" : "listening");
     };
     stream.onmessage = (event) => {
@@ -85,14 +91,49 @@ async function reason(source) {
   }
 }
 
-function texts(line) {
-  const client = line.client.address ? `${line.client.address} (${line.client.holder || line.client.located_by})` : `unnamed by ${line.source}`;
+// What stands in each cell of a row, as the macro in tail.html has it for decisions from before.
+function contents(line) {
+  const { client, question, service } = line;
+  const who = client.address ? `${client.address} (${client.holder || client.located_by})` : `unnamed by ${line.source}`;
+  const asked = `${question.name} ${question.type}`, query = new URLSearchParams({ name: question.name, client: client.address, type: question.type });
   const decisive = line.steps.length ? line.steps[line.steps.length - 1] : null;
   const by = line.outcome === "nearest" && decisive && decisive.value !== null ? ` ${decisive.key.split("/").pop()}=${decisive.value}` : "";
-  const data = line.answers.map((answer) => answer.data);
-  const more = data.length > MOST_RECORDS ? ` and ${data.length - MOST_RECORDS} more` : "";
-  const answer = line.rcode !== "NOERROR" ? line.rcode : data.length ? data.slice(0, MOST_RECORDS).join(", ") + more : "no records";
-  return [line.time.slice(11, 23), client, `${line.question.name} ${line.question.type}`, line.outcome + by, answer + (line.truncated ? ", truncated" : "")];
+  return [
+    [line.time.slice(11, 23)],
+    [who, ...zone(client.address && client.labels[ZONE])],
+    [client.address ? link(`/explain?${query}`, asked) : asked],
+    service ? [link(`/services/${encodeURIComponent(service.namespace)}/${encodeURIComponent(service.name)}`, `${service.namespace}/${service.name}`)] : [],
+    [badge(line.outcome, line.outcome), by],
+    answers(line),
+  ];
+}
+
+function answers(line) {
+  const ending = line.truncated ? [", truncated"] : [];
+  if (line.rcode !== "NOERROR") return [line.rcode, ...ending];
+  if (!line.answers.length) return ["no records", ...ending];
+  const places = new Map(line.places.map((place) => [place.address, place])), parts = [];
+  for (const { data } of line.answers.slice(0, MOST_RECORDS)) {
+    const place = places.get(data), pod = place?.holder?.startsWith("pod ") ? ` (${place.holder.slice(4)})` : "";
+    parts.push(parts.length ? ", " : "", data + pod, ...zone(place?.zone));
+  }
+  if (line.answers.length > MOST_RECORDS) parts.push(` and ${line.answers.length - MOST_RECORDS} more`);
+  return [...parts, ...ending];
+}
+
+function link(address, text) {
+  const element = document.createElement("a");
+  element.href = address;
+  element.textContent = text;
+  return element;
+}
+
+function zone(name) {
+  if (!name) return [];
+  const element = document.createElement("span");
+  element.className = "of";
+  element.textContent = name;
+  return [" ", element];
 }
 
 function badge(outcome, text) {

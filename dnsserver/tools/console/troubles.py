@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What is wrong as a page shows it: a trouble, all of them, and since when each is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dnsserver.text import grouped
+
+# The sorts of troubles, in the order in which a page shows them.
+UNMET, LOST, OVERLOADED, SOURCE, FORWARDER, UNLOCATED, FINDING = KINDS = (
+    "unmet", "lost zone", "overloaded", "source", "forwarder", "unlocated", "finding",
+)  # fmt: skip
+WORDS = {
+    UNMET: "clients get nothing", LOST: "zone without endpoints", OVERLOADED: "overloaded", SOURCE: "out of date",
+    FORWARDER: "forwarder", UNLOCATED: "clients without a place", FINDING: "finding",
+}  # fmt: skip
+BAD, WARN = "bad", "warn"
+MAX_OF_A_KIND = 5  # troubles that a page shows; more would hide those of the next kind
+MAX_KNOWN = 1000  # troubles of which it is known since when they are there
+DAY = 86_400  # seconds
+
+
+class Trouble(Struct, frozen=True):
+    """Something that is wrong now. ``kind`` and ``key`` tell it from all others, also while its texts change.
+
+    ``since`` is a Unix time, None if it was there before anybody looked. ``clients`` are how many it concerns, None if
+    that is not known. ``command`` is for a shell, or a line of a configuration. ``links`` are texts with their paths.
+    ``tone`` is BAD where clients get nothing or what is wrong, else WARN. ``service`` is its ``namespace/name``, and
+    ``lost`` is whether it has endpoints for these clients that are not ready.
+    """
+
+    kind: str
+    key: str
+    tone: str
+    title: str
+    cause: str
+    fix: str
+    command: str = ""
+    links: tuple[tuple[str, str], ...] = ()
+    clients: int | None = None
+    since: float | None = None
+    service: str = ""
+    lost: bool = False
+
+
+class Now(NamedTuple):
+    """All that is wrong: the first troubles of each kind in order, and by kind how many more there are.
+
+    ``at`` is the Unix time of the look, and ``began`` that of the first one, None if all is about a dump that nobody
+    serves. ``peace`` says in a line what was looked at, for when nothing is wrong.
+    """
+
+    shown: Sequence[Trouble]
+    more: Mapping[str, int]
+    at: float
+    began: float | None
+    peace: str
+
+    @property
+    def total(self) -> int:
+        """How many things are wrong."""
+        return len(self.shown) + sum(self.more.values())
+
+    @property
+    def verdict(self) -> str:
+        """What a person reads first."""
+        if not self.total:
+            return "Nothing is wrong"
+        return f"{self.total:,} thing{' is' if self.total == 1 else 's are'} wrong"
+
+    @property
+    def identities(self) -> tuple[object, ...]:
+        """What differs when something else is wrong, or something more."""
+        return (*((trouble.kind, trouble.key) for trouble in self.shown), *self.more.items())
+
+    def since_text(self, trouble: Trouble) -> str:
+        """Return since when a trouble is there, as people read it."""
+        if trouble.since is None:
+            return "in this dump" if self.began is None else f"since {self._clock(self.began)} or earlier"
+        return f"since {self._clock(trouble.since)} ({duration(max(0, int(self.at - trouble.since)))})"
+
+    def _clock(self, time: float) -> str:
+        form = "%H:%M UTC" if self.at - time < DAY else "%d %b %H:%M UTC"
+        return datetime.fromtimestamp(time, UTC).strftime(form)
+
+
+class Sightings:
+    """Since when troubles are there, as far as somebody has looked: of MAX_KNOWN at most."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str], float | None] = {}
+        self.began: float | None = None
+        """When the first look was that was settled."""
+
+    def dated(self, troubles: Sequence[Trouble], now: float, *, settled: bool) -> list[Trouble]:
+        """Return the troubles of a look at *now*, each with its time; those that are gone are forgotten.
+
+        What the first look finds that is *settled*, which means that the clusters have been read, was there before.
+        """
+        first = None if self.began is None else now
+        known = [(trouble.kind, trouble.key) for trouble in troubles[:MAX_KNOWN]]
+        self._first = {identity: self._first.get(identity, first) for identity in known}
+        if settled and self.began is None:
+            self.began = now
+        return [
+            trouble
+            if trouble.since is not None
+            else replace(trouble, since=self._first.get((trouble.kind, trouble.key)))
+            for trouble in troubles
+        ]
+
+
+def in_short(troubles: Iterable[Trouble]) -> tuple[list[Trouble], dict[str, int]]:
+    """Return the first troubles of each kind, and how many more there are of those kinds with more."""
+    of_kind: dict[str, list[Trouble]] = {kind: [] for kind in KINDS}
+    for trouble in troubles:
+        of_kind[trouble.kind].append(trouble)
+    more = {kind: len(found) - MAX_OF_A_KIND for kind, found in of_kind.items() if len(found) > MAX_OF_A_KIND}
+    return [trouble for found in of_kind.values() for trouble in found[:MAX_OF_A_KIND]], more
+
+
+def duration(seconds: int) -> str:
+    """Return ``45 seconds``, ``5 minutes``, ``3 hours`` or ``4 days``."""
+    for size, noun in ((DAY, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 2 * size:
+            return grouped(seconds // size, noun)
+    return grouped(seconds, "second")
