@@ -100,7 +100,7 @@ def test_where_some_have_a_constraint(constrained: Server) -> None:
     """The first page says how many do not; a page of its own shows what they would gain."""
     first = page(constrained, "/")
     assert "1 headless Service with endpoints in several zones has no constraint" in first.text
-    assert "/gain" in first.attributes("a", "href") and not commands(first)
+    assert "/gain" in first.attributes("a", "href") and not tried(first)
     found = page(constrained, "/gain")
     assert [key for key in found.rows if key.startswith("shop/")] == ["shop/plain"]
 
