@@ -46,6 +46,7 @@ PAGES = (
     "/explain",
     EXPLAINED,
     "/explain?name=svc/memcache&namespace=shop&client=nobody",
+    "/search?text=a1",
     "/tail",
 )
 REFUSED = r"(: |status of )40[04]\b"  # what is not known: the page says so
@@ -274,7 +275,8 @@ def test_without_javascript(chromium: Browser, server: Server, path: str) -> Non
     said = []
     for javascript in (True, False):
         with visiting(chromium, at(server, path), javascript=javascript, allowed=allowed) as page:
-            said.append(re.sub(r"\d+ (second|minute)s?", "some time", page.inner_text("main")))
+            text = re.sub(r"\n+Copy\b", "", page.inner_text("main"))
+            said.append(re.sub(r"\d+ (second|minute)s?", "some time", text))
     assert said[0] == said[1] != ""
 
 
@@ -312,16 +314,52 @@ def test_explain_by_keyboard(chromium: Browser, server: Server) -> None:
         tab_to(page, "#name")
         complete(page, "#name", "memca", "memcached.shop")
         tab_to(page, "#client")
-        complete(page, "#client", "storefront-7drggrtsq-kp", "pod/storefront-7drggrtsq-kpj5c")
-        expect(page.locator("#namespace")).to_have_value("shop")
+        complete(page, "#client", "storefront-7drggrtsq-kp", "pod/shop/storefront-7drggrtsq-kpj5c")
         page.keyboard.press("Enter")
         expect(page.locator("#answer")).to_contain_text("nearest")
         expect(page.locator("[data-rows=record] th")).to_have_text(["10.244.5.10", "10.244.7.7"])
         sent = parse_qs(urlsplit(page.url).query)
-        assert (sent["name"], sent["client"]) == (["memcached.shop"], ["pod/storefront-7drggrtsq-kpj5c"])
+        assert (sent["name"], sent["client"]) == (["memcached.shop"], ["pod/shop/storefront-7drggrtsq-kpj5c"])
         link, read = page.url, page.inner_text("main")
     with visiting(chromium, link) as page:
         assert page.inner_text("main") == read
+
+
+def test_search_by_keyboard(chromium: Browser, server: Server) -> None:
+    """A slash, part of a name, what is proposed, Enter; what was found is one Service, and so its page."""
+    with visiting(chromium, at(server, "/map")) as page:
+        page.keyboard.press("/")
+        expect(page.locator("#search")).to_be_focused()
+        complete(page, "#search", "memca", "shop/memcached")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**{SERVICE}")
+
+
+def test_keys(chromium: Browser, server: Server) -> None:
+    """They lead to the pages and tell what they do, but not while somebody types."""
+    with visiting(chromium, at(server, "/explain")) as page:
+        page.locator("#name").focus()
+        page.keyboard.type("?/gs")
+        expect(page.locator("#name")).to_have_value("?/gs")
+        page.locator("h1").click()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_contain_text("Search for everything")
+        assert faults(page) == []
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_be_hidden()
+        page.keyboard.type("gs")
+        page.wait_for_url("**/services")
+
+
+def test_a_command_is_copied(chromium: Browser, server: Server) -> None:
+    """A button beside it does that, and a screen reader hears of it."""
+    with visiting(chromium, at(server, "/findings?code=NodeWithoutZone")) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        command = page.locator(".command").first
+        command.locator("+ .copy").click()
+        expect(page.locator("#said")).to_contain_text("copied")
+        assert page.evaluate("navigator.clipboard.readText()") == command.text_content()
+        assert faults(page) == []
 
 
 def test_explain_by_keyboard_without_javascript(chromium: Browser, server: Server) -> None:

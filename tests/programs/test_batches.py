@@ -19,7 +19,7 @@ from dnsserver.tools.api.contents import (
     keys_in_use,
     located_in,
 )
-from dnsserver.tools.console import completion, map, node, services
+from dnsserver.tools.console import completion, map, node, search, services
 from locator import model
 from tests.kit import api_objects as k8s
 from tests.kit.api_objects import ZONE
@@ -72,8 +72,8 @@ async def first_services(cluster: ClusterContents) -> Any:
         (1, lambda cluster: services.keys_of(cluster.services), (sorted(KEYS), [])),
         (1, lambda _: services.containing(KEYS, "service-2499"), ["shop/service-2499"]),
         (1, lambda _: completion.names_with("no such name", KEYS), []),
-        (1, lambda _: completion.clients_with("no such pod", "", KEYS, [], []), []),
-        (1, lambda cluster: completion.domains_on(cluster.nodes, (ZONE,)), [f"{ZONE}={zone}" for zone in "012"]),
+        (1, lambda _: completion.clients_with("no such pod", KEYS, [], []), []),
+        (1, lambda cluster: search.domains_on(cluster.nodes, (ZONE,)), [f"{ZONE}={zone}" for zone in "012"]),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

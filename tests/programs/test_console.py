@@ -144,6 +144,8 @@ PAGES = [
     "/services/shop/plain",
     "/explain",
     "/explain?name=near.shop&client=10.244.1.9",
+    "/search",
+    "/search?text=a",
     "/tail",
     "/tail?service=shop/near&client=10.0.0.0/8&outcome=unmet",
 ]
@@ -189,7 +191,7 @@ def test_each_page(server: Server, path: str) -> None:
     tags = [tag for tag, _ in found.elements]
     assert all(tags.count(tag) == 1 for tag in ("main", "h1", "header", "footer"))
     assert tags[: tags.index("body")].count("title") == 1  # the parts of a picture have titles, too
-    assert found.attributes("a", "aria-current") == ["page"]
+    assert found.attributes("a", "aria-current") == ([] if path.startswith("/search") else ["page"])
     assert found.attributes("html", "lang") == ["en"] and "#main" in found.attributes("a", "href")
     ids = [attributes["id"] for _, attributes in found.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -299,7 +301,9 @@ SHOWN = [
     Shows("small", "/services/shop/near", [], rows=["10.244.1.7", "10.244.2.7", "10.244.2.8", "10.244.3.7"]),
     Shows("small", "/services/shop/near?client=10.244.1.9",
           [f"has the client's {HOSTNAME}", f"{HOSTNAME} is a2, not a1", "not ready"]),
-    Shows("small", "/services/shop/hard", ["1 client gets nothing", "\N{BALLOT X} 1 gets nothing"]),  # in the picture
+    Shows("small", "/services/shop/hard", [
+        "1 client gets nothing", "valid syntax by annotation", "\N{BALLOT X} 1 gets nothing",  # in the picture
+        "That counts those who get something: 1 of 2 clients gets nothing."], ["no overload"]),
     Shows("small", "/services/shop/wrong", ["InvalidTopology: metadata.annotations", INVALID]),
     Shows("small", "/services/shop/nera", ["did you mean shop/near?"], status=404),
     Shows("small", "/explain?name=near.shop&client=10.244.1.9&x=1", [], status=400),
@@ -368,6 +372,18 @@ def test_overview(server: Server) -> None:
     found = page(server, "/")
     assert {"a", "unknown", "203.0.113.0/24 address"} <= {row or "unknown" for row in found.rows}
     assert "1 answer left empty by a hard constraint" in found.text and "127.0.0.1" in found.text
+
+
+def test_tail_begins_with_what_is_kept(server: Server) -> None:
+    """Who got nothing before the page was opened, with the way to the explanation; that needs no script."""
+    server.ask(query_from("10.244.1.9", "hard.shop.svc.cluster.local"))
+    path = "/tail?service=shop/hard&outcome=unmet"
+    until(lambda: "before you opened this page" in page(server, path).text, "a decision is kept")
+    found = page(server, path)
+    assert "10.244.1.9 (pod shop/front) a" in found.text and "no records" in found.text and is_safe(found)
+    explained = "/explain?name=hard.shop.svc.cluster.local.&client=10.244.1.9&type=A"
+    assert {explained, "/services/shop/hard"} <= set(found.attributes("a", "href"))
+    assert "before you opened this page" not in page(server, "/tail?outcome=spilled").text
 
 
 def test_services_to_look_at(served: Served) -> None:
@@ -439,11 +455,15 @@ def test_where_the_load_flows(served: Served, tmp_path: Path, topodns: Run, name
         ("/services/shop/near?least=x", "least", "'x' found, expected a whole number from 1"),
         ("/services/shop/near?overload=1", "overload", "'1' found, expected a decimal number from 1.1 to 10"),
         ("/explain?name=near.shop&client=x", "client", "'x' is no IP address, expected an address, a prefix"),
-        ("/explain?name=svc/naer&namespace=shop&client=10.0.0.1", "name", "no Service shop/naer, did you mean near?"),
+        (
+            "/explain?name=svc/naer&namespace=shop&client=10.0.0.1",
+            "name",
+            "no Service shop/naer, did you mean shop/near?",
+        ),
         ("/explain?name=near.shop", "client", "missing, expected an address"),
         ("/explain?name=near.shop&client=10.0.0.1&type=AX", "type", "'AX' is not a record type"),
         ("/explain?name=near&client=10.0.0.1&namespace=S_", "namespace", "'S_'"),
-        ("/services/shop/near?client=pod/frnt", "client", "no Pod shop/frnt, did you mean front?"),
+        ("/services/shop/near?client=pod/frnt", "client", "no Pod shop/frnt, did you mean pod/shop/front?"),
         ("/tail?client=x", "client", "'x' is no IP address"),
     ],
 )
@@ -464,23 +484,64 @@ def test_explain_is_that_of_the_api(server: Server) -> None:
     assert all(row["why"] in found.text and row["addresses"][0] in found.text for row in explained["candidates"])
 
 
+SEARCHED = {
+    "shop/ne": ["/services/shop/near"], "a1": ["/nodes/local/a1"], "back": ["/explain?client=pod%2Flab%2Fback"],
+    "rack=2": [f"/map?within={RACK.replace('/', '%2F')}%3D2"], "invalidtopo": ["/findings?code=InvalidTopologyKeys"],
+    "10.244.1.9": ["/explain?client=10.244.1.9"], "no such thing": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), SEARCHED.items())
+def test_search(server: Server, text: str, expected: list[str]) -> None:
+    """For all sorts of things; each result leads to what is known of it."""
+    found = page(server, "/search", text=text)
+    everywhere = page(server, "/search").attributes("a", "href")
+    assert [link for link in found.attributes("a", "href") if link not in everywhere] == expected
+
+
+def test_a_search_for_one_thing_leads_there(server: Server) -> None:
+    """Where a text is the whole name of one thing."""
+    found = request(server, "/search", text="shop/near")
+    assert (found.status, found.headers["Location"]) == (303, "/services/shop/near")
+
+
+MEANT = [
+    ("/explain?name=svc/naer&namespace=shop&client=10.244.1.9", {"name": "shop/near", "client": "10.244.1.9"}),
+    ("/explain?name=naer.shop&client=10.244.1.9&type=AAAA", {"name": "shop/near", "type": "AAAA"}),
+    ("/explain?name=near.shop&client=pod/frnt&namespace=shop", {"client": "pod/shop/front", "name": "near.shop"}),
+    ("/explain?name=near.shop&client=pod/front&namespace=lab", {"client": "pod/shop/front", "name": "near.shop"}),
+    ("/explain?name=near.shop&client=node/a11", {"client": "node/a1"}),
+    ("/services/shop/near?client=pod/frnt", {"client": "pod/shop/front"}),
+]
+
+
+@pytest.mark.parametrize(("path", "asked"), MEANT)
+def test_what_was_meant_is_a_link(server: Server, path: str, asked: dict[str, str]) -> None:
+    """It asks again with the right word, and all the others; and it is right."""
+    found = page(server, path)
+    (link,) = (link for link in found.attributes("a", "href") if link.startswith(f"{path.partition('?')[0]}?"))
+    assert asked.items() <= dict(parse_qsl(urlsplit(link).query)).items()
+    assert "did you mean" not in page(server, link).text and "(-n" not in found.text
+
+
 def test_completion(server: Server) -> None:
     """From what exists: names of Services, pods with their namespaces, nodes, domains."""
 
     def proposals(**asked: str) -> list[str]:
-        found = request(server, "/complete", **asked).json["proposals"]
-        return [f"{row['value']} {row['namespace']}".strip() for row in found]
+        return [row["value"] for row in request(server, "/complete", **asked).json["proposals"]]
 
     assert proposals(**{"for": "name", "text": "ne"}) == ["near.shop"]
     assert proposals(**{"for": "name", "text": "near.sh"}) == ["near.shop"]
-    assert proposals(**{"for": "client", "text": "pod/"}) == ["pod/back lab", "pod/front shop"]
-    assert proposals(**{"for": "client", "text": "fro"}) == ["pod/front shop"]
+    assert proposals(**{"for": "client", "text": "pod/"}) == ["pod/lab/back", "pod/shop/front"]
+    assert proposals(**{"for": "client", "text": "fro"}) == ["pod/shop/front"]
     assert proposals(**{"for": "client", "text": "node/a"}) == ["node/a1", "node/a2", "node/bare"]
     assert f"{ZONE}=a" in proposals(**{"for": "client", "text": "zone"})
     assert proposals(**{"for": "keys", "text": ""}) == [ZONE, HOSTNAME, REGION, "*", RACK, "topodns.io/cluster"]
     assert proposals(**{"for": "keys", "text": "zone"}) == [ZONE]
     assert proposals(**{"for": "keys", "text": f"{ZONE}, rack"}) == [f"{ZONE},{RACK}"]
     assert proposals(**{"for": "keys", "text": f"{ZONE},*,"}) == [], "nothing comes after the last"
+    assert proposals(**{"for": "search", "text": "FRO"}) == ["shop/front"]
+    assert proposals(**{"for": "search", "text": ""}) == []
     assert request(server, "/complete", **{"for": "nothing"}).status == 400
 
 

@@ -118,8 +118,9 @@ class Inspected(NamedTuple):
         if not isinstance(client, naming.ObjectReference):
             return {}
         found: dict[type[Object], Mapping[str, Any]] = {}
+        key = object_key(client.namespace or namespace, client.name)
         for kind in (Pod, PodLocator):
-            one, keys = await self.own.look_up(kind, key := object_key(namespace, client.name))
+            one, keys = await self.own.look_up(kind, key)
             if one is not None or keys:
                 found[kind] = naming.Missing(keys) if one is None else {key: one}
         if not found:

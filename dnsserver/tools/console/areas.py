@@ -72,7 +72,7 @@ class DomainTotals:
         return self.nodes + self.endpoints + self.unready + self.clients
 
 
-class Trouble(NamedTuple):
+class AreaTrouble(NamedTuple):
     """Something that stands out on the map: by a colour, a symbol and words."""
 
     tone: str
@@ -88,7 +88,7 @@ class Area(Struct, frozen=True):
 
     within: Within
     totals: DomainTotals
-    troubles: Sequence[Trouble]
+    troubles: Sequence[AreaTrouble]
     size: int
     areas: Sequence[Area]
     nodes: Sequence[Site]
@@ -104,41 +104,41 @@ class Areas(NamedTuple):
     more_nodes: int
 
 
-def troubles_of(totals: DomainTotals, key: str, whole: DomainTotals) -> list[Trouble]:
+def troubles_of(totals: DomainTotals, key: str, whole: DomainTotals) -> list[AreaTrouble]:
     """Return what is wrong in a domain of *key*, the worst first; *whole* is what it is compared to."""
-    found: list[Trouble] = []
+    found: list[AreaTrouble] = []
     if totals.clients and not totals.endpoints and key in WIDE and whole.endpoints:
-        found.append(Trouble("bad", "✕", f"{grouped(totals.clients, 'client')}, no ready endpoint"))
+        found.append(AreaTrouble("bad", "✕", f"{grouped(totals.clients, 'client')}, no ready endpoint"))
     if totals.unready:
         found.append(_unready(totals.endpoints, f"{grouped(totals.unready, 'endpoint')} not ready"))
     if totals.missing:
         text = grouped(totals.missing, "node")
-        found.append(Trouble("warn", "!", f"{text} {'does' if totals.missing == 1 else 'do'} not exist"))
+        found.append(AreaTrouble("warn", "!", f"{text} {'does' if totals.missing == 1 else 'do'} not exist"))
     if totals.unzoned:
-        found.append(Trouble("warn", "!", f"{grouped(totals.unzoned, 'node')} without a zone"))
+        found.append(AreaTrouble("warn", "!", f"{grouped(totals.unzoned, 'node')} without a zone"))
     if key in WIDE and (load := _load(totals)) > MAX_OVERLOAD * _load(whole) > 0:
-        found.append(Trouble("warn", "▲", f"{load / _load(whole):.1f} × the clients per endpoint"))
+        found.append(AreaTrouble("warn", "▲", f"{load / _load(whole):.1f} × the clients per endpoint"))
     return found
 
 
-def _unready(ready: int, text: str) -> Trouble:
+def _unready(ready: int, text: str) -> AreaTrouble:
     """Return that some endpoints are not ready: it is worse where no others are."""
-    return Trouble("warn", "!", text) if ready else Trouble("bad", "✕", text)
+    return AreaTrouble("warn", "!", text) if ready else AreaTrouble("bad", "✕", text)
 
 
 def _load(totals: DomainTotals) -> float:
     return totals.clients / totals.endpoints if totals.endpoints else 0.0
 
 
-def site_troubles(site: Site) -> list[Trouble]:
+def site_troubles(site: Site) -> list[AreaTrouble]:
     """Return what is wrong with a node, the worst first."""
-    found: list[Trouble] = []
+    found: list[AreaTrouble] = []
     if site.unready:
         found.append(_unready(site.endpoints, f"{site.unready:,} not ready"))
     if site.node and not site.known:
-        found.append(Trouble("warn", "!", "no such Node"))
+        found.append(AreaTrouble("warn", "!", "no such Node"))
     elif site.node and not site.values.get(ZONE):
-        found.append(Trouble("warn", "!", "no zone"))
+        found.append(AreaTrouble("warn", "!", "no zone"))
     return found
 
 
@@ -218,7 +218,7 @@ class _Tree:
         most = max(self._totals[child].weight for child in children)
         return [self._area(child, wrong[child], most) for child in children]
 
-    def _area(self, path: tuple[str, ...], troubles: Sequence[Trouble], most: int) -> Area:
+    def _area(self, path: tuple[str, ...], troubles: Sequence[AreaTrouble], most: int) -> Area:
         totals, areas = self._totals[path], self.below(path)
         within = (*self._within, *zip(self._keys, path, strict=False))
         size = max(1, round(STEPS * totals.weight / most)) if most else 1
@@ -227,5 +227,5 @@ class _Tree:
         return Area(within, totals, troubles, size, areas, nodes, hidden)
 
 
-def _severity(troubles: Sequence[Trouble]) -> int:
+def _severity(troubles: Sequence[AreaTrouble]) -> int:
     return max((2 if trouble.tone == "bad" else 1 for trouble in troubles), default=0)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What completes a name or a client while somebody types it."""
+"""What completes a name, a client or a search while somebody types it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 from starlette.requests import Request
 
 from dnsserver.settings import values
-from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.operations import Parameter
 from dnsserver.tools.console.map import console_keys
-from dnsserver.tools.console.page import NAMESPACE, TEXT, PageContext, read
+from dnsserver.tools.console.page import TEXT, PageContext, read
+from dnsserver.tools.console.search import domains_on, first, results
 from dnsserver.tools.console.services import service_keys
 from dnsserver.tools.explain.naming import CLIENT, NAME
 from locator.model import HOSTNAME, REGION, ZONE, Node, Pod
@@ -22,18 +22,19 @@ MOST = 20  # proposals: more than that, nobody reads
 MOST_PODS, MOST_NODES = 12, 5  # of these, so that there is room for others
 POD, NODE = "pod/", "node/"
 KEYS = "keys"
-FIELDS = (NAME, CLIENT, KEYS)
 USUAL_KEYS = (ZONE, HOSTNAME, REGION)  # those that come first
+SEARCH = "search"  # of everything
+FIELDS = (NAME, CLIENT, KEYS, SEARCH)
 FOR = Parameter("for", "Which field.", values.choice("FIELD", *FIELDS).read, " or ".join(FIELDS), required=True)
 
-Completion = dict[str, str]  # ``value`` for a field, and the ``namespace`` that it is in, if the value does not say it
 
-
-async def completions(context: PageContext, request: Request) -> list[Completion]:
+async def completions(context: PageContext, request: Request) -> list[str]:
     """Return what completes a field."""
-    given = read(request, FOR, TEXT, NAMESPACE)
+    given = read(request, FOR, TEXT)
     inspected, text = context.inspected, given["text"]
     snapshot = inspected.current()
+    if given["for"] == SEARCH:
+        return [result.name for result in await results(context, text)][:MOST] if text else []
     if given["for"] == NAME:
         asking, others = await service_keys(context, snapshot)
         return await names_with(text, [*asking, *others])
@@ -42,10 +43,10 @@ async def completions(context: PageContext, request: Request) -> list[Completion
     _, pods = await inspected.own.look_up(Pod, "")
     nodes = await inspected.own.objects(Node)
     domains = await domains_on(list(nodes.values()), await console_keys(context, snapshot))
-    return await clients_with(text, given["namespace"] or "", pods, list(nodes), domains)
+    return await clients_with(text, pods, list(nodes), domains)
 
 
-async def names_with(text: str, keys: Iterable[str]) -> list[Completion]:
+async def names_with(text: str, keys: Iterable[str]) -> list[str]:
     """Return names of Services, whose *keys* are ``namespace/name``, that contain *text*: as ``name.namespace``."""
     wanted = text.removeprefix("svc/")
     service, dot, namespace = wanted.partition(".")
@@ -54,10 +55,10 @@ async def names_with(text: str, keys: Iterable[str]) -> list[Completion]:
         where, _, name = key.partition("/")
         return name == service and where.startswith(namespace) if dot else wanted in key
 
-    return [_completion(".".join(reversed(key.split("/", 1)))) for key in await _first(MOST, keys, matches)]
+    return [".".join(reversed(key.split("/", 1))) for key in await first(MOST, keys, matches)]
 
 
-async def keys_with(text: str, nodes: Iterable[Node]) -> list[Completion]:
+async def keys_with(text: str, nodes: Iterable[Node]) -> list[str]:
     """Return lists of topology keys that begin as *text* does, up to its last comma, and end with a key of *nodes*."""
     before, comma, last = text.rpartition(",")
     given, keys = {key.strip() for key in before.split(",")}, set[str]()
@@ -66,46 +67,18 @@ async def keys_with(text: str, nodes: Iterable[Node]) -> list[Completion]:
     usual = [key for key in USUAL_KEYS if key in keys]
     proposed = [*usual, ANY_ENDPOINT, *sorted(keys.difference(usual))]
     found = [key for key in proposed if last.strip() in key and key not in given]
-    return [_completion(f"{before}{comma}{key}") for key in found[:MOST]] if ANY_ENDPOINT not in given else []
+    return [f"{before}{comma}{key}" for key in found[:MOST]] if ANY_ENDPOINT not in given else []
 
 
-async def clients_with(
-    text: str, namespace: str, pods: Iterable[str], nodes: Iterable[str], domains: Iterable[str]
-) -> list[Completion]:
-    """Return clients that contain *text*: *pods* (``namespace/name``), *nodes*, and *domains* such as ``KEY=VALUE``.
-
-    The pods are those of *namespace*, or of all if it is empty.
-    """
-    found: list[Completion] = []
+async def clients_with(text: str, pods: Iterable[str], nodes: Iterable[str], domains: Iterable[str]) -> list[str]:
+    """Return clients that contain *text*: *pods* (``namespace/name``), *nodes*, and *domains* such as ``KEY=VALUE``."""
+    found: list[str] = []
     if not text.startswith(NODE):
-        pod, start = text.removeprefix(POD), f"{namespace}/" if namespace else ""
+        pod = text.removeprefix(POD)
         most = MOST if text.startswith(POD) else MOST_PODS
-        for key in await _first(most, pods, lambda key: pod in key and key.startswith(start)):
-            where, _, name = key.partition("/")
-            found.append(_completion(f"{POD}{name}", where))
+        found += [f"{POD}{key}" for key in await first(most, pods, lambda key: pod in key)]
     if not text.startswith(POD):
         node, most = text.removeprefix(NODE), MOST if text.startswith(NODE) else MOST_NODES
-        found += [_completion(f"{NODE}{name}") for name in await _first(most, nodes, lambda name: node in name)]
-        found += [_completion(domain) for domain in domains if text in domain]
+        found += [f"{NODE}{name}" for name in await first(most, nodes, lambda name: node in name)]
+        found += [domain for domain in domains if text in domain]
     return found[:MOST]
-
-
-def _completion(value: str, namespace: str = "") -> Completion:
-    return {"value": value, "namespace": namespace}
-
-
-async def _first(most: int, texts: Iterable[str], matches: Callable[[str], bool]) -> list[str]:
-    """Return the first of *texts* that match, at most so many, in alphabetical order."""
-    found: list[str] = []
-    async for batch in batches(texts):
-        if len(found) < most:
-            found += filter(matches, batch)
-    return sorted(found[:most])
-
-
-async def domains_on(nodes: Iterable[Node], keys: Sequence[str]) -> list[str]:
-    """Return the domains of some *keys* that nodes are in, as ``KEY=VALUE``."""
-    domains = set[str]()
-    async for batch in batches(nodes):
-        domains.update(f"{key}={node.labels[key]}" for node in batch for key in keys if key in node.labels)
-    return sorted(domains)

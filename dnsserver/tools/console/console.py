@@ -36,13 +36,14 @@ from dnsserver.tools.console.node import node_page
 from dnsserver.tools.console.overview import look_at_troubles, overview_page
 from dnsserver.tools.console.page import Page, PageContext, error_page
 from dnsserver.tools.console.rendering import environment, rendered
+from dnsserver.tools.console.search import SEARCH_PATH, search_page
 from dnsserver.tools.console.service import service_page
 from dnsserver.tools.console.services import services_page
 from locator.printable import json_text
 
 log = logging.getLogger("topodns")
 
-LOOK_SECONDS = 5.0  # between two looks at the counters; one takes less than a millisecond
+LOOK_SECONDS = 5.0  # between two looks at the counters; with 1,000 Services that are all asked, one takes 10 ms
 MAX_STREAMS = 16  # pages that follow changes: people leave tabs open
 OTHER_PATHS = (
     ("/", "The console, for browsers; this list for others"),
@@ -97,6 +98,7 @@ PAGES = (
     PageRoute("/services/{namespace}/{name}", service_page, within="/services"),
     PageRoute(EXPLAIN_PATH, explain_page, "Explain"),
     PageRoute(TAIL_PATH, tail_page, "Tail"),
+    PageRoute(SEARCH_PATH, search_page),
 )
 
 
@@ -113,6 +115,8 @@ class Console:
         while True:
             if self._context.kept is not None:
                 await keep_due(self._context.kept, self._context.inspected.authority)
+            if self._context.askers is not None:
+                await self._context.askers.note(self._context.inspected)
             counted = None if self._context.recent is None else await self._context.recent.look()
             state = counted, self._context.health(), await self._wrong()
             if state != seen:
@@ -196,7 +200,7 @@ class Console:
             proposals = await self._context.turns.take("/complete", partial(completions, self._context, request))
         except RESPONSE_ERRORS as error:
             return problem_of(error)
-        return Response(json_text({"proposals": proposals}), media_type=JSON)
+        return Response(json_text({"proposals": [{"value": proposal} for proposal in proposals]}), media_type=JSON)
 
     async def _live(self, request: Request) -> Response:
         """Return a stream of what changes."""

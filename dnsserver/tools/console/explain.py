@@ -4,17 +4,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 
 from dnsserver.tools.api import operations
 from dnsserver.tools.api.operations import TAIL, BadParameter, read_parameters
 from dnsserver.tools.console.page import FOLLOWS_NOTHING, Page, PageContext, field_errors, form_of, read
 from dnsserver.tools.explain.naming import UnknownName
-from dnsserver.tools.tap.lines import MAX_SHOWN
+from dnsserver.tools.tap.lines import MAX_SHOWN, TailLine
 from locator.topology.selection import OUTCOMES
 
 EXPLAIN_PATH = "/explain"
 MAX_COLUMNS = 6  # of values of keys
+MAX_KEPT_ROWS = 50  # decisions from before a page was opened: each is up to a kilobyte
 MAX_ROWS = 50  # endpoints, and records, of an explanation; the API lists all
 
 
@@ -37,10 +40,14 @@ async def tail_page(context: PageContext, request: Request) -> Page:
     """Return the page that shows decisions as they are made: a script reads them from the API."""
     form, errors = form_of(request, *(parameter.name for parameter in TAIL.parameters)), dict[str, str]()
     query = [(name, text) for name, text in form.items() if text]
+    kept: Sequence[TailLine] = ()
     try:
-        service = read_parameters(TAIL.parameters, query)["service"]
+        given = read_parameters(TAIL.parameters, query)
+        service, outcome, client = given["service"], given["outcome"], given["client"]
         if service is not None and not (context.kept is not None and context.kept.knows(service)):
             await context.inspected.check_service(service, context.turns)
+        if context.kept is not None:
+            kept = context.kept.decisions(service, outcome, client=client, limit=MAX_KEPT_ROWS)
     except BadParameter as error:
         errors = field_errors(error, form)
     shown = {
@@ -49,7 +56,7 @@ async def tail_page(context: PageContext, request: Request) -> Page:
         "query": query,
         "outcomes": OUTCOMES,
         "asked": None if context.recent is None else context.recent.asked(),
-        "kept": (),
+        "kept": kept[::-1],
         "most": MAX_SHOWN,
     }
     return Page("tail.html", "Tail", shown, FOLLOWS_NOTHING, 400 if errors else 200)

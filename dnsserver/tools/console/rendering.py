@@ -15,15 +15,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dnsserver import __version__
-from dnsserver.metrics.server import RELATIONS
+from dnsserver.metrics.relations import RELATIONS
 from dnsserver.text import grouped, number_text, percent
 from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.gains import MAX_RANKED
+from dnsserver.tools.console.live import curve_points, rate
 from dnsserver.tools.console.now import trusting_flag
 from dnsserver.tools.console.overview import percent_of
 from dnsserver.tools.console.services import sort_of
 from dnsserver.tools.console.troubles import duration
+from dnsserver.tools.console.wording import in_page, meant
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
 from dnsserver.tools.explain.explanation_text import balance_lines
@@ -109,6 +111,11 @@ def _segment(text: str) -> Markup:
     return Markup(quote(text, safe=""))  # a link that is cut leads nowhere
 
 
+def _path(text: str) -> Markup:
+    """Return a path whose parts are quoted already."""
+    return escape(text)  # not shown, and so not cut
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "address": address_text,
     "annotating_command": annotating_command,
@@ -116,6 +123,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "balance_text": balance_text,
     "cluster_code": cluster_code,
     "constraint_text": constraint_text,
+    "curve_points": curve_points,
     "described": described,
     "documentation": documentation,
     "domain_text": domain_text,
@@ -126,16 +134,20 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "fixing_command": fixing_command,
     "greatest_shares": greatest_shares,
     "grouped": grouped,
+    "in_page": in_page,
     "has_unmatched": has_unmatched,
     "largest_domains": largest_domains,
+    "meant": meant,
     "named": named,
     "network": network_text,
     "number_text": number_text,
     "overloaded": partial(exceeds, max_overload=MAX_OVERLOAD),
+    "path": _path,
     "percent": percent,
     "percent_of": percent_of,
     "pod_of": _pod_of,
     "picture": partial(inline_picture, max_overload=MAX_OVERLOAD),
+    "rate": rate,
     "rated": partial(Simulated.rating, max_overload=MAX_OVERLOAD),
     "segment": _segment,
     "short": _short,

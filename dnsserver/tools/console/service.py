@@ -21,6 +21,7 @@ from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.operations import BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.gains import PARAMETERS as MONEY
 from dnsserver.tools.console.gains import price_of
+from dnsserver.tools.console.live import service_traffic
 from dnsserver.tools.console.page import (
     NAMESPACE,
     PAGE,
@@ -92,6 +93,7 @@ async def service_page(context: PageContext, request: Request) -> Page:
     if errors:
         given = read_parameters(PARAMETERS, ())
         shown = await _shown(context, namespace, name, given)
+    shown |= {"live": await service_traffic(context, object_key(namespace, name)), "speaker": context.speaker}
     shown |= {
         "form": form,
         "fields": FIELDS.values(),

@@ -59,10 +59,11 @@ class UnknownName(Exception):
 
 
 class ObjectReference(NamedTuple):
-    """A Pod or a Node as people write it: ``pod/frontend-0``."""
+    """A Pod or a Node as people write it: ``pod/frontend-0``, or ``pod/shop/frontend-0``, which says the namespace."""
 
     kind: type[Object]
     name: str
+    namespace: str | None = None
 
 
 class LabelledClient(NamedTuple):
@@ -137,9 +138,12 @@ def parse_asker(text: str) -> Network | ObjectReference | LabelledClient:
     if not slash or not word.isalpha():
         return parse_client(text)
     kind = KIND_WORDS.get(word.lower())
-    if kind not in (Pod, Node) or not name or "/" in name:
+    namespace = None
+    if kind is Pod and "/" in name:
+        namespace, _, name = name.partition("/")
+    if kind not in (Pod, Node) or not name or "/" in name or namespace == "":
         raise ValueError(repr(text))
-    return ObjectReference(kind, name)
+    return ObjectReference(kind, name, namespace)
 
 
 class Served(Mapping[str, Service]):
@@ -244,6 +248,8 @@ def asker_named(client: Network | ObjectReference | LabelledClient, known: NameC
         hostname = client.labels.get(HOSTNAME)
         nodes = (node.name for node in known.objects.get(Node, {}).values() if node.labels[HOSTNAME] == hostname)
         return Asker(client.text, Place(Location(next(nodes, None), dict(client.labels)), SUBNET), "--client")
+    if client.namespace is not None:
+        known = known._replace(namespace=client.namespace)
     pods, locators = known.objects.get(Pod), known.objects.get(PodLocator)
     if client.kind is Pod and locators and not pods:  # a dump without Pods
         addresses = known.find(PodLocator, client.name, CLIENT).addresses

@@ -235,6 +235,7 @@ function swap(next, page) {
   const restore = remember(main);
   const adopted = document.importNode(next, true);
   decorate(adopted, now);
+  offerCopies(adopted);
   restore(...put(main, adopted));
   say(said);
   setTimeout(sweep, SHOWN_MS + 100);
@@ -278,10 +279,9 @@ function rest() {
   rested = true;
 }
 
-// Proposals while somebody types. One that names a namespace fills that field, too.
+// Proposals while somebody types.
 function complete(field) {
   const list = document.getElementById(field.getAttribute("list"));
-  const form = field.form;
   let last = null, timer = 0;
   const ask = async () => {
     const text = field.value;
@@ -292,21 +292,15 @@ function complete(field) {
       const response = await fetch(`/complete?${query}`);
       if (!response.ok || field.value !== text) return;
       const { proposals } = await response.json();
-      list.replaceChildren(...proposals.map(({ value, namespace }) => {
+      list.replaceChildren(...proposals.map(({ value }) => {
         const option = document.createElement("option");
         option.value = value;
-        if (namespace) {
-          option.label = `${value} in ${namespace}`;
-          option.dataset.namespace = namespace;
-        }
         return option;
       }));
     } catch { /* no proposals, then */ }
   };
   field.addEventListener("focus", ask);
   field.addEventListener("input", () => {
-    const chosen = [...list.options].find((option) => option.value === field.value && option.dataset.namespace);
-    if (chosen && form.elements.namespace) form.elements.namespace.value = chosen.dataset.namespace;
     clearTimeout(timer);
     timer = setTimeout(ask, 150);
   });
@@ -322,7 +316,62 @@ document.addEventListener("focusin", (event) => {
   }
 });
 
+// Keys, as in k9s: never while somebody types, and nothing that has no link.
+const GO_MS = 1500; // for which the second key after "g" is awaited
+let going = 0;
+
+document.addEventListener("keydown", (event) => {
+  const dialog = document.getElementById("key-list");
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || dialog.open) return;
+  if (event.target.closest("input, select, textarea, [contenteditable]")) return;
+  if (Date.now() - going < GO_MS) {
+    going = 0;
+    const links = [...document.querySelectorAll("nav[aria-label=Pages] a")];
+    links.find((link) => link.textContent.trim().toLowerCase().startsWith(event.key))?.click();
+  } else if (event.key === "/" || event.key === ":") {
+    event.preventDefault();
+    document.getElementById("search").focus();
+  } else if (event.key === "?") dialog.showModal();
+  else if (event.key === "g") going = Date.now();
+});
+
+const COPIED_MS = 3000;
+
+// A button beside each command. Commands come anew with each swap.
+function offerCopies(main) {
+  if (!navigator.clipboard) return; // it is there on loopback, and by HTTPS
+  for (const command of main.querySelectorAll(".command")) {
+    if (command.nextElementSibling?.matches(".copy")) continue;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.textContent = "Copy";
+    button.ariaLabel = `Copy ${command.textContent.slice(0, 60)}`;
+    command.after(button);
+  }
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest(".copy");
+  if (!button) return;
+  const name = button.ariaLabel;
+  button.ariaLabel = null; // until it says again what it does
+  try {
+    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+    button.textContent = "Copied";
+    say(["copied"]);
+  } catch {
+    document.getSelection().selectAllChildren(button.previousElementSibling); // the browser refuses: Ctrl-C copies it
+    button.textContent = "Selected";
+  }
+  setTimeout(() => {
+    button.textContent = "Copy";
+    button.ariaLabel = name;
+  }, COPIED_MS);
+});
+
 shown = document.getElementById("main").innerHTML;
+offerCopies(document.getElementById("main"));
 document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
 window.addEventListener("pagehide", rest);
 window.addEventListener("pageshow", follow);
