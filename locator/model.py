@@ -160,13 +160,17 @@ class Node(Struct, frozen=True, gc=False):
 
 
 class Pod(Namespaced, frozen=True, gc=False, array_like=True):
-    """A pod as a client: its addresses, its node, its phase, and when it was created (RFC 3339 text)."""
+    """A pod as a client: its addresses, its node, its phase, and when it was created (RFC 3339 text).
+
+    ``owner`` is the controller that keeps it, as ``ReplicaSet/web-5d8``, "" if none does.
+    """
 
     addresses: tuple[bytes, ...] = ()
     node: str | None = None
     host_network: bool = False
     phase: str = RUNNING
     created: str = ""
+    owner: str = ""
 
     @property
     def finished(self) -> bool:

@@ -20,12 +20,12 @@ from dnsserver.cli.output import write
 from dnsserver.cli.parser import CommandParser, Example, program
 from dnsserver.spelling import nearest, suggestion
 
-EXPLAIN_A_DUMP = "topodns explain memcached.shop --client 10.244.2.16 --snapshot cluster.yaml"
 # One row per command: its name, which is also the name of its module in ``commands``, and what it does.
 COMMANDS = {
     "serve": "Answer DNS queries",
     "explain": "Print the answer that a client would get, and why",
     "tail": "Print the decisions of a running server as it makes them",
+    "clients": "Print who asked a running server for a Service, and the annotation that says so",
     "check": "Report problems in a cluster",
     "simulate": "Show who would get what, and what that does to load and cross-zone traffic",
     "console": "Show a cluster in a browser, without answering DNS queries",
@@ -37,10 +37,16 @@ COMMANDS = {
     "completion": "Print the code by which a shell completes commands, flags and values",
     "version": "Print the versions of topodns, Python and the libraries",
 }
+# What to try first. A terminal shows the end of the overview, and so these.
 EXAMPLES = (
-    Example("What would a client get, and why? Ask a dump of a cluster:", EXPLAIN_A_DUMP),
-    Example("Is anything wrong in the cluster of the current kubeconfig?", "topodns check"),
-    Example("Answer DNS queries from it, at 127.0.0.1:1053:", "topodns serve"),
+    Example("Begin here. What would your cluster gain? This only reads it:", "topodns simulate"),
+    Example("Look at it in a browser:", "topodns console"),
+    Example("Is anything wrong in it?", "topodns check"),
+    Example(
+        "Each of them takes a dump, too. What would a client get, and why?",
+        "topodns explain memcached.shop --client 10.244.2.16 --snapshot cluster.yaml",
+    ),
+    Example("Answer DNS queries, at 127.0.0.1:1053:", "topodns serve"),
 )
 
 

@@ -47,13 +47,14 @@ class RenderedAnswer:
 
     - ``weight``: its approximate memory use in octets.
     - ``tally``: the number of its ``Tally``, under which it is counted.
+    - ``noted``: whether it is noted who gets it (``Counts.askers``).
     - ``service`` (``namespace/name``, empty for none) and ``outcome`` of the Decision, for who listens at the tap.
     - ``outside_target``: the name that the upstream must be asked for before there is a reply, and the namespace for
       which it is asked; None if there is none.
     """
 
     __slots__ = (
-        "additional", "aliases", "blob", "dependent", "error", "flags", "length", "offsets", "optional",
+        "additional", "aliases", "blob", "dependent", "error", "flags", "length", "noted", "offsets", "optional",
         "outcome", "outside_target", "records", "required_size", "section_counts", "serial_at", "service", "size",
         "spares", "tail", "tally", "weight",
     )  # fmt: skip
@@ -72,6 +73,7 @@ class RenderedAnswer:
         error: tuple[int, str] | None = None,
         outside_target: tuple[str, str] | None = None,
         tally: int = 0,
+        noted: bool = False,
         service: str = "",
         outcome: str = "",
     ) -> None:
@@ -99,6 +101,7 @@ class RenderedAnswer:
         self.error = error
         self.outside_target = outside_target
         self.tally = tally
+        self.noted = noted
         self.service = service
         self.outcome = outcome
 

@@ -31,6 +31,7 @@ MAX_TALLIES = 65_536  # a few for each Service with --metrics-per-service; else 
 DETAILED_TALLIES = MAX_TALLIES - 8192  # those after them say less, so that there are few of them
 MAX_ORIGINS = 1024  # zones times the ways to locate a client
 MAX_SERVICES = 1000  # that answers are counted for, one by one
+MAX_ASKERS = 8192  # clients by what they got, between two looks; further ones are noted when they ask again
 MAX_SOURCES = 1024  # addresses counted one by one; all others count together as "other"
 WARN_SECONDS = 3600.0  # between two warnings about one source: it needs an operator, and keeps asking meanwhile
 RANGE_OCTETS = {4: 3, 16: 8}  # that the ranges share by which unknown clients are counted; by those of an address
@@ -205,6 +206,8 @@ class Counts:
         """Queries that name a client but do not come from a trusted forwarder."""
         self.unlocated_clients = RangeCounter()
         """Queries of clients that nothing locates."""
+        self.askers: set[tuple[int, bytes]] | None = None
+        """Tallies with a Service, and the addresses of located clients that got such answers; None: nobody asks."""
         self.probes = 0
         """Queries of our own tools, which are no clients."""
         self.computed = 0
@@ -235,6 +238,18 @@ class Counts:
                 tally = Tally(tally.qtype, tally.rcode, tally.outcome)
             number = self._tallies.setdefault(tally, len(self._tallies))
         return number
+
+    def note_asker(self, tally: int, client: bytes) -> None:
+        """Note that the client at an address got an answer with the number of a tally, if somebody wants to know."""
+        if self.askers is not None and len(self.askers) < MAX_ASKERS:
+            self.askers.add((tally, client))
+
+    def take_askers(self) -> list[tuple[tuple[str, str], bytes]]:
+        """Return the Services, and the addresses of clients that asked for them, since the last call."""
+        askers, self.askers = self.askers or set(), set()
+        tallies = list(self._tallies)
+        found = {(tallies[number].service, client) for number, client in askers}
+        return [(service, client) for service, client in found if service is not None]
 
     def origin(self, located_by: str, zone: str) -> int:
         """Return the number of the clients that were located so and are in *zone*, "" for an unknown one.

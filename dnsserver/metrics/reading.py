@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dnsserver.metrics.server import ANSWER_ZONES, UNKNOWN
+from dnsserver.metrics.relations import UNKNOWN
+from dnsserver.metrics.server import ANSWER_ZONES
 
 Samples = Mapping[str, Mapping[tuple[str, ...], float]]
 """The values of each sample by its name, and by its label values in the order of the labels' names."""

@@ -35,15 +35,13 @@ from dnsserver.metrics.families import (
     restarts,
     watched,
 )
+from dnsserver.metrics.relations import RELATIONS, UNKNOWN, relation
 from locator.api.list_watch import RESTART_REASONS
 from locator.model import Finding
 from locator.places.book import LOCATED_BY
 from locator.state.snapshot import Snapshot
 from locator.topology.selection import OUTCOMES, UNMET
 from locator.topology.service_checks import is_invalid_constraint
-
-# Whether the endpoints in an answer are in the client's zone: all, some, none; or it is not known.
-SAME, SOME, ELSEWHERE, UNKNOWN = RELATIONS = "same", "some", "other", "unknown"
 
 ANSWER_ZONES = Family(
     "topodns_answer_zones",
@@ -265,12 +263,3 @@ OF_THE_CLUSTER: Mapping[Family, Callable[[ServerMetrics], Values | Durations | f
         {"source_cluster": ANY_VALUE}, "several clusters",
     ): lambda of: None if of.votes is None else labelled(of.votes()),
 }  # fmt: skip
-
-
-def relation(zone: str, answered: frozenset[str]) -> str:
-    """Return whether the zones of the endpoints in an answer are the client's; "" stands for an unknown zone."""
-    if not zone:
-        return UNKNOWN
-    if zone in answered:
-        return SAME if len(answered) == 1 else SOME
-    return UNKNOWN if "" in answered else ELSEWHERE

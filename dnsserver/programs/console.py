@@ -19,15 +19,16 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.server import ServerMetrics
 from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.clusters import Clusters
-from dnsserver.programs.from_settings import authority_of, upstream_of
+from dnsserver.programs.from_settings import authority_of, reply_options_of, upstream_of
 from dnsserver.programs.run import SWITCH_SECONDS, next_ending, run_program, start_http
 from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR
 from dnsserver.tools.api.api import Api
+from dnsserver.tools.api.clients import NotedAskers
 from dnsserver.tools.api.inspected import Inspected, Turns
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import Console
-from dnsserver.tools.console.page import PageContext
+from dnsserver.tools.console.page import PageContext, Speaker
 from dnsserver.tools.live.kept import KeptDecisions
 from locator.state.snapshot import Snapshot
 from locator.times import time_text
@@ -71,13 +72,17 @@ def api_and_console(
         settings.traffic_distribution == HONOR,
         None if upstream is None else upstream.find_all,
     )
-    kept = None
+    kept, askers, speaker = None, None, None
     if counts is not None and tap is not None:
-        counts.counts_services = True
+        counts.counts_services, counts.askers = True, set()
         kept = KeptDecisions(time_text(time.time(), "seconds"))
         tap.overhear(kept.noted)
-    context = PageContext(inspected, turns, changes, counts, kept, health=clusters.health, ages=clusters.ages)
-    return Api(inspected, turns, tap, kept), Console(context)
+        askers = NotedAskers(counts)
+        speaker = Speaker(reply_options_of(settings).nsid.decode(errors="replace"), kept.since)
+    context = PageContext(
+        inspected, turns, changes, counts, kept, askers, speaker, health=clusters.health, ages=clusters.ages
+    )
+    return Api(inspected, turns, tap, kept, askers), Console(context)
 
 
 class _ConsoleProgram:

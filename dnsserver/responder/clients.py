@@ -44,6 +44,11 @@ class LocatedClient(Struct, frozen=True, gc=False):
     forwarded: bool
 
     @property
+    def is_host(self) -> bool:
+        """Whether it is a whole address."""
+        return self.length > 0 and self.length == 8 * len(self.address)
+
+    @property
     def network(self) -> Network | None:
         """The address or block, None if nobody is named."""
         return Network(self.address, self.length) if self.length else None

@@ -88,12 +88,14 @@ class TakenCounts(Protocol):
 
     ``replies``, as in ``Channel.counts``, and those ``truncated``, for IPv4 and IPv6 each. ``unlocated`` are those to
     clients that nothing locates: whether a forwarder named a block, an address in their range (empty if there were too
-    many ranges), how many. ``durations`` are by bound, their sum in ``seconds``.
+    many ranges), how many. ``askers`` are the numbers of tallies, each with the address of a client that got such an
+    answer, if that is ``noted``. ``durations`` are by bound, their sum in ``seconds``.
     """
 
     replies: Sequence[Mapping[int, int]]
     truncated: Sequence[int]
     unlocated: Sequence[tuple[bool, bytes, int]]
+    askers: Sequence[tuple[int, bytes]]
     durations: Sequence[int]
     seconds: float
 
@@ -289,6 +291,8 @@ class NativeFeed:
                 channel.counts[key] += number
         for is_block, address, number in taken.unlocated:
             counts.unlocated_clients.add(BLOCK if is_block else ADDRESS, address, number)
+        for tally, client in taken.askers:
+            counts.note_asker(tally, client)
         counts.durations.add_all(taken.durations, taken.seconds)
 
     def _follow(self, book: Book) -> None:

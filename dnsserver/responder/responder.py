@@ -238,6 +238,8 @@ class Responder:
         reply, truncated = self._writer.write(answer, query, client, ignored, is_udp=channel.is_udp)
         channel.counts[origin + answer.tally] += 1
         channel.truncated += truncated
+        if answer.noted and origin != NOBODYS and client.place is not UNKNOWN_PLACE and client.is_host:
+            self._counts.note_asker(answer.tally, client.address)
         return reply
 
     def _note(self, query: Query, source: bytes, client: LocatedClient) -> None:
@@ -249,8 +251,7 @@ class Responder:
             counts.probes += 1
             return
         if client.place is UNKNOWN_PLACE:
-            whole = client.length == 8 * len(client.address)
-            counts.unlocated_clients.add(ADDRESS if whole else BLOCK, client.address)
+            counts.unlocated_clients.add(ADDRESS if client.is_host else BLOCK, client.address)
         if edns is not None and not client.forwarded and (named := edns.named_client):
             # A source that names itself, or a block that it is in, does not ask on behalf of others.
             counts.ignored_clients.note(address_text(source), b"" if source.startswith(named) else named)

@@ -19,7 +19,7 @@ D = TypeVar("D")
 
 # Commands that share flags; what a single command has names it in place.
 SERVING = ("serve",)
-ASKING = ("explain", "tail")
+ASKING = ("explain", "tail", "clients")
 READING = (*SERVING, "explain", "check", "simulate", "console")
 WITH_CLUSTERS = (*READING, "controller")  # they take --cluster
 WRITING = ("controller", "webhook")

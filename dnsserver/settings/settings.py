@@ -66,7 +66,7 @@ class SourceSettings:
         None,
         values.SERVER_URL,
         help="Ask the running server with its HTTP API at this URL: an address of 'serve --http' where --console is on",
-        shown="tail: http://127.0.0.1:9153; explain: none, it reads the cluster itself",
+        shown="tail, clients: http://127.0.0.1:9153; explain: none, it reads the cluster itself",
         commands=ASKING,
     )
     """``explain`` then answers from what the server has read, by the server's settings."""

@@ -148,7 +148,16 @@ def to_pod(raw: schema.Pod, collector: FindingCollector) -> Pod:
         host_network=bool(spec.host_network),
         phase=shared_text(status.phase or ""),
         created=raw.metadata.created or "",
+        owner=_owner(raw.metadata.owners or ()),
     )
+
+
+def _owner(references: Sequence[schema.OwnerReference]) -> str:
+    """Return kind and name of the controller that keeps an object, "" if none does."""
+    for reference in references:
+        if reference.controller and reference.kind and reference.name:
+            return shared_text(f"{reference.kind}/{reference.name}")
+    return ""
 
 
 def to_client_pod(raw: schema.ClientPod, collector: FindingCollector, keys: Collection[str]) -> Pod:

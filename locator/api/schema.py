@@ -73,14 +73,28 @@ class PodStatus(Struct):
     ips: list[IP] | None = field(name="podIPs", default=None)
 
 
+class OwnerReference(Struct):
+    kind: str | None = None
+    name: str | None = None
+    controller: bool | None = None
+
+
+class PodMeta(Meta):
+    owners: list[OwnerReference] | None = field(name="ownerReferences", default=None)
+
+
+class LabelledPodMeta(PodMeta):
+    labels: dict[str, str] | None = None
+
+
 class Pod(Struct):
-    metadata: Meta
+    metadata: PodMeta
     spec: PodSpec | None = None
     status: PodStatus | None = None
 
 
 class ClientPod(Pod):
-    metadata: LabelledMeta
+    metadata: LabelledPodMeta
 
 
 class Port(Struct):

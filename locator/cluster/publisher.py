@@ -260,6 +260,12 @@ class Publisher:
             known = self.store.objects(kind)
             return (known[key], ()) if key in known else (None, list(known))
 
+    async def some(self, kind: type[Object], keys: Iterable[str]) -> dict[str, Any]:
+        """Return those objects of a kind that have these keys."""
+        async with self._lock:
+            known = self.store.objects(kind)
+            return {key: known[key] for key in keys if key in known}
+
     async def plans_of(self, compiled: CompiledService) -> tuple[Plans, Balances]:
         """Return what ``Store.plans_of`` does. A thread counts the clients; labels of theirs may have to be read first.
 

@@ -26,6 +26,8 @@ pub struct Answer {
     /// Whether it depends on the client.
     pub dependent: bool,
     pub tally: u32,
+    /// Whether it is noted who gets it.
+    pub noted: bool,
 }
 
 /// What a reply takes from its query besides the question.

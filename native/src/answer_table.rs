@@ -5,7 +5,7 @@
 //! Nothing here decides anything: whatever is not known is left to Python, which then may make it known.
 
 use std::collections::hash_map::{DefaultHasher, RandomState};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ const MAX_UNTIL_PUBLISHED: usize = 16_384;
 const MAX_ANSWERS: usize = 1024;
 /// Ranges of clients that nothing locates, between two takings. Further ones count as one.
 const MAX_RANGES: usize = 1024;
+/// Clients by what they got, between two takings, as in `counters.py`. Further ones are noted when they ask again.
+const MAX_ASKERS: usize = 8192;
 /// Bits of an address that such a range shares, as in `counters.py`: for IPv4 and IPv6.
 const RANGE_BITS: [u32; 2] = [24, 64];
 
@@ -96,6 +98,8 @@ pub struct Counts {
     pub replies: [HashMap<u32, u64, OurNumbers>; 2],
     pub truncated: [u64; 2],
     pub unlocated: HashMap<Range, u64, OurNumbers>,
+    /// The tallies of answers that are `noted`, and the clients with an address and a place that got them.
+    pub askers: HashSet<(u32, u128), OurNumbers>,
 }
 
 pub struct AnswerTable {
@@ -209,6 +213,8 @@ impl AnswerTable {
         self.counts.count(family, place.origin + answer.tally, written);
         if !place.located {
             self.counts.count_unlocated(is_block, first);
+        } else if answer.noted && !is_block {
+            self.counts.note_asker(answer.tally, first);
         }
         Some(())
     }
@@ -325,6 +331,12 @@ impl Counts {
         *self.replies[family].entry(number).or_default() += 1;
         if matches!(written, Written::Cut) {
             self.truncated[family] += 1;
+        }
+    }
+
+    fn note_asker(&mut self, tally: u32, client: Address) {
+        if self.askers.len() < MAX_ASKERS {
+            self.askers.insert((tally, client.0));
         }
     }
 

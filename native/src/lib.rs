@@ -74,6 +74,8 @@ mod native {
         truncated: [u64; 2],
         /// Whether a block was named; the octets of its first address, none for ranges that are too many; how many.
         unlocated: Vec<(bool, Vec<u8>, u64)>,
+        /// The numbers of tallies, and the addresses of clients that got such answers.
+        askers: Vec<(u32, Vec<u8>)>,
         durations: Vec<u64>,
         seconds: f64,
     }
@@ -158,6 +160,7 @@ mod native {
                 replies: counts.replies,
                 truncated: counts.truncated,
                 unlocated: unlocated.map(|(range, times)| (range.is_block(), range.octets(), times)).collect(),
+                askers: counts.askers.into_iter().map(|(tally, client)| (tally, Address(client).octets())).collect(),
                 durations: std::mem::replace(&mut durations.numbers, empty),
                 seconds: std::mem::take(&mut durations.seconds),
             }
@@ -264,6 +267,7 @@ mod native {
         serial_at: usize,
         dependent: bool,
         tally: u32,
+        noted: bool,
     }
 
     impl RenderedAnswer {
@@ -282,6 +286,7 @@ mod native {
                 serial_at: self.serial_at,
                 dependent: self.dependent,
                 tally: self.tally,
+                noted: self.noted,
             })
         }
     }

@@ -299,7 +299,9 @@ SHOWN = [
     Shows("small", "/services/shop/near", [], rows=["10.244.1.7", "10.244.2.7", "10.244.2.8", "10.244.3.7"]),
     Shows("small", "/services/shop/near?client=10.244.1.9",
           [f"has the client's {HOSTNAME}", f"{HOSTNAME} is a2, not a1", "not ready"]),
-    Shows("small", "/services/shop/hard", ["1 client gets nothing", "\N{BALLOT X} 1 gets nothing"]),  # in the picture
+    Shows("small", "/services/shop/hard", [
+        "1 client gets nothing", "valid syntax by annotation", "\N{BALLOT X} 1 gets nothing",  # in the picture
+        "That counts those who get something: 1 of 2 clients gets nothing."], ["no overload"]),
     Shows("small", "/services/shop/wrong", ["InvalidTopology: metadata.annotations", INVALID]),
     Shows("small", "/services/shop/nera", ["did you mean shop/near?"], status=404),
     Shows("small", "/explain?name=near.shop&client=10.244.1.9&x=1", [], status=400),

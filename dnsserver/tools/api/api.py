@@ -16,11 +16,13 @@ from starlette.routing import Route
 
 from dnsserver.http.guard import guarded
 from dnsserver.http.problems import problem
+from dnsserver.tools.api.clients import NotedAskers
 from dnsserver.tools.api.contents import constrained_services, domains_of, keys_in_use
 from dnsserver.tools.api.events import DECISION_SECONDS, EventStream, Take, decisions
 from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Inspected, Turns, problem_of
 from dnsserver.tools.api.keeping import keep_due
 from dnsserver.tools.api.operations import (
+    CLIENTS,
     DECISIONS,
     DESCRIPTION,
     EXPLAIN,
@@ -50,9 +52,16 @@ Respond = Callable[[dict[str, Any]], Awaitable[Response]]
 class Api:
     """The operations of the API, on what a server has read."""
 
-    def __init__(self, inspected: Inspected, turns: Turns, tap: Tap | None, kept: KeptDecisions | None = None) -> None:
-        """Serve no decisions without a *tap*, and no *kept* ones without these."""
-        self._inspected, self._turns, self._tap, self._kept = inspected, turns, tap, kept
+    def __init__(
+        self,
+        inspected: Inspected,
+        turns: Turns,
+        tap: Tap | None,
+        kept: KeptDecisions | None = None,
+        askers: NotedAskers | None = None,
+    ) -> None:
+        """Serve no decisions without a *tap*, no *kept* ones without these, and no clients without *askers*."""
+        self._inspected, self._turns, self._tap, self._kept, self._askers = inspected, turns, tap, kept, askers
         self._streams = 0
         self._domains: tuple[Snapshot, tuple[str, ...] | None, str] | None = None  # the last ones, as JSON
 
@@ -64,6 +73,7 @@ class Api:
             (SERVICES, self._services),
             *([(TAIL, self._tail)] if self._tap is not None else []),
             *([(DECISIONS, self._last_decisions)] if self._kept is not None else []),
+            *([(CLIENTS, self._clients)] if self._askers is not None else []),
         ]
         described = description([operation for operation, _ in served])
         paths = {DESCRIPTION: _page(Response(json_text(described), media_type=JSON))}
@@ -101,6 +111,17 @@ class Api:
         """Return the JSON that *compute* returns, for one request at a time. Raises NotReady, Busy."""
         self._inspected.current()  # whoever comes too early need not wait
         return Response(await self._turns.take(operation.path, compute), media_type=JSON)
+
+    async def _clients(self, given: dict[str, Any]) -> Response:
+        askers, service = self._askers, given["service"]
+        assert askers is not None  # else there is no such route
+        await self._inspected.check_service(service, self._turns)
+
+        async def found() -> str:
+            await askers.note(self._inspected)
+            return json_text(await askers.clients_of(service, self._inspected))
+
+        return await self._in_turn(CLIENTS, found)
 
     async def _last_decisions(self, given: dict[str, Any]) -> Response:
         kept, service = self._kept, given["service"]

@@ -94,6 +94,45 @@ class ConstrainedService(TypedDict):
     constraint: ConstraintExplained
 
 
+class OtherWorkload(TypedDict):
+    """The pods of one owner in one namespace. The kind ``Pod`` is a pod without an owner."""
+
+    namespace: str
+    kind: str
+    name: str
+    pods: int
+
+
+class WorkloadAsking(TypedDict):
+    """Clients that asked for a Service: pods of one owner, and when the last one did.
+
+    Clients that are no pods have no namespace; ``kind`` is how they were located, and ``name`` what has the address.
+    """
+
+    namespace: str | None
+    kind: str
+    name: str
+    pods: int
+    last_seen: str
+
+
+class Clients(TypedDict):
+    """Who asked a server for a Service in the last ``seconds``, at most an hour.
+
+    ``complete`` is false if there were more clients of all Services than the server can remember. ``proposal`` is the
+    annotation that covers the namespaces of those pods, null if there are none; ``others`` are workloads in these
+    namespaces that did not ask, the largest, of all ``other_workloads``.
+    """
+
+    service: str
+    seconds: int
+    complete: bool
+    workloads: list[WorkloadAsking]
+    proposal: str | None
+    others: list[OtherWorkload]
+    other_workloads: int
+
+
 class LastDecisions(TypedDict):
     """The last decisions that were unmet or spilled, the newest last, of those that a server keeps ``since`` a time."""
 
@@ -203,7 +242,15 @@ DECISIONS = Operation(
     ),
     LastDecisions,
 )  # fmt: skip
-OPERATIONS = (EXPLAIN, TOPOLOGY, SERVICES, TAIL, DECISIONS)
+CLIENTS = Operation(
+    f"{API}/clients",
+    "Who asked for a Service in the last hour",
+    (
+        _parameter("service", values.SERVICE_KEY, "The Service.", required=True, example="shop/memcached"),
+    ),
+    Clients,
+)  # fmt: skip
+OPERATIONS = (EXPLAIN, TOPOLOGY, SERVICES, TAIL, DECISIONS, CLIENTS)
 DESCRIPTION = f"{API}/openapi.json"
 PROBLEMS = {
     "400": "A parameter is wrong",

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.settings import values
+from dnsserver.tools.api.clients import NotedAskers
 from dnsserver.tools.api.inspected import NOT_READ_YET, TRY_AGAIN, Busy, Inspected, NotReady, Turns
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.changes import COUNTS, SNAPSHOT, PageChanges
@@ -52,6 +53,13 @@ class Page(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
+class Speaker(Struct, frozen=True):
+    """Whose numbers pages show: the name of a server, and the time since when it counts (RFC 3339)."""
+
+    name: str
+    since: str
+
+
 class PageMissing(Exception):
     """What a page is about does not exist. The text says so."""
 
@@ -59,8 +67,8 @@ class PageMissing(Exception):
 class PageContext:
     """What pages are made from: what a server has read, what changed, and what it counted in the last minutes.
 
-    *changes* must hear of all publications. *counts*, and decisions that are *kept*, are None where no DNS is answered:
-    then nobody asks anything.
+    *changes* must hear of all publications. *counts*, decisions that are *kept*, *askers* and *speaker* are None where
+    no DNS is answered: then nobody asks anything.
     ``health`` and ``ages`` (in seconds) are those of the clusters, by name.
     """
 
@@ -71,6 +79,8 @@ class PageContext:
         changes: PageChanges,
         counts: Counts | None,
         kept: KeptDecisions | None = None,
+        askers: NotedAskers | None = None,
+        speaker: Speaker | None = None,
         *,
         health: Callable[[], Mapping[str, Health]],
         ages: Callable[[], Mapping[str, float]],
@@ -79,7 +89,7 @@ class PageContext:
         self.recent = None if counts is None else RecentCounts(counts)
         self.failures = Counter[str]() if counts is None else counts.failures
         self.sightings = Sightings()
-        self.kept = kept
+        self.kept, self.askers, self.speaker = kept, askers, speaker
         self._kept: dict[str, tuple[Sequence[object], Any]] = {}
         self._seldom: dict[str, tuple[float, float, Any]] = {}  # with the times when it was made, and how long it took
 

@@ -15,7 +15,7 @@ import trio
 from msgspec import Struct
 
 from dnsserver.metrics.counters import ClientOrigin, Counts, Tally
-from dnsserver.metrics.server import ELSEWHERE, SOME, relation
+from dnsserver.metrics.relations import ELSEWHERE, SOME, relation
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.live import history
 from dnsserver.tools.live.history import Answered, History

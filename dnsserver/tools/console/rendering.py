@@ -15,10 +15,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dnsserver import __version__
-from dnsserver.metrics.server import RELATIONS
+from dnsserver.metrics.relations import RELATIONS
 from dnsserver.text import grouped, number_text, percent
 from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
+from dnsserver.tools.console.live import curve_points, rate
 from dnsserver.tools.console.now import trusting_flag
 from dnsserver.tools.console.overview import percent_of
 from dnsserver.tools.console.services import sort_of
@@ -118,6 +119,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "balance_text": balance_text,
     "cluster_code": cluster_code,
     "constraint_text": constraint_text,
+    "curve_points": curve_points,
     "described": described,
     "documentation": documentation,
     "domain_text": domain_text,
@@ -141,6 +143,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "percent_of": percent_of,
     "pod_of": _pod_of,
     "picture": partial(inline_picture, max_overload=MAX_OVERLOAD),
+    "rate": rate,
     "rated": partial(Simulated.rating, max_overload=MAX_OVERLOAD),
     "segment": _segment,
     "short": _short,

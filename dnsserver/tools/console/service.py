@@ -19,6 +19,7 @@ from dnsserver.message.wire import A
 from dnsserver.settings.values import ServiceName
 from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.operations import BadParameter, Parameter, read_parameters
+from dnsserver.tools.console.live import service_traffic
 from dnsserver.tools.console.page import (
     NAMESPACE,
     PAGE,
@@ -80,6 +81,7 @@ async def service_page(context: PageContext, request: Request) -> Page:
     if errors:
         given = read_parameters(PARAMETERS, ())
         shown = await _shown(context, namespace, name, given)
+    shown |= {"live": await service_traffic(context, object_key(namespace, name)), "speaker": context.speaker}
     shown |= {"form": form, "fields": FIELDS.values(), "errors": errors, "most": TABLE_ROWS}
     return Page("service.html", f"{namespace}/{name}", shown, status=400 if errors else 200)
 

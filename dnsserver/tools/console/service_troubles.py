@@ -11,8 +11,9 @@ from urllib.parse import quote, urlencode
 from dnsserver.text import grouped
 from dnsserver.tools.console.troubles import BAD, LOST, OVERLOADED, UNMET, WARN, Trouble
 from dnsserver.tools.simulation import MAX_OVERLOAD
+from dnsserver.tools.simulation.as_if import annotating_command
 from dnsserver.tools.simulation.service import Simulated, described, exceeds
-from dnsserver.tools.simulation.text import annotating_command, balancing_command, constraint_text
+from dnsserver.tools.simulation.text import balancing_command, constraint_text
 from dnsserver.tools.simulation.unmet import Unmet, by_zone, lost_zones, unmet_in, where
 from locator.model import ZONE, listed
 from locator.printable import shell_words

@@ -1,43 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The list of Services: first those that ask for something."""
+"""The list of Services: first those that ask for something, or by what is answered about them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.requests import Request
 
+from dnsserver.settings import values
 from dnsserver.tools.api.contents import batches
-from dnsserver.tools.console.page import PAGE, TEXT, Page, PageContext, part_of, read
+from dnsserver.tools.api.operations import Parameter
+from dnsserver.tools.console.changes import SNAPSHOT
+from dnsserver.tools.console.live import Traffic, traffic
+from dnsserver.tools.console.page import (
+    FOLLOWS_ALL,
+    PAGE,
+    TEXT,
+    Page,
+    PageContext,
+    part_of,
+    read,
+)
+from dnsserver.tools.live.history import Answered
 from locator.model import EndpointSlice, Finding, Service
 from locator.state.snapshot import CompiledService, Snapshot, lacking
 from locator.topology.constraints import has_unmatched
 
 ROWS = 50
+NAME, FINDINGS = "name", "findings"
+BY_TRAFFIC: Mapping[str, Callable[[Answered], float]] = {  # the greatest come first
+    "answers": lambda one: one.answers,
+    "crossing": lambda one: one.crossing_share,
+    "unmet": lambda one: one.unmet,
+    "spilled": lambda one: one.spilled,
+}
+SORTS = values.choice("WORD", NAME, *BY_TRAFFIC, FINDINGS)
+SORT = Parameter("sort", "By what the list is sorted.", SORTS.read, SORTS.expected)
 
 Keys = tuple[Sequence[str], Sequence[str]]  # ``namespace/name`` in order: of those that ask for something, of others
 
 
 async def services_page(context: PageContext, request: Request) -> Page:
     """Return a part of the Services whose keys contain a text."""
-    given = read(request, TEXT, PAGE)
+    given = read(request, TEXT, SORT, PAGE)
     text, snapshot, findings = given["text"], context.inspected.current(), context.changes.findings
     asking, others = [await containing(keys, text) for keys in await service_keys(context, snapshot)]
 
     async def by_service() -> Mapping[str, int]:
         return await context.turns.in_thread(lambda: findings_by_service(findings))
 
-    part = part_of([*asking, *others], given["page"], ROWS)
+    numbers = await context.once("findings of services", (findings,), by_service)
+    live, sort = traffic(context), given["sort"]
+    keys = await context.turns.in_thread(lambda: in_order([*asking, *others], sort, live, numbers))
+    part = part_of(keys, given["page"], ROWS)
     shown = {
+        "live": live,
+        "speaker": context.speaker,
+        "by": sort,
         "text": text,
         "constrained": len(asking),
         "services": part.of([snapshot.services[key] for key in part.rows]),
-        "findings": await context.once("findings of services", (findings,), by_service),
+        "findings": numbers,
         "missing": lacking(snapshot, EndpointSlice),
     }
-    return Page("services.html", "Services", shown)
+    return Page("services.html", "Services", shown, FOLLOWS_ALL if live is not None else SNAPSHOT)
+
+
+def in_order(keys: Sequence[str], sort: str, live: Traffic | None, findings: Mapping[str, int]) -> Sequence[str]:
+    """Return *keys* as ``SORT`` says; the same as they came where it says nothing, or nothing is answered."""
+    if sort == NAME:
+        return sorted(keys)
+    if sort == FINDINGS:
+        return sorted(keys, key=lambda key: -findings.get(key, 0))
+    if live is None or sort not in BY_TRAFFIC:
+        return keys
+    of, traffic_of = BY_TRAFFIC[sort], live.of
+    return sorted(keys, key=lambda key: -of(traffic_of(key)))
 
 
 async def service_keys(context: PageContext, snapshot: Snapshot) -> Keys:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from dnsserver.answers.decision import ADDRESS_SIZES, Decision
 from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import AAAA, A
-from dnsserver.metrics.server import relation
+from dnsserver.metrics.relations import relation
 from dnsserver.names import labels_of, query_name_of
 from dnsserver.tools.simulation import IDLE
 from dnsserver.tools.simulation.groups import Group, Grouping, Groupings, Values, reduced

@@ -17,6 +17,7 @@ from dnsserver.metrics import server as server_metrics
 from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics
 from dnsserver.metrics.counters import MAX_TALLIES, Counts, Tally
 from dnsserver.metrics.families import ANY_VALUE, COUNTER, HISTOGRAM, Family, TopodnsCollector, labelled
+from dnsserver.metrics.relations import RELATIONS
 from dnsserver.metrics.server import ServerMetrics
 from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts
 from dnsserver.programs import controller as controller_program
@@ -120,7 +121,7 @@ def test_zones_of_answers(name: str, client: str, rtype: str, answer: str | None
     found = samples(ServerMetrics(responder.counts), "topodns_answer_zones_total")
     zone = ZONE_OF[client]
     assert {key: number for key, number in found.items() if number} == ({(zone, answer): 3} if answer else {})
-    assert set(found) >= {(zone, word) for word in server_metrics.RELATIONS}
+    assert set(found) >= {(zone, word) for word in RELATIONS}
 
 
 def test_answers_that_were_passed_on() -> None:
@@ -416,3 +417,38 @@ def test_the_process() -> None:
     """CPU seconds, memory and descriptors of the process are there, under the names that everybody knows."""
     found = {metric.name for metric in server().registry().collect()}
     assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_open_fds"} <= found
+
+
+@with_and_without_native
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
+def test_who_asks_is_noted(proto: str, native: bool) -> None:
+    """Each located client with the Service that it asked for, remembered or not; only while somebody wants to know."""
+    counts = Counts()
+    counts.counts_services, counts.askers = True, set()
+    responder = responder_of(counts, native=native)
+    for _ in range(3):
+        for name in ("near", "hard", "virtual", "none"):
+            for client in (IN_A, IN_B, NOWHERE):
+                ask(responder, name, client, proto=proto)
+    ask(responder, "near", "10.0.0.0/24", proto=proto)
+    expected = [(("shop", name), parse_address(client)) for name in ("hard", "near") for client in (IN_A, IN_B)]
+    assert sorted(counts.take_askers()) == expected
+    assert counts.take_askers() == []
+    ask(responder, "near", IN_B, proto=proto)
+    assert counts.take_askers() == [(("shop", "near"), parse_address(IN_B))]
+    unasked = responder_of(native=native)
+    ask(unasked, "near", IN_A, proto=proto)
+    assert unasked.counts.askers is None
+
+
+def test_noted_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were left out are noted when they ask again after a look."""
+    monkeypatch.setattr(counters, "MAX_ASKERS", 2)
+    counts = Counts()
+    counts.counts_services, counts.askers = True, set()
+    responder = responder_of(counts)
+    for client in (IN_A, IN_B, IN_C):
+        ask(responder, "near", client)
+    assert len(counts.take_askers()) == 2
+    ask(responder, "near", IN_C)
+    assert counts.take_askers() == [(("shop", "near"), parse_address(IN_C))]

@@ -106,6 +106,7 @@ SHARED = {
     "message.OPT_FIXED": native_feed.OPT_FIXED,
     "message.RD": dns.RD,
     "message.TC": dns.TC,
+    "answer_table.MAX_ASKERS": counters.MAX_ASKERS,
     "answer_table.MAX_ANSWERS": answer_cache.MAX_ANSWERS,
     "answer_table.MAX_BLOCKS": clients.MAX_BLOCKS,
     "answer_table.MAX_FORMS": native_feed.MAX_FORMS,

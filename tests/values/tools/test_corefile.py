@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dnsserver.cli.report import explanations
 from dnsserver.settings.values import ListenAddress, parse_upstream
 from dnsserver.tools.corefile import stub_blocks
 from dnsserver.tools.corefile.caddyfile import Unparsable, parse
@@ -133,7 +135,8 @@ def test_found(topodns: Run, tmp_path: Path, case: Case) -> None:
     errors = sum(line.startswith("error") for line in case.found)
     warnings = len(case.found) - errors
     last = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
-    lines = "".join(f"{line}\n" for line in (*case.found, last))
+    codes = [re.findall(r"\[(\w+)\]$", line)[0] for line in case.found]
+    lines = "".join(f"{line}\n" for line in (*case.found, *explanations(codes), last))
     assert checked(topodns, tmp_path, case.text, *case.flags) == (FAILED if errors else DONE, lines, "")
 
 
@@ -163,6 +166,7 @@ def test_findings_as_json(topodns: Run, tmp_path: Path) -> None:
             "expected": "no cache here",
             "line": 2,
             "file": "F",
+            "documentation": "docs/findings.md#cachemixesclients",
         }
     ]
 

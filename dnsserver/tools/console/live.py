@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What pages show of live traffic: rates, curves of the last hour, who asks, and which server has counted that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from dnsserver.tools.api.operations import Clients
+from dnsserver.tools.console.page import PageContext
+from dnsserver.tools.live import history
+from dnsserver.tools.live.history import MINUTES, Answered, History
+from dnsserver.tools.simulation.as_if import annotating_command
+
+WIDTH, HEIGHT = 120, 24  # of a curve, in its own units
+MEASURES = {  # of a Service, as its curves are called
+    "answers": history.ANSWERS,
+    "crossing zones": history.CROSSING,
+    "unmet": history.UNMET,
+    "spilled": history.SPILLED,
+}
+NOTHING = Answered()
+
+
+class Traffic(Struct, frozen=True):
+    """What was answered about all Services in the last ``seconds``, by ``namespace/name``."""
+
+    services: Mapping[str, Answered]
+    seconds: float
+    history: History
+
+    def of(self, key: str) -> Answered:
+        """Return what was answered about a Service."""
+        return self.services.get(key, NOTHING)
+
+    def curve(self, key: str) -> Sequence[float]:
+        """Return the answers a second about a Service, in the minutes of the last hour."""
+        return self.history.hour(history.SERVICE, key, history.ANSWERS)
+
+
+class ServiceTraffic(Struct, frozen=True):
+    """What was ``answered`` about one Service in the last ``seconds``, its ``curves`` by name, and who asked.
+
+    ``command`` writes the proposal into the cluster, "" without one.
+    """
+
+    answered: Answered
+    seconds: float
+    curves: Mapping[str, Sequence[float]]
+    clients: Clients
+    command: str
+
+
+def traffic(context: PageContext) -> Traffic | None:
+    """Return what was answered, None where no DNS is answered, or before the first look."""
+    recent = context.recent
+    asked = recent.asked() if recent is not None else None
+    if recent is None or recent.history is None or asked is None:
+        return None
+    return Traffic(asked.services, asked.service_seconds, recent.history)
+
+
+async def service_traffic(context: PageContext, key: str) -> ServiceTraffic | None:
+    """Return what was answered about a Service (``namespace/name``), None where ``traffic`` is."""
+    found = traffic(context)
+    if found is None or context.askers is None:
+        return None
+    clients = await context.askers.clients_of(key, context.inspected)
+    curves = {name: found.history.hour(history.SERVICE, key, measure) for name, measure in MEASURES.items()}
+    name, _, value = (clients["proposal"] or "").partition(": ")
+    command = annotating_command(key, {name: value}) if value else ""
+    return ServiceTraffic(found.of(key), found.seconds, curves, clients, command)
+
+
+def curve_points(values: Sequence[float]) -> Markup:
+    """Return the points of a curve, as SVG has them: the last minute at the right, an hour ago at the left."""
+    most, step = max(values, default=0.0) or 1.0, WIDTH / (MINUTES - 2)
+    first = MINUTES - 1 - len(values)
+    return Markup(
+        " ".join(
+            f"{(first + number) * step:.1f},{HEIGHT - 1 - (HEIGHT - 2) * value / most:.1f}"
+            for number, value in enumerate(values)
+        )
+    )
+
+
+def rate(number: float, seconds: float = 1.0) -> str:
+    """Return how often something is a second, as people read it."""
+    often = number / seconds if seconds else 0.0
+    if 0 < often < 0.1:
+        return "< 0.1"
+    return f"{often:,.0f}" if often >= 9.95 or not often else f"{often:.1f}"

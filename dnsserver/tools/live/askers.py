@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Which workloads asked for which Service in the last hour, and the clients that the Service could name. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from locator.model import Pod
+
+HOUR = 3600.0
+MAX_SEEN = (
+    32_768  # pairs of a Service and a client, 10 MB or so with what is known of the clients; all others are left out
+)
+MAX_KNOWN = 32_768  # clients by address
+AGAIN = 60.0  # seconds after which an address may be another's: what is known of it is looked up once more
+# The last part of the name of a ReplicaSet, by which a Deployment tells its own apart, and that of a CronJob's Job.
+TEMPLATE_HASH = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{1,10}")
+SCHEDULED = re.compile(r"-\d{8,10}")
+
+POD = "Pod"
+
+
+class Workload(Struct, frozen=True, order=True):
+    """What clients have in common: the namespace and the owner of pods, or if they are none, how they were located.
+
+    ``kind`` is that of the owner, ``Pod`` for a pod without one; without a namespace, it is ``node``, ``subnet`` or so.
+    """
+
+    namespace: str
+    kind: str
+    name: str
+
+
+class SeenClient(Struct, frozen=True):
+    """A client: what it is called, one pod with two addresses once, and its workload."""
+
+    name: str
+    workload: Workload
+
+
+def workload_of(pod: Pod) -> Workload:
+    """Return the workload of a pod: a Deployment instead of its ReplicaSet, and a CronJob instead of its Job."""
+    kind, _, name = pod.owner.partition("/")
+    if not name:
+        return Workload(pod.namespace, POD, pod.name)
+    for owned, by, suffix in (("ReplicaSet", "Deployment", TEMPLATE_HASH), ("Job", "CronJob", SCHEDULED)):
+        start, dash, end = name.rpartition("-")
+        if kind == owned and start and suffix.fullmatch(dash + end):
+            return Workload(pod.namespace, by, start)
+    return Workload(pod.namespace, kind, name)
+
+
+class Askers:
+    """The clients of each Service within the last hour, at most ``MAX_SEEN`` in all."""
+
+    def __init__(self) -> None:
+        self.full = False
+        """Whether clients were left out, since there were too many."""
+        self._seen: dict[str, dict[str, tuple[Workload, float]]] = {}
+        self._known: dict[bytes, tuple[SeenClient, float]] = {}
+        self._size = 0
+
+    def unknown(self, addresses: Iterable[bytes], now: float) -> list[bytes]:
+        """Return those addresses of which it has to be found out who has them."""
+        known = self._known
+        return [one for one in addresses if one not in known or now - known[one][1] > AGAIN]
+
+    def learn(self, found: Mapping[bytes, SeenClient], now: float) -> None:
+        """Take in who has some addresses at *now*."""
+        if len(self._known) + len(found) > MAX_KNOWN:
+            self._known = {one: known for one, known in self._known.items() if now - known[1] <= AGAIN}
+        for address, client in found.items():
+            if len(self._known) < MAX_KNOWN or address in self._known:
+                self._known[address] = client, now
+
+    def asked(self, service: str, address: bytes, now: float) -> None:
+        """Note that a client asked for a Service (``namespace/name``), if it is known who has its address."""
+        if address not in self._known:
+            return
+        client = self._known[address][0]
+        self._known[address] = client, now
+        clients = self._seen.setdefault(service, {})
+        if client.name not in clients:
+            if self._size >= MAX_SEEN:
+                self.full = True
+                return
+            self._size += 1
+        clients[client.name] = client.workload, now
+
+    def forget(self, now: float) -> None:
+        """Forget the clients that have not asked for an hour."""
+        for service, clients in list(self._seen.items()):
+            left = {name: seen for name, seen in clients.items() if now - seen[1] <= HOUR}
+            self._size -= len(clients) - len(left)
+            self._seen[service] = left
+            if not left:
+                del self._seen[service]
+        self.full = self.full and self._size >= MAX_SEEN
+
+    def workloads(self, service: str) -> list[tuple[Workload, int, float]]:
+        """Return the workloads that asked for a Service: how many clients of each, and when the last one did.
+
+        Those with the most clients come first.
+        """
+        numbers, last = Counter[Workload](), dict[Workload, float]()
+        for workload, when in self._seen.get(service, {}).values():
+            numbers[workload] += 1
+            last[workload] = max(when, last.get(workload, when))
+        return sorted(
+            ((workload, number, last[workload]) for workload, number in numbers.items()),
+            key=lambda row: (-row[1], row[0]),
+        )
+
+
+def proposal(workloads: Iterable[Workload]) -> str:
+    """Return the value of ``topodns.io/clients`` that covers those of some workloads that are pods, "" for none."""
+    return "; ".join(sorted({workload.namespace for workload in workloads if workload.namespace}))
