@@ -84,6 +84,7 @@ def server(dump: Path) -> Iterator[Server]:
 EXPLAINED = [
     {"name": "near.shop.svc.cluster.local", "client": "10.244.1.9"},
     {"name": "near", "client": "pod/front", "namespace": "shop", "candidates": "true"},
+    {"name": "near", "client": "pod/shop/front", "namespace": "shop"},
     {"name": "svc/far", "client": "node/a1", "namespace": "lab"},
     {"name": "near.shop", "client": f"{ZONE}=a,{RACK}=1"},
     {"name": "near.shop", "client": "10.244.2.0/24", "type": "aaaa"},
