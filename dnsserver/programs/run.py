@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -111,14 +111,14 @@ async def start_http(
 
     *held* bounds the octets of its connections, and *may_take_all* says whether a source may have all of them. *pages*
     returns the routes of API and console, given whether only programs of this machine can reach them. They are served
-    with ``--console``, by default only then.
+    with ``--console``, by default only then; otherwise ``/`` says how to switch them on.
 
     Raises CannotListen if the settings give the address; on the default address this is a warning.
     """
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return None
-    from dnsserver.http import application, connections, guard
+    from dnsserver.http import application, connections, console_off, guard
     from dnsserver.http.conversation import Limits
 
     try:
@@ -131,7 +131,9 @@ async def start_http(
     name = sock.getsockname()
     loopback = guard.is_loopback(name[0])
     with_pages = loopback if settings.console is None else settings.console
-    more = pages(loopback) if pages is not None and with_pages else ()
+    more: Sequence[Route] = ()
+    if pages is not None:
+        more = pages(loopback) if with_pages else console_off.routes()
     app = application.application(metrics.registry(), ready=health, loopback=loopback, more=more)
     limits = Limits(held, application.IDLE_SECONDS, application.GRACE_SECONDS, may_take_all)
     await nursery.start(connections.serve, sock, app, metrics.failures, limits)

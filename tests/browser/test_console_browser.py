@@ -523,6 +523,19 @@ def test_what_would_be_gained(chromium: Browser, tmp_path: Path) -> None:
         page.wait_for_selector(f'#keys-proposals option[value="{ZONE},*"]', state="attached")
 
 
+def test_where_the_console_is_off(chromium: Browser, tmp_path: Path) -> None:
+    """The page that says so can be read by everybody."""
+    cluster.write(cluster.example(), tmp_path / "cluster.yaml")
+    with (
+        serving(tmp_path, tmp_path / "cluster.yaml", flags={**FLAGS, "console": "off"}) as server,
+        visiting(chromium, at(server, "/"), allowed=REFUSED) as page,
+    ):
+        expect(page.locator("main")).to_contain_text("topodns console")
+        assert faults(page) == []
+        page.set_viewport_size(NARROW)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
 def test_hostile_names(chromium: Browser, hostile_server: Server) -> None:
     """Names of nodes, pods, labels and keys are text on every page, and so are those that somebody asks for."""
     asked = f"?name={quote(HOSTILE)}&client={quote(HOSTILE)}&namespace={quote(HOSTILE)}&text={quote(HOSTILE)}"

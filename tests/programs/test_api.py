@@ -13,6 +13,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 
+from dnsserver import __version__
 from dnsserver.http.guard import objection
 from dnsserver.names import parse_zone
 from dnsserver.programs.from_settings import store_of
@@ -83,6 +84,7 @@ def server(dump: Path) -> Iterator[Server]:
 EXPLAINED = [
     {"name": "near.shop.svc.cluster.local", "client": "10.244.1.9"},
     {"name": "near", "client": "pod/front", "namespace": "shop", "candidates": "true"},
+    {"name": "near", "client": "pod/shop/front", "namespace": "shop"},
     {"name": "svc/far", "client": "node/a1", "namespace": "lab"},
     {"name": "near.shop", "client": f"{ZONE}=a,{RACK}=1"},
     {"name": "near.shop", "client": "10.244.2.0/24", "type": "aaaa"},
@@ -292,6 +294,17 @@ def test_console(
         asked = topodns("explain", "near.shop", "--client", "10.0.0.1", "--server", url)
         assert asked.status == (0 if served else 1)
         assert served or "start it with --console" in asked.err
+
+
+def test_where_the_console_is_off(tmp_path: Path, dump: Path) -> None:
+    """A browser gets a page that says how to switch it on, others a problem; neither says anything of the server."""
+    with serving(tmp_path, dump, flags={"http": "127.0.0.1:0", "console": "off"}) as running:
+        for accepted, media_type in (("text/html,*/*;q=0.8", "text/html"), ("*/*", "application/problem+json")):
+            found = request(running, "/", headers={"Accept": accepted})
+            assert found.status == 404 and found.headers["Content-Type"].startswith(media_type)
+            assert "default-src 'none'" in found.headers["Content-Security-Policy"]
+            text = found.body.decode()
+            assert "--console" in text and "topodns console" in text and __version__ not in text
 
 
 # What there is
