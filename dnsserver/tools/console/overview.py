@@ -50,6 +50,7 @@ from locator.topology.constraints import in_effect
 from locator.topology.selection import UNMET
 
 MAX_SIMULATED = 500  # Services: a fifth of a second
+ALWAYS = 0  # where nobody waits for an answer to a query
 UNSEEN = 50  # times as long as a simulation takes, until the next one although nobody looks
 MAX_WORST = 10
 MAX_ZONES = 100  # rows of the matrix
@@ -83,7 +84,7 @@ async def overview_page(context: PageContext, request: Request) -> Page:
         for name, publisher in context.inspected.clusters.items()
         if publisher.snapshot is not None
     }
-    expected = await _expected_if_read(context, SELDOM)
+    expected = await _expected_if_read(context, ALWAYS if context.recent is None else SELDOM)
     severities, causes = await _causes(context)
     now = _now(context, expected, causes)
     return Page(
@@ -154,8 +155,6 @@ async def _expected_if_read(context: PageContext, share: int) -> Expected | None
     if (snapshot := context.inspected.snapshot()) is None:
         return None
     made_of, compute = (snapshot.services, snapshot.addresses), partial(_expected, context, snapshot)
-    if context.recent is None:  # nobody waits for an answer
-        return await context.once("expected", made_of, compute)
     return await context.seldom("expected", made_of, compute, share=share)
 
 
