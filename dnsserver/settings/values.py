@@ -7,6 +7,7 @@ Pure. ``settings`` says what the values mean.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -127,6 +128,21 @@ def any_text(metavar: str, expected: str) -> Syntax[str]:
 def as_it_is(metavar: str) -> Syntax[str]:
     """Return the syntax of a text that another module parses, which says what it expects."""
     return Syntax(metavar, "", str)
+
+
+def amount(metavar: str) -> Syntax[float]:
+    """Return the syntax of a number that may have decimals, and is not negative."""
+    return Syntax(metavar, "a number from 0 on", _amount)
+
+
+def _amount(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(repr(text)) from None
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(repr(text))
+    return number
 
 
 def whole_number(low: int, high: int) -> Syntax[int]:

@@ -22,13 +22,13 @@ from playwright.sync_api import Browser, Page, expect
 from examples.demo import cluster
 from examples.demo.asking import Asker
 from examples.demo.day import Query
-from tests.kit.api_objects import ZONE, listed
+from tests.kit.api_objects import REGION, ZONE, listed
 from tests.kit.browser import FaultyPageError, Scheme, running_chromium, visiting
 from tests.kit.console_pages import untried
 from tests.kit.crowded_zone import balanced, crowded
 from tests.kit.lost_zone import three_zones
 from tests.kit.made_once import made_once
-from tests.kit.skewed import balanced_if
+from tests.kit.skewed import balanced_if, skewed
 from tests.kit.this_machine import needs_tool
 from tests.kit.topodns_process import COMMAND, Process, Server, reload, serving
 
@@ -42,6 +42,7 @@ PAGES = (
     f"{SERVICE}?client={IN_ZONE_B}&keys=-",
     "/nodes/local/node-a1",
     "/findings?code=NodeWithoutZone",
+    "/gain?price=0.02&traffic=3000",
     "/explain",
     EXPLAINED,
     "/explain?name=svc/memcache&namespace=shop&client=nobody",
@@ -493,6 +494,33 @@ def test_a_balance_is_tried(chromium: Browser, tmp_path: Path) -> None:
         with visiting(chromium, at(server, "/")) as page:
             expect(page.locator("[data-rows=worst]")).to_contain_text("shop/web")
             check_in_both_schemes(page)
+
+
+def test_what_would_be_gained(chromium: Browser, tmp_path: Path) -> None:
+    """From the first page of a cluster without constraints, with a price, to a Service, and a click there."""
+    (tmp_path / "cluster.json").write_text(listed(skewed(None)))
+    with (
+        serving(tmp_path, tmp_path / "cluster.json", flags=FLAGS) as server,
+        visiting(chromium, at(server, "/")) as page,
+    ):
+        page.fill("#price", "0.02")
+        page.fill("#traffic", "1000")
+        page.get_by_role("button", name="Count in money").click()
+        expect(page.locator("main")).to_contain_text("less a month")
+        check_in_both_schemes(page)
+        page.locator("[data-rows=gain]").get_by_role("link", name="shop/web").click()
+        expect(page.locator("#keys")).to_have_value(f"{ZONE},*")
+        expect(page.locator("#overload")).to_have_value("1.5")
+        expect(page.locator("[aria-label^='The load with']")).to_contain_text("less a month at your price")
+        check_in_both_schemes(page)
+        page.get_by_role("link", name="own region, else all").click()
+        expect(page.locator("#keys")).to_have_value(f"{REGION},*")
+        expect(page.locator("#traffic")).to_have_value("1000")
+        page.locator("#keys").fill("")
+        page.locator("#keys").focus()
+        complete(page, "#keys", "zone", ZONE)
+        page.keyboard.type(",")
+        page.wait_for_selector(f'#keys-proposals option[value="{ZONE},*"]', state="attached")
 
 
 def test_hostile_names(chromium: Browser, hostile_server: Server) -> None:

@@ -127,6 +127,8 @@ NODES = ("a1", "a2", "b1", "bare")
 PAGES = [
     "/",
     "/findings",
+    "/gain",
+    "/gain?price=0.02&traffic=100",
     "/findings?code=InvalidTopologyKeys",
     "/map",
     f"/map?within={ZONE}=a&within={REGION}=r",
@@ -410,7 +412,7 @@ def test_the_order_of_rows(server: Server) -> None:
 def test_max_overload_is_proposed_with_what_is_tried(served: Served) -> None:
     """Each card with an overload has a link that tries to bound it, beside what the card shows."""
     found = page(served("skewed"), "/services/shop/web", keys=f"{HOSTNAME},*", client="10.2.1.1")
-    links = [link for link in found.attributes("a", "href") if "overload=" in link]
+    _, *links = [link for link in found.attributes("a", "href") if "overload=" in link]  # the first one for a click
     tried = [dict(parse_qsl(urlsplit(link).query)) for link in links]
     now = {"client": "10.2.1.1", "overload": "1.5"}
     assert tried == [now, {**now, "keys": f"{HOSTNAME},*"}]
@@ -535,6 +537,10 @@ def test_completion(server: Server) -> None:
     assert proposals(**{"for": "client", "text": "fro"}) == ["pod/shop/front"]
     assert proposals(**{"for": "client", "text": "node/a"}) == ["node/a1", "node/a2", "node/bare"]
     assert f"{ZONE}=a" in proposals(**{"for": "client", "text": "zone"})
+    assert proposals(**{"for": "keys", "text": ""}) == [ZONE, HOSTNAME, REGION, "*", RACK, "topodns.io/cluster"]
+    assert proposals(**{"for": "keys", "text": "zone"}) == [ZONE]
+    assert proposals(**{"for": "keys", "text": f"{ZONE}, rack"}) == [f"{ZONE},{RACK}"]
+    assert proposals(**{"for": "keys", "text": f"{ZONE},*,"}) == [], "nothing comes after the last"
     assert proposals(**{"for": "search", "text": "FRO"}) == ["shop/front"]
     assert proposals(**{"for": "search", "text": ""}) == []
     assert request(server, "/complete", **{"for": "nothing"}).status == 400

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAX_FINDINGS = 50  # in text: people read no more
 NEVER = "never"
 FAIL_ON = (NEVER, OVERLOAD, IDLE, UNMET)
-AMOUNT = "a number from 0 on"
+FACTOR = "FACTOR"
 TRIED = (
     "NAMESPACE/NAME=KEYS, NAME.NAMESPACE=KEYS, or svc/NAME=KEYS with -n NAMESPACE; or with :max-overload, :clients "
     "or :min-endpoints before '='"
@@ -99,18 +99,8 @@ def _read_tried(text: str) -> Tried:
     return Tried(values.parse_service(service), known[name] if colon else TOPOLOGY_KEYS, value.strip() or None)
 
 
-def _read_amount(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError(repr(text)) from None
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(repr(text))
-    return number
-
-
 def _read_factor(text: str) -> float:
-    if (number := _read_amount(text)) < 1:
+    if (number := values.amount(FACTOR).read(text)) < 1:
         raise ValueError(repr(text))
     return number
 
@@ -177,7 +167,7 @@ class SimulateFlags:
 
     max_overload: float = single(
         MAX_OVERLOAD,
-        Syntax("FACTOR", "a factor from 1 on", _read_factor),
+        Syntax(FACTOR, "a factor from 1 on", _read_factor),
         help="Warn of an endpoint with more than so many even shares of the load",
     )
     """What a deployment with some room left still carries."""
@@ -197,7 +187,7 @@ class SimulateFlags:
 
     price: float | None = single(
         None,
-        Syntax("PER_GB", AMOUNT, _read_amount),
+        values.amount("PER_GB"),
         help="What a gigabyte between zones costs, in any currency",
         shown="none",
     )
@@ -205,7 +195,7 @@ class SimulateFlags:
 
     traffic: float | None = single(
         None,
-        Syntax("GB", AMOUNT, _read_amount),
+        values.amount("GB"),
         help="Gigabytes that the clients of each Service get in a month",
         shown="none",
     )

@@ -15,13 +15,16 @@ from dnsserver.tools.console.page import TEXT, PageContext, read
 from dnsserver.tools.console.search import domains_on, first, results
 from dnsserver.tools.console.services import service_keys
 from dnsserver.tools.explain.naming import CLIENT, NAME
-from locator.model import Node, Pod
+from locator.model import HOSTNAME, REGION, ZONE, Node, Pod
+from locator.topology.selection import ANY_ENDPOINT
 
 MOST = 20  # proposals: more than that, nobody reads
 MOST_PODS, MOST_NODES = 12, 5  # of these, so that there is room for others
 POD, NODE = "pod/", "node/"
+KEYS = "keys"
+USUAL_KEYS = (ZONE, HOSTNAME, REGION)  # those that come first
 SEARCH = "search"  # of everything
-FIELDS = (NAME, CLIENT, SEARCH)
+FIELDS = (NAME, CLIENT, KEYS, SEARCH)
 FOR = Parameter("for", "Which field.", values.choice("FIELD", *FIELDS).read, " or ".join(FIELDS), required=True)
 
 
@@ -35,6 +38,8 @@ async def completions(context: PageContext, request: Request) -> list[str]:
     if given["for"] == NAME:
         asking, others = await service_keys(context, snapshot)
         return await names_with(text, [*asking, *others])
+    if given["for"] == KEYS:
+        return await keys_with(text, (await inspected.own.objects(Node)).values())
     _, pods = await inspected.own.look_up(Pod, "")
     nodes = await inspected.own.objects(Node)
     domains = await domains_on(list(nodes.values()), await console_keys(context, snapshot))
@@ -51,6 +56,18 @@ async def names_with(text: str, keys: Iterable[str]) -> list[str]:
         return name == service and where.startswith(namespace) if dot else wanted in key
 
     return [".".join(reversed(key.split("/", 1))) for key in await first(MOST, keys, matches)]
+
+
+async def keys_with(text: str, nodes: Iterable[Node]) -> list[str]:
+    """Return lists of topology keys that begin as *text* does, up to its last comma, and end with a key of *nodes*."""
+    before, comma, last = text.rpartition(",")
+    given, keys = {key.strip() for key in before.split(",")}, set[str]()
+    async for batch in batches(nodes):
+        keys.update(key for node in batch for key in node.labels)
+    usual = [key for key in USUAL_KEYS if key in keys]
+    proposed = [*usual, ANY_ENDPOINT, *sorted(keys.difference(usual))]
+    found = [key for key in proposed if last.strip() in key and key not in given]
+    return [f"{before}{comma}{key}" for key in found[:MOST]] if ANY_ENDPOINT not in given else []
 
 
 async def clients_with(text: str, pods: Iterable[str], nodes: Iterable[str], domains: Iterable[str]) -> list[str]:

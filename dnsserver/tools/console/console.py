@@ -30,6 +30,7 @@ from dnsserver.tools.console.changes import CHANGE_SECONDS
 from dnsserver.tools.console.completion import completions
 from dnsserver.tools.console.explain import EXPLAIN_PATH, explain_page, tail_page
 from dnsserver.tools.console.findings import findings_page
+from dnsserver.tools.console.gains import gains_page
 from dnsserver.tools.console.map import map_page
 from dnsserver.tools.console.node import node_page
 from dnsserver.tools.console.overview import look_at_troubles, overview_page
@@ -90,6 +91,7 @@ TAIL_PATH = "/tail"
 PAGES = (
     PageRoute("/", overview_page, "Overview"),
     PageRoute("/findings", findings_page, within="/"),
+    PageRoute("/gain", gains_page, within="/"),
     PageRoute("/map", map_page, "Map"),
     PageRoute("/nodes/{cluster}/{name}", node_page, within="/map"),
     PageRoute("/services", services_page, "Services"),

@@ -17,6 +17,7 @@ from starlette.requests import Request
 
 from dnsserver.names import SERVICES
 from dnsserver.tools.console.findings import Cause, causes_of
+from dnsserver.tools.console.gains import gains, money_shown, unconstrained
 from dnsserver.tools.console.now import (
     DUMP,
     asked_troubles,
@@ -26,7 +27,7 @@ from dnsserver.tools.console.now import (
     peace_text,
     source_troubles,
 )
-from dnsserver.tools.console.page import FOLLOWS_ALL, SELDOM, Page, PageContext, read
+from dnsserver.tools.console.page import FOLLOWS_ALL, SELDOM, Page, PageContext
 from dnsserver.tools.console.recent import by_zone
 from dnsserver.tools.console.service_troubles import (
     MAX_TROUBLES,
@@ -77,13 +78,18 @@ class Expected(Struct, frozen=True):
 
 async def overview_page(context: PageContext, request: Request) -> Page:
     """Return the first page, even if nothing has been read."""
-    read(request)
+    money, status = money_shown(request)
     ages, health = context.ages(), context.health()
     objects = {
         name: publisher.snapshot.object_counts
         for name, publisher in context.inspected.clusters.items()
         if publisher.snapshot is not None
     }
+    snapshot, without, gained = context.inspected.snapshot(), None, None
+    if snapshot is not None:
+        without = await unconstrained(context, snapshot)
+        if without.all and without.services:
+            gained = await gains(context, snapshot)
     expected = await _expected_if_read(context, ALWAYS if context.recent is None else SELDOM)
     severities, causes = await _causes(context)
     now = _now(context, expected, causes)
@@ -102,11 +108,15 @@ async def overview_page(context: PageContext, request: Request) -> Page:
             "ready": all(check.ok for check in health.values()),
             "severities": [(severity, severities[severity]) for severity in SEVERITIES if severities[severity]],
             "causes": causes,
+            **money,
+            "without": without,
+            "gains": gained,
             "max_zones": MAX_ZONES,
             "max_sources": MAX_SOURCES,
             "max_causes": MAX_CAUSES,
         },
         FOLLOWS_ALL,
+        status,
     )
 
 

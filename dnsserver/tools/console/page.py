@@ -119,6 +119,14 @@ class PageContext:
         found: T = result
         return found
 
+    async def simulated(
+        self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]], *, share: int = SELDOM
+    ) -> T:
+        """Return what ``seldom`` does, of a simulation; what ``once`` does where nobody waits for an answer."""
+        if self.recent is None:
+            return await self.once(name, of, compute)
+        return await self.seldom(name, of, compute, share=share)
+
 
 class Part(Struct, Generic[T], frozen=True):
     """Some ``rows`` of a list that has ``total``; ``first`` is how many come before them.

@@ -19,6 +19,7 @@ from dnsserver.metrics.relations import RELATIONS
 from dnsserver.text import grouped, number_text, percent
 from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
+from dnsserver.tools.console.gains import MAX_RANKED
 from dnsserver.tools.console.live import curve_points, rate
 from dnsserver.tools.console.now import trusting_flag
 from dnsserver.tools.console.overview import percent_of
@@ -30,6 +31,7 @@ from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
 from dnsserver.tools.explain.explanation_text import balance_lines
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import annotating_command
+from dnsserver.tools.simulation.gains import OWN_ZONE
 from dnsserver.tools.simulation.picture import inline_picture
 from dnsserver.tools.simulation.service import Simulated, described, exceeds, first_address
 from dnsserver.tools.simulation.text import (
@@ -44,6 +46,8 @@ from locator.findings import documentation
 from locator.ip import address_text, network_text
 from locator.model import CLUSTER, ZONE, object_key
 from locator.printable import MAX_TEXT, cut
+from locator.topology.annotations import MAX_OVERLOAD as MAX_OVERLOAD_KEY
+from locator.topology.annotations import TOPOLOGY_KEYS
 from locator.topology.constraints import has_unmatched
 
 MAX_WORDS = 28_000  # characters of texts on a page, before the others are cut to BRIEF
@@ -157,8 +161,12 @@ GLOBALS = {
     "cluster_key": CLUSTER,
     "ecs_rule": ECS_RULE,
     "max_overload": MAX_OVERLOAD,
+    "max_overload_key": MAX_OVERLOAD_KEY,
+    "max_ranked": MAX_RANKED,
     "object_key": object_key,
+    "own_zone_keys": OWN_ZONE[TOPOLOGY_KEYS].split(","),
     "program_version": __version__,
     "relations": RELATIONS,
+    "topology_keys": TOPOLOGY_KEYS,
     "zone_key": ZONE,
 }

@@ -19,6 +19,8 @@ from dnsserver.message.wire import A
 from dnsserver.settings.values import ServiceName
 from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.operations import BadParameter, Parameter, read_parameters
+from dnsserver.tools.console.gains import PARAMETERS as MONEY
+from dnsserver.tools.console.gains import price_of
 from dnsserver.tools.console.live import service_traffic
 from dnsserver.tools.console.page import (
     NAMESPACE,
@@ -33,9 +35,11 @@ from dnsserver.tools.console.page import (
     read,
 )
 from dnsserver.tools.console.simulations import (
+    PROPOSALS,
     annotations_of,
     as_tried,
     asking_pods,
+    differences_of,
     title_of,
     tries,
 )
@@ -48,7 +52,7 @@ from locator.ip import address_text
 from locator.model import HOSTNAME, REGION, ZONE, EndpointSlice, Finding, Service, object_key
 from locator.places.book import UNKNOWN_PLACE
 from locator.state.snapshot import CompiledService, Snapshot, lacking
-from locator.topology.annotations import MAX_OVERLOAD, MIN_ENDPOINTS, TOPOLOGY_KEYS
+from locator.topology.annotations import CLIENTS, MAX_OVERLOAD, MIN_ENDPOINTS, TOPOLOGY_KEYS
 from locator.topology.selection import ANY_ENDPOINT, LocatedEndpoint
 from locator.topology.service_checks import is_told_by_event
 
@@ -60,9 +64,17 @@ PARAMETERS = (
     Parameter("keys", "Topology keys to try.", str, "label keys, separated by commas", default=""),
     Parameter("least", "A value of min-endpoints to try.", str, "a whole number", default=""),
     Parameter("overload", "A value of max-overload to try.", str, "a decimal number", default=""),
+    Parameter("clients", "A value of clients to try.", str, "NAMESPACE[/SELECTOR], several by ';'", default=""),
+    *MONEY,
     PAGE,
 )
-FIELDS = {TOPOLOGY_KEYS: "keys", MIN_ENDPOINTS: "least", MAX_OVERLOAD: "overload"}  # in which annotations are tried
+FIELDS = {
+    TOPOLOGY_KEYS: "keys",
+    MIN_ENDPOINTS: "least",
+    MAX_OVERLOAD: "overload",
+    CLIENTS: "clients",
+}  # in which annotations are tried
+MONEY_FIELDS = [parameter.name for parameter in MONEY]
 
 EndpointRow = tuple[LocatedEndpoint, Sequence[CandidateExplained | None]]
 
@@ -70,7 +82,7 @@ EndpointRow = tuple[LocatedEndpoint, Sequence[CandidateExplained | None]]
 async def service_page(context: PageContext, request: Request) -> Page:
     """Return a Service, with the answer to a client if one is given, and with another constraint if one is tried."""
     namespace, name = request.path_params["namespace"], request.path_params["name"]
-    form, errors = form_of(request, "client", "namespace", *FIELDS.values()), dict[str, str]()
+    form, errors = form_of(request, "client", "namespace", *FIELDS.values(), *MONEY_FIELDS), dict[str, str]()
     try:
         given = read(request, *PARAMETERS)
         shown = await _shown(context, namespace, name, given)
@@ -82,7 +94,13 @@ async def service_page(context: PageContext, request: Request) -> Page:
         given = read_parameters(PARAMETERS, ())
         shown = await _shown(context, namespace, name, given)
     shown |= {"live": await service_traffic(context, object_key(namespace, name)), "speaker": context.speaker}
-    shown |= {"form": form, "fields": FIELDS.values(), "errors": errors, "most": TABLE_ROWS}
+    shown |= {
+        "form": form,
+        "fields": FIELDS.values(),
+        "money_fields": MONEY_FIELDS,
+        "errors": errors,
+        "most": TABLE_ROWS,
+    }
     return Page("service.html", f"{namespace}/{name}", shown, status=400 if errors else 200)
 
 
@@ -96,7 +114,7 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
     compiled = known.snapshot.services.get(key)
     if compiled is None:  # it went meanwhile
         raise PageMissing(await _no_service(context, namespace, name))
-    pods = await asking_pods(context, known.snapshot)
+    pods, price = await asking_pods(context, known.snapshot), price_of(given)
     tried = annotations_of({annotation: given[field] for annotation, field in FIELDS.items()})
     snapshots = {"now": known.snapshot}
     if tried is not None:
@@ -105,6 +123,7 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
     def compute() -> dict[str, Any]:
         nobody, *answers = _answers(compiled.service, known, client, inspected.authority, snapshots.values())
         about = findings_about(compiled.service, findings, nobody.findings or ())
+        shown_tries = list(tries(inspected, key, snapshots, pods))
         return {
             "service": compiled.service,
             "explanation": nobody,
@@ -115,7 +134,9 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
             "endpoints": endpoints_part(compiled, known.snapshot, answers, given["page"]),
             "answers": list(zip(snapshots, answers, strict=False)),
             "tried": tried or {},
-            "tries": list(tries(inspected, key, snapshots, pods)),
+            "tries": shown_tries,
+            "differences": differences_of(shown_tries, price),
+            "proposals": PROPOSALS,
             "missing": lacking(known.snapshot, EndpointSlice),
         }
 

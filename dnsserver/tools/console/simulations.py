@@ -5,25 +5,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from dnsserver.text import counted
+from dnsserver.text import counted, grouped, percent
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.inspected import Inspected
 from dnsserver.tools.console.page import PageContext
+from dnsserver.tools.simulation import MAX_OVERLOAD as MOST_SHARES
 from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if, snapshot_as_if
+from dnsserver.tools.simulation.cost import Price
 from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.selecting import check_annotations, service_zones
-from dnsserver.tools.simulation.service import Simulated, simulate
+from dnsserver.tools.simulation.service import OVERLOADED, Simulated, simulate
 from dnsserver.tools.simulation.world import AskingPods, Subject, World, world_of
-from locator.model import EndpointSlice, Pod
-from locator.state.snapshot import CompiledService, Snapshot, lacking
-from locator.topology.annotations import MAX_OVERLOAD, MIN_ENDPOINTS, TOPOLOGY_KEYS, asking, max_overload
+from locator.model import HOSTNAME, REGION, ZONE, EndpointSlice, Pod
+from locator.state.balancing import Balances, Plans
+from locator.state.snapshot import Snapshot, lacking
+from locator.topology.annotations import CLIENTS, MAX_OVERLOAD, MIN_ENDPOINTS, TOPOLOGY_KEYS, asking, max_overload
 from locator.topology.balance_checks import unheard
 from locator.topology.service_checks import CarriedKeys, service_key_findings
 
+# Constraints that a click tries: what they are called, and the fields of the form.
+PROPOSALS: Sequence[tuple[str, Mapping[str, str]]] = (
+    ("own zone, else all", {"keys": f"{ZONE},*"}),
+    ("own node, own zone, else all", {"keys": f"{HOSTNAME},{ZONE},*"}),
+    ("own region, else all", {"keys": f"{REGION},*"}),
+    ("own zone, with max-overload 1.5", {"keys": f"{ZONE},*", "overload": "1.5"}),
+    ("nothing", {"keys": "-"}),
+)
+SYMBOLS = {"warn": "○", "bad": "✕", "spilled": "↷"}
 NONE = "-"  # in a form: the annotation is taken away
 NOT_WATCHED = (
     "topodns knows no Pods here, so it cannot say how much each zone asks: a dump must contain them, and "
@@ -99,6 +112,43 @@ def _balance_notes(snapshot: Snapshot, key: str) -> Iterator[tuple[str, str]]:
         yield "max-overload", "It bounds nothing yet: topodns reads the labels of pods by which it knows the clients"
 
 
+def differences_of(shown: Sequence[Try], price: Price | None) -> list[tuple[str, str, str, str]]:
+    """Return in words how the last one of some simulations differs from the first; nothing of one alone."""
+    return list(_differences(shown[0].simulated, shown[-1].simulated, price)) if len(shown) > 1 else []
+
+
+def _differences(now: Simulated, tried: Simulated, price: Price | None) -> Iterator[tuple[str, str, str, str]]:
+    """Yield in words how what is tried differs from what is: each a tone, a symbol, a word and a text.
+
+    The first is about what crosses zones, and its money with a *price*; the others only where they are not nothing.
+    """
+    points = 100 * (tried.crossing - now.crossing)
+    text = f"{percent(now.crossing)} → {percent(tried.crossing)} of the load crosses zones"
+    if price is not None:
+        saved = price.of(now.crossing - tried.crossing)
+        text += f"; {abs(saved):,.2f} {'less' if saved >= 0 else 'more'} a month at your price"
+    tone, symbol = ("good", "↓") if points < 0 else ("bad", "↑") if points > 0 else ("quiet", "–")
+    yield tone, symbol, f"{points:+.1f} points".replace("-", "\N{MINUS SIGN}"), text
+    greatest = f"the greatest load is {now.max_overload:.2f} → {tried.max_overload:.2f} × an even share"
+    before, after = _overloaded(now), _overloaded(tried)
+    if before or after:
+        word = grouped(after, "overloaded endpoint") if after else "no overload"
+        yield ("bad" if after > before else "good"), "▲" if after else "✓", word, f"{before:,} now; {greatest}"
+    for was, number, noun, what in (
+        (now.starved, tried.starved, "idle endpoint", "warn"),
+        (now.unmet, tried.unmet, "unmet client", "bad"),
+        (now.spilled_clients, tried.spilled_clients, "spilled client", "spilled"),
+    ):
+        if was or number:
+            symbol = SYMBOLS[what] if number else "✓"
+            yield (what if number else "good"), symbol, grouped(number, noun), f"{was:,} now"
+
+
+def _overloaded(simulated: Simulated) -> int:
+    """Return how many endpoints get more than MOST_SHARES even shares."""
+    return [simulated.rating(share, MOST_SHARES) for share in simulated.shares].count(OVERLOADED)
+
+
 def annotations_of(form: Mapping[str, str]) -> Annotations | None:
     """Return the annotations of a form, None if it is empty; NONE takes one away."""
     texts = {annotation: text.strip() for annotation, text in form.items()}
@@ -110,15 +160,21 @@ async def as_tried(context: PageContext, key: str, snapshot: Snapshot, tried: An
 
     Raises BadSelection if they are not valid, or the Service is not headless.
     """
-    inspected = context.inspected
-    changes = Changes({key: tried}, honor_kubernetes=inspected.honor_kubernetes)
+    changes = Changes({key: tried}, honor_kubernetes=context.inspected.honor_kubernetes)
+    await context.turns.in_thread(lambda: check_annotations(snapshot, changes))
+    return await all_as_tried(context, snapshot, changes)
 
-    def compiled_as_if() -> CompiledService:
-        check_annotations(snapshot, changes)
-        return service_as_if(snapshot.services[key], changes)
 
-    plans = await inspected.own.plans_of(await context.turns.in_thread(compiled_as_if))
-    return await context.turns.in_thread(lambda: snapshot_as_if(snapshot, changes, lambda _: plans))
+async def all_as_tried(context: PageContext, snapshot: Snapshot, changes: Changes) -> Snapshot:
+    """Return a snapshot in which some Services have other annotations, which are valid, with their plans."""
+    plans: dict[str, tuple[Plans, Balances]] = {}
+    for key in changes.annotations:
+        compiled = await context.turns.in_thread(partial(service_as_if, snapshot.services[key], changes))
+        if max_overload(compiled.service) is not None:
+            plans[key] = await context.inspected.own.plans_of(compiled)
+    return await context.turns.in_thread(
+        lambda: snapshot_as_if(snapshot, changes, lambda compiled: plans.get(compiled.service.key, ((), ())))
+    )
 
 
 def title_of(tried: Annotations) -> str:
@@ -133,4 +189,7 @@ def title_of(tried: Annotations) -> str:
     if MAX_OVERLOAD in tried:
         bound = tried[MAX_OVERLOAD]
         parts.append("no max-overload" if bound is None else f"max-overload {bound}")
+    if CLIENTS in tried:
+        clients = tried[CLIENTS]
+        parts.append("no clients named" if clients is None else f"clients {clients}")
     return " and ".join(parts)

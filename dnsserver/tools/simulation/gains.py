@@ -7,7 +7,7 @@ That constraint leaves nobody without an endpoint, but it may overload some. The
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from locator.model import ZONE
 from locator.topology.annotations import LEAST_OVERLOAD, MAX_OVERLOAD, MOST_OVERLOAD, TOPOLOGY_KEYS
 from locator.topology.selection import ANY_ENDPOINT
 
-OWN_ZONE: Annotations = {TOPOLOGY_KEYS: f"{ZONE},{ANY_ENDPOINT}"}
+OWN_ZONE: Mapping[str, str] = {TOPOLOGY_KEYS: f"{ZONE},{ANY_ENDPOINT}"}
 REPORTED = 100  # Services from one report to the next
 # Why a Service would gain nothing.
 NO_ENDPOINT, NOBODY_ASKS, SINGLE = "no ready endpoint", "nobody asks", "single endpoint"
@@ -54,7 +54,7 @@ class Gain(Struct, frozen=True):
     max_overload: float
     overloaded: int
     unmet_clients: int
-    annotations: Annotations
+    annotations: Mapping[str, str]
     reason: str = ""
     balanced: Load | None = None
 
@@ -71,7 +71,7 @@ class Gain(Struct, frozen=True):
         return self.load * self.fall
 
 
-def bounded(max_overload: float) -> Annotations:
+def bounded(max_overload: float) -> Mapping[str, str]:
     """Return OWN_ZONE with a bound: *max_overload* even shares, or the nearest that an annotation may have."""
     return {**OWN_ZONE, MAX_OVERLOAD: f"{min(max(max_overload, LEAST_OVERLOAD), MOST_OVERLOAD):g}"}
 
