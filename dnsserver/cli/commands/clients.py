@@ -63,13 +63,13 @@ def run(arguments: Namespace) -> int:
     import msgspec
 
     from dnsserver.cli.remote import RemoteServer
-    from dnsserver.tools.api.operations import CLIENTS, Clients
+    from dnsserver.tools.api.operations import CLIENTS, CLIENTS_DECODER
 
     url = settings.server or DEFAULT_SERVER
     key = service.key(lambda: flags.namespace)
     body = RemoteServer(url, {"service": "NS/NAME"}).get(CLIENTS, {"service": key})
     try:
-        found = msgspec.json.decode(body, type=Clients)
+        found = CLIENTS_DECODER.decode(body)
     except msgspec.MsgspecError as error:
         raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
     if arguments.output == "text":

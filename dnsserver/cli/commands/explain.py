@@ -165,13 +165,13 @@ def _print_last(arguments: Namespace, flags: ExplainFlags) -> int:
     import msgspec
 
     from dnsserver.cli.remote import RemoteServer
-    from dnsserver.tools.api.operations import DECISIONS, LastDecisions
+    from dnsserver.tools.api.operations import DECISIONS, LAST_DECISIONS_DECODER
 
     key = service.key(lambda: flags.namespace or "default")
     asked = {"service": key, "client": flags.client, "limit": "1"}
     body = RemoteServer(url, {"service": "NAME", "client": "--client"}).get(DECISIONS, asked)
     try:
-        found = msgspec.json.decode(body, type=LastDecisions)
+        found = LAST_DECISIONS_DECODER.decode(body)
     except msgspec.MsgspecError as error:
         raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
     if not found["items"]:

@@ -146,6 +146,10 @@ ConstrainedServices = TypedDict(
 ConstrainedServices.__doc__ = """Some of the ``total`` constrained Services; ``continue`` asks for those after them."""
 
 
+CLIENTS_DECODER: msgspec.json.Decoder[Clients] = msgspec.json.Decoder(Clients)
+LAST_DECISIONS_DECODER: msgspec.json.Decoder[LastDecisions] = msgspec.json.Decoder(LastDecisions)
+
+
 def _parameter(name: str, syntax: values.Syntax[Any], description: str, **more: Any) -> Parameter:
     return Parameter(name, description, syntax.read, syntax.expected, **more)
 

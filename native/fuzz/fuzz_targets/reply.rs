@@ -202,6 +202,7 @@ impl<'a> Words<'a> {
             serial_at: self.number() as usize,
             dependent: self.number() != 0,
             tally: self.number() as u32,
+            noted: true,
         }
     }
 }
