@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from starlette.requests import Request
 
 from dnsserver.settings import values
+from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.operations import Parameter
 from dnsserver.tools.console.map import console_keys
 from dnsserver.tools.console.page import TEXT, PageContext, read
