@@ -7,6 +7,7 @@ It needs the standard library alone. All that pip and cargo say is kept in the e
 
 from __future__ import annotations
 
+import io
 import os
 import platform
 import re
@@ -167,7 +168,9 @@ def install_topodns(venv: Path) -> None:
     for built in (ROOT / "dnsserver" / "net").glob("*.so"):  # it would still be used if it could not be built again
         built.unlink()
     step = Step(f"an environment for Python {platform.python_version()}")
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
+    said = io.StringIO()
+    if follow((sys.executable, "-m", "venv", "--clear", str(venv)), step, lambda _: "", said):
+        raise InstallError(f"Python cannot make a virtual environment:\n{said.getvalue()}")
     step.end()
     with (venv / "install.log").open("w") as log:
         libraries(venv, "requirements.txt", log)

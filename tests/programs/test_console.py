@@ -405,7 +405,8 @@ def test_the_order_of_rows(server: Server) -> None:
     """First what asks for something; first what a client gets."""
     assert page(server, "/services").rows == ["shop/hard", "shop/near", "shop/wrong", "shop/plain"]
     assert page(server, "/services", text="op/n").attributes("input", "value") == ["op/n"]
-    assert page(server, "/services/shop/near", client="10.244.1.9").rows[0] == "10.244.1.7"
+    endpoints = [row for row in page(server, "/services/shop/near", client="10.244.1.9").rows if row[0].isdigit()]
+    assert endpoints[0] == "10.244.1.7"
 
 
 def test_max_overload_is_proposed_with_what_is_tried(served: Served) -> None:

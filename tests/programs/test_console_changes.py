@@ -198,6 +198,28 @@ def test_what_takes_long_is_made_seldom() -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
+@pytest.mark.parametrize("share", [0, SELDOM, 50])
+def test_what_takes_long_is_made_as_often_as_one_may(share: int) -> None:
+    """To make something anew at each change takes one part in *share* of the time; with 0, whatever it takes."""
+    inspected = Inspected(lambda: None, {}, authority_of(settings_of()), "default")
+    context = PageContext(inspected, Turns(), PageChanges(), None, health=dict, ages=dict)
+    made: list[float] = []
+
+    async def compute() -> None:
+        await trio.sleep(2)
+        made.append(trio.current_time())
+
+    async def main() -> None:
+        with trio.move_on_after(2000):
+            while True:
+                await context.seldom("name", [object()], compute, share=share)
+                await trio.sleep(1)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    pauses = {later - sooner - 2 for sooner, later in pairwise(made)}
+    assert len(pauses) == 1 and max(1, share * 2) <= pauses.pop() <= share * 2 + 1
+
+
 def test_before_the_first_snapshot(tmp_path: Path) -> None:
     """Overview says what is missing; other pages, and the API, come with status 503, and say why."""
     with serving_live(tmp_path, kubeconfig(tmp_path, "http://127.0.0.1:1"), started=False) as running:

@@ -33,11 +33,13 @@ from dnsserver.tools.console.troubles import (
     MAX_KNOWN,
     MAX_OF_A_KIND,
     UNMET,
+    UNMET_ANSWERS,
     Now,
     Sightings,
     Trouble,
     in_short,
 )
+from dnsserver.tools.live import history
 from locator.cluster.publisher import Publisher
 from locator.model import Health
 from locator.topology.annotations import MAX_OVERLOAD
@@ -199,7 +201,10 @@ def test_sources(row: Sourced) -> None:
 
 
 def asked(**more: Any) -> RecentAnswers:
-    empty: dict[str, Any] = {"zones": {}, "unmet": 0, "spilled": 0, "unlocated": [], "unnamed": [], "untrusted": []}
+    empty: dict[str, Any] = {
+        **{"zones": {}, "unmet": 0, "spilled": 0, "unlocated": [], "unnamed": [], "untrusted": []},
+        **{"services": {}, "service_seconds": 300.0},
+    }
     return RecentAnswers(seconds=300, **{**empty, **more})
 
 
@@ -223,11 +228,18 @@ def test_those_who_ask() -> None:
 
 def test_unmet_answers() -> None:
     """They stand with the Service whose clients get nothing, and alone if by now each client would get something."""
-    (alone,) = live_unmet([], asked(unmet=4))
+    known, other = trouble(UNMET, "a", service="shop/hard"), trouble(UNMET, "b", service="shop/hard")
+    services = {
+        "shop/hard": history.Answered(3, unmet=4),
+        "shop/past": history.Answered(unmet=1),
+        "shop/good": history.Answered(9),
+    }
+    first, second, past = live_unmet([known, other], asked(unmet=5, services=services))
+    assert first.cause == "Because. 4 answers were empty in the last 5 minutes." and second.cause == "Because."
+    assert {one.links[-1][1] for one in (first, second)} == {"/tail?service=shop%2Fhard&outcome=unmet"}
+    assert (past.kind, past.title) == (UNMET_ANSWERS, "1 answer of shop/past was empty in the last 5 minutes")
+    (alone,) = live_unmet([], asked(unmet=4))  # of which Service is not counted
     assert alone.title == "4 answers were empty in the last 5 minutes" and alone.links[0][1] == "/tail?outcome=unmet"
-    (known,) = live_unmet([trouble(UNMET, service="shop/hard")], asked(unmet=1))
-    assert known.cause == "Because. 1 answer was empty in the last 5 minutes."
-    assert known.links[-1][1] == "/tail?service=shop%2Fhard&outcome=unmet"
     assert [*live_unmet([], asked()), *live_unmet([], None)] == []
 
 

@@ -22,6 +22,7 @@ from dnsserver.tools.console.troubles import (
     SOURCE,
     UNLOCATED,
     UNMET,
+    UNMET_ANSWERS,
     WARN,
     Trouble,
     duration,
@@ -48,25 +49,40 @@ def peace_text(services: int, *, simulated: bool) -> str:
 
 
 def live_unmet(troubles: Sequence[Trouble], asked: RecentAnswers | None) -> Iterator[Trouble]:
-    """Yield the *troubles* with what was answered in the last minutes, and one more if they do not explain that."""
-    unmet = 0 if asked is None else asked.unmet
-    explained = False
+    """Yield the *troubles* of Services with what was answered in the last minutes, and what they do not explain.
+
+    These are answers that would be others now: their Service has no such trouble any more.
+    """
+    if asked is None:
+        yield from troubles
+        return
+    of_services = {service: number for service, one in asked.services.items() if (number := round(one.unmet))}
+    left, lasting = dict(of_services), duration(round(asked.service_seconds))
     for trouble in troubles:
-        if trouble.kind == UNMET and asked is not None:
-            tail = "Who got nothing", f"/tail?{urlencode({'service': trouble.service, 'outcome': 'unmet'})}"
-            cause = trouble.cause
-            if unmet and not explained:
-                cause = f"{cause} {_answers(unmet)} in the last {duration(asked.seconds)}."
-            explained = True
-            yield replace(trouble, cause=cause, links=(*trouble.links, tail))
-        else:
+        if trouble.kind != UNMET:
             yield trouble
-    if unmet and not explained and asked is not None:
-        yield Trouble(
-            UNMET, "answers", BAD, f"{_answers(unmet)} in the last {duration(asked.seconds)}",
-            "A hard constraint left their clients no endpoint near enough. Each running pod would get one now.",
-            "See who got them, and for which Service:", links=(("Who got nothing", "/tail?outcome=unmet"),),
-        )  # fmt: skip
+            continue
+        empty = left.pop(trouble.service, 0)
+        cause = f"{trouble.cause} {_answers(empty)} in the last {lasting}." if empty else trouble.cause
+        yield replace(trouble, cause=cause, links=(*trouble.links, _tail_link(trouble.service)))
+    for service, empty in sorted(left.items(), key=lambda pair: (-pair[1], pair[0])):
+        yield _unmet_answers(empty, f"of {service} ", lasting, service)
+    if asked.unmet and not of_services:
+        yield _unmet_answers(asked.unmet, "", duration(asked.seconds), "")
+
+
+def _unmet_answers(empty: int, what: str, lasting: str, service: str) -> Trouble:
+    """Return the trouble that some answers were empty, although they would not be now."""
+    title = f"{grouped(empty, 'answer')} {what}{'was' if empty == 1 else 'were'} empty in the last {lasting}"
+    return Trouble(
+        UNMET_ANSWERS, service, WARN, title,
+        "A hard constraint left the clients no endpoint near enough. Each running pod would get one now.",
+        "Nothing, if it is over. See who got them:", links=(_tail_link(service),), service=service,
+    )  # fmt: skip
+
+
+def _tail_link(service: str) -> tuple[str, str]:
+    return "Who got nothing", f"/tail?{urlencode({**({'service': service} if service else {}), 'outcome': 'unmet'})}"
 
 
 def source_troubles(health: Mapping[str, Health], ages: Mapping[str, float], now: float) -> Iterator[Trouble]:

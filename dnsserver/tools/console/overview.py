@@ -27,7 +27,7 @@ from dnsserver.tools.console.now import (
     peace_text,
     source_troubles,
 )
-from dnsserver.tools.console.page import FOLLOWS_ALL, SELDOM, Page, PageContext
+from dnsserver.tools.console.page import ALWAYS, FOLLOWS_ALL, SELDOM, Page, PageContext
 from dnsserver.tools.console.recent import by_zone
 from dnsserver.tools.console.service_troubles import (
     MAX_TROUBLES,
@@ -89,7 +89,7 @@ async def overview_page(context: PageContext, request: Request) -> Page:
         without = await unconstrained(context, snapshot)
         if without.all and without.services:
             gained = await gains(context, snapshot)
-    expected = await _expected_if_read(context, SELDOM)
+    expected = await _expected_if_read(context, ALWAYS if context.recent is None else SELDOM)
     severities, causes = await _causes(context)
     now = _now(context, expected, causes)
     return Page(
@@ -164,7 +164,7 @@ async def _expected_if_read(context: PageContext, share: int) -> Expected | None
     if (snapshot := context.inspected.snapshot()) is None:
         return None
     made_of, compute = (snapshot.services, snapshot.addresses), partial(_expected, context, snapshot)
-    return await context.simulated("expected", made_of, compute, share=share)
+    return await context.seldom("expected", made_of, compute, share=share)
 
 
 async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:

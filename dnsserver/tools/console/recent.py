@@ -80,8 +80,8 @@ class RecentAnswers(Struct, frozen=True):
     unlocated: Sequence[tuple[str, str, int]]
     unnamed: Sequence[tuple[str, str, int]]
     untrusted: Sequence[tuple[str, str, int]]
-    services: Mapping[str, Answered]
-    service_seconds: float
+    services: Mapping[str, Answered] = {}
+    service_seconds: float = 0.0
 
     @property
     def answers(self) -> int:

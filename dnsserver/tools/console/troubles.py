@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from dnsserver.text import grouped
 
 # The sorts of troubles, in the order in which a page shows them.
-UNMET, LOST, OVERLOADED, SOURCE, FORWARDER, UNLOCATED, FINDING = KINDS = (
-    "unmet", "lost zone", "overloaded", "source", "forwarder", "unlocated", "finding",
+UNMET, UNMET_ANSWERS, LOST, OVERLOADED, SOURCE, FORWARDER, UNLOCATED, FINDING = KINDS = (
+    "unmet", "unmet answers", "lost zone", "overloaded", "source", "forwarder", "unlocated", "finding",
 )  # fmt: skip
 WORDS = {
-    UNMET: "clients get nothing", LOST: "zone without endpoints", OVERLOADED: "overloaded", SOURCE: "out of date",
-    FORWARDER: "forwarder", UNLOCATED: "clients without a place", FINDING: "finding",
+    UNMET: "clients get nothing", UNMET_ANSWERS: "clients got nothing", LOST: "zone without endpoints",
+    OVERLOADED: "overloaded", SOURCE: "out of date", FORWARDER: "forwarder", UNLOCATED: "clients without a place",
+    FINDING: "finding",
 }  # fmt: skip
 BAD, WARN = "bad", "warn"
 MAX_OF_A_KIND = 5  # troubles that a page shows; more would hide those of the next kind
