@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from dnsserver.settings import values
 from dnsserver.tools.api.operations import BadParameter, Parameter
-from dnsserver.tools.console.page import Page, PageContext, field_errors, form_of, read
+from dnsserver.tools.console.page import ALWAYS, SELDOM, Page, PageContext, field_errors, form_of, read
 from dnsserver.tools.console.simulations import NOT_WATCHED, all_as_tried, asking_pods
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import Annotations, Changes
@@ -113,13 +113,19 @@ async def unconstrained(context: PageContext, snapshot: Snapshot) -> Unconstrain
         without, constrained = unconstrained_subjects(snapshot, authority), constrained_subjects(snapshot, authority)
         return Unconstrained(len(without), worth_a_look(without, snapshot), not constrained)
 
-    return await context.simulated("unconstrained", (snapshot.services,), partial(context.turns.in_thread, look))
+    compute = partial(context.turns.in_thread, look)
+    return await context.seldom("unconstrained", (snapshot.services,), compute, share=_share(context))
 
 
 async def gains(context: PageContext, snapshot: Snapshot) -> Gains:
     """Return what Services without a constraint would gain."""
     made_of = snapshot.services, snapshot.addresses
-    return await context.simulated("gains", made_of, partial(_gains, context, snapshot))
+    return await context.seldom("gains", made_of, partial(_gains, context, snapshot), share=_share(context))
+
+
+def _share(context: PageContext) -> int:
+    """Return how seldom something is simulated, as ``PageContext.seldom`` takes it."""
+    return ALWAYS if context.recent is None else SELDOM
 
 
 async def _gains(context: PageContext, snapshot: Snapshot) -> Gains:

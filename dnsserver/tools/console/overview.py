@@ -27,7 +27,7 @@ from dnsserver.tools.console.now import (
     peace_text,
     source_troubles,
 )
-from dnsserver.tools.console.page import FOLLOWS_ALL, SELDOM, Page, PageContext
+from dnsserver.tools.console.page import ALWAYS, FOLLOWS_ALL, SELDOM, Page, PageContext
 from dnsserver.tools.console.recent import by_zone
 from dnsserver.tools.console.service_troubles import (
     MAX_TROUBLES,
@@ -51,7 +51,6 @@ from locator.topology.constraints import in_effect
 from locator.topology.selection import UNMET
 
 MAX_SIMULATED = 500  # Services: a fifth of a second
-ALWAYS = 0  # where nobody waits for an answer to a query
 UNSEEN = 50  # times as long as a simulation takes, until the next one although nobody looks
 MAX_WORST = 10
 MAX_ZONES = 100  # rows of the matrix

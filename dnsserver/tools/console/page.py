@@ -37,6 +37,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 SELDOM = 20  # times as long as it takes to make something for somebody who looks, until it is made again
+ALWAYS = 0  # the same where nobody waits for an answer to a query
 
 
 class Page(Struct, frozen=True):
@@ -118,14 +119,6 @@ class PageContext:
             self._seldom[name] = ended, ended - began, result
         found: T = result
         return found
-
-    async def simulated(
-        self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]], *, share: int = SELDOM
-    ) -> T:
-        """Return what ``seldom`` does, of a simulation; what ``once`` does where nobody waits for an answer."""
-        if self.recent is None:
-            return await self.once(name, of, compute)
-        return await self.seldom(name, of, compute, share=share)
 
 
 class Part(Struct, Generic[T], frozen=True):

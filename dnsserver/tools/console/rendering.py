@@ -50,7 +50,7 @@ from locator.topology.annotations import MAX_OVERLOAD as MAX_OVERLOAD_KEY
 from locator.topology.annotations import TOPOLOGY_KEYS
 from locator.topology.constraints import has_unmatched
 
-MAX_WORDS = 28_000  # characters of texts on a page, before the others are cut to BRIEF
+MAX_WORDS = 27_000  # characters of texts on a page, before the others are cut to BRIEF
 BRIEF = 24
 FOLDER = Path(__file__).parent / "templates"
 
