@@ -10,8 +10,10 @@ from pathlib import Path
 import dns.edns
 import dns.message
 import pytest
+from jinja2 import ChoiceLoader, DictLoader
 
 from dnsserver.tools.console.live import MAX_CURVES, curve_points, rate, zone_curves_in
+from dnsserver.tools.console.rendering import environment, rendered
 from dnsserver.tools.live import history
 from dnsserver.tools.live.history import History
 from tests.kit.api_client import request
@@ -81,12 +83,23 @@ def test_a_service_now(server: Server) -> None:
     assert "Nobody that topodns can locate has asked." in page(server, "/services/shop/plain").text
 
 
-def test_the_last_day_by_zone(server: Server) -> None:
-    """On the first page, for each zone of a client, with who has counted this."""
+def test_who_has_counted(server: Server) -> None:
+    """The first page says so; before a minute is over, it has no curves."""
     found = page(server, "/")
-    assert {"a", "b"} & {*found.rows} and "last 24 hours" in found.text
-    assert "The last day, by the zone of the client" in found.text
-    assert "Counted by this server alone, dns-1, since 20" in found.text
+    assert "Counted by this server alone, dns-1, since 20" in found.text and "The last day" not in found.text
+
+
+def test_curves_are_drawn() -> None:
+    """Each with what it shows, for those who do not see it; what never was is left out."""
+    templates = environment()
+    page_of = DictLoader({"page": '{% import "curves.html" as c %}{{ c.curves(found) }}'})
+    templates.loader = ChoiceLoader([page_of, *([templates.loader] if templates.loader else [])])
+    past = History(0.0)
+    past.add(past.cell(history.ZONE, "a", history.ANSWERS), 60)
+    past.turn(60.0)
+    drawn = rendered(templates, "page", {"found": zone_curves_in(past)["a"]})
+    assert drawn.count("<polyline") == 1 and "unmet" not in drawn and "last 24 hours" in drawn
+    assert "answers in the last hour: 1.0 a second in the last minute, at most 1.0" in drawn
 
 
 def test_zones_with_the_most_answers_come_first() -> None:
@@ -95,9 +108,10 @@ def test_zones_with_the_most_answers_come_first() -> None:
     for number in range(MAX_CURVES + 2):
         past.add(past.cell(history.ZONE, f"z{number:02}", history.ANSWERS), number)
     past.add(past.cell(history.ZONE, "hard", history.UNMET), 100)
+    past.cell(history.ZONE, "silent", history.ANSWERS)
     past.turn(600.0)
     curves = zone_curves_in(past)
-    assert [*curves][:2] == ["hard", f"z{MAX_CURVES + 1:02}"] and len(curves) == MAX_CURVES
+    assert [*curves][:2] == ["hard", f"z{MAX_CURVES + 1:02}"] and len(curves) == MAX_CURVES and "silent" not in curves
     assert [*curves["hard"]["unmet"].day] == [100 / 600] and sum(curves["hard"]["unmet"].hour) == 100 / 60
 
 

@@ -24,6 +24,7 @@ MEASURES = {  # as curves are called
     "unmet": history.UNMET,
     "spilled": history.SPILLED,
 }
+COUNTED = history.ANSWERS, history.UNMET  # what is answered at all
 NOTHING = Answered()
 
 
@@ -91,12 +92,15 @@ def zone_curves(context: PageContext) -> Mapping[str, Mapping[str, Curves]]:
 
 
 def zone_curves_in(found: History) -> Mapping[str, Mapping[str, Curves]]:
-    """Return the curves of the zones of clients ("" is an unknown one), by name, those with the most answers first."""
+    """Return the curves of the zones of clients ("" is an unknown one), by name, those with the most answers first.
+
+    They begin when the first minute is over.
+    """
     asked = {
-        zone: sum(found.day(history.ZONE, zone, history.ANSWERS)) + sum(found.day(history.ZONE, zone, history.UNMET))
+        zone: sum(sum(read(history.ZONE, zone, measure)) for read in (found.hour, found.day) for measure in COUNTED)
         for zone in found.names(history.ZONE)
     }
-    busiest = sorted(asked, key=lambda zone: (-asked[zone], zone))
+    busiest = sorted((zone for zone in asked if asked[zone]), key=lambda zone: (-asked[zone], zone))
     return {zone: curves_of(found, history.ZONE, zone) for zone in busiest[:MAX_CURVES]}
 
 
