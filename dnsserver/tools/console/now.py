@@ -2,7 +2,7 @@
 
 """What is wrong now with the sources, with those who ask, and by checks; ``service_troubles`` has the Services.
 
-Each trouble has its cause, how many clients it concerns, and what mends it.
+Each trouble has its cause, how many clients it concerns, and what fixes it.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def source_troubles(health: Mapping[str, Health], ages: Mapping[str, float], now
             age = ages.get(other, 0.0)
             yield Trouble(
                 SOURCE, name, BAD, f"Cluster {other} is {'out of contact' if age else 'not read as it is now'}",
-                f"{problem}. Clients get its endpoints as topodns read them last, or none of them.",
+                f"{_sentence(problem)} Clients get its endpoints as topodns read them last, or none of them.",
                 "Look at its API server, and at the address and the credentials that --cluster names.",
                 links=links, since=now - age if age else None,
             )  # fmt: skip
         elif name == DUMP:
             yield Trouble(
                 SOURCE, name, BAD, "The dump cannot be read" if check.ok else "The dump has not been read",
-                f"{problem}." + (" topodns answers from what it read before." if check.ok else ""),
+                _sentence(problem) + (" topodns answers from what it read before." if check.ok else ""),
                 "Correct the file: topodns reads it again once it changes.", links=links,
             )  # fmt: skip
         else:
@@ -115,7 +115,7 @@ def source_troubles(health: Mapping[str, Health], ages: Mapping[str, float], now
     if waiting:
         lost = bool(since) and all(health[name].ok for name in waiting)
         title = f"No contact with the API server of {own}" if lost else f"Cluster {own} has not been read"
-        cause = f"{listed(list(waiting), NAMED)}: {next(iter(waiting.values()))}."
+        cause = _sentence(f"{listed(list(waiting), NAMED)}: {next(iter(waiting.values()))}")
         yield Trouble(
             SOURCE, own, BAD, title, cause + (" topodns answers from what it read last." if lost else ""),
             "Is the API server up, and does topodns reach it? topodns catches up by itself.",
@@ -184,6 +184,10 @@ def _first_finding(finding: Finding) -> str:
     about = f"{finding.kind} {object_key(finding.namespace, finding.name)}".strip()
     text = f"{about}: {finding.message}" if about else finding.message
     return f"{text}, expected {finding.expected}." if finding.expected else f"{text}."
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(("?", ".")) else f"{text}."
 
 
 def _sources(found: Sequence[tuple[str, str, int]]) -> tuple[str, int]:
