@@ -143,6 +143,10 @@ ROWS = [
     Row("none is ready", three_zones(service("none", keys=f"{ZONE},*"), endpoint_slice("none", 1, [
         endpoint("10.0.9.1", nodeName="a1", ready=False)])), ["unmet shop/none *", "lost zone a"],
         ["None of 6 clients gets anything of shop/none"]),
+    Row("no zones", [{**one, "metadata": {"name": one["metadata"]["name"]}} if one["kind"] == "Node" else one
+                     for one in three_zones()], ["unmet shop/hard *", "finding KeyOnNoNode"],
+        ["6 clients without a zone get nothing of shop/hard", f"zone they are: their nodes have no label {ZONE}.",
+         "Label the nodes of these clients, or let clients use others until then:", SOFTENED]),
     Row("none is ready, and no constraint", three_zones(service("none"), endpoint_slice("none", 1, [
         endpoint("10.0.9.1", nodeName="a1", ready=False)])), ["unmet shop/none *"],
         ["None of 6 clients gets anything of shop/none", "Its only endpoint is not ready."]),
@@ -235,7 +239,7 @@ def test_those_who_ask() -> None:
 
 def test_unmet_answers() -> None:
     """They stand with the Service whose clients get nothing, and alone if by now each client would get something."""
-    known, other = trouble(UNMET, "a", service="shop/hard"), trouble(UNMET, "b", service="shop/hard")
+    known, other = trouble(UNMET, "a", service="shop/hard", parts=("a",)), trouble(UNMET, "b", service="shop/hard")
     services = {
         "shop/hard": history.Answered(3, unmet=4),
         "shop/past": history.Answered(unmet=1),
@@ -243,7 +247,10 @@ def test_unmet_answers() -> None:
     }
     first, second, past = live_unmet([known, other], asked(unmet=5, services=services))
     assert first.cause == "Because. 4 answers were empty in the last 5 minutes." and second.cause == "Because."
-    assert {one.links[-1][1] for one in (first, second)} == {"/tail?service=shop%2Fhard&outcome=unmet"}
+    assert first.links[-1][1] == "/tail?service=shop%2Fhard&outcome=unmet"
+    assert second.links == (), "nothing is kept of a Service without any endpoint"
+    (before,) = live_unmet([known], asked())
+    assert before.links == first.links, "decisions are kept longer than they are counted"
     assert (past.kind, past.title) == (UNMET_ANSWERS, "1 answer of shop/past was empty in the last 5 minutes")
     (alone,) = live_unmet([], asked(unmet=4))  # of which Service is not counted
     assert alone.title == "4 answers were empty in the last 5 minutes" and alone.links[0][1] == "/tail?outcome=unmet"

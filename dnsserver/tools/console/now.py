@@ -64,7 +64,9 @@ def live_unmet(troubles: Sequence[Trouble], asked: RecentAnswers | None) -> Iter
             continue
         empty = left.pop(trouble.service, 0)
         cause = f"{trouble.cause} {_answers(empty)} in the last {lasting}." if empty else trouble.cause
-        yield replace(trouble, cause=cause, links=(*trouble.links, _tail_link(trouble.service)))
+        kept = empty or trouble.parts  # where a Service has no endpoint at all, no decision is unmet
+        links = (*trouble.links, _tail_link(trouble.service)) if kept else trouble.links
+        yield replace(trouble, cause=cause, links=links)
     for service, empty in sorted(left.items(), key=lambda pair: (-pair[1], pair[0])):
         yield _unmet_answers(empty, f"of {service} ", lasting, service)
     if asked.unmet and not of_services:

@@ -120,7 +120,11 @@ def _unmet(simulated: Simulated, key: str, places: Sequence[Unmet]) -> Trouble:
     else:
         why = f"Its constraint {keys} is hard: clients get the endpoints near them or none. "
         why += _lacking(simulated, places)
-        fix, command = _fixing(simulated, bring_back=bool(first.unready))
+        fix, command = _fixing(
+            simulated,
+            bring_back=bool(first.unready),
+            nowhere=by_zone(simulated) and not any(one.place for one in places),
+        )
     return Trouble(
         UNMET, f"{service} {key}", BAD, title, why, fix, command,
         (_service_link(service), *_why_link(simulated, first)), clients, service=service, lost=first.unready > 0,
@@ -132,6 +136,8 @@ def _lacking(simulated: Simulated, places: Sequence[Unmet]) -> str:
     """Return why clients in some places have no endpoint near them."""
     if unready := places[0].unready:
         return _none_ready(unready, " there")
+    if by_zone(simulated) and not any(one.place for one in places):
+        return f"Nothing says in which zone they are: their nodes have no label {ZONE}."
     there = {located.location.labels.get(ZONE) for located in simulated.endpoints}
     if by_zone(simulated) and not any(one.place in there for one in places):
         return "It has no endpoint there."
@@ -161,11 +167,13 @@ def _without_endpoints(simulated: Simulated, snapshot: Snapshot) -> Trouble:
     )  # fmt: skip
 
 
-def _fixing(simulated: Simulated, *, bring_back: bool) -> tuple[str, str]:
+def _fixing(simulated: Simulated, *, bring_back: bool, nowhere: bool) -> tuple[str, str]:
     """Return what to do for clients that a hard constraint leaves without an endpoint, and the command."""
     service, declaration = simulated.subject.key, simulated.declaration
     assert declaration is not None  # only a declaration is hard
     endpoints = "Bring its endpoints there back" if bring_back else "Run an endpoint there"
+    if nowhere:
+        endpoints = "Label the nodes of these clients"
     if declaration.source == ANNOTATION:
         keys = ",".join((*declaration.constraint.keys, ANY_ENDPOINT))
         return f"{endpoints}, or let clients use others until then:", annotating_command(service, {TOPOLOGY_KEYS: keys})

@@ -35,7 +35,7 @@ class Trouble(Struct, frozen=True):
     that is not known. ``command`` is for a shell, or a line of a configuration. ``links`` are texts with their paths.
     ``tone`` is BAD where clients get nothing or what is wrong, else WARN. ``service`` is its ``namespace/name``, and
     ``lost`` is whether it has endpoints for these clients that are not ready. ``parts`` has the keys of what is dated
-    on its own, if the trouble is made of several: it is as it is since the newest of them is there.
+    on its own, here the places whose clients get nothing: the trouble is as it is since the newest of them is there.
     """
 
     kind: str
