@@ -12,7 +12,9 @@ import dns.edns
 import dns.message
 import pytest
 
-from dnsserver.tools.console.live import curve_points, rate
+from dnsserver.tools.console.live import MAX_CURVES, curve_points, rate, zone_curves_in
+from dnsserver.tools.live import history
+from dnsserver.tools.live.history import History
 from tests.kit.api_client import request
 from tests.kit.api_objects import service
 from tests.kit.console_pages import CONSOLE_CLUSTER, is_safe, page, serving_console
@@ -92,6 +94,26 @@ def test_a_service_without_endpoints(server: Server) -> None:
     assert uncounted in page(server, "/services/shop/plain").text
 
 
+def test_the_last_day_by_zone(server: Server) -> None:
+    """On the first page, for each zone of a client, with who has counted this."""
+    found = page(server, "/")
+    assert {"a", "b"} & {*found.rows} and "last 24 hours" in found.text
+    assert "The last day, by the zone of the client" in found.text
+    assert "Counted by this server alone, dns-1, since 20" in found.text
+
+
+def test_zones_with_the_most_answers_come_first() -> None:
+    """Unmet answers count, too; there are at most so many curves."""
+    past = History(0.0)
+    for number in range(MAX_CURVES + 2):
+        past.add(past.cell(history.ZONE, f"z{number:02}", history.ANSWERS), number)
+    past.add(past.cell(history.ZONE, "hard", history.UNMET), 100)
+    past.turn(600.0)
+    curves = zone_curves_in(past)
+    assert [*curves][:2] == ["hard", f"z{MAX_CURVES + 1:02}"] and len(curves) == MAX_CURVES
+    assert [*curves["hard"]["unmet"].day] == [100 / 600] and sum(curves["hard"]["unmet"].hour) == 100 / 60
+
+
 def test_metrics_do_not_change(server: Server) -> None:
     """That the console counts by Service is no reason to show it to Prometheus."""
     metrics = request(server, "/metrics").body.decode()
@@ -114,6 +136,7 @@ def test_a_rate(number: int, seconds: int, text: str) -> None:
 
 def test_the_points_of_a_curve() -> None:
     """The last minute stands at the right; the highest value at the top."""
-    assert curve_points([]) == ""
-    assert curve_points([2.0, 1.0, 0.0]) == "115.9,1.0 118.0,12.0 120.0,23.0"
-    assert len(curve_points([1.0] * 60).split()) == 60 and curve_points([1.0] * 60).startswith("0.0,1.0 ")
+    assert curve_points([], 60) == ""
+    assert curve_points([2.0, 1.0, 0.0], 60) == "115.9,1.0 118.0,12.0 120.0,23.0"
+    hour = curve_points([1.0] * 60, 60)
+    assert len(hour.split()) == 60 and hour.startswith("0.0,1.0 ")

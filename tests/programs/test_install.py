@@ -105,7 +105,8 @@ def make(*arguments: str) -> tuple[str, ...]:
 
 
 def env(extra: Mapping[str, str]) -> dict[str, str]:
-    return environment({"PATH": os.environ["PATH"], **extra})
+    outer = {"MAKELEVEL": "", "MAKEFLAGS": "", "MFLAGS": ""}  # of the make that runs the tests
+    return environment({"PATH": os.environ["PATH"], **outer, **extra})
 
 
 def test_an_index_that_cannot_be_reached(clone: Path) -> None:

@@ -12,11 +12,13 @@ from msgspec import Struct
 from dnsserver.tools.api.operations import Clients
 from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.live import history
-from dnsserver.tools.live.history import MINUTES, Answered, History
+from dnsserver.tools.live.history import MINUTES, TENS, Answered, History
 from dnsserver.tools.simulation.as_if import annotating_command
 
+HOUR, DAY = MINUTES - 1, TENS - 1  # columns that are over, at most
 WIDTH, HEIGHT = 120, 24  # of a curve, in its own units
-MEASURES = {  # of a Service, as its curves are called
+MAX_CURVES = 20  # zones with curves: a page stays small
+MEASURES = {  # as curves are called
     "answers": history.ANSWERS,
     "crossing zones": history.CROSSING,
     "unmet": history.UNMET,
@@ -41,6 +43,13 @@ class Traffic(Struct, frozen=True):
         return self.history.hour(history.SERVICE, key, history.ANSWERS)
 
 
+class Curves(Struct, frozen=True):
+    """Answers a second: by minutes in the last ``hour`` and by ten minutes in the last ``day``, the oldest first."""
+
+    hour: Sequence[float]
+    day: Sequence[float]
+
+
 class ServiceTraffic(Struct, frozen=True):
     """What was ``answered`` about one Service in the last ``seconds``, its ``curves`` by name, and who asked.
 
@@ -49,7 +58,7 @@ class ServiceTraffic(Struct, frozen=True):
 
     answered: Answered
     seconds: float
-    curves: Mapping[str, Sequence[float]]
+    curves: Mapping[str, Curves]
     clients: Clients
     command: str
 
@@ -69,16 +78,40 @@ async def service_traffic(context: PageContext, key: str) -> ServiceTraffic | No
     if found is None or context.askers is None:
         return None
     clients = await context.askers.clients_of(key, context.inspected)
-    curves = {name: found.history.hour(history.SERVICE, key, measure) for name, measure in MEASURES.items()}
+    curves = curves_of(found.history, history.SERVICE, key)
     name, _, value = (clients["proposal"] or "").partition(": ")
     command = annotating_command(key, {name: value}) if value else ""
     return ServiceTraffic(found.of(key), found.seconds, curves, clients, command)
 
 
-def curve_points(values: Sequence[float]) -> Markup:
-    """Return the points of a curve, as SVG has them: the last minute at the right, an hour ago at the left."""
-    most, step = max(values, default=0.0) or 1.0, WIDTH / (MINUTES - 2)
-    first = MINUTES - 1 - len(values)
+def zone_curves(context: PageContext) -> Mapping[str, Mapping[str, Curves]]:
+    """Return what ``zone_curves_in`` does of what this server has counted: nothing before the first look."""
+    found = None if context.recent is None else context.recent.history
+    return {} if found is None else zone_curves_in(found)
+
+
+def zone_curves_in(found: History) -> Mapping[str, Mapping[str, Curves]]:
+    """Return the curves of the zones of clients ("" is an unknown one), by name, those with the most answers first."""
+    asked = {
+        zone: sum(found.day(history.ZONE, zone, history.ANSWERS)) + sum(found.day(history.ZONE, zone, history.UNMET))
+        for zone in found.names(history.ZONE)
+    }
+    busiest = sorted(asked, key=lambda zone: (-asked[zone], zone))
+    return {zone: curves_of(found, history.ZONE, zone) for zone in busiest[:MAX_CURVES]}
+
+
+def curves_of(found: History, sort: str, name: str) -> Mapping[str, Curves]:
+    """Return the curves of a zone or a Service (*sort*)."""
+    return {
+        title: Curves(found.hour(sort, name, measure), found.day(sort, name, measure))
+        for title, measure in MEASURES.items()
+    }
+
+
+def curve_points(values: Sequence[float], columns: int) -> Markup:
+    """Return the points of a curve, as SVG has them: the last of so many *columns*, each with a value, at the right."""
+    most, step = max(values, default=0.0) or 1.0, WIDTH / max(1, columns - 1)
+    first = columns - len(values)
     return Markup(
         " ".join(
             f"{(first + number) * step:.1f},{HEIGHT - 1 - (HEIGHT - 2) * value / most:.1f}"

@@ -19,6 +19,7 @@ from dnsserver.answers.decision import Authority
 from dnsserver.names import SERVICES
 from dnsserver.tools.console.findings import Cause, causes_of
 from dnsserver.tools.console.gains import gains, money_shown, unconstrained
+from dnsserver.tools.console.live import zone_curves
 from dnsserver.tools.console.now import (
     DUMP,
     asked_troubles,
@@ -103,6 +104,8 @@ async def overview_page(context: PageContext, request: Request) -> Page:
             "words": WORDS,
             "broken": broken_clusters(health, ages),
             "asked": None if context.recent is None else context.recent.asked(),
+            "curves": zone_curves(context),
+            "speaker": context.speaker,
             "expected": expected,
             "ages": ages,
             "objects": objects,

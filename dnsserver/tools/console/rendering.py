@@ -20,7 +20,7 @@ from dnsserver.text import grouped, number_text, percent
 from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.gains import MAX_RANKED
-from dnsserver.tools.console.live import curve_points, rate
+from dnsserver.tools.console.live import DAY, HOUR, curve_points, rate
 from dnsserver.tools.console.now import trusting_flag
 from dnsserver.tools.console.overview import percent_of
 from dnsserver.tools.console.services import sort_of
@@ -159,6 +159,8 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
 }
 GLOBALS = {
     "cluster_key": CLUSTER,
+    "columns_of_day": DAY,
+    "columns_of_hour": HOUR,
     "ecs_rule": ECS_RULE,
     "max_overload": MAX_OVERLOAD,
     "max_overload_key": MAX_OVERLOAD_KEY,

@@ -14,7 +14,7 @@ from dnsserver.tools.simulation.gains import OWN_ZONE, Gain, bounded
 from dnsserver.tools.simulation.world import Subject
 from locator.topology.annotations import MAX_OVERLOAD, TOPOLOGY_KEYS
 
-PRICE_HINT = "--price and --traffic say what that is in money: topodns simulate --help"
+PRICE_HINT = "--price 0.02 --traffic 1000 says what that is in money: what a GB costs, how many a Service has a month"
 
 Row = tuple[str, ...]
 
@@ -23,7 +23,7 @@ def gain_rows(ranking: Iterable[Gain], price: Price | None, max_overload: float)
     """Return a table of those who would gain something, in the order of the *ranking*, below a header."""
     money = () if price is None else ("saved a month",)
     bound = f"with max-overload {bounded(max_overload)[MAX_OVERLOAD]}"
-    what = "kept in zone", "clients", "endpoints", "cross-zone", "after", "overload", "overloaded", bound
+    what = "kept in zone", "of clients", "endpoints", "cross-zone", "after", "overload", "overloaded", bound
     return [("service", *money, *what), *(_row(gain, price) for gain in ranking)]
 
 
