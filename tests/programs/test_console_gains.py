@@ -118,13 +118,21 @@ def test_no_number_can_be_given(tmp_path: Path, kind: str, word: str, text: str)
     with serving_console(tmp_path, [one for one in skewed(None) if one["kind"] != kind]) as running:
         found = page(running, "/")
         assert word in found.text and text in found.text and "No number can be given" in found.text
+        assert "with the most endpoints" not in found.text
         assert "kubectl get namespaces,nodes,pods" in found.text and not commands(found)
 
 
 def test_nothing_to_gain_is_counted(tmp_path: Path) -> None:
     items = [*skewed(None, endpoints_in={"a": 1, "b": 3}), service("lonely")]
     with serving_console(tmp_path, items) as running:
-        assert "1 Service would gain nothing: 1 endpoints in less than two zones" in page(running, "/").text
+        found = page(running, "/", **PRICED).text
+    assert "1 Service would gain nothing (without endpoints in two zones: 1)." in found
+
+
+def test_no_money_where_nothing_is_gained(tmp_path: Path) -> None:
+    with serving_console(tmp_path, skewed(None, endpoints_in={"a": 3})) as running:
+        found = page(running, "/", **PRICED).text
+    assert "would gain nothing" in found and "less a month" not in found
 
 
 # Try

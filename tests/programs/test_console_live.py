@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,18 @@ def test_a_service_now(server: Server) -> None:
     assert "kubectl -n shop annotate service hard --overwrite topodns.io/clients='lab; shop'" in found.text
     assert "kube-proxy chooses the endpoint: topodns does not know which" in page(server, "/services/shop/virtual").text
     assert "Nobody that topodns can locate has asked." in page(server, "/services/shop/plain").text
+
+
+def test_a_service_without_endpoints(server: Server) -> None:
+    """It stands out in the list, and its page does not say that nobody asks."""
+    (cell,) = re.findall(
+        r'data-key="shop/plain".*?<td data-label="Ready endpoints"[^>]*>(.*?)</td>',
+        request(server, "/services", headers={"accept": "text/html"}).body.decode(),
+        re.S,
+    )
+    assert "badge warn" in cell
+    uncounted = "Queries are not counted while no endpoint is ready."
+    assert uncounted in page(server, "/services/shop/plain").text
 
 
 def test_who_has_counted(server: Server) -> None:

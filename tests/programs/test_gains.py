@@ -181,6 +181,7 @@ def test_yaml_and_markdown(simulate: Simulate) -> None:
 def test_choices_can_be_compared(simulate: Simulate) -> None:
     out = simulate("--compare", items=skewed(None)).out
     assert "kubectl" in out and "zone, at most 1.2" in out
+    assert "as it is" not in out, "that is none"
 
 
 @pytest.mark.parametrize(

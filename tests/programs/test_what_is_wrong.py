@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The first page says what is wrong now: with what, for how many clients, since when, and what mends it."""
+"""The first page says what is wrong now: with what, for how many clients, since when, and what fixes it."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ T = TypeVar("T")
 FLAGS = {"forwarder-service": "off"}
 CALM: Mapping[str, Health] = {"snapshot": Health(True)}
 BROKEN = Health(True, "as it was before: line 7: bad", "line 7: bad")
+CUT_OFF = Health(True, "as it was before: is it cut off?", "is it cut off?")
 
 
 class Here(Turns):
@@ -142,6 +143,16 @@ ROWS = [
     Row("none is ready", three_zones(service("none", keys=f"{ZONE},*"), endpoint_slice("none", 1, [
         endpoint("10.0.9.1", nodeName="a1", ready=False)])), ["unmet shop/none *", "lost zone a"],
         ["None of 6 clients gets anything of shop/none"]),
+    Row("no zones", [{**one, "metadata": {"name": one["metadata"]["name"]}} if one["kind"] == "Node" else one
+                     for one in three_zones()], ["unmet shop/hard *", "finding KeyOnNoNode"],
+        ["6 clients without a zone get nothing of shop/hard", f"zone they are: their nodes have no label {ZONE}.",
+         "Label the nodes of these clients, or let clients use others until then:", SOFTENED]),
+    Row("none is ready, and no constraint", three_zones(service("none"), endpoint_slice("none", 1, [
+        endpoint("10.0.9.1", nodeName="a1", ready=False)])), ["unmet shop/none *"],
+        ["None of 6 clients gets anything of shop/none", "Its only endpoint is not ready."]),
+    Row("none was ever there, and no constraint", three_zones(service("none"), endpoint_slice("none", 1, []))),
+    Row("a dump that is cut off", three_zones(), ["source snapshot"],
+        ["is it cut off? topodns answers from what it read before."], {"snapshot": CUT_OFF}),
     Row("overloaded", skewed(), ["overloaded shop/web", "finding ConstraintWithoutEffect"],
         ["web-a0 gets 2.6 times an even share of shop/web", f"service web --overwrite {MAX_OVERLOAD}=1.5"]),
     Row("a dump that cannot be read", three_zones(), ["source snapshot"],
@@ -228,7 +239,7 @@ def test_those_who_ask() -> None:
 
 def test_unmet_answers() -> None:
     """They stand with the Service whose clients get nothing, and alone if by now each client would get something."""
-    known, other = trouble(UNMET, "a", service="shop/hard"), trouble(UNMET, "b", service="shop/hard")
+    known, other = trouble(UNMET, "a", service="shop/hard", parts=("a",)), trouble(UNMET, "b", service="shop/hard")
     services = {
         "shop/hard": history.Answered(3, unmet=4),
         "shop/past": history.Answered(unmet=1),
@@ -236,7 +247,10 @@ def test_unmet_answers() -> None:
     }
     first, second, past = live_unmet([known, other], asked(unmet=5, services=services))
     assert first.cause == "Because. 4 answers were empty in the last 5 minutes." and second.cause == "Because."
-    assert {one.links[-1][1] for one in (first, second)} == {"/tail?service=shop%2Fhard&outcome=unmet"}
+    assert first.links[-1][1] == "/tail?service=shop%2Fhard&outcome=unmet"
+    assert second.links == (), "nothing is kept of a Service without any endpoint"
+    (before,) = live_unmet([known], asked())
+    assert before.links == first.links, "decisions are kept longer than they are counted"
     assert (past.kind, past.title) == (UNMET_ANSWERS, "1 answer of shop/past was empty in the last 5 minutes")
     (alone,) = live_unmet([], asked(unmet=4))  # of which Service is not counted
     assert alone.title == "4 answers were empty in the last 5 minutes" and alone.links[0][1] == "/tail?outcome=unmet"
@@ -254,6 +268,36 @@ def test_since_when(states: list[list[tuple[str, str]]]) -> None:
         found = sightings.dated([trouble(*one) for one in state], when + number, settled=True)
         before = {one: before.get(one, when + number if number else None) for one in state}
         assert [one.since for one in found] == [before[one] for one in state]
+
+
+def test_parts_are_dated_each() -> None:
+    """A trouble of several parts is as it is since the newest is there; what was a trouble of its own stays dated."""
+    sightings = Sightings()
+    of = {place: trouble(UNMET, f"x {place}", parts=(f"x {place}",)) for place in "bc"}
+    both = trouble(UNMET, "x *", parts=("x b", "x c"))
+    looks = [[of["c"]], [of["c"], of["b"]], [both], [of["c"]]]
+    dated = [sightings.dated(look, 1000.0 + number, settled=True) for number, look in enumerate(looks)]
+    assert [[one.since for one in found] for found in dated] == [[None], [None, 1001.0], [1001.0], [None]]
+
+
+def test_a_service_that_loses_all() -> None:
+    """It is worse than one that never had any, and comes first, once it is known that it had some."""
+    never, standing = service("never", keys=f"{ZONE},*"), three_zones(zones="ab")
+    had = [service("had", keys=f"{ZONE},*"), endpoint_slice("had", 1, SPREAD)]
+
+    async def keys_and_tones() -> list[list[str]]:
+        shown, found = console([*standing, never, *had]), []
+        for cluster in ([*standing, never, *had], [*standing, never, had[0]]):
+            shown.publish(cluster)
+            page = await shown.page()
+            bad = {one.get("data-key") for _, one in page.elements if "bad" in one.get("class", "").split()}
+            found.append([f"{row}{'!' * (row in bad)}" for row in troubles_on(page)])
+        return found
+
+    assert trio.run(keys_and_tones) == [
+        ["unmet shop/hard *!", "unmet shop/never *"],
+        ["unmet shop/had *!", "unmet shop/hard *!", "unmet shop/never *"],
+    ]
 
 
 def test_what_is_known_is_bounded() -> None:

@@ -256,7 +256,7 @@ def _simulated(
     """Simulate some names, if *gaining* with what each of them would gain by. A terminal shows how far that is."""
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.simulated import findings_in, world_as_if
-    from dnsserver.tools.simulation.comparing import CHOICES, Compared, compare
+    from dnsserver.tools.simulation.comparing import AS_IT_IS, CHOICES, Compared, compare
     from dnsserver.tools.simulation.gains import Gain, find_gains, ranked
     from dnsserver.tools.simulation.results import Simulation, distinct_clients, simulate_all
 
@@ -280,6 +280,8 @@ def _simulated(
                 services, partial(as_if, {subject.key for subject in selected}), flags.max_overload,
                 lambda done: report(f"comparing, {done} of {len(CHOICES)} choices"),
             )  # fmt: skip
+        if gaining:  # they were simulated as they would be, and as they are is "none"
+            compared = [[row for row in rows if row.name != AS_IT_IS] for rows in compared]
         findings = findings_in(services, reading, world, changes, flags.max_overload)
     clients = distinct_clients(services, world)
     return Simulation(services, clients, flags.max_overload, findings, changes.annotations, compared, price, gains)

@@ -2,7 +2,7 @@
 
 """What is wrong now with the sources, with those who ask, and by checks; ``service_troubles`` has the Services.
 
-Each trouble has its cause, how many clients it concerns, and what mends it.
+Each trouble has its cause, how many clients it concerns, and what fixes it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def live_unmet(troubles: Sequence[Trouble], asked: RecentAnswers | None) -> Iter
             continue
         empty = left.pop(trouble.service, 0)
         cause = f"{trouble.cause} {_answers(empty)} in the last {lasting}." if empty else trouble.cause
-        yield replace(trouble, cause=cause, links=(*trouble.links, _tail_link(trouble.service)))
+        kept = empty or trouble.parts  # where a Service has no endpoint at all, no decision is unmet
+        links = (*trouble.links, _tail_link(trouble.service)) if kept else trouble.links
+        yield replace(trouble, cause=cause, links=links)
     for service, empty in sorted(left.items(), key=lambda pair: (-pair[1], pair[0])):
         yield _unmet_answers(empty, f"of {service} ", lasting, service)
     if asked.unmet and not of_services:
@@ -100,14 +102,14 @@ def source_troubles(health: Mapping[str, Health], ages: Mapping[str, float], now
             age = ages.get(other, 0.0)
             yield Trouble(
                 SOURCE, name, BAD, f"Cluster {other} is {'out of contact' if age else 'not read as it is now'}",
-                f"{problem}. Clients get its endpoints as topodns read them last, or none of them.",
+                f"{_sentence(problem)} Clients get its endpoints as topodns read them last, or none of them.",
                 "Look at its API server, and at the address and the credentials that --cluster names.",
                 links=links, since=now - age if age else None,
             )  # fmt: skip
         elif name == DUMP:
             yield Trouble(
                 SOURCE, name, BAD, "The dump cannot be read" if check.ok else "The dump has not been read",
-                f"{problem}." + (" topodns answers from what it read before." if check.ok else ""),
+                _sentence(problem) + (" topodns answers from what it read before." if check.ok else ""),
                 "Correct the file: topodns reads it again once it changes.", links=links,
             )  # fmt: skip
         else:
@@ -115,7 +117,7 @@ def source_troubles(health: Mapping[str, Health], ages: Mapping[str, float], now
     if waiting:
         lost = bool(since) and all(health[name].ok for name in waiting)
         title = f"No contact with the API server of {own}" if lost else f"Cluster {own} has not been read"
-        cause = f"{listed(list(waiting), NAMED)}: {next(iter(waiting.values()))}."
+        cause = _sentence(f"{listed(list(waiting), NAMED)}: {next(iter(waiting.values()))}")
         yield Trouble(
             SOURCE, own, BAD, title, cause + (" topodns answers from what it read last." if lost else ""),
             "Is the API server up, and does topodns reach it? topodns catches up by itself.",
@@ -184,6 +186,10 @@ def _first_finding(finding: Finding) -> str:
     about = f"{finding.kind} {object_key(finding.namespace, finding.name)}".strip()
     text = f"{about}: {finding.message}" if about else finding.message
     return f"{text}, expected {finding.expected}." if finding.expected else f"{text}."
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(("?", ".")) else f"{text}."
 
 
 def _sources(found: Sequence[tuple[str, str, int]]) -> tuple[str, int]:

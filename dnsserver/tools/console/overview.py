@@ -15,6 +15,7 @@ from functools import partial
 from msgspec import Struct
 from starlette.requests import Request
 
+from dnsserver.answers.decision import Authority
 from dnsserver.names import SERVICES
 from dnsserver.tools.console.findings import Cause, causes_of
 from dnsserver.tools.console.gains import gains, money_shown, unconstrained
@@ -36,13 +37,14 @@ from dnsserver.tools.console.service_troubles import (
     lost_in,
     lost_troubles,
     service_troubles,
+    worse_if_new,
     worst_trouble_first,
 )
 from dnsserver.tools.console.simulations import NOT_WATCHED, asking_pods
 from dnsserver.tools.console.troubles import WORDS, Now, Trouble, in_short
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.selecting import constrained_subjects
+from dnsserver.tools.simulation.selecting import constrained_subjects, unconstrained_subjects
 from dnsserver.tools.simulation.service import Simulated, exceeds, simulate
 from dnsserver.tools.simulation.text import worst_first
 from dnsserver.tools.simulation.world import Subject, world_of
@@ -52,6 +54,7 @@ from locator.topology.constraints import in_effect
 from locator.topology.selection import UNMET
 
 MAX_SIMULATED = 500  # Services: a fifth of a second
+MAX_UNREADY = 100  # Services without a constraint and without a ready endpoint
 UNSEEN = 50  # times as long as a simulation takes, until the next one although nobody looks
 MAX_WORST = 10
 MAX_ZONES = 100  # rows of the matrix
@@ -143,7 +146,8 @@ def _now(context: PageContext, expected: Expected | None, causes: Sequence[Cause
         *(() if asked is None else asked_troubles(asked)),
         *finding_troubles(causes),
     ]
-    shown, more = in_short(context.sightings.dated(troubles, at, settled=expected is not None))
+    dated = context.sightings.dated(troubles, at, settled=expected is not None)
+    shown, more = in_short(sorted(map(worse_if_new, dated), key=worst_trouble_first))
     of_dump = context.recent is None and DUMP in health
     simulated = expected is not None and expected.note is None
     peace = peace_text(0 if expected is None else expected.services, simulated=simulated)
@@ -200,10 +204,24 @@ async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
 
     for subject in subjects[:MAX_SIMULATED]:
         await in_thread(partial(simulate_one, subject))
+    for subject in await in_thread(partial(_all_unready, snapshot, authority)):
+        troubles += service_troubles(await in_thread(partial(simulate, subject, world, groupings)), snapshot)
     note = None if watched else ("no Pods", NOT_WATCHED)
     simulated = min(len(subjects), MAX_SIMULATED)
     troubles = [*sorted(troubles, key=worst_trouble_first), *lost_troubles(lost)]
     return Expected(len(subjects), simulated, by_zone(answers), worst_first(odd)[:MAX_WORST], troubles, note)
+
+
+def _all_unready(snapshot: Snapshot, authority: Authority) -> list[Subject]:
+    """Return the first Services without a constraint that have endpoints, none of which is ready."""
+    if not snapshot.unready:
+        return []
+
+    def lost(compiled: CompiledService) -> bool:
+        return compiled.empty and compiled.cache_key in snapshot.unready
+
+    without = unconstrained_subjects(snapshot, authority)
+    return [subject for subject in without if lost(snapshot.services[subject.key])][:MAX_UNREADY]
 
 
 def _may_be_wrong(compiled: CompiledService, snapshot: Snapshot) -> bool:

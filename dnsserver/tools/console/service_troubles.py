@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
+from msgspec.structs import replace
+
 from dnsserver.text import grouped
 from dnsserver.tools.console.troubles import BAD, LOST, OVERLOADED, UNMET, WARN, Trouble
 from dnsserver.tools.simulation import MAX_OVERLOAD
@@ -25,6 +27,7 @@ from locator.topology.selection import ANY_ENDPOINT
 MAX_LOST = 3  # zones that one Service has lost and that are troubles of their own
 MAX_TROUBLES = 200  # of Services that one look keeps; each takes a kilobyte
 NAMED = 3  # Services or places in a sentence
+MAX_DATED = 20  # places of one Service that are dated each on its own
 
 
 class LostZone(NamedTuple):
@@ -52,8 +55,20 @@ def service_troubles(simulated: Simulated, snapshot: Snapshot) -> Iterator[Troub
 
 
 def worst_trouble_first(trouble: Trouble) -> tuple[bool, bool, int]:
-    """Return by what the troubles of Services are sorted: who lost what was there, then how many clients."""
+    """Return by what the troubles of Services are sorted: who lost what was there, then how many clients.
+
+    All others stay in order.
+    """
+    if not trouble.service:
+        return False, False, 0
     return trouble.tone != BAD, not trouble.lost, -(trouble.clients or 0)
+
+
+def worse_if_new(trouble: Trouble) -> Trouble:
+    """Return a trouble as it is once it is dated: a Service that had endpoints while somebody looked has lost them."""
+    if trouble.kind == UNMET and trouble.tone == WARN and trouble.since is not None:
+        return replace(trouble, tone=BAD, lost=True)
+    return trouble
 
 
 def lost_in(simulated: Simulated, snapshot: Snapshot) -> Iterator[tuple[str, LostZone]]:
@@ -105,21 +120,36 @@ def _unmet(simulated: Simulated, key: str, places: Sequence[Unmet]) -> Trouble:
     else:
         why = f"Its constraint {keys} is hard: clients get the endpoints near them or none. "
         why += _lacking(simulated, places)
-        fix, command = _mending(simulated, bring_back=bool(first.unready))
+        fix, command = _fixing(
+            simulated,
+            bring_back=bool(first.unready),
+            nowhere=by_zone(simulated) and not any(one.place for one in places),
+        )
     return Trouble(
         UNMET, f"{service} {key}", BAD, title, why, fix, command,
         (_service_link(service), *_why_link(simulated, first)), clients, service=service, lost=first.unready > 0,
+        parts=tuple(f"{service} {one.place}" for one in places[:MAX_DATED]),
     )  # fmt: skip
 
 
 def _lacking(simulated: Simulated, places: Sequence[Unmet]) -> str:
     """Return why clients in some places have no endpoint near them."""
     if unready := places[0].unready:
-        return "Its only endpoint there is not ready." if unready == 1 else f"None of its {unready:,} there is ready."
+        return _none_ready(unready, " there")
+    if by_zone(simulated) and not any(one.place for one in places):
+        return f"Nothing says in which zone they are: their nodes have no label {ZONE}."
     there = {located.location.labels.get(ZONE) for located in simulated.endpoints}
     if by_zone(simulated) and not any(one.place in there for one in places):
         return "It has no endpoint there."
     return "No ready endpoint has the same labels as they."
+
+
+def _none_ready(unready: int, there: str = "") -> str:
+    return (
+        f"Its only endpoint{there} is not ready."
+        if unready == 1
+        else f"None of its {unready:,} endpoints{there} is ready."
+    )
 
 
 def _without_endpoints(simulated: Simulated, snapshot: Snapshot) -> Trouble:
@@ -131,17 +161,19 @@ def _without_endpoints(simulated: Simulated, snapshot: Snapshot) -> Trouble:
     return Trouble(
         UNMET, f"{service} *", BAD if unready else WARN,
         f"{'No client' if simulated.unmet == 1 else f'None of {simulated.unmet:,} clients'} gets anything of {service}",
-        f"None of its {grouped(unready, 'endpoint')} is ready." if unready else "It has no endpoint at all.",
+        _none_ready(unready) if unready else "It has no endpoint at all.",
         "Look at its pods. If it is meant to have none, nothing has to be done:", _slices_command(service),
         (_service_link(service),), simulated.unmet, service=service, lost=unready > 0,
     )  # fmt: skip
 
 
-def _mending(simulated: Simulated, *, bring_back: bool) -> tuple[str, str]:
+def _fixing(simulated: Simulated, *, bring_back: bool, nowhere: bool) -> tuple[str, str]:
     """Return what to do for clients that a hard constraint leaves without an endpoint, and the command."""
     service, declaration = simulated.subject.key, simulated.declaration
     assert declaration is not None  # only a declaration is hard
     endpoints = "Bring its endpoints there back" if bring_back else "Run an endpoint there"
+    if nowhere:
+        endpoints = "Label the nodes of these clients"
     if declaration.source == ANNOTATION:
         keys = ",".join((*declaration.constraint.keys, ANY_ENDPOINT))
         return f"{endpoints}, or let clients use others until then:", annotating_command(service, {TOPOLOGY_KEYS: keys})

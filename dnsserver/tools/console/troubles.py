@@ -34,7 +34,8 @@ class Trouble(Struct, frozen=True):
     ``since`` is a Unix time, None if it was there before anybody looked. ``clients`` are how many it concerns, None if
     that is not known. ``command`` is for a shell, or a line of a configuration. ``links`` are texts with their paths.
     ``tone`` is BAD where clients get nothing or what is wrong, else WARN. ``service`` is its ``namespace/name``, and
-    ``lost`` is whether it has endpoints for these clients that are not ready.
+    ``lost`` is whether it has endpoints for these clients that are not ready. ``parts`` has the keys of what is dated
+    on its own, here the places whose clients get nothing: the trouble is as it is since the newest of them is there.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Trouble(Struct, frozen=True):
     since: float | None = None
     service: str = ""
     lost: bool = False
+    parts: tuple[str, ...] = ()
 
 
 class Now(NamedTuple):
@@ -106,16 +108,20 @@ class Sightings:
         What the first look finds that is *settled*, which means that the clusters have been read, was there before.
         """
         first = None if self.began is None else now
-        known = [(trouble.kind, trouble.key) for trouble in troubles[:MAX_KNOWN]]
+        known = [identity for trouble in troubles[:MAX_KNOWN] for identity in _identities(trouble)]
         self._first = {identity: self._first.get(identity, first) for identity in known}
         if settled and self.began is None:
             self.began = now
         return [
             trouble
             if trouble.since is not None
-            else replace(trouble, since=self._first.get((trouble.kind, trouble.key)))
+            else replace(trouble, since=max(filter(None, map(self._first.get, _identities(trouble))), default=None))
             for trouble in troubles
         ]
+
+
+def _identities(trouble: Trouble) -> list[tuple[str, str]]:
+    return [(trouble.kind, part) for part in trouble.parts or (trouble.key,)]
 
 
 def in_short(troubles: Iterable[Trouble]) -> tuple[list[Trouble], dict[str, int]]:
