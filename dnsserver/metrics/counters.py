@@ -244,12 +244,15 @@ class Counts:
         if self.askers is not None and len(self.askers) < MAX_ASKERS:
             self.askers.add((tally, client))
 
-    def take_askers(self) -> list[tuple[tuple[str, str], bytes]]:
-        """Return the Services, and the addresses of clients that asked for them, since the last call."""
+    def take_askers(self) -> Iterator[tuple[tuple[str, str], bytes]]:
+        """Take the Services, and the addresses of clients that asked for them, since the last call.
+
+        A client may come several times. What is yielded may be read later, while others are noted.
+        """
         askers, self.askers = self.askers or set(), set()
         tallies = list(self._tallies)
-        found = {(tallies[number].service, client) for number, client in askers}
-        return [(service, client) for service, client in found if service is not None]
+        found = ((tallies[number].service, client) for number, client in askers)
+        return ((service, client) for service, client in found if service is not None)
 
     def origin(self, located_by: str, zone: str) -> int:
         """Return the number of the clients that were located so and are in *zone*, "" for an unknown one.

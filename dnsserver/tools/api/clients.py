@@ -41,10 +41,10 @@ class NotedAskers:
         asked = self._counts.take_askers()
         if snapshot is None:
             return
-        book = snapshot.addresses
-        async for addresses in batches(askers.unknown({address for _, address in asked}, now), LOOKED_UP):
-            askers.learn(await _holders(addresses, book, inspected), now)
-        async for batch in batches(asked):
+        async for batch in batches(asked, LOOKED_UP):
+            unknown = askers.unknown({address for _, address in batch}, now)
+            if unknown:
+                askers.learn(await _holders(unknown, snapshot.addresses, inspected), now)
             for service, address in batch:
                 askers.asked("/".join(service), address, now)
         askers.forget(now)
