@@ -285,16 +285,15 @@ class Counts:
                 yield channel, origins[origin], tallies[tally], replies
 
     def grown(self, before: dict[tuple[str, int], dict[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yield numbers of ``Channel.counts``, each with by how much it grew since the last call with this *before*.
+        """Yield all numbers of ``Channel.counts``, each with how much it grew since the last call with this *before*.
 
-        That is empty at first, and kept up to date here. Only what grew is yielded; counting may go on meanwhile.
+        That is empty at first, and kept up to date here. Counting may go on meanwhile.
         """
         for path, channel in self.channels.items():
             known = before.setdefault(path, {})
             for number, replies in list(channel.counts.items()):
-                if replies != (then := known.get(number, 0)):
-                    known[number] = replies
-                    yield number, replies - then
+                yield number, replies - known.get(number, 0)
+                known[number] = replies
 
     def told(self, number: int) -> tuple[ClientOrigin, Tally]:
         """Return what a number of ``Channel.counts`` tells of the client and of the answer."""

@@ -9,7 +9,7 @@ new has room for what is known, and an old one is thrown away whole, so nothing 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -65,6 +65,10 @@ class _Columns:
         """Have so many cells in the last column."""
         self.columns[-1].extend([0.0] * (cells - len(self.columns[-1])))
 
+    def is_over(self, now: float) -> bool:
+        """Whether the last column is over."""
+        return int((now - self._began) // self.seconds) > self._last
+
     def whole(self) -> Sequence[array[float]]:
         """Return the columns but for the last one, which is not over."""
         return self.columns[:-1]
@@ -83,7 +87,7 @@ class History:
         self._size = 0
         self._minutes, self._tens = _Columns(MINUTES, MINUTE, began), _Columns(TENS, TEN_MINUTES, began)
         self._rings = self._minutes, self._tens
-        self._minute, self._ten = self._minutes.columns[-1], self._tens.columns[-1]
+        self._minute = self._minutes.columns[-1]  # the ten minutes get it when it is over
 
     def cell(self, sort: str, name: str, measure: int) -> int:
         """Return the number of the cell with a measure of a zone or a Service (*sort*); further zones share a row."""
@@ -99,14 +103,20 @@ class History:
 
     def turn(self, now: float) -> None:
         """Count what is added from now on as answered at *now*."""
+        if self._minutes.is_over(now):
+            ten = self._tens.columns[-1]
+            for cell, times in enumerate(self._minute):
+                if times:
+                    ten[cell] += times
         for ring in self._rings:
             ring.turn(now, self._size * len(MEASURES))
-        self._minute, self._ten = (ring.columns[-1] for ring in self._rings)
+        self._minute = self._minutes.columns[-1]
 
-    def add(self, cell: int, times: float) -> None:
-        """Add to a cell."""
-        self._minute[cell] += times
-        self._ten[cell] += times
+    def add(self, cells: Iterable[tuple[int, float]], times: float) -> None:
+        """Add *times* to some cells, each by its share."""
+        minute = self._minute
+        for cell, share in cells:
+            minute[cell] += times * share
 
     def recent(self, sort: str, now: float, minutes: int = 5) -> tuple[float, Mapping[str, Answered]]:
         """Return how many seconds were seen of the last *minutes*, the present one among them, and what was answered.
