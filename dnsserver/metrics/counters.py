@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -239,10 +240,10 @@ class Counts:
             number = self._tallies.setdefault(tally, len(self._tallies))
         return number
 
-    def note_asker(self, tally: int, client: bytes) -> None:
-        """Note that the client at an address got an answer with the number of a tally, if somebody wants to know."""
-        if self.askers is not None and len(self.askers) < MAX_ASKERS:
-            self.askers.add((tally, client))
+    def note_askers(self, found: Iterable[tuple[int, bytes]]) -> None:
+        """Note numbers of tallies, and the addresses of clients that got such answers, if somebody wants to know."""
+        if self.askers is not None:
+            self.askers.update(islice(found, MAX_ASKERS - len(self.askers)))
 
     def take_askers(self) -> Iterator[tuple[tuple[str, str], bytes]]:
         """Take the Services, and the addresses of clients that asked for them, since the last call.

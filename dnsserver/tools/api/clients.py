@@ -21,7 +21,7 @@ from locator.times import time_text
 from locator.topology.annotations import CLIENTS
 
 OF_POD = "pod "  # as ``Book.holder`` begins
-LOOKED_UP = 100  # clients at a time
+LOOKED_UP, PODS = 100, 200  # clients, and pods, at a time: half a millisecond or so
 MAX_OTHERS = 100  # workloads
 
 
@@ -55,7 +55,7 @@ class NotedAskers:
         rows, others = self._askers.workloads(service), Counter[Workload]()
         namespaces = {workload.namespace for workload, _, _ in rows if workload.namespace}
         asked = {workload for workload, _, _ in rows}
-        async for batch in batches(await inspected.own.listed(Pod) if namespaces else ()):
+        async for batch in batches(await inspected.own.listed(Pod) if namespaces else (), PODS):
             for pod in batch:
                 if pod.namespace in namespaces and pod.asks and (workload := workload_of(pod)) not in asked:
                     others[workload] += 1

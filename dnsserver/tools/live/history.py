@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 
 from msgspec import Struct
 
@@ -124,13 +123,9 @@ class History:
         Rows without any answer are left out.
         """
         columns = self._minutes.columns[-minutes:]
-        sums = [sum(numbers) for numbers in zip(*(self._filled(column) for column in columns), strict=True)]
-        size = len(MEASURES)
-        found = {
-            name: Answered(*sums[row * size : (row + 1) * size])
-            for name, row in self._rows[sort].items()
-            if any(sums[row * size : (row + 1) * size])
-        }
+        sums = map(sum, zip(*map(self._filled, columns), strict=True))
+        rows = list(zip(*[sums] * len(MEASURES), strict=True))
+        found = {name: Answered(*rows[row]) for name, row in self._rows[sort].items() if any(rows[row])}
         return self._minutes.covered(minutes, now), found
 
     def hour(self, sort: str, name: str, measure: int) -> list[float]:
@@ -157,7 +152,6 @@ class History:
         cell = row * len(MEASURES) + measure
         return [column[cell] / ring.seconds if cell < len(column) else 0.0 for column in ring.whole()]
 
-    def _filled(self, column: array[float]) -> Iterator[float]:
-        """Yield the numbers of a column, and 0 for rows that are younger."""
-        yield from column
-        yield from islice(iter(float, 1.0), self._size * len(MEASURES) - len(column))
+    def _filled(self, column: array[float]) -> array[float]:
+        """Return a column with 0 for rows that are younger."""
+        return column + array("d", bytes(column.itemsize * (self._size * len(MEASURES) - len(column))))
