@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -239,17 +240,20 @@ class Counts:
             number = self._tallies.setdefault(tally, len(self._tallies))
         return number
 
-    def note_asker(self, tally: int, client: bytes) -> None:
-        """Note that the client at an address got an answer with the number of a tally, if somebody wants to know."""
-        if self.askers is not None and len(self.askers) < MAX_ASKERS:
-            self.askers.add((tally, client))
+    def note_askers(self, found: Iterable[tuple[int, bytes]]) -> None:
+        """Note numbers of tallies, and the addresses of clients that got such answers, if somebody wants to know."""
+        if self.askers is not None:
+            self.askers.update(islice(found, MAX_ASKERS - len(self.askers)))
 
-    def take_askers(self) -> list[tuple[tuple[str, str], bytes]]:
-        """Return the Services, and the addresses of clients that asked for them, since the last call."""
+    def take_askers(self) -> Iterator[tuple[tuple[str, str], bytes]]:
+        """Take the Services, and the addresses of clients that asked for them, since the last call.
+
+        A client may come several times. What is yielded may be read later, while others are noted.
+        """
         askers, self.askers = self.askers or set(), set()
         tallies = list(self._tallies)
-        found = {(tallies[number].service, client) for number, client in askers}
-        return [(service, client) for service, client in found if service is not None]
+        found = ((tallies[number].service, client) for number, client in askers)
+        return ((service, client) for service, client in found if service is not None)
 
     def origin(self, located_by: str, zone: str) -> int:
         """Return the number of the clients that were located so and are in *zone*, "" for an unknown one.
@@ -282,16 +286,15 @@ class Counts:
                 yield channel, origins[origin], tallies[tally], replies
 
     def grown(self, before: dict[tuple[str, int], dict[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yield numbers of ``Channel.counts``, each with by how much it grew since the last call with this *before*.
+        """Yield all numbers of ``Channel.counts``, each with how much it grew since the last call with this *before*.
 
-        That is empty at first, and kept up to date here. Only what grew is yielded; counting may go on meanwhile.
+        That is empty at first, and kept up to date here. Counting may go on meanwhile.
         """
         for path, channel in self.channels.items():
             known = before.setdefault(path, {})
             for number, replies in list(channel.counts.items()):
-                if replies != (then := known.get(number, 0)):
-                    known[number] = replies
-                    yield number, replies - then
+                yield number, replies - known.get(number, 0)
+                known[number] = replies
 
     def told(self, number: int) -> tuple[ClientOrigin, Tally]:
         """Return what a number of ``Channel.counts`` tells of the client and of the answer."""

@@ -291,8 +291,7 @@ class NativeFeed:
                 channel.counts[key] += number
         for is_block, address, number in taken.unlocated:
             counts.unlocated_clients.add(BLOCK if is_block else ADDRESS, address, number)
-        for tally, client in taken.askers:
-            counts.note_asker(tally, client)
+        counts.note_askers(taken.askers)
         counts.durations.add_all(taken.durations, taken.seconds)
 
     def _follow(self, book: Book) -> None:

@@ -239,7 +239,7 @@ class Responder:
         channel.counts[origin + answer.tally] += 1
         channel.truncated += truncated
         if answer.noted and origin != NOBODYS and client.place is not UNKNOWN_PLACE and client.is_host:
-            self._counts.note_asker(answer.tally, client.address)
+            self._counts.note_askers([(answer.tally, client.address)])
         return reply
 
     def _note(self, query: Query, source: bytes, client: LocatedClient) -> None:

@@ -184,6 +184,7 @@ metadata:
   name: acme-0
   namespace: acme
   labels: {{app: acme}}
+  ownerReferences: [{{apiVersion: acme.example/v1, kind: AcmeSet, name: acme, uid: confidential, controller: true}}]
   annotations: {{kubectl.kubernetes.io/last-applied-configuration: confidential, acme.example/note: confidential}}
   managedFields: [{{manager: confidential}}]
 spec:

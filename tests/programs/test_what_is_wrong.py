@@ -25,7 +25,7 @@ from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import LOOK_SECONDS, Console
 from dnsserver.tools.console.now import asked_troubles, live_unmet, source_troubles
 from dnsserver.tools.console.page import PageContext
-from dnsserver.tools.console.recent import RecentAnswers
+from dnsserver.tools.console.recent import RecentAnswers, RecentCounts
 from dnsserver.tools.console.troubles import (
     BAD,
     FINDING,
@@ -352,13 +352,20 @@ def test_it_is_known_since_when_although_nobody_looks(monkeypatch: pytest.Monkey
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_a_look_that_fails_costs_no_answer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("looks", "look", "what"),
+    [(overview, "simulate", "what is wrong"), (RecentCounts, "look", "what was asked")],
+    ids=["troubles", "counters"],
+)
+def test_a_look_that_fails_costs_no_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, looks: object, look: str, what: str
+) -> None:
     """It is counted and logged, and the next look comes."""
 
     def fail(*of: object) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(overview, "simulate", fail)
+    monkeypatch.setattr(looks, look, fail)
     counts = Counts()
 
     async def main() -> None:
@@ -366,4 +373,4 @@ def test_a_look_that_fails_costs_no_answer(monkeypatch: pytest.MonkeyPatch, capl
             await Console(console(three_zones(), counts=counts).context).run()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    assert counts.failures["console"] == 2 and "what is wrong could not be found out" in caplog.text
+    assert counts.failures["console"] == 2 and f"{what} could not be found out" in caplog.text

@@ -21,7 +21,7 @@ from locator.times import time_text
 from locator.topology.annotations import CLIENTS
 
 OF_POD = "pod "  # as ``Book.holder`` begins
-LOOKED_UP = 100  # clients at a time
+LOOKED_UP, PODS = 100, 200  # clients, and pods, at a time: half a millisecond or so
 MAX_OTHERS = 100  # workloads
 
 
@@ -41,10 +41,10 @@ class NotedAskers:
         asked = self._counts.take_askers()
         if snapshot is None:
             return
-        book = snapshot.addresses
-        async for addresses in batches(askers.unknown({address for _, address in asked}, now), LOOKED_UP):
-            askers.learn(await _holders(addresses, book, inspected), now)
-        async for batch in batches(asked):
+        async for batch in batches(asked, LOOKED_UP):
+            unknown = askers.unknown({address for _, address in batch}, now)
+            if unknown:
+                askers.learn(await _holders(unknown, snapshot.addresses, inspected), now)
             for service, address in batch:
                 askers.asked("/".join(service), address, now)
         askers.forget(now)
@@ -55,7 +55,7 @@ class NotedAskers:
         rows, others = self._askers.workloads(service), Counter[Workload]()
         namespaces = {workload.namespace for workload, _, _ in rows if workload.namespace}
         asked = {workload for workload, _, _ in rows}
-        async for batch in batches(await inspected.own.listed(Pod) if namespaces else ()):
+        async for batch in batches(await inspected.own.listed(Pod) if namespaces else (), PODS):
             for pod in batch:
                 if pod.namespace in namespaces and pod.asks and (workload := workload_of(pod)) not in asked:
                     others[workload] += 1

@@ -22,7 +22,7 @@ from dnsserver.tools.live.history import Answered, History
 from locator.topology.selection import SPILLED, UNMET
 
 WINDOW_SECONDS = 300.0  # long enough for a matrix of more than chance, short enough that a change shows
-REPLIES = 250  # sums at a time: half a millisecond or so, for which queries wait
+REPLIES = 500  # sums at a time: half a millisecond or so, for which queries wait
 MAX_SLOTS = 120  # whatever the pause between two looks is
 # What a key counts, its first part. The others are: the client's zone and the relation of the answer's zones to it; the
 # outcome; the reason and the range; the forwarder; the source.
@@ -96,7 +96,7 @@ class RecentCounts:
         self._counts = counts
         self._window: Window | None = None
         self._replies: dict[tuple[str, int], dict[int, int]] = {}  # at the last look
-        self._sums = Counter[Key]()  # of replies
+        self._sums: dict[Key, _Sum] = {}  # of replies
         self._told: dict[int, _Told] = {}  # by the numbers of ``Channel.counts``
         self.history: History | None = None
         """By zone and by Service, None before the first look."""
@@ -132,30 +132,37 @@ class RecentCounts:
         now = trio.current_time()
         self.history = self.history or History(now)
         self.history.turn(now)
-        sums, add = self._sums, self.history.add
+        add = self.history.add
         async for batch in batches(self._counts.grown(self._replies), REPLIES):
             for number, replies in batch:
+                if not replies:
+                    continue
                 told = self._told.get(number)
                 if told is None:
-                    told = self._told[number] = _told(self.history, *self._counts.told(number))
-                for key in told.keys:
-                    sums[key] += replies
-                for cell, share in told.cells:
-                    add(cell, replies * share)
-        known = {**sums, **_sources(self._counts)}
+                    told = self._told[number] = _told(self.history, self._sums, *self._counts.told(number))
+                for one in told.sums:
+                    one.times += replies
+                add(told.cells, replies)
+        known = {**{key: one.times for key, one in self._sums.items()}, **_sources(self._counts)}
         now = trio.current_time()
         self._window = (self._window or Window(WINDOW_SECONDS, now, known)).after(known, now)
         return self._window.counted(now)
 
 
-class _Told(Struct, frozen=True):
-    """What a reply adds to: sums by their ``keys``, and ``cells`` of the history, each with how much."""
+class _Sum(Struct):
+    """How often something was counted."""
 
-    keys: Sequence[Key]
+    times: int = 0
+
+
+class _Told(Struct, frozen=True):
+    """What a reply adds to: ``sums``, and ``cells`` of the history, each with how much."""
+
+    sums: Sequence[_Sum]
     cells: Sequence[tuple[int, float]]
 
 
-def _told(past: History, origin: ClientOrigin, tally: Tally) -> _Told:
+def _told(past: History, sums: dict[Key, _Sum], origin: ClientOrigin, tally: Tally) -> _Told:
     """Return what a reply to a client of *origin* with an answer of *tally* adds to."""
     keys: list[Key] = [(OUTCOMES, tally.outcome)] if tally.outcome else []
     measures: dict[int, float] = {}
@@ -170,7 +177,7 @@ def _told(past: History, origin: ClientOrigin, tally: Tally) -> _Told:
     if measures and tally.service is not None:
         about.append((history.SERVICE, "/".join(tally.service)))
     cells = [(past.cell(*row, measure), share) for row in about for measure, share in measures.items() if share]
-    return _Told(keys, cells)
+    return _Told([sums.setdefault(key, _Sum()) for key in keys], cells)
 
 
 def _sources(counts: Counts) -> dict[Key, int]:

@@ -36,6 +36,7 @@ PROPOSALS: Sequence[tuple[str, Mapping[str, str]]] = (
     ("own zone, with max-overload 1.5", {"keys": f"{ZONE},*", "overload": "1.5"}),
     ("nothing", {"keys": "-"}),
 )
+PODS = 200  # at a time: they take as long as 1,000 of most things
 SYMBOLS = {"warn": "○", "bad": "✕", "spilled": "↷"}
 NONE = "-"  # in a form: the annotation is taken away
 NOT_WATCHED = (
@@ -61,7 +62,7 @@ async def asking_pods(context: PageContext, snapshot: Snapshot) -> Pods:
 
     async def compute() -> Pods:
         clients, pods = AskingPods(), await inspected.own.listed(Pod)
-        async for batch in batches(pods):
+        async for batch in batches(pods, PODS):
             for pod in batch:
                 if pod.asks:
                     clients.add(inspected.cluster, pod, snapshot.addresses)

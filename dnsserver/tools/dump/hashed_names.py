@@ -15,8 +15,10 @@ from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dnsserver.names import MAX_LABEL
+from locator.api.schema import OwnerReference
 from locator.ip import Network, address_text, host_network, is_within, network_text, parse_address, parse_network
 from locator.places.forwarders import DNS_SERVICE_LABEL, DNS_SERVICE_LABEL_VALUE, DNS_SERVICES
 from locator.topology.annotations import MAX_OVERLOAD, MIN_ENDPOINTS
@@ -64,6 +66,14 @@ PLAIN = frozenset(
         *("command", "args"),  # ``dumped`` hashes them: it knows flags
     )
 )
+OWNERS = (
+    "ReplicaSet",
+    "ReplicationController",
+    "StatefulSet",
+    "DaemonSet",
+    "Job",
+    "Node",
+)  # other kinds are names, too
 FREE_TEXT = "message"  # the field that says something in words: it is left out
 NUMBERS = (MIN_ENDPOINTS, MAX_OVERLOAD)  # annotations that are numbers
 
@@ -99,6 +109,8 @@ class HashedNames:
 
         Exceptions: ``PLAIN``, ``NUMBERS``, and the keys of annotations. ``FREE_TEXT`` is left out.
         """
+        if isinstance(value, OwnerReference) and value.kind not in OWNERS:
+            value = replace(value, kind=self.text(value.kind or ""))
         if isinstance(value, Struct):
             names = {name for name in value.__struct_fields__ if name != FREE_TEXT}
             return type(value)(**{name: self.struct(getattr(value, name), name) for name in sorted(names)})

@@ -7,16 +7,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice, takewhile
 
 from msgspec import Struct
 
 from locator.model import Pod
 
 HOUR = 3600.0
-MAX_SEEN = (
-    32_768  # pairs of a Service and a client, 10 MB or so with what is known of the clients; all others are left out
-)
-MAX_KNOWN = 32_768  # clients by address
+# Pairs of a Service and a client, and clients by address; all others are left out. Together they have 17 MB, and 30 MB
+# with the longest names.
+MAX_SEEN = MAX_KNOWN = 32_768
 AGAIN = 60.0  # seconds after which an address may be another's: what is known of it is looked up once more
 # The last part of the name of a ReplicaSet, by which a Deployment tells its own apart, and that of a CronJob's Job.
 TEMPLATE_HASH = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{1,10}")
@@ -61,8 +61,8 @@ class Askers:
     def __init__(self) -> None:
         self.full = False
         """Whether clients were left out, since there were too many."""
-        self._seen: dict[str, dict[str, tuple[Workload, float]]] = {}
-        self._known: dict[bytes, tuple[SeenClient, float]] = {}
+        self._seen: dict[str, dict[str, tuple[Workload, float]]] = {}  # of each Service, who asked last is the last one
+        self._known: dict[bytes, tuple[SeenClient, float]] = {}  # who was looked up last is the last one
         self._size = 0
 
     def unknown(self, addresses: Iterable[bytes], now: float) -> list[bytes]:
@@ -72,20 +72,21 @@ class Askers:
 
     def learn(self, found: Mapping[bytes, SeenClient], now: float) -> None:
         """Take in who has some addresses at *now*."""
-        if len(self._known) + len(found) > MAX_KNOWN:
-            self._known = {one: known for one, known in self._known.items() if now - known[1] <= AGAIN}
+        known = self._known
+        longest_known = islice(known.items(), max(0, len(known) + len(found) - MAX_KNOWN))
+        for address in [one for one, (_, since) in longest_known if now - since > AGAIN]:
+            del known[address]
         for address, client in found.items():
-            if len(self._known) < MAX_KNOWN or address in self._known:
-                self._known[address] = client, now
+            if known.pop(address, None) is not None or len(known) < MAX_KNOWN:
+                known[address] = client, now
 
     def asked(self, service: str, address: bytes, now: float) -> None:
         """Note that a client asked for a Service (``namespace/name``), if it is known who has its address."""
         if address not in self._known:
             return
-        client = self._known[address][0]
-        self._known[address] = client, now
+        client, _ = self._known[address]
         clients = self._seen.setdefault(service, {})
-        if client.name not in clients:
+        if clients.pop(client.name, None) is None:
             if self._size >= MAX_SEEN:
                 self.full = True
                 return
@@ -93,12 +94,13 @@ class Askers:
         clients[client.name] = client.workload, now
 
     def forget(self, now: float) -> None:
-        """Forget the clients that have not asked for an hour."""
+        """Forget the clients that have not asked for an hour. It looks at few others: there may be many."""
         for service, clients in list(self._seen.items()):
-            left = {name: seen for name, seen in clients.items() if now - seen[1] <= HOUR}
-            self._size -= len(clients) - len(left)
-            self._seen[service] = left
-            if not left:
+            old = list(takewhile(lambda seen: now - seen[1][1] > HOUR, clients.items()))
+            for name, _ in old:
+                del clients[name]
+            self._size -= len(old)
+            if not clients:
                 del self._seen[service]
         self.full = self.full and self._size >= MAX_SEEN
 
@@ -107,10 +109,8 @@ class Askers:
 
         Those with the most clients come first.
         """
-        numbers, last = Counter[Workload](), dict[Workload, float]()
-        for workload, when in self._seen.get(service, {}).values():
-            numbers[workload] += 1
-            last[workload] = max(when, last.get(workload, when))
+        seen = self._seen.get(service, {}).values()
+        numbers, last = Counter(workload for workload, _ in seen), dict(seen)
         return sorted(
             ((workload, number, last[workload]) for workload, number in numbers.items()),
             key=lambda row: (-row[1], row[0]),

@@ -9,8 +9,7 @@ new has room for what is known, and an old one is thrown away whole, so nothing 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -65,6 +64,10 @@ class _Columns:
         """Have so many cells in the last column."""
         self.columns[-1].extend([0.0] * (cells - len(self.columns[-1])))
 
+    def is_over(self, now: float) -> bool:
+        """Whether the last column is over."""
+        return int((now - self._began) // self.seconds) > self._last
+
     def whole(self) -> Sequence[array[float]]:
         """Return the columns but for the last one, which is not over."""
         return self.columns[:-1]
@@ -83,7 +86,7 @@ class History:
         self._size = 0
         self._minutes, self._tens = _Columns(MINUTES, MINUTE, began), _Columns(TENS, TEN_MINUTES, began)
         self._rings = self._minutes, self._tens
-        self._minute, self._ten = self._minutes.columns[-1], self._tens.columns[-1]
+        self._minute = self._minutes.columns[-1]  # the ten minutes get it when it is over
 
     def cell(self, sort: str, name: str, measure: int) -> int:
         """Return the number of the cell with a measure of a zone or a Service (*sort*); further zones share a row."""
@@ -99,14 +102,20 @@ class History:
 
     def turn(self, now: float) -> None:
         """Count what is added from now on as answered at *now*."""
+        if self._minutes.is_over(now):
+            ten = self._tens.columns[-1]
+            for cell, times in enumerate(self._minute):
+                if times:
+                    ten[cell] += times
         for ring in self._rings:
             ring.turn(now, self._size * len(MEASURES))
-        self._minute, self._ten = (ring.columns[-1] for ring in self._rings)
+        self._minute = self._minutes.columns[-1]
 
-    def add(self, cell: int, times: float) -> None:
-        """Add to a cell."""
-        self._minute[cell] += times
-        self._ten[cell] += times
+    def add(self, cells: Iterable[tuple[int, float]], times: float) -> None:
+        """Add *times* to some cells, each by its share."""
+        minute = self._minute
+        for cell, share in cells:
+            minute[cell] += times * share
 
     def recent(self, sort: str, now: float, minutes: int = 5) -> tuple[float, Mapping[str, Answered]]:
         """Return how many seconds were seen of the last *minutes*, the present one among them, and what was answered.
@@ -114,13 +123,9 @@ class History:
         Rows without any answer are left out.
         """
         columns = self._minutes.columns[-minutes:]
-        sums = [sum(numbers) for numbers in zip(*(self._filled(column) for column in columns), strict=True)]
-        size = len(MEASURES)
-        found = {
-            name: Answered(*sums[row * size : (row + 1) * size])
-            for name, row in self._rows[sort].items()
-            if any(sums[row * size : (row + 1) * size])
-        }
+        sums = map(sum, zip(*map(self._filled, columns), strict=True))
+        rows = list(zip(*[sums] * len(MEASURES), strict=True))
+        found = {name: Answered(*rows[row]) for name, row in self._rows[sort].items() if any(rows[row])}
         return self._minutes.covered(minutes, now), found
 
     def hour(self, sort: str, name: str, measure: int) -> list[float]:
@@ -147,7 +152,6 @@ class History:
         cell = row * len(MEASURES) + measure
         return [column[cell] / ring.seconds if cell < len(column) else 0.0 for column in ring.whole()]
 
-    def _filled(self, column: array[float]) -> Iterator[float]:
-        """Yield the numbers of a column, and 0 for rows that are younger."""
-        yield from column
-        yield from islice(iter(float, 1.0), self._size * len(MEASURES) - len(column))
+    def _filled(self, column: array[float]) -> array[float]:
+        """Return a column with 0 for rows that are younger."""
+        return column + array("d", bytes(column.itemsize * (self._size * len(MEASURES) - len(column))))

@@ -432,10 +432,10 @@ def test_who_asks_is_noted(proto: str, native: bool) -> None:
                 ask(responder, name, client, proto=proto)
     ask(responder, "near", "10.0.0.0/24", proto=proto)
     expected = [(("shop", name), parse_address(client)) for name in ("hard", "near") for client in (IN_A, IN_B)]
-    assert sorted(counts.take_askers()) == expected
-    assert counts.take_askers() == []
+    assert sorted(set(counts.take_askers())) == expected
+    assert not list(counts.take_askers())
     ask(responder, "near", IN_B, proto=proto)
-    assert counts.take_askers() == [(("shop", "near"), parse_address(IN_B))]
+    assert list(counts.take_askers()) == [(("shop", "near"), parse_address(IN_B))]
     unasked = responder_of(native=native)
     ask(unasked, "near", IN_A, proto=proto)
     assert unasked.counts.askers is None
@@ -449,6 +449,6 @@ def test_noted_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     responder = responder_of(counts)
     for client in (IN_A, IN_B, IN_C):
         ask(responder, "near", client)
-    assert len(counts.take_askers()) == 2
+    assert len(list(counts.take_askers())) == 2
     ask(responder, "near", IN_C)
-    assert counts.take_askers() == [(("shop", "near"), parse_address(IN_C))]
+    assert list(counts.take_askers()) == [(("shop", "near"), parse_address(IN_C))]

@@ -51,9 +51,10 @@ def test_workloads() -> None:
 
 
 def test_an_address_may_get_another_pod() -> None:
-    """Who has not asked for a while is looked up again."""
+    """Who has an address is looked up again after a while, also of one that asks all the time."""
     askers = Askers()
     asking(askers, "shop/db", 1, WEB, 0.0)
+    asking(askers, "shop/db", 1, JOBS, AGAIN)
     assert not askers.unknown([(1).to_bytes(4)], AGAIN) and askers.unknown([(1).to_bytes(4)], AGAIN + 1)
     askers.asked("shop/db", (9).to_bytes(4), 1.0)  # nobody knows who that is
     assert [number for _, number, _ in askers.workloads("shop/db")] == [1]

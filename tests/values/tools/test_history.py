@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.metrics.counters import MAX_SERVICES, OTHER, Counts, Tally
-from dnsserver.tools.console.recent import RecentAnswers, RecentCounts
+from dnsserver.tools.console.recent import REPLIES, RecentAnswers, RecentCounts
 from dnsserver.tools.live.history import (
     ANSWERS,
     CROSSING,
@@ -43,7 +43,7 @@ def test_every_answer_is_counted_once(steps: list[tuple[float, str, int, int]]) 
     for pause, name, measure, times in steps:
         now += pause
         past.turn(now)
-        past.add(past.cell(SERVICE, name, measure), times)
+        past.add([(past.cell(SERVICE, name, measure), 1)], times)
         sums[name, measure] += times
         minutes[int(now // MINUTE), name, measure] += times
     later = now + 2 * TEN_MINUTES  # what has just begun is over then
@@ -61,10 +61,10 @@ def test_the_last_minutes() -> None:
     """The present minute is part of them; rows of other Services are younger."""
     past = History(100.0)
     past.turn(130.0)
-    past.add(past.cell(SERVICE, "shop/old", ANSWERS), 3)
+    past.add([(past.cell(SERVICE, "shop/old", ANSWERS), 1)], 3)
     assert past.recent(SERVICE, 130.0) == (30.0, {"shop/old": Answered(3)})
     past.turn(310.0)
-    past.add(past.cell(SERVICE, "shop/new", UNMET), 2)
+    past.add([(past.cell(SERVICE, "shop/new", UNMET), 1)], 2)
     assert past.recent(SERVICE, 310.0) == (210.0, {"shop/old": Answered(3), "shop/new": Answered(unmet=2)})
     past.turn(430.0)
     assert past.recent(SERVICE, 430.0) == (270.0, {"shop/new": Answered(unmet=2)})
@@ -81,14 +81,14 @@ def test_memory_is_bounded() -> None:
         past.cell(ZONE, f"z-{number}", ANSWERS)
     for minute in range(25 * 60):
         past.turn(minute * MINUTE)
-        past.add(past.cell(ZONE, "z-200", ANSWERS), 1)
+        past.add([(past.cell(ZONE, "z-200", ANSWERS), 1)], 1)
     assert past.octets == MAX_OCTETS < 8_000_000
     assert past.recent(ZONE, 25 * 60 * MINUTE)[1] == {OTHER: Answered(5)}
 
 
 def test_a_long_pause_forgets_all() -> None:
     past = History(0.0)
-    past.add(past.cell(ZONE, "a", ANSWERS), 1)
+    past.add([(past.cell(ZONE, "a", ANSWERS), 1)], 1)
     past.turn(1e7)
     assert not any(past.day(ZONE, "a", ANSWERS)) and len(past.day(ZONE, "a", ANSWERS)) == 144
 
@@ -128,3 +128,28 @@ def test_looks_at_counters() -> None:
         assert recent.history.hour(ZONE, "a", CROSSING) == []
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_look_at_many_quiet_counters_lets_others_run() -> None:
+    """Although nothing grew: queries wait for no more than so many."""
+
+    async def main() -> int:
+        counts, turns = Counts(), 0
+        recent, channel = RecentCounts(counts), counts.channels["udp", 1]
+        for number in range(10 * REPLIES):
+            channel.counts[counts.tally(Tally("A", 0, "nearest", f"key-{number}", frozenset("a"), None))] += 1
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        await recent.look()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_turns)
+            await recent.look()
+            nursery.cancel_scope.cancel()
+        return turns
+
+    assert trio.run(main) >= 5
