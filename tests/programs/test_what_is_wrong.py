@@ -224,15 +224,15 @@ def trouble(kind: str, key: str = "x", **more: Any) -> Trouble:
 
 
 def test_those_who_ask() -> None:
-    """What to paste stands with each: a line of the Corefile, a flag."""
+    """What to paste stands with each: a line of the Corefile, a flag; but no place for the clients of a forwarder."""
     found = list(asked_troubles(asked(
         unnamed=[("10.0.0.1", "", 3)], untrusted=[("10.0.0.2", "", 2), ("others", "", 1)],
-        unlocated=[("10.9.0.0/24", "address", 7)],
+        unlocated=[("10.0.0.0/24", "address", 9), ("10.9.0.0/24", "address", 7), ("other", "address", 1)],
     )))  # fmt: skip
     assert [(one.title, one.command) for one in found] == [
         ("A forwarder names no clients: 10.0.0.1", "rewrite edns0 subnet set 32 128 revert"),
         ("Clients are named by a forwarder that nobody trusts: 10.0.0.2, others", "--trusted-forwarder 10.0.0.2/32"),
-        ("Nothing locates clients in 10.9.0.0/24", f"--subnet 10.9.0.0/24={ZONE}=ZONE"),
+        ("Nothing locates clients in 10.9.0.0/24, other", f"--subnet 10.9.0.0/24={ZONE}=ZONE"),
     ]
     assert not list(asked_troubles(asked()))
 

@@ -29,6 +29,7 @@ from dnsserver.tools.console.troubles import (
 )
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.simulation import MAX_OVERLOAD
+from locator.ip import is_address, is_within, parse_client
 from locator.model import ERROR, WARNING, ZONE, Finding, Health, listed, object_key
 
 OTHER_CLUSTER = "cluster "  # how the check of another one begins, before its name
@@ -149,15 +150,21 @@ def asked_troubles(asked: RecentAnswers) -> Iterator[Trouble]:
             f"topodns answered {grouped(times, 'query')} in the last {lasting} for the forwarder's own place.",
             "If it forwards for others, start topodns with:", " ".join(flags), (("Forwarders", "#untrusted"),),
         )  # fmt: skip
-    if asked.unlocated:
-        names, times = _sources(asked.unlocated)
-        example = f"--subnet {asked.unlocated[0][0]}={ZONE}=ZONE" if "/" in asked.unlocated[0][0] else ""
+    if unlocated := [row for row in asked.unlocated if not _has_forwarder(row[0], asked)]:
+        names, times = _sources(unlocated)
+        example = f"--subnet {unlocated[0][0]}={ZONE}=ZONE" if "/" in unlocated[0][0] else ""
         yield Trouble(
             UNLOCATED, "unlocated", WARN, f"Nothing locates clients in {names}",
             f"{grouped(times, 'query')} in the last {lasting} came from there. Such a client gets every endpoint, or "
             "nothing where a constraint is hard.",
             "Say where they are:", example, (("Clients that nothing locates", "#unlocated"),),
         )  # fmt: skip
+
+
+def _has_forwarder(around: str, asked: RecentAnswers) -> bool:
+    """Whether a forwarder asks from a network: to say where it is would put all of its clients there."""
+    forwarders = (source for source, _, _ in (*asked.unnamed, *asked.untrusted) if is_address(source))
+    return "/" in around and any(is_within(parse_client(source), parse_client(around)) for source in forwarders)
 
 
 def finding_troubles(causes: Iterable[Cause]) -> Iterator[Trouble]:
