@@ -108,7 +108,7 @@ def test_curves_are_drawn() -> None:
     page_of = DictLoader({"page": '{% import "curves.html" as c %}{{ c.curves(found) }}'})
     templates.loader = ChoiceLoader([page_of, *([templates.loader] if templates.loader else [])])
     past = History(0.0)
-    past.add(past.cell(history.ZONE, "a", history.ANSWERS), 60)
+    past.add([(past.cell(history.ZONE, "a", history.ANSWERS), 1.0)], 60)
     past.turn(60.0)
     drawn = rendered(templates, "page", {"found": zone_curves_in(past)["a"]})
     assert drawn.count("<polyline") == 1 and "unmet" not in drawn and "last 24 hours" in drawn
@@ -119,8 +119,8 @@ def test_zones_with_the_most_answers_come_first() -> None:
     """Unmet answers count, too; there are at most so many curves."""
     past = History(0.0)
     for number in range(MAX_CURVES + 2):
-        past.add(past.cell(history.ZONE, f"z{number:02}", history.ANSWERS), number)
-    past.add(past.cell(history.ZONE, "hard", history.UNMET), 100)
+        past.add([(past.cell(history.ZONE, f"z{number:02}", history.ANSWERS), 1.0)], number)
+    past.add([(past.cell(history.ZONE, "hard", history.UNMET), 1.0)], 100)
     past.cell(history.ZONE, "silent", history.ANSWERS)
     past.turn(600.0)
     curves = zone_curves_in(past)
