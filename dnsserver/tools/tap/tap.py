@@ -59,11 +59,11 @@ class Tap:
         self._clock = clock
         self._responder = responder
         self._listeners: tuple[Listener, ...] = ()
-        self._overhearing: tuple[Overhearer, ...] = ()
+        self._overhearer: Overhearer | None = None
 
     def overhear(self, overhearer: Overhearer) -> None:
         """Tell *overhearer* of some replies from now on, of those that native code does not repeat by itself."""
-        self._overhearing = (*self._overhearing, overhearer)
+        self._overhearer = overhearer
         self._set(self._listeners)
 
     def listen(self, listener: Listener) -> None:
@@ -78,15 +78,14 @@ class Tap:
         self._listeners = listeners
         services = {listener.service for listener in listeners}
         known = frozenset(service for service in services if service is not None)
-        heard = listeners or self._overhearing
+        heard = listeners or self._overhearer is not None
         self._responder.listen(self._tell if heard else None, None if None in services else known)
 
     def _tell(self, answered: AnsweredQuery) -> None:
-        outcome = answered.answer.outcome if answered.answer is not None else ""
-        listeners: list[Listener | Overhearer] = [
-            *self._listeners,
-            *(overhearer for overhearer in self._overhearing if outcome in overhearer.outcomes),
-        ]
+        listeners: tuple[Listener | Overhearer, ...] = self._listeners
+        overhearer, answer = self._overhearer, answered.answer
+        if overhearer is not None and answer is not None and answer.outcome in overhearer.outcomes:
+            listeners = (*listeners, overhearer)
         if not listeners:
             return
         event = TapEvent(self._clock(), answered)
