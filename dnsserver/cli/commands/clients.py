@@ -80,6 +80,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _as_text(found: Clients) -> str:
+    from dnsserver.tools.simulation.as_if import annotating_command
     from locator.printable import printable_values
 
     found = printable_values(found)
@@ -100,10 +101,8 @@ def _as_text(found: Clients) -> str:
     if not found["complete"]:
         lines += ["", "There were more clients than the server can remember: others may have asked, too."]
     if found["proposal"] is not None:
-        value = found["proposal"].partition(": ")[2]
-        namespace, _, name = service.partition("/")
-        command = f"kubectl -n {namespace} annotate service {name} --overwrite topodns.io/clients='{value}'"
-        lines += ["", "To say so in the cluster:", "", f"    {command}"]
+        annotation, _, value = found["proposal"].partition(": ")
+        lines += ["", "To say so in the cluster:", "", f"    {annotating_command(service, {annotation: value})}"]
     if found["others"]:
         largest = [f"{row['namespace']}/{row['name']} ({row['pods']})" for row in found["others"][:MAX_OTHERS]]
         more = found["other_workloads"] - len(largest)
