@@ -6,7 +6,7 @@ OpenAPI description are all made from these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import msgspec
@@ -154,6 +154,13 @@ def _parameter(name: str, syntax: values.Syntax[Any], description: str, **more: 
     return Parameter(name, description, syntax.read, syntax.expected, **more)
 
 
+def _outcome(words: Collection[str]) -> Parameter:
+    return _parameter(
+        "outcome", values.choice("WORD", *words), "Only those with this outcome.",
+        schema={"type": "string", "enum": list(words)},
+    )  # fmt: skip
+
+
 def _keys(text: str) -> tuple[str, ...]:
     """Parse topology keys, under their current names."""
     keys = values.TOPOLOGY_KEYS.read(text)
@@ -221,10 +228,7 @@ TAIL = Operation(
     (
         _SERVICE,
         _CLIENT,
-        _parameter(
-            "outcome", values.choice("WORD", *OUTCOMES), "Only those with this outcome.",
-            schema={"type": "string", "enum": list(OUTCOMES)},
-        ),
+        _outcome(OUTCOMES),
     ),
     TailLine,
     EVENT_STREAM,
@@ -235,10 +239,7 @@ DECISIONS = Operation(
     (
         _SERVICE,
         _CLIENT,
-        _parameter(
-            "outcome", values.choice("WORD", *UNWANTED_OUTCOMES), "Only those with this outcome.",
-            schema={"type": "string", "enum": list(UNWANTED_OUTCOMES)},
-        ),
+        _outcome(UNWANTED_OUTCOMES),
         _parameter(
             "limit", values.whole_number(1, MAX_KEPT), "The most decisions to return.",
             schema={"type": "integer", "minimum": 1, "maximum": MAX_KEPT}, default="100",
