@@ -33,8 +33,6 @@ from dnsserver.tools.console.page import ALWAYS, FOLLOWS_ALL, SELDOM, Page, Page
 from dnsserver.tools.console.recent import by_zone
 from dnsserver.tools.console.service_troubles import (
     MAX_TROUBLES,
-    LostZone,
-    lost_in,
     lost_troubles,
     service_troubles,
     worse_if_new,
@@ -47,6 +45,7 @@ from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.selecting import constrained_subjects, unconstrained_subjects
 from dnsserver.tools.simulation.service import Simulated, exceeds, simulate
 from dnsserver.tools.simulation.text import worst_first
+from dnsserver.tools.simulation.unmet import LostZone, lost_in
 from dnsserver.tools.simulation.world import Subject, world_of
 from locator.model import SEVERITIES, EndpointSlice
 from locator.state.snapshot import CompiledService, Snapshot, lacking
@@ -200,7 +199,8 @@ async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
         if len(troubles) < MAX_TROUBLES:
             troubles.extend(service_troubles(one, snapshot))
         for zone, service in lost_in(one, snapshot):
-            lost[zone].append(service)
+            if service.clients:
+                lost[zone].append(service)
 
     for subject in subjects[:MAX_SIMULATED]:
         await in_thread(partial(simulate_one, subject))

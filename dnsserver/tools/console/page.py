@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import trio
 from msgspec import Struct
@@ -165,6 +166,16 @@ def field_errors(error: BadParameter | UnknownName, form: Iterable[str]) -> dict
     """Return the text of an error by the field of a *form* that it is about, ``other`` if it is about none."""
     field = error.parameter if isinstance(error, BadParameter) else error.argument
     return {field: str(error)} if field in form else {"other": f"{field}: {error}"}
+
+
+def segment(text: str) -> str:
+    """Return a text as one segment of a path."""
+    return quote(text, safe="")
+
+
+def service_path(key: str) -> str:
+    """Return the path of the page of a Service (``namespace/name``)."""
+    return f"/services/{'/'.join(map(segment, key.split('/', 1)))}"
 
 
 def error_page(error: Exception, checks: Mapping[str, Health]) -> Page:

@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -23,6 +22,7 @@ from dnsserver.tools.console.gains import MAX_RANKED
 from dnsserver.tools.console.live import DAY, HOUR, curve_points, rate
 from dnsserver.tools.console.now import trusting_flag
 from dnsserver.tools.console.overview import percent_of
+from dnsserver.tools.console.page import segment
 from dnsserver.tools.console.services import sort_of
 from dnsserver.tools.console.troubles import duration
 from dnsserver.tools.console.wording import in_page, meant
@@ -108,7 +108,7 @@ def _pod_of(holder: str) -> tuple[str, str]:
 
 def _segment(text: str) -> Markup:
     """Return a text as one segment of a path."""
-    return Markup(quote(text, safe=""))  # a link that is cut leads nowhere
+    return Markup(segment(text))  # a link that is cut leads nowhere
 
 
 def _path(text: str) -> Markup:

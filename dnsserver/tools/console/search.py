@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.console.map import console_keys
-from dnsserver.tools.console.page import TEXT, WITHIN, Page, PageContext, read
+from dnsserver.tools.console.page import TEXT, WITHIN, Page, PageContext, read, segment, service_path
 from dnsserver.tools.console.services import service_keys
-from locator.ip import address_text, parse_address
+from locator.ip import address_text, is_address, parse_address
 from locator.model import Node, Pod
 
 SEARCH_PATH = "/search"
@@ -50,13 +50,13 @@ async def results(context: PageContext, text: str) -> list[Result]:
     domains = await domains_on(list(nodes.values()), await console_keys(context, snapshot))
     codes = dict.fromkeys(finding.code for finding in context.changes.findings)
     sorts: Sequence[tuple[str, Iterable[str], Callable[[str], str]]] = (
-        ("Service", [*asking, *others], lambda key: f"/services/{'/'.join(map(_segment, key.split('/', 1)))}"),
-        ("Node", nodes, lambda name: f"/nodes/{_segment(inspected.cluster)}/{_segment(name)}"),
+        ("Service", [*asking, *others], service_path),
+        ("Node", nodes, lambda name: f"/nodes/{segment(inspected.cluster)}/{segment(name)}"),
         ("Pod", pods, lambda key: f"/explain?{urlencode({'client': f'pod/{key}'})}"),
         ("Topology domain", domains, lambda domain: f"/map?{urlencode({WITHIN: domain})}"),
         ("Finding", codes, lambda code: f"/findings?{urlencode({'code': code})}"),
     )
-    found = [Result("Address", *_explained(text))] if _is_address(text) else []
+    found = [Result("Address", *_explained(text))] if is_address(text) else []
     for sort, names, path in sorts:
         there = await first(MOST, names, lambda name: wanted in name.lower())
         found += [Result(sort, name, path(name)) for name in there]
@@ -78,18 +78,6 @@ async def domains_on(nodes: Iterable[Node], keys: Sequence[str]) -> list[str]:
     async for batch in batches(nodes):
         domains.update(f"{key}={node.labels[key]}" for node in batch for key in keys if key in node.labels)
     return sorted(domains)
-
-
-def _segment(text: str) -> str:
-    return quote(text, safe="")
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parse_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _explained(address: str) -> tuple[str, str]:

@@ -5,18 +5,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from msgspec.structs import replace
 
 from dnsserver.text import grouped
+from dnsserver.tools.console.page import service_path
 from dnsserver.tools.console.troubles import BAD, LOST, OVERLOADED, UNMET, WARN, Trouble
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import annotating_command
 from dnsserver.tools.simulation.service import Simulated, described, exceeds
 from dnsserver.tools.simulation.text import balancing_command, constraint_text
-from dnsserver.tools.simulation.unmet import Unmet, by_zone, lost_zones, unmet_in, where
+from dnsserver.tools.simulation.unmet import LostZone, Unmet, by_zone, unmet_in, where
 from locator.model import ZONE, listed
 from locator.printable import shell_words
 from locator.state.snapshot import CompiledService, Snapshot
@@ -28,15 +28,6 @@ MAX_LOST = 3  # zones that one Service has lost and that are troubles of their o
 MAX_TROUBLES = 200  # of Services that one look keeps; each takes a kilobyte
 NAMED = 3  # Services or places in a sentence
 MAX_DATED = 20  # places of one Service that are dated each on its own
-
-
-class LostZone(NamedTuple):
-    """A Service with *endpoints* in a zone, none of them ready; *clients* are there, *unmet* of which get nothing."""
-
-    service: str
-    endpoints: int
-    clients: int
-    unmet: int
 
 
 def service_troubles(simulated: Simulated, snapshot: Snapshot) -> Iterator[Trouble]:
@@ -69,14 +60,6 @@ def worse_if_new(trouble: Trouble) -> Trouble:
     if trouble.kind == UNMET and trouble.tone == WARN and trouble.since is not None:
         return replace(trouble, tone=BAD, lost=True)
     return trouble
-
-
-def lost_in(simulated: Simulated, snapshot: Snapshot) -> Iterator[tuple[str, LostZone]]:
-    """Yield each zone with clients in which a Service has endpoints, none of which is ready."""
-    for zone, endpoints in lost_zones(simulated, snapshot).items():
-        there = simulated.origins.get(zone)
-        if there is not None and round(there.clients):
-            yield zone, LostZone(simulated.subject.key, endpoints, round(there.clients), round(there.unmet))
 
 
 def lost_troubles(lost: Mapping[str, list[LostZone]]) -> Iterator[Trouble]:
@@ -185,7 +168,7 @@ def _fixing(simulated: Simulated, *, bring_back: bool, nowhere: bool) -> tuple[s
 
 def _overloaded(simulated: Simulated) -> Trouble:
     service = simulated.subject.key
-    share, located = max(zip(simulated.shares, simulated.endpoints, strict=True), key=lambda pair: pair[0])
+    share, located = simulated.busiest
     command = balancing_command(simulated, MAX_OVERLOAD, {})
     bound = (
         f", or let each expect {MAX_OVERLOAD:g} even shares at most: the clients for which there is no room go farther"
@@ -207,8 +190,7 @@ def _slices_command(service: str) -> str:
 
 
 def _service_link(service: str) -> tuple[str, str]:
-    namespace, _, name = service.partition("/")
-    return service, f"/services/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    return service, service_path(service)
 
 
 def _why_link(simulated: Simulated, unmet: Unmet) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if
 from dnsserver.tools.simulation.cost import Price
 from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.selecting import check_annotations, service_zones
-from dnsserver.tools.simulation.service import OVERLOADED, Simulated, simulate
+from dnsserver.tools.simulation.service import Simulated, simulate
 from dnsserver.tools.simulation.world import AskingPods, Subject, World, world_of
 from locator.model import HOSTNAME, REGION, ZONE, EndpointSlice, Pod
 from locator.state.balancing import Balances, Plans
@@ -131,7 +131,7 @@ def _differences(now: Simulated, tried: Simulated, price: Price | None) -> Itera
     tone, symbol = ("good", "↓") if points < 0 else ("bad", "↑") if points > 0 else ("quiet", "–")
     yield tone, symbol, f"{points:+.1f} points".replace("-", "\N{MINUS SIGN}"), text
     greatest = f"the greatest load is {now.max_overload:.2f} → {tried.max_overload:.2f} × an even share"
-    before, after = _overloaded(now), _overloaded(tried)
+    before, after = now.overloaded(MOST_SHARES), tried.overloaded(MOST_SHARES)
     if before or after:
         word = grouped(after, "overloaded endpoint") if after else "no overload"
         yield ("bad" if after > before else "good"), "▲" if after else "✓", word, f"{before:,} now; {greatest}"
@@ -143,11 +143,6 @@ def _differences(now: Simulated, tried: Simulated, price: Price | None) -> Itera
         if was or number:
             symbol = SYMBOLS[what] if number else "✓"
             yield (what if number else "good"), symbol, grouped(number, noun), f"{was:,} now"
-
-
-def _overloaded(simulated: Simulated) -> int:
-    """Return how many endpoints get more than MOST_SHARES even shares."""
-    return [simulated.rating(share, MOST_SHARES) for share in simulated.shares].count(OVERLOADED)
 
 
 def annotations_of(form: Mapping[str, str]) -> Annotations | None:

@@ -44,7 +44,7 @@ WITHOUT_NODES = frozenset(code.name for code in SimulationCode if code is not Si
 def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
     """Yield what is worth a warning in what became of a Service."""
     if exceeds(simulated, max_overload):
-        load, located = max(zip(simulated.shares, simulated.endpoints, strict=True), key=lambda pair: pair[0])
+        load, located = simulated.busiest
         message = f"{described(located)} gets {load * len(simulated.endpoints):.1f} times an even share of the load"
         expected = f"at most {max_overload:g} times (--max-overload)"
         yield _finding(SimulationCode.OverloadedEndpoint, simulated, message, expected)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dnsserver.tools.simulation.as_if import Annotations
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.service import OVERLOADED, Simulated, simulate
+from dnsserver.tools.simulation.service import Simulated, simulate
 from dnsserver.tools.simulation.world import World
 from locator.model import ZONE
 from locator.topology.annotations import MAX_OVERLOAD, MIN_ENDPOINTS, TOPOLOGY_KEYS
@@ -77,7 +77,11 @@ def _compared(name: str, simulated: Simulated, max_overload: float) -> Compared:
     declaration = simulated.declaration
     if name == NONE and declaration is not None and declaration.source == ANNOTATION:
         declaration = None
-    ratings = [simulated.rating(share, max_overload) for share in simulated.shares]
     return Compared(
-        name, declaration, simulated.crossing, simulated.max_overload, simulated.unmet, ratings.count(OVERLOADED)
+        name,
+        declaration,
+        simulated.crossing,
+        simulated.max_overload,
+        simulated.unmet,
+        simulated.overloaded(max_overload),
     )

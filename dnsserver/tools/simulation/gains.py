@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dnsserver.tools.simulation.as_if import Annotations
 from dnsserver.tools.simulation.cost import BeforeAndAfter, Price
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.service import OVERLOADED, SLACK, Simulated, simulate
+from dnsserver.tools.simulation.service import SLACK, Simulated, simulate
 from dnsserver.tools.simulation.world import Subject, World
 from locator.model import ZONE
 from locator.topology.annotations import LEAST_OVERLOAD, MAX_OVERLOAD, MOST_OVERLOAD, TOPOLOGY_KEYS
@@ -148,8 +148,7 @@ def ranked(gains: Iterable[Gain], price: Price | None) -> list[Gain]:
 
 
 def _load(simulated: Simulated, max_overload: float) -> Load:
-    ratings = [simulated.rating(share, max_overload) for share in simulated.shares]
-    return Load(simulated.crossing, simulated.max_overload, ratings.count(OVERLOADED))
+    return Load(simulated.crossing, simulated.max_overload, simulated.overloaded(max_overload))
 
 
 def _reason(simulated: Simulated) -> str:

@@ -112,6 +112,11 @@ class Simulated(Struct, frozen=True, eq=False):
         return max(self.shares, default=0.0) * len(self.endpoints)
 
     @property
+    def busiest(self) -> tuple[float, LocatedEndpoint]:
+        """The greatest share, and the first endpoint that has it. There must be an endpoint."""
+        return max(zip(self.shares, self.endpoints, strict=True), key=lambda pair: pair[0])
+
+    @property
     def spilled_clients(self) -> int:
         """For how many clients there was no room nearer."""
         return round(sum(self.spilled.values()) * self.load)
@@ -144,6 +149,10 @@ class Simulated(Struct, frozen=True, eq=False):
         if share * len(self.endpoints) > max_overload + SLACK:
             return OVERLOADED
         return "" if share else IDLE
+
+    def overloaded(self, max_overload: float) -> int:
+        """Return how many endpoints are OVERLOADED."""
+        return [self.rating(share, max_overload) for share in self.shares].count(OVERLOADED)
 
 
 def exceeds(simulated: Simulated, max_overload: float) -> bool:

@@ -38,6 +38,15 @@ class Unmet(NamedTuple):
         return f"{self.clients:,} {where(self.place)}"
 
 
+class LostZone(NamedTuple):
+    """A Service with *endpoints* in a zone, none of them ready; *clients* are there, *unmet* of which get nothing."""
+
+    service: str
+    endpoints: int
+    clients: int
+    unmet: int
+
+
 def where(place: str) -> str:
     """Return a place as a sentence has it."""
     return f"in {place}" if place else "without a zone"
@@ -77,6 +86,14 @@ def lost_zones(simulated: Simulated, snapshot: Snapshot) -> Mapping[str, int]:
     return {zone: number for zone, number in unready.items() if zone and zone not in ready}
 
 
+def lost_in(simulated: Simulated, snapshot: Snapshot) -> Iterator[tuple[str, LostZone]]:
+    """Yield each of the ``lost_zones`` with what that means for the clients there."""
+    for zone, endpoints in lost_zones(simulated, snapshot).items():
+        there = simulated.origins.get(zone)
+        clients, unmet = (0, 0) if there is None else (round(there.clients), round(there.unmet))
+        yield zone, LostZone(simulated.subject.key, endpoints, clients, unmet)
+
+
 def unmet_message(simulated: Simulated, places: Iterable[Unmet] = ()) -> str:
     """Return how many clients get nothing, and where the most of them are."""
     named = listed(list(map(str, places)), NAMED)
@@ -105,20 +122,19 @@ def unmet_findings(world: World, known: Iterable[Finding]) -> Iterator[Finding]:
             yield ClusterCode.UnmetClients.finding(
                 "Service", service.namespace, service.name, message=message, expected=expected
             )
-        for zone, number in lost_zones(simulated, snapshot).items():
-            yield _zone_without_endpoints(service, zone, number, simulated)
+        for zone, lost in lost_in(simulated, snapshot):
+            yield _zone_without_endpoints(service, zone, lost)
 
 
-def _zone_without_endpoints(service: Service, zone: str, number: int, simulated: Simulated) -> Finding:
-    there = simulated.origins.get(zone)
-    clients, unmet = (0, 0) if there is None else (round(there.clients), round(there.unmet))
+def _zone_without_endpoints(service: Service, zone: str, lost: LostZone) -> Finding:
+    clients, unmet = lost.clients, lost.unmet
     if unmet:
         effect = f"{unmet:,} of {grouped(clients, 'client')} there {'gets' if unmet == 1 else 'get'} no address"
     elif clients:
         effect = f"{grouped(clients, 'client')} there {'gets' if clients == 1 else 'get'} those of other zones"
     else:
         effect = "no client is there"
-    message = f"none of {counted(number, 'endpoint')} in zone {zone} is ready: {effect}"
+    message = f"none of {counted(lost.endpoints, 'endpoint')} in zone {zone} is ready: {effect}"
     return ClusterCode.ZoneWithoutEndpoints.finding(
         "Service", service.namespace, service.name, message=message, expected="one that is ready"
     )
