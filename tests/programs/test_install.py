@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from install import Libraries, Native
+from install import crates_so_far, libraries_so_far, why_no_libraries, without_native_code
 from tests.kit.programs import environment
 from tests.kit.terminal import Terminal
 from tests.kit.this_machine import ROOT, needs_tool
@@ -45,8 +45,7 @@ WHEEL = "  Downloading cffi-2.1.1-cp311-cp311-manylinux_2_17_x86_64.whl (523 kB)
 )
 def test_how_far_pip_is(lines: Sequence[str], progress: str) -> None:
     """Of three libraries that are pinned."""
-    said = Libraries(3)
-    assert [said.read(line) for line in lines][-1] == progress
+    assert libraries_so_far("\n".join(lines), 3) == progress
 
 
 @pytest.mark.parametrize(
@@ -61,10 +60,7 @@ def test_how_far_pip_is(lines: Sequence[str], progress: str) -> None:
 )
 def test_why_pip_fails(lines: Sequence[str], reason: str) -> None:
     """What a person can do about it."""
-    said = Libraries(3)
-    for line in lines:
-        said.read(line)
-    assert reason in said.failure()
+    assert reason in why_no_libraries("\n".join(lines))
 
 
 @pytest.mark.parametrize(
@@ -78,9 +74,10 @@ def test_why_pip_fails(lines: Sequence[str], reason: str) -> None:
 )
 def test_what_is_lost_without_native_code(lines: Sequence[str], progress: str, reason: str) -> None:
     """How far cargo came, why there is no native code, and how to get it."""
-    said = Native(20)
-    assert [said.read(line) for line in lines][-1] == progress
-    assert reason in said.loss() and "several times as much CPU" in said.loss() and "rustup.rs" in said.loss()
+    said = "\n".join(lines)
+    assert crates_so_far(said, 20) == progress
+    loss = without_native_code(said)
+    assert reason in loss and "several times as much CPU" in loss and "rustup.rs" in loss
 
 
 @pytest.fixture
