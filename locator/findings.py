@@ -9,6 +9,7 @@ at the same place in the order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
@@ -19,6 +20,7 @@ from locator.printable import MAX_TEXT, cut, filled
 # Where the pages of 'make site' are; "" in a clone, which has none. A release writes the address here
 # (tests/release/release.py).
 SITE = ""
+METADATA = re.compile(r"metadata\.(?P<where>annotations|labels)\[(?P<key>[A-Za-z0-9._/-]+)\]")  # a field of findings
 
 
 @cache  # to import tomllib and to read takes 4 ms, which a command without findings need not pay
@@ -94,7 +96,12 @@ class FindingCode(Enum):
     def command_for(self, finding: Finding) -> str:
         """Return the command, for a shell, with the names of the object that a finding is about."""
         words = {"NAMESPACE": finding.namespace, "NAME": finding.name, "KIND": finding.kind.lower()}
-        return filled(self.command if finding.namespace else self.command.replace("-n NAMESPACE ", ""), words)
+        command = self.command if finding.namespace else self.command.replace("-n NAMESPACE ", "")
+        if "ANNOTATION" in command and (found := METADATA.fullmatch(finding.field)):
+            words["ANNOTATION"] = found["key"]
+            if found["where"] == "labels":
+                command = command.replace(" annotate ", " label ")
+        return filled(command, words)
 
     def about(
         self, item: Namespaced, field: str, message: str, expected: str = "", *, severity: str | None = None

@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn, TypeVar
 
@@ -76,6 +77,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """Return the parsed arguments, and those that the command does not take. Raises WrongInput."""
+        for flag, value in pairwise(argv):
+            if flag in self.switches and value in ("on", "off"):  # else it would be an argument, such as a file
+                raise WrongInput(f"{flag}: {value} found behind it, expected {flag}={value}")
         return self.parse_known_intermixed_args(
             [f"{argument}=on" if argument in self.switches else argument for argument in argv]
         )

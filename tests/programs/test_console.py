@@ -476,6 +476,13 @@ def test_errors_stand_beside_the_field(server: Server, path: str, field: str, me
     assert invalid["name"] == field and f"{field}-error" in invalid["aria-describedby"].split()
 
 
+@pytest.mark.parametrize("path", ["/services/shop/near?page=x", "/explain?name=near.shop&client=10.0.0.1&page=x"])
+def test_an_error_without_a_field_stands_above_the_form(server: Server, path: str) -> None:
+    """Nobody wonders what was wrong with an address."""
+    found = page(server, path)
+    assert found.status == 400 and "Error page: " in found.text and is_safe(found)
+
+
 def test_explain_is_that_of_the_api(server: Server) -> None:
     """With every endpoint, and why."""
     asked = {"name": "near.shop", "client": "10.244.1.9"}

@@ -112,6 +112,7 @@ def test_curves_are_drawn() -> None:
     past.turn(60.0)
     drawn = rendered(templates, "page", {"found": zone_curves_in(past)["a"]})
     assert drawn.count("<polyline") == 1 and "unmet" not in drawn and "last 24 hours" in drawn
+    assert "after the first ten minutes" in drawn and ">none<" not in drawn, "nobody knows yet"
     assert "answers in the last hour: 1.0 a second in the last minute, at most 1.0" in drawn
 
 
@@ -151,6 +152,7 @@ def test_a_rate(number: int, seconds: int, text: str) -> None:
 def test_the_points_of_a_curve() -> None:
     """The last minute stands at the right; the highest value at the top."""
     assert curve_points([], 60) == ""
+    assert curve_points([2.0], 60) == "118.0,1.0 120.0,1.0", "a point would not be seen"
     assert curve_points([2.0, 1.0, 0.0], 60) == "115.9,1.0 118.0,12.0 120.0,23.0"
     hour = curve_points([1.0] * 60, 60)
     assert len(hour.split()) == 60 and hour.startswith("0.0,1.0 ")

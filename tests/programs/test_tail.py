@@ -181,6 +181,13 @@ def test_a_filter_that_is_none(topodns: Run, flags: tuple[str, ...], message: st
 # Decisions that were made before
 
 
+def test_a_dump_has_no_last_decision(topodns: Run) -> None:
+    """It is not read in silence."""
+    ran = topodns("explain", "shop/hard", "--last", "--snapshot", "cluster.yaml")
+    expected = "--last: a dump found, expected none: the decisions are those of a running server (--server)"
+    assert ran[::2] == (2, f"topodns: {expected}\n")
+
+
 def test_the_last_decisions(tmp_path: Path, topodns: Run) -> None:
     """Unmet ones are kept, whoever looks; ``tail --last`` prints them and ends, ``explain --last`` explains one."""
     with running(tmp_path) as server:

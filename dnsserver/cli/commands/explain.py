@@ -161,7 +161,10 @@ def run(arguments: Namespace) -> int:
 def _print_last(arguments: Namespace, flags: ExplainFlags) -> int:
     """Print the last decision about a Service that was unmet or spilled, and its time. Raises CommandError."""
     service = parse_argument("NAME", values.SERVICE.read, arguments.name, values.SERVICE.expected)
-    url = settings_of(arguments).server or DEFAULT_SERVER
+    settings = settings_of(arguments)
+    if settings.snapshot:
+        raise WrongInput("--last: a dump found, expected none: the decisions are those of a running server (--server)")
+    url = settings.server or DEFAULT_SERVER
     import msgspec
 
     from dnsserver.cli.remote import RemoteServer

@@ -113,8 +113,13 @@ def curves_of(found: History, sort: str, name: str) -> Mapping[str, Curves]:
 
 
 def curve_points(values: Sequence[float], columns: int) -> Markup:
-    """Return the points of a curve, as SVG has them: the last of so many *columns*, each with a value, at the right."""
+    """Return the points of a curve, as SVG has them: the last of so many *columns*, each with a value, at the right.
+
+    One value alone is a short line: of a point, nothing would be drawn.
+    """
     most, step = max(values, default=0.0) or 1.0, WIDTH / max(1, columns - 1)
+    if len(values) == 1:
+        values = [*values, *values]
     first = columns - len(values)
     return Markup(
         " ".join(

@@ -14,7 +14,7 @@ from dnsserver.tools.simulation.gains import OWN_ZONE, Gain, bounded
 from dnsserver.tools.simulation.world import Subject
 from locator.topology.annotations import MAX_OVERLOAD, TOPOLOGY_KEYS
 
-PRICE_HINT = "--price 0.02 --traffic 1000 says what that is in money: what a GB costs, how many a Service has a month"
+PRICE_HINT = "In money: --price 0.02 (what a GB between zones costs) --traffic 1000 (the GB of each Service in a month)"
 
 Row = tuple[str, ...]
 

@@ -103,6 +103,22 @@ def test_a_command_fixes(code: ClusterCode) -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "command"),
+    [
+        ("metadata.annotations[topodns/topology-keys]",
+         "kubectl -n shop annotate service web topodns/topology-keys-"),
+        ("metadata.labels[topodns.io/hint]", "kubectl -n shop label service web topodns.io/hint-"),
+        ("metadata.annotations[topodns.io/<b>\n]", "kubectl -n shop annotate service web ANNOTATION-"),
+    ],
+    ids=["annotation", "label", "no-key"],
+)  # fmt: skip
+def test_the_command_names_the_key(field: str, command: str) -> None:
+    """What nobody knows is taken away by its own name."""
+    code = ClusterCode.UnknownAnnotation
+    assert code.command_for(code.finding("Service", "shop", "web", field=field, message="unknown")) == command
+
+
+@pytest.mark.parametrize(
     "codes", [ClusterCode, CorefileCode, SimulationCode, StepCode], ids=lambda codes: codes.__name__
 )
 def test_what_is_raised_has_prose(codes: type[Enum]) -> None:
