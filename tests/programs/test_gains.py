@@ -208,7 +208,9 @@ def test_those_without_a_constraint_are_named(simulate: Simulate) -> None:
         "--service shop/plain --compare shows what it would gain"
     )
     assert simulate(items=skewed()).out.splitlines()[-1] == line
-    assert "no constraint:" not in simulate("--service", "shop/web", items=skewed()).out
+    assert simulate("--service", "shop/plain", items=skewed()).out.splitlines()[-1] == line
+    for named in (["shop/web"], ["shop/plain", "--compare"], ["shop/plain", "--with", f"shop/plain={ZONE}"]):
+        assert "no constraint:" not in simulate("--service", *named, items=skewed()).out
     assert "gains" not in simulate("-o", "json", items=skewed()).json
 
 

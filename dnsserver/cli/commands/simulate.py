@@ -238,8 +238,9 @@ def run(arguments: Namespace) -> int:
         raise WrongInput(f"{error.argument}: {error}") from None
     simulation = _simulated(selected, world, reading, changes, flags, price, gaining=gaining)
     _print(simulation, flags, arguments.output)
-    if not (named or gaining) and arguments.output == "text":
-        write(others_line(worth_a_look(unconstrained_subjects(world.snapshot, world.authority), world.snapshot)))
+    if not gaining and arguments.output == "text":
+        worth = worth_a_look(unconstrained_subjects(world.snapshot, world.authority), world.snapshot)
+        write(others_line([one for one in worth if not named or (one.key in named and not flags.compare)]))
     return EXIT_FAILED if _found(simulation, flags.fail_on) else EXIT_DONE
 
 
