@@ -287,6 +287,7 @@ SHOWN = [
     Shows("small", f"/map?within={RACK}=2", ["zone a", "a2 1 endpoint · 1 client ! 1 not ready"], rows=["local/a2 "]),
     Shows("zone lost", "/map",
           ["zone b", "✕ 1 client, no ready endpoint", "✕ 2 endpoints not ready", "! no such Node"]),
+    Shows("skewed", "/map", ["no ready endpoint"], without=["all endpoints are ready"]),
     Shows("many", "/map", ["region r39 50 nodes · "]),
     Shows("many", f"/map?key={ZONE}", ["1,960 more domains"]),
     Shows("small", "/nodes/local/a1", ["pod shop/front"]),

@@ -98,6 +98,7 @@ def test_nothing_to_gain(simulate: Simulate, clients: str, zones: str, reason: s
     assert (last["reason"], last["annotations"], last["command"], last["kept"]) == (reason, {}, None, 0)
     text = simulate(items=items).out
     assert f"1 Service would gain nothing ({reason}: 1)" in text and "service poor" not in text
+    assert ("with the commands" in text) == ("--price" in text) == (clients == "c"), "where somebody would gain"
 
 
 def test_nobody_asks(simulate: Simulate) -> None:

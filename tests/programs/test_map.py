@@ -10,7 +10,18 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnsserver.tools.console.areas import MAX_AREAS, MAX_NODES, STEPS, Area, Areas, DomainTotals, Site, areas_of
+from dnsserver.tools.console.areas import (
+    MAX_AREAS,
+    MAX_NODES,
+    STEPS,
+    Area,
+    Areas,
+    DomainTotals,
+    Site,
+    any_trouble,
+    areas_of,
+    troubles_of,
+)
 from locator.model import REGION, ZONE
 
 KEYS = (REGION, ZONE, "example.com/rack")
@@ -63,3 +74,11 @@ def test_a_map_is_small(sites: list[Site]) -> None:
     areas = list(everything(found.areas))
     assert len(areas) <= MAX_AREAS
     assert sum(len(area.nodes) for area in areas) + len(found.nodes) <= MAX_NODES
+
+
+def test_a_trouble_within() -> None:
+    """As a whole nothing is wrong, but one zone has clients and no endpoint: the map is not well."""
+    sites = [Site("local", zone, {REGION: "r", ZONE: zone, KEYS[2]: ""}, zone == "a", 1, known=True) for zone in "ab"]
+    whole = DomainTotals(sites)
+    assert not troubles_of(whole, "", whole)
+    assert any_trouble(drawn(sites).areas) and not any_trouble(drawn(sites[:1]).areas)

@@ -142,6 +142,11 @@ def site_troubles(site: Site) -> list[AreaTrouble]:
     return found
 
 
+def any_trouble(areas: Iterable[Area]) -> bool:
+    """Whether anything is wrong in some areas, or in those within them."""
+    return any(area.troubles or any_trouble(area.areas) for area in areas)
+
+
 async def areas_of(sites: Sequence[Site], keys: Sequence[str], within: Within) -> Areas:
     """Return the areas of *sites*, which are *within* some domains, divided by the first of *keys*, the widest first.
 

@@ -11,7 +11,16 @@ from starlette.requests import Request
 
 from dnsserver.tools.api.contents import ClusterContents, Located, batches, keys_in_use, located_in
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter
-from dnsserver.tools.console.areas import FEW, DomainTotals, Site, Within, areas_of, site_troubles, troubles_of
+from dnsserver.tools.console.areas import (
+    FEW,
+    DomainTotals,
+    Site,
+    Within,
+    any_trouble,
+    areas_of,
+    site_troubles,
+    troubles_of,
+)
 from dnsserver.tools.console.page import PAGE, WITHIN, Page, PageContext, part_of, read
 from locator.model import CLUSTER, HOSTNAME, SUCCESSORS
 from locator.state.snapshot import Snapshot
@@ -38,7 +47,7 @@ async def map_page(context: PageContext, request: Request) -> Page:
     shown_keys = [one for one in keys if one not in dict(within) and one != HOSTNAME and key in (None, one)]
     size = DOMAINS if key else MAX_DOMAINS
     nodes = part_of(inside, 1 if key else number, NODES)
-    whole = DomainTotals(inside)
+    whole, areas = DomainTotals(inside), await areas_of(inside, shown_keys, within)
     shown = {
         "keys": keys,
         "within": within,
@@ -48,7 +57,8 @@ async def map_page(context: PageContext, request: Request) -> Page:
         "troubles": troubles_of(whole, "", whole),
         "domains": [(one, part_of(await domains_in(inside, one), number if key else 1, size)) for one in shown_keys],
         "nodes": nodes.of([(site, site_troubles(site)) for site in nodes.rows]),
-        "map": await areas_of(inside, shown_keys, within),
+        "map": areas,
+        "well": not any_trouble(areas.areas),
         "tables": bool(key) or number > 1,  # they are what was asked for
     }
     return Page("map.html", "Map", shown)

@@ -50,7 +50,7 @@ def as_text(simulation: Simulation, *, colour: bool = False) -> str:
         if proposals := _proposals(simulation):
             lines += [*(f"{paint('proposal', GREEN)}  {command}" for command in proposals), ""]
     lines += totals_lines(simulation)
-    if simulation.gains is not None and simulation.price is None:
+    if simulation.price is None and any(gain.annotations for gain in simulation.gains or ()):
         lines.append(PRICE_HINT)
     return "".join(f"{line}\n" for line in lines)
 
@@ -83,16 +83,17 @@ def totals_lines(simulation: Simulation) -> list[str]:
     totals = simulation.totals()
     cross, cost = totals.cross_zone, totals.cost
     without, them = ("without constraints", "them") if simulation.gains is None else ("now", "the commands")
-    lines = [
-        f"{grouped(len(simulation.services), 'Service')}, {grouped(totals.clients, 'client')}, cross-zone "
-        f"{percent(cross.before)} of the load {without}, {percent(cross.after)} with {them}"
-    ]
+    services, clients = grouped(len(simulation.services), "Service"), grouped(totals.clients, "client")
+    lines = [f"{services}, {clients}, cross-zone {percent(cross.before)} of the load {without}"]
+    if cost is not None:
+        lines.append(f"traffic between zones costs {cost.before:,.2f} a month {without}")
+    if simulation.gains is not None and not any(gain.annotations for gain in simulation.gains):
+        return lines  # there are no commands
+    lines[0] += f", {percent(cross.after)} with {them}"
     if cost is not None:
         saved = cost.before - cost.after
-        lines.append(
-            f"traffic between zones costs {cost.before:,.2f} a month {without}, {cost.after:,.2f} with "
-            f"{them}: {abs(saved):,.2f} {'less' if saved >= 0 else 'more'}"
-        )
+        more = "less" if saved >= 0 else "more"
+        lines[1] += f", {cost.after:,.2f} with {them}: {abs(saved):,.2f} {more}"
     return lines
 
 
