@@ -102,7 +102,7 @@ def _as_text(found: Clients) -> str:
         lines += ["", "There were more clients than the server can remember: others may have asked, too."]
     if found["proposal"] is not None:
         annotation, _, value = found["proposal"].partition(": ")
-        lines += ["", "To say so in the cluster:", "", f"    {annotating_command(service, {annotation: value})}"]
+        lines += ["", "To say in the cluster who asks:", "", f"    {annotating_command(service, {annotation: value})}"]
     if found["others"]:
         largest = [f"{row['namespace']}/{row['name']} ({row['pods']})" for row in found["others"][:MAX_OTHERS]]
         more = found["other_workloads"] - len(largest)
