@@ -20,23 +20,24 @@ from starlette.requests import Request
 from dnsserver.metrics.counters import Counts
 from dnsserver.programs.from_settings import authority_of, store_of
 from dnsserver.tools.api.inspected import Inspected, Turns
-from dnsserver.tools.console import overview
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import LOOK_SECONDS, Console
-from dnsserver.tools.console.now import asked_troubles, live_unmet, source_troubles
+from dnsserver.tools.console.first_seen import MAX_KNOWN, FirstSeen
 from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.console.recent import RecentAnswers, RecentCounts
-from dnsserver.tools.console.troubles import (
+from dnsserver.tools.console.troubles import expected
+from dnsserver.tools.console.troubles.sources import source_troubles
+from dnsserver.tools.console.troubles.traffic import asked_troubles, live_unmet
+from dnsserver.tools.console.troubles.trouble import (
     BAD,
     FINDING,
     KINDS,
-    MAX_KNOWN,
     MAX_OF_A_KIND,
     UNMET,
     UNMET_ANSWERS,
     Now,
-    Sightings,
     Trouble,
+    dated,
     in_short,
 )
 from dnsserver.tools.live import history
@@ -263,21 +264,21 @@ STATES = st.lists(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from("ab
 @given(STATES)
 def test_since_when(states: list[list[tuple[str, str]]]) -> None:
     """The time of the first look of those without a break that found it; none if that was the very first."""
-    sightings, before, when = Sightings(), dict[tuple[str, str], float | None](), 1000.0
+    first_seen, before, when = FirstSeen(), dict[tuple[str, str], float | None](), 1000.0
     for number, state in enumerate(states):
-        found = sightings.dated([trouble(*one) for one in state], when + number, settled=True)
+        found = dated([trouble(*one) for one in state], first_seen, when + number, settled=True)
         before = {one: before.get(one, when + number if number else None) for one in state}
         assert [one.since for one in found] == [before[one] for one in state]
 
 
 def test_parts_are_dated_each() -> None:
     """A trouble of several parts is as it is since the newest is there; what was a trouble of its own stays dated."""
-    sightings = Sightings()
+    first_seen = FirstSeen()
     of = {place: trouble(UNMET, f"x {place}", parts=(f"x {place}",)) for place in "bc"}
     both = trouble(UNMET, "x *", parts=("x b", "x c"))
     looks = [[of["c"]], [of["c"], of["b"]], [both], [of["c"]]]
-    dated = [sightings.dated(look, 1000.0 + number, settled=True) for number, look in enumerate(looks)]
-    assert [[one.since for one in found] for found in dated] == [[None], [None, 1001.0], [1001.0], [None]]
+    seen = [dated(look, first_seen, 1000.0 + number, settled=True) for number, look in enumerate(looks)]
+    assert [[one.since for one in found] for found in seen] == [[None], [None, 1001.0], [1001.0], [None]]
 
 
 def test_a_service_that_loses_all() -> None:
@@ -302,11 +303,11 @@ def test_a_service_that_loses_all() -> None:
 
 def test_what_is_known_is_bounded() -> None:
     """Of more troubles it is not known since when; each kind shows a few, and says how many more there are."""
-    sightings, many = Sightings(), [trouble(FINDING, str(number)) for number in range(MAX_KNOWN + 5)]
-    sightings.dated([], 1.0, settled=True)
-    dated = sightings.dated(many, 2.0, settled=True)
-    assert Counter(one.since for one in dated) == {2.0: MAX_KNOWN, None: 5}
-    shown, more = in_short([*dated, trouble(UNMET)])
+    first_seen, many = FirstSeen(), [trouble(FINDING, str(number)) for number in range(MAX_KNOWN + 5)]
+    dated([], first_seen, 1.0, settled=True)
+    found = dated(many, first_seen, 2.0, settled=True)
+    assert Counter(one.since for one in found) == {2.0: MAX_KNOWN, None: 5}
+    shown, more = in_short([*found, trouble(UNMET)])
     assert [one.kind for one in shown] == [UNMET, *[FINDING] * MAX_OF_A_KIND]
     assert more == {FINDING: MAX_KNOWN + 5 - MAX_OF_A_KIND}
     assert Now(shown, more, 0.0, None, "").verdict == f"{MAX_KNOWN + 6:,} things are wrong"
@@ -330,8 +331,8 @@ def test_since_as_people_read_it(since: float | None, began: float | None, text:
 def test_it_is_known_since_when_although_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The console looks by itself after a change, and does not simulate again where nothing changed."""
     simulated: list[str] = []
-    simulate = overview.simulate
-    monkeypatch.setattr(overview, "simulate", lambda *of: simulated.append(of[0].key) or simulate(*of))
+    simulate = expected.simulate
+    monkeypatch.setattr(expected, "simulate", lambda *of: simulated.append(of[0].key) or simulate(*of))
 
     async def main() -> None:
         shown = console(three_zones(), counts=Counts())
@@ -354,7 +355,7 @@ def test_it_is_known_since_when_although_nobody_looks(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("looks", "look", "what"),
-    [(overview, "simulate", "what is wrong"), (RecentCounts, "look", "what was asked")],
+    [(expected, "simulate", "what is wrong"), (RecentCounts, "look", "what was asked")],
     ids=["troubles", "counters"],
 )
 def test_a_look_that_fails_costs_no_answer(

@@ -33,12 +33,13 @@ from dnsserver.tools.console.findings import findings_page
 from dnsserver.tools.console.gains import gains_page
 from dnsserver.tools.console.map import map_page
 from dnsserver.tools.console.node import node_page
-from dnsserver.tools.console.overview import look_at_troubles, overview_page
+from dnsserver.tools.console.overview import overview_page
 from dnsserver.tools.console.page import Page, PageContext, error_page
 from dnsserver.tools.console.rendering import environment, rendered
 from dnsserver.tools.console.search import SEARCH_PATH, search_page
 from dnsserver.tools.console.service import service_page
 from dnsserver.tools.console.services import services_page
+from dnsserver.tools.console.troubles.now import look_at_troubles
 from locator.printable import json_text
 
 log = logging.getLogger("topodns")

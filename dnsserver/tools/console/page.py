@@ -21,8 +21,8 @@ from dnsserver.tools.api.clients import NotedAskers
 from dnsserver.tools.api.inspected import NOT_READ_YET, TRY_AGAIN, Busy, Inspected, NotReady, Turns
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.changes import COUNTS, SNAPSHOT, PageChanges
+from dnsserver.tools.console.first_seen import FirstSeen
 from dnsserver.tools.console.recent import RecentCounts
-from dnsserver.tools.console.troubles import Sightings
 from dnsserver.tools.explain.naming import UnknownName
 from dnsserver.tools.live.kept import KeptDecisions
 from locator.model import Health
@@ -90,7 +90,7 @@ class PageContext:
         self.inspected, self.turns, self.changes, self.health, self.ages = inspected, turns, changes, health, ages
         self.recent = None if counts is None else RecentCounts(counts)
         self.failures = Counter[str]() if counts is None else counts.failures
-        self.sightings = Sightings()
+        self.first_seen = FirstSeen()
         self.kept, self.askers, self.speaker = kept, askers, speaker
         self._kept: dict[str, tuple[Sequence[object], Any]] = {}
         self._seldom: dict[str, tuple[float, float, Any]] = {}  # with the times when it was made, and how long it took
