@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from dnsserver.metrics.counters import Counts
 from dnsserver.programs.from_settings import authority_of, store_of
+from dnsserver.tools.api.clients import ClientsByService
 from dnsserver.tools.api.inspected import Inspected, Turns
+from dnsserver.tools.api.live import Live
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import LOOK_SECONDS, Console
 from dnsserver.tools.console.first_seen import MAX_KNOWN, FirstSeen
@@ -51,6 +52,7 @@ from tests.kit.finding_rows import HEALTHY, SPREAD
 from tests.kit.in_memory import dump_of, settings_of
 from tests.kit.lost_zone import three_zones
 from tests.kit.skewed import skewed
+from tests.kit.tapped import live_server
 
 T = TypeVar("T")
 FLAGS = {"forwarder-service": "off"}
@@ -84,7 +86,7 @@ class Shown(NamedTuple):
 
 def console(
     cluster: Sequence[Item], health: Mapping[str, Health] = CALM, ages: Mapping[str, float] | None = None,
-    counts: Counts | None = None,
+    live: Live | None = None,
 ) -> Shown:  # fmt: skip
     """Return the console about a cluster."""
     settings = settings_of(FLAGS)
@@ -96,9 +98,7 @@ def console(
 
     publish(cluster)
     inspected = Inspected(lambda: publisher.snapshot, {"local": publisher}, authority_of(settings), "default")
-    context = PageContext(
-        inspected, Here(), changes, counts, health=lambda: health, ages=lambda: ages or {"local": 0.0}
-    )
+    context = PageContext(inspected, Here(), changes, live, health=lambda: health, ages=lambda: ages or {"local": 0.0})
     return Shown(context, publish)
 
 
@@ -335,7 +335,7 @@ def test_it_is_known_since_when_although_nobody_looks(monkeypatch: pytest.Monkey
     monkeypatch.setattr(expected, "simulate", lambda *of: simulated.append(of[0].key) or simulate(*of))
 
     async def main() -> None:
-        shown = console(three_zones(), counts=Counts())
+        shown = console(three_zones(), live=live_server())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Console(shown.context).run)
             await trio.sleep(3 * LOOK_SECONDS)
@@ -355,9 +355,10 @@ def test_it_is_known_since_when_although_nobody_looks(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("looks", "look", "what"),
-    [(expected, "simulate", "what is wrong"), (RecentCounts, "look", "what was asked")],
-    ids=["troubles", "counters"],
-)
+    [(expected, "simulate", "what is wrong"), (RecentCounts, "look", "what was asked"),
+     (ClientsByService, "look", "who asks"), (Live, "keep", "what was decided")],
+    ids=["troubles", "counters", "clients", "decisions"],
+)  # fmt: skip
 def test_a_look_that_fails_costs_no_answer(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, looks: object, look: str, what: str
 ) -> None:
@@ -367,11 +368,11 @@ def test_a_look_that_fails_costs_no_answer(
         raise ValueError("a bug")
 
     monkeypatch.setattr(looks, look, fail)
-    counts = Counts()
+    live = live_server()
 
     async def main() -> None:
         with trio.move_on_after(1.5 * LOOK_SECONDS):
-            await Console(console(three_zones(), counts=counts).context).run()
+            await Console(console(three_zones(), live=live).context).run()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    assert counts.failures["console"] == 2 and f"{what} could not be found out" in caplog.text
+    assert live.counts.failures["console"] == 2 and f"{what} could not be found out" in caplog.text

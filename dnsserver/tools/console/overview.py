@@ -47,7 +47,7 @@ async def overview_page(context: PageContext, request: Request) -> Page:
             "broken": broken_clusters(health, ages),
             "asked": None if context.recent is None else context.recent.asked(),
             "curves": zone_curves(context),
-            "speaker": context.speaker,
+            "counted_by": context.live,
             "expected": expected,
             "ages": ages,
             "objects": objects,

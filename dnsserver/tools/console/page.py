@@ -15,16 +15,14 @@ import trio
 from msgspec import Struct
 from starlette.requests import Request
 
-from dnsserver.metrics.counters import Counts
 from dnsserver.settings import values
-from dnsserver.tools.api.clients import NotedAskers
 from dnsserver.tools.api.inspected import NOT_READ_YET, TRY_AGAIN, Busy, Inspected, NotReady, Turns
+from dnsserver.tools.api.live import Live
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.changes import COUNTS, SNAPSHOT, PageChanges
 from dnsserver.tools.console.first_seen import FirstSeen
 from dnsserver.tools.console.recent import RecentCounts
 from dnsserver.tools.explain.naming import UnknownName
-from dnsserver.tools.live.kept import KeptDecisions
 from locator.model import Health
 
 FOLLOWS_ALL = f"{SNAPSHOT} {COUNTS}"  # the ``follows`` of a page that shows what was counted, too
@@ -55,13 +53,6 @@ class Page(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-class Speaker(Struct, frozen=True):
-    """Whose numbers pages show: the name of a server, and the time since when it counts (RFC 3339)."""
-
-    name: str
-    since: str
-
-
 class PageMissing(Exception):
     """What a page is about does not exist. The text says so."""
 
@@ -69,8 +60,7 @@ class PageMissing(Exception):
 class PageContext:
     """What pages are made from: what a server has read, what changed, and what it counted in the last minutes.
 
-    *changes* must hear of all publications. *counts*, decisions that are *kept*, *askers* and *speaker* are None where
-    no DNS is answered: then nobody asks anything.
+    *changes* must hear of all publications. *live* is None where no DNS is answered: then nobody asks anything.
     ``health`` and ``ages`` (in seconds) are those of the clusters, by name.
     """
 
@@ -79,19 +69,16 @@ class PageContext:
         inspected: Inspected,
         turns: Turns,
         changes: PageChanges,
-        counts: Counts | None,
-        kept: KeptDecisions | None = None,
-        askers: NotedAskers | None = None,
-        speaker: Speaker | None = None,
+        live: Live | None,
         *,
         health: Callable[[], Mapping[str, Health]],
         ages: Callable[[], Mapping[str, float]],
     ) -> None:
         self.inspected, self.turns, self.changes, self.health, self.ages = inspected, turns, changes, health, ages
-        self.recent = None if counts is None else RecentCounts(counts)
-        self.failures = Counter[str]() if counts is None else counts.failures
+        self.live = live
+        self.recent = None if live is None else RecentCounts(live.counts)
+        self.failures = Counter[str]() if live is None else live.counts.failures
         self.first_seen = FirstSeen()
-        self.kept, self.askers, self.speaker = kept, askers, speaker
         self._kept: dict[str, tuple[Sequence[object], Any]] = {}
         self._seldom: dict[str, tuple[float, float, Any]] = {}  # with the times when it was made, and how long it took
 

@@ -57,7 +57,7 @@ async def services_page(context: PageContext, request: Request) -> Page:
     part = part_of(keys, given["page"], ROWS)
     shown = {
         "live": live,
-        "speaker": context.speaker,
+        "counted_by": context.live,
         "by": sort,
         "text": text,
         "constrained": len(asking),
