@@ -39,7 +39,7 @@ def tap_of(responder: Responder, *, failed: Callable[[Exception], None] = no_err
     return Tap(responder, clock=lambda: NOW + 0.5, failed=failed)
 
 
-def live_server() -> Live:
+def new_live() -> Live:
     """Return what a server notes that has answered nothing."""
     responder = CountedResponder(native=False)
     return Live(responder.counts, tap_of(responder), name="dns-1", since="2026-01-01T00:00:00Z")

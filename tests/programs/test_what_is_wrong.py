@@ -52,7 +52,7 @@ from tests.kit.finding_rows import HEALTHY, SPREAD
 from tests.kit.in_memory import dump_of, settings_of
 from tests.kit.lost_zone import three_zones
 from tests.kit.skewed import skewed
-from tests.kit.tapped import live_server
+from tests.kit.tapped import new_live
 
 T = TypeVar("T")
 FLAGS = {"forwarder-service": "off"}
@@ -335,7 +335,7 @@ def test_it_is_known_since_when_although_nobody_looks(monkeypatch: pytest.Monkey
     monkeypatch.setattr(expected, "simulate", lambda *of: simulated.append(of[0].key) or simulate(*of))
 
     async def main() -> None:
-        shown = console(three_zones(), live=live_server())
+        shown = console(three_zones(), live=new_live())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Console(shown.context).run)
             await trio.sleep(3 * LOOK_SECONDS)
@@ -368,7 +368,7 @@ def test_a_look_that_fails_costs_no_answer(
         raise ValueError("a bug")
 
     monkeypatch.setattr(looks, look, fail)
-    live = live_server()
+    live = new_live()
 
     async def main() -> None:
         with trio.move_on_after(1.5 * LOOK_SECONDS):

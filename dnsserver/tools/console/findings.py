@@ -62,7 +62,7 @@ async def counted_causes(context: PageContext) -> tuple[Counter[str], Sequence[C
             lambda: (Counter(finding.severity for finding in findings), causes_of(findings))
         )
 
-    return await context.once("causes", (findings,), compute)
+    return await context.cached("causes", (findings,), compute)
 
 
 def cluster_code(name: str) -> ClusterCode | None:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from dnsserver.tools.console.findings import counted_causes
 from dnsserver.tools.console.gains import gains, money_shown, unconstrained
 from dnsserver.tools.console.live import zone_curves
-from dnsserver.tools.console.page import ALWAYS, FOLLOWS_ALL, SELDOM, Page, PageContext
+from dnsserver.tools.console.page import FOLLOWS_ALL, Page, PageContext
 from dnsserver.tools.console.troubles.expected import expected_if_read
 from dnsserver.tools.console.troubles.now import what_is_wrong
 from dnsserver.tools.console.troubles.sources import broken_clusters
@@ -35,7 +35,7 @@ async def overview_page(context: PageContext, request: Request) -> Page:
         without = await unconstrained(context, snapshot)
         if without.all and without.services:
             gained = await gains(context, snapshot)
-    expected = await expected_if_read(context, ALWAYS if context.recent is None else SELDOM)
+    expected = await expected_if_read(context)
     severities, causes = await counted_causes(context)
     now = what_is_wrong(context, expected, causes)
     return Page(

@@ -56,12 +56,12 @@ class Expected(Struct, frozen=True):
     note: tuple[str, str] | None
 
 
-async def expected_if_read(context: PageContext, share: int) -> Expected | None:
-    """Return what pods would get, None before the clusters have been read; it takes a part in *share* of the time."""
+async def expected_if_read(context: PageContext, *, one_part_in: int | None = None) -> Expected | None:
+    """Return what pods would get, None before the clusters have been read; it is ``throttled``."""
     if (snapshot := context.inspected.snapshot()) is None:
         return None
     made_of, compute = (snapshot.services, snapshot.addresses), partial(_expected, context, snapshot)
-    return await context.seldom("expected", made_of, compute, share=share)
+    return await context.throttled("expected", made_of, compute, one_part_in=one_part_in)
 
 
 async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dnsserver.text import grouped
 from dnsserver.tools.console.findings import Cause, cluster_code, counted_causes, fixing_command
-from dnsserver.tools.console.page import PageContext
+from dnsserver.tools.console.page import IN_BACKGROUND, PageContext
 from dnsserver.tools.console.troubles.expected import Expected, expected_if_read
 from dnsserver.tools.console.troubles.services import worse_if_new, worst_trouble_first
 from dnsserver.tools.console.troubles.sources import DUMP, source_troubles
@@ -18,14 +18,12 @@ from dnsserver.tools.console.troubles.trouble import BAD, FINDING, WARN, Now, Tr
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from locator.model import ERROR, WARNING, Finding, object_key
 
-UNSEEN = 50  # times as long as a simulation takes, until the next one although nobody looks
-
 
 async def look_at_troubles(context: PageContext) -> tuple[object, ...]:
     """Look at what is wrong although nobody else does, so that it is known since when; return what tells it apart."""
 
     async def look() -> Now:
-        expected = await expected_if_read(context, UNSEEN)
+        expected = await expected_if_read(context, one_part_in=IN_BACKGROUND)
         _, causes = await counted_causes(context)
         return what_is_wrong(context, expected, causes)
 
