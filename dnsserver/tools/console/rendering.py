@@ -19,9 +19,9 @@ from dnsserver.text import duration, grouped, number_text, percent
 from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.gains import MAX_RANKED
-from dnsserver.tools.console.live import DAY, HOUR, curve_points, rate
 from dnsserver.tools.console.page import segment
 from dnsserver.tools.console.services import sort_of
+from dnsserver.tools.console.traffic import DAY, HOUR, curve_points, rate
 from dnsserver.tools.console.troubles.traffic import trusting_flag
 from dnsserver.tools.console.wording import in_page, meant
 from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
