@@ -21,7 +21,6 @@ from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.operations import BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.gains import PARAMETERS as MONEY
 from dnsserver.tools.console.gains import price_of
-from dnsserver.tools.console.live import service_traffic
 from dnsserver.tools.console.page import (
     NAMESPACE,
     PAGE,
@@ -43,6 +42,7 @@ from dnsserver.tools.console.simulations import (
     title_of,
     tries,
 )
+from dnsserver.tools.console.traffic import service_traffic
 from dnsserver.tools.explain import naming
 from dnsserver.tools.explain.explain import Asker, explain
 from dnsserver.tools.explain.explanation import CandidateExplained, ConstraintExplained, Explanation
@@ -93,7 +93,7 @@ async def service_page(context: PageContext, request: Request) -> Page:
     if errors:
         given = read_parameters(PARAMETERS, ())
         shown = await _shown(context, namespace, name, given)
-    shown |= {"live": await service_traffic(context, object_key(namespace, name)), "speaker": context.speaker}
+    shown |= {"live": await service_traffic(context, object_key(namespace, name)), "counted_by": context.live}
     shown |= {
         "form": form,
         "fields": FIELDS.values(),
