@@ -303,6 +303,7 @@ SHOWN = [
     Shows("small", "/services/shop/near?client=10.244.1.9",
           [f"has the client's {HOSTNAME}", f"{HOSTNAME} is a2, not a1", "not ready"]),
     Shows("small", "/services/shop/hard", [
+        "What is wrong now", "gets nothing of shop/hard", "To fix it:",
         "1 client gets nothing", "valid syntax by annotation", "\N{BALLOT X} 1 gets nothing",  # in the picture
         "That counts those who get something: 1 of 2 clients gets nothing."], ["no overload"]),
     Shows("small", "/services/shop/wrong", ["InvalidTopology: metadata.annotations", INVALID]),
@@ -320,7 +321,8 @@ SHOWN = [
     Shows("sorts", "/services/shop/rendered?client=10.0.0.1", ["is written in the Service (spec.clusterIP)"]),
     Shows("skewed", "/services/shop/web", [
         f"at most 2.60 {TIMES} an even share", "overloaded", "Try max-overload 1.5: no endpoint expects more",
-        "20.0 % of the load crosses zones; without any constraint, 70.0 %."], ["annotate service", "spilled"]),
+        "20.0 % of the load crosses zones; without any constraint, 70.0 %.", "What is wrong now",
+        "gets 2.6 times an even share of shop/web"], ["spilled"]),
     Shows("skewed", "/services/shop/plain", [f"at most 1.00 {TIMES} an even share"], ["annotate service", "Try max-o"]),
     Shows("skewed", f"/services/shop/web?keys=example.com/Rack_A,{ZONE}&least=1",
           [f"With example.com/Rack_A,{ZONE} and at least 1 endpoint "]),

@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 )
                 for _ in range(times):
                     server.ask(query)
-        until(lambda: "get nothing" in page(server, "/services/shop/hard").text, "the console has looked")
+        until(lambda: "a second get nothing" in page(server, "/services/shop/hard").text, "the console has looked")
         yield server
 
 

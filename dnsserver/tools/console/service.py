@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One Service: what it asks for, what is wrong with it, and each endpoint with why a client gets it or not.
+"""One Service: what is wrong with it, what it asks for, and each endpoint with why a client gets it or not.
 
 The answers stand side by side, a column for each: so the answer of today can be compared with that by another
 constraint. All of them are explanations, as ``explain`` gives them.
@@ -43,6 +43,8 @@ from dnsserver.tools.console.simulations import (
     tries,
 )
 from dnsserver.tools.console.traffic import service_traffic
+from dnsserver.tools.console.troubles.services import service_troubles
+from dnsserver.tools.console.troubles.trouble import WORDS
 from dnsserver.tools.explain import naming
 from dnsserver.tools.explain.explain import Asker, explain
 from dnsserver.tools.explain.explanation import CandidateExplained, ConstraintExplained, Explanation
@@ -135,6 +137,8 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
             "answers": list(zip(snapshots, answers, strict=False)),
             "tried": tried or {},
             "tries": shown_tries,
+            "troubles": list(service_troubles(shown_tries[0].simulated, known.snapshot)) if shown_tries else [],
+            "words": WORDS,
             "differences": differences_of(shown_tries, price),
             "proposals": PROPOSALS,
             "missing": lacking(known.snapshot, EndpointSlice),
