@@ -20,7 +20,7 @@ from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.gains import MAX_RANKED
 from dnsserver.tools.console.page import segment
-from dnsserver.tools.console.services import sort_of
+from dnsserver.tools.console.services import type_of
 from dnsserver.tools.console.traffic import DAY, HOUR, curve_points, rate
 from dnsserver.tools.console.troubles.traffic import trusting_flag
 from dnsserver.tools.console.wording import in_page, meant
@@ -156,9 +156,9 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "segment": _segment,
     "short": _short,
     "site_troubles": site_troubles,
-    "sort_of": sort_of,
     "thousands": "{:,}".format,
     "trusting_flag": trusting_flag,
+    "type_of": type_of,
     "unshortened": escape,
 }
 GLOBALS = {

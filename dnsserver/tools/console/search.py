@@ -18,13 +18,13 @@ from locator.ip import address_text, is_address, parse_address
 from locator.model import Node, Pod
 
 SEARCH_PATH = "/search"
-MOST = 20  # of each sort: who gets more writes more
+MOST = 20  # of each type: who gets more writes more
 
 
 class Result(NamedTuple):
-    """Something that was found: its sort, its name, and the path of what is known of it."""
+    """Something that was found: its type, its name, and the path of what is known of it."""
 
-    sort: str
+    type: str
     name: str
     path: str
 
@@ -49,7 +49,7 @@ async def results(context: PageContext, text: str) -> list[Result]:
     nodes = await inspected.own.objects(Node)
     domains = await domains_on(list(nodes.values()), await console_keys(context, snapshot))
     codes = dict.fromkeys(finding.code for finding in context.changes.findings)
-    sorts: Sequence[tuple[str, Iterable[str], Callable[[str], str]]] = (
+    types: Sequence[tuple[str, Iterable[str], Callable[[str], str]]] = (
         ("Service", [*asking, *others], service_path),
         ("Node", nodes, lambda name: f"/nodes/{segment(inspected.cluster)}/{segment(name)}"),
         ("Pod", pods, lambda key: f"/explain?{urlencode({'client': f'pod/{key}'})}"),
@@ -57,9 +57,9 @@ async def results(context: PageContext, text: str) -> list[Result]:
         ("Finding", codes, lambda code: f"/findings?{urlencode({'code': code})}"),
     )
     found = [Result("Address", *_explained(text))] if is_address(text) else []
-    for sort, names, path in sorts:
+    for kind, names, path in types:
         there = await first(MOST, names, lambda name: wanted in name.lower())
-        found += [Result(sort, name, path(name)) for name in there]
+        found += [Result(kind, name, path(name)) for name in there]
     return found
 
 

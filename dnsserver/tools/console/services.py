@@ -114,8 +114,8 @@ def findings_by_service(findings: Sequence[Finding]) -> Mapping[str, int]:
     )
 
 
-def sort_of(service: Service) -> str:
-    """Return what sort of Service it is, as people call it."""
+def type_of(service: Service) -> str:
+    """Return the type of a Service, as people call it: kubectl has no word for headless ones."""
     if service.alias is not None:
         return "external name"
     if service.headless:
