@@ -130,9 +130,9 @@ def as_it_is(metavar: str) -> Syntax[str]:
     return Syntax(metavar, "", str)
 
 
-def amount(metavar: str) -> Syntax[float]:
-    """Return the syntax of a number that may have decimals, and is not negative."""
-    return Syntax(metavar, "a number from 0 on", _amount)
+def amount(metavar: str, unit: str = "") -> Syntax[float]:
+    """Return the syntax of a number that may have decimals, and is not negative; nobody writes its *unit*."""
+    return Syntax(metavar, f"a number{f' of {unit}' if unit else ''} from 0 on", _amount)
 
 
 def _amount(text: str) -> float:

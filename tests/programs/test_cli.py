@@ -351,13 +351,6 @@ def test_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, env: dict[st
 # --- The rest -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["on", "off"])
-def test_a_switch_takes_its_value_behind_an_equals_sign(topodns: Run, value: str) -> None:
-    """As kubectl has it. Without one, the word would be a file that does not exist."""
-    ran = topodns("serve", "--console", value)
-    assert ran[::2] == (WRONG, f"topodns: --console: {value} found behind it, expected --console={value}\n")
-
-
 @pytest.mark.parametrize("program", ["topodns", "kubectl-topodns"])
 def test_version_by_every_name(program: str) -> None:
     """Both commands print topodns' version, Python's and the libraries'."""

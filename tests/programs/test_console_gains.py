@@ -76,7 +76,7 @@ def test_money_leads(server: Server, topodns: Run, tmp_path: Path, path: str) ->
     ("fields", "field", "message"),
     [
         ({"price": "cheap", "traffic": "1"}, "price", "'cheap', expected a number from 0 on"),
-        ({"price": "1", "traffic": "-1"}, "traffic", "'-1', expected a number from 0 on"),
+        ({"price": "1", "traffic": "-1"}, "traffic", "'-1', expected a number of gigabytes from 0 on"),
         ({"price": "1e300", "traffic": "1e300"}, "price", "1e+300 times 1e+300 is too large"),
     ],
     ids=["no number", "negative", "infinite"],

@@ -362,6 +362,7 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
         (("--price", "0.02"), "--traffic: missing, expected both --price and --traffic"),
         (("--price", "cheap", "--traffic", "1"), "--price: 'cheap', expected a number from 0 on"),
         (("--price", "nan", "--traffic", "1"), "--price: 'nan', expected a number from 0 on"),
+        (("--price", "1", "--traffic", "100TB"), "--traffic: '100TB', expected a number of gigabytes from 0 on"),
         (("--price", "1e308", "--traffic", "1e308"), "--price: 1e+308 times --traffic 1e+308 is too large"),
         (("--clients-from", "http://[::1"), "--clients-from: 'http://[::1', expected http://HOST:PORT"),
         (("--price", "-1", "--traffic", "1"), "--price: '-1', expected a number from 0 on"),

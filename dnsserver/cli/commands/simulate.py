@@ -195,7 +195,7 @@ class SimulateFlags:
 
     traffic: float | None = single(
         None,
-        values.amount("GB"),
+        values.amount("GB", "gigabytes"),
         help="Gigabytes that the clients of each Service get in a month",
         shown="none",
     )

@@ -36,9 +36,10 @@ MAX_SIMULATED = 500  # Services: half a second
 MAX_RANKED = 50  # rows: each has a command, and a page stays small
 NO_ZONES = "so topodns cannot say in which zone a client is: a dump must contain them"
 PRICE, TRAFFIC = "price", "traffic"
+AMOUNT, GIGABYTES = values.amount(PRICE), values.amount(TRAFFIC, "gigabytes")
 PARAMETERS = (
-    Parameter(PRICE, "Of a gigabyte between zones.", values.amount(PRICE).read, values.amount(PRICE).expected),
-    Parameter(TRAFFIC, "Gigabytes in a month.", values.amount(TRAFFIC).read, values.amount(TRAFFIC).expected),
+    Parameter(PRICE, "Of a gigabyte between zones.", AMOUNT.read, AMOUNT.expected),
+    Parameter(TRAFFIC, "Gigabytes in a month.", GIGABYTES.read, GIGABYTES.expected),
 )
 
 
