@@ -43,8 +43,8 @@ class Tally(Struct, frozen=True, gc=False):
     """What all metrics tell of an answer. A metric does not count an answer with an empty value.
 
     ``key`` is the topology key that decided. ``zones`` are those of the endpoints in the answer, "" for endpoints
-    whose zone is not known. ``service`` is the namespace and name of their Service, or of the one that is unmet, if
-    answers are counted for each.
+    whose zone is not known. ``outcome`` is UNREADY where no endpoint of the Service is ready. ``service`` is the
+    namespace and name of their Service, or of the one of which the client got nothing, if answers are counted for each.
 
     Native code counts what it repeats by the number of the tally, so a new field needs no change there. There must be
     few tallies: ``MAX_TALLIES``.

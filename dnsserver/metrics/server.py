@@ -40,7 +40,7 @@ from locator.api.list_watch import RESTART_REASONS
 from locator.model import Finding
 from locator.places.book import LOCATED_BY
 from locator.state.snapshot import Snapshot
-from locator.topology.selection import OUTCOMES, UNMET
+from locator.topology.selection import EMPTY, OUTCOMES
 from locator.topology.service_checks import is_invalid_constraint
 
 ANSWER_ZONES = Family(
@@ -74,11 +74,11 @@ class Summed:
         for channel, origin, tally, number in counts.replies():
             self.requests[channel.proto, str(channel.family), tally.qtype] += number
             self.rcodes[RCODES.get(tally.rcode, str(tally.rcode)),] += number
-            if tally.outcome:
+            if tally.outcome in OUTCOMES:  # nothing was chosen of a Service without a ready endpoint
                 self.outcomes[tally.outcome,] += number
             if tally.key:
                 self.keys[tally.key,] += number
-            if counts.per_service and (tally.zones or tally.outcome == UNMET):
+            if counts.per_service and (tally.zones or tally.outcome in EMPTY):
                 self.services[*(tally.service or ("", "")), tally.outcome] += number
             if origin.located_by:
                 self.located[origin.located_by,] += number
@@ -119,8 +119,8 @@ OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float | None
     ANSWER_ZONES: lambda of: of.zones,
     Family(
         "topodns_service_answers", COUNTER,
-        "Answers with endpoints, and unmet ones, by Service and outcome; both names are empty for all Services after "
-        f"the first {MAX_SERVICES}.",
+        "Answers with endpoints, unmet ones, and those that no endpoint of the Service is ready (unready), by Service "
+        f"and outcome; both names are empty for all Services after the first {MAX_SERVICES}.",
         {"service_namespace": ANY_VALUE, "service_name": ANY_VALUE, "outcome": ANY_VALUE}, "`--metrics-per-service`",
     ): lambda of: of.services if of.counts.per_service else None,
     Family(

@@ -19,7 +19,7 @@ from dnsserver.metrics.relations import ELSEWHERE, SOME, relation
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.live import history
 from dnsserver.tools.live.history import Answered, History
-from locator.topology.selection import SPILLED, UNMET
+from locator.topology.selection import EMPTY, SPILLED
 
 WINDOW_SECONDS = 300.0  # long enough for a matrix of more than chance, short enough that a change shows
 REPLIES = 500  # sums at a time: half a millisecond or so, for which queries wait
@@ -27,7 +27,8 @@ MAX_SLOTS = 120  # whatever the pause between two looks is
 # What a key counts, its first part. The others are: the client's zone and the relation of the answer's zones to it; the
 # outcome; the reason and the range; the forwarder; the source.
 ZONES, OUTCOMES, UNLOCATED, UNNAMED, IGNORED = "zones", "outcomes", "unlocated", "unnamed", "ignored"
-OUTCOME_MEASURES = {UNMET: history.UNMET, SPILLED: history.SPILLED}  # of the history, by outcome
+# Of the history, by outcome: whoever gets nothing is unmet, for whatever reason, as in a simulation.
+OUTCOME_MEASURES = {**dict.fromkeys(EMPTY, history.UNMET), SPILLED: history.SPILLED}
 
 Key = tuple[str, ...]
 Sums = Mapping[Key, int]
@@ -114,7 +115,7 @@ class RecentCounts:
         return RecentAnswers(
             seconds=round(self._window.covered(now)),
             zones=by_zone({(zone, relation): times for (zone, relation), times in by_what[ZONES]}),
-            unmet=counted[OUTCOMES, UNMET],
+            unmet=sum(counted[OUTCOMES, outcome] for outcome in EMPTY),
             spilled=counted[OUTCOMES, SPILLED],
             unlocated=_most_first((where, reason, times) for (reason, where), times in by_what[UNLOCATED]),
             unnamed=_most_first((who, "", times) for (who,), times in by_what[UNNAMED]),

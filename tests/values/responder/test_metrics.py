@@ -180,6 +180,52 @@ def test_services_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+# A name below the Service that has no ready endpoint, or one that sends clients to it, the type, and whether the answer
+# is one of those that the Service could not give.
+NOTHING_READY = [
+    ("its own name", "down", "A", True),
+    ("the other family", "down", "AAAA", True),
+    ("SRV", "down", "SRV", True),
+    ("a port", "_main._tcp.down", "SRV", True),
+    ("no endpoint at all", "none-yet", "A", True),
+    ("an alias of it", "to-down", "A", True),
+    ("a type that no endpoint has", "down", "TXT", False),
+    ("a port that it does not have", "_mian._tcp.down", "SRV", False),
+    ("a port has no address", "_main._tcp.down", "A", False),
+    ("a pod", "down-0.down", "A", False),
+    ("no such Service", "donw", "A", False),
+    ("a cluster IP", "virtual", "SRV", False),
+    ("ready, but not of this family", "near", "AAAA", False),
+]
+OF_UNREADY = [
+    *CLUSTER,
+    api_objects.service("down"),
+    endpoint_slice("down", 0, [endpoint("10.2.0.1", nodeName="n-a", ready=False)]),
+    api_objects.service("none-yet"),
+    api_objects.external("to-down", "down.shop.svc.cluster.local"),
+]
+
+
+@with_and_without_native
+@pytest.mark.parametrize(("name", "rtype", "counts_it"), [row[1:] for row in NOTHING_READY],
+                         ids=[row[0] for row in NOTHING_READY])  # fmt: skip
+def test_answers_of_services_without_ready_endpoints(name: str, rtype: str, counts_it: bool, native: bool) -> None:
+    """They count for their Service, each one that native code repeats, too; by no constraint, so nowhere else."""
+    counts = Counts(per_service=True)
+    counts.askers = set()
+    responder = CountedResponder(FLAGS, counts=counts, native=native)
+    responder.publish(snapshot_of(listed(OF_UNREADY), FLAGS))
+    for _ in range(2):
+        ask(responder, "_amin._tcp.down", IN_A, rtype="SRV")  # as long as a port that there is
+        ask(responder, name, IN_A, rtype=rtype)
+    service = ("shop", "none-yet" if name == "none-yet" else "down")
+    metrics = ServerMetrics(counts)
+    found = samples(metrics, "topodns_service_answers_total")
+    assert found == ({(*service, "unready"): 2} if counts_it else {})
+    assert set(counts.take_askers()) == ({(service, parse_address(IN_A))} if counts_it else set())
+    assert not any(samples(metrics, "topodns_answers_total").values())
+
+
 def test_services_are_counted_for_the_console() -> None:
     """Without --metrics-per-service, the metrics are as if nobody looked at Services."""
     counts = Counts()
