@@ -13,6 +13,8 @@ BOLD, DIM, PLAIN = "\033[1m", "\033[2m", "\033[0m"
 RED, GREEN, YELLOW, MAGENTA = "\033[31m", "\033[32m", "\033[33m", "\033[35m"
 COLOUR_CODES = re.compile(r"(\033\[[0-9]+m)")  # any of these
 
+DAY = 86_400  # seconds
+
 Paint = Callable[[str, str], str]  # takes a text and one of these
 
 
@@ -49,6 +51,14 @@ def number_text(number: float) -> str:
 def percent(fraction: float) -> str:
     """Return a fraction as people read it."""
     return f"{100 * fraction:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """Return ``45 seconds``, ``5 minutes``, ``3 hours`` or ``4 days``."""
+    for size, noun in ((DAY, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 2 * size:
+            return grouped(int(seconds // size), noun)
+    return grouped(round(seconds), "second")
 
 
 def _inflected(noun: str, number: int) -> str:

@@ -296,8 +296,8 @@ class Counts:
                 yield number, replies - known.get(number, 0)
                 known[number] = replies
 
-    def told(self, number: int) -> tuple[ClientOrigin, Tally]:
-        """Return what a number of ``Channel.counts`` tells of the client and of the answer."""
+    def origin_and_tally(self, number: int) -> tuple[ClientOrigin, Tally]:
+        """Return which clients and which answers a number of ``Channel.counts`` is about."""
         if len(self._known[0]) < len(self._origins) or len(self._known[1]) < len(self._tallies):
             self._known = list(self._origins), list(self._tallies)
         origin, tally = divmod(number, MAX_TALLIES)

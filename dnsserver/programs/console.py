@@ -24,12 +24,11 @@ from dnsserver.programs.run import SWITCH_SECONDS, next_ending, run_program, sta
 from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import HONOR
 from dnsserver.tools.api.api import Api
-from dnsserver.tools.api.clients import NotedAskers
 from dnsserver.tools.api.inspected import Inspected, Turns
+from dnsserver.tools.api.live import Live
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import Console
-from dnsserver.tools.console.page import PageContext, Speaker
-from dnsserver.tools.live.kept import KeptDecisions
+from dnsserver.tools.console.page import PageContext
 from locator.state.snapshot import Snapshot
 from locator.times import time_text
 
@@ -72,17 +71,12 @@ def api_and_console(
         settings.traffic_distribution == HONOR,
         None if upstream is None else upstream.find_all,
     )
-    kept, askers, speaker = None, None, None
+    live = None
     if counts is not None and tap is not None:
-        counts.counts_services, counts.askers = True, set()
-        kept = KeptDecisions(time_text(time.time(), "seconds"))
-        tap.overhear(kept.noted)
-        askers = NotedAskers(counts)
-        speaker = Speaker(reply_options_of(settings).nsid.decode(errors="replace"), kept.since)
-    context = PageContext(
-        inspected, turns, changes, counts, kept, askers, speaker, health=clusters.health, ages=clusters.ages
-    )
-    return Api(inspected, turns, tap, kept, askers), Console(context)
+        name = reply_options_of(settings).nsid.decode(errors="replace")
+        live = Live(counts, tap, name=name, since=time_text(time.time(), "seconds"))
+    context = PageContext(inspected, turns, changes, live, health=clusters.health, ages=clusters.ages)
+    return Api(inspected, turns, live), Console(context)
 
 
 class _ConsoleProgram:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.responder.responder import Responder
+from dnsserver.tools.api.live import Live
 from dnsserver.tools.tap.lines import TailLine, line_of
 from dnsserver.tools.tap.tap import Tap, TapEvent
-from tests.kit.in_memory import NOW, Flags, settings_of
+from tests.kit.in_memory import NOW, CountedResponder, Flags, settings_of
 
 
 class Everything:
@@ -36,3 +37,9 @@ def no_error(error: Exception) -> None:
 def tap_of(responder: Responder, *, failed: Callable[[Exception], None] = no_error) -> Tap:
     """Return the tap of a responder; its clock stands still."""
     return Tap(responder, clock=lambda: NOW + 0.5, failed=failed)
+
+
+def new_live() -> Live:
+    """Return what a server notes that has answered nothing."""
+    responder = CountedResponder(native=False)
+    return Live(responder.counts, tap_of(responder), name="dns-1", since="2026-01-01T00:00:00Z")

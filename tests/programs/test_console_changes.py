@@ -31,7 +31,7 @@ from dnsserver.tools.api.inspected import MAX_OUTSIDE, MAX_WAITING, Inspected, T
 from dnsserver.tools.api.operations import DESCRIPTION
 from dnsserver.tools.console.changes import CHANGE_SECONDS, PageChanges
 from dnsserver.tools.console.console import MAX_STREAMS, Console
-from dnsserver.tools.console.page import SELDOM, PageContext
+from dnsserver.tools.console.page import FOR_VIEWERS, IN_BACKGROUND, PageContext
 from dnsserver.tools.console.recent import MAX_SLOTS, Key, Window
 from tests.kit.api_client import Events, request
 from tests.kit.api_objects import listed
@@ -41,6 +41,7 @@ from tests.kit.in_memory import settings_of, snapshot_of
 from tests.kit.live_server import serving_live
 from tests.kit.other_server import kubeconfig
 from tests.kit.small_cluster import OUT, WEB, WEB_AND_MANY, WITH_ALIASES
+from tests.kit.tapped import new_live
 from tests.kit.topodns_process import Server
 from tests.kit.unshrunk import unshrunk
 from tests.kit.waiting import PATIENCE, until
@@ -177,7 +178,7 @@ def test_the_window_has_few_slots() -> None:
 def test_what_takes_long_is_made_seldom() -> None:
     """Once it is made of something else, it may be old for so many times as long as it takes."""
     inspected = Inspected(lambda: None, {}, authority_of(settings_of()), "default")
-    context = PageContext(inspected, Turns(), PageChanges(), None, health=dict, ages=dict)
+    context = PageContext(inspected, Turns(), PageChanges(), new_live(), health=dict, ages=dict)
     made: list[tuple[float, str]] = []
 
     async def look(of: str) -> str:
@@ -186,23 +187,27 @@ def test_what_takes_long_is_made_seldom() -> None:
             made.append((trio.current_time(), of))
             return of
 
-        return await context.seldom("name", [of], compute)
+        return await context.throttled("name", [of], compute)
 
     async def main() -> None:
         begun = trio.current_time()
         assert [await look(of) for of in ("a", "b", "b")] == ["a", "a", "a"]
-        await trio.sleep_until(begun + 2 + 2 * SELDOM)
+        await trio.sleep_until(begun + 2 + 2 * FOR_VIEWERS)
         assert [await look(of) for of in ("b", "c")] == ["b", "b"]
-        assert made == [(begun + 2, "a"), (begun + 4 + 2 * SELDOM, "b")]
+        assert made == [(begun + 2, "a"), (begun + 4 + 2 * FOR_VIEWERS, "b")]
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-@pytest.mark.parametrize("share", [0, SELDOM, 50])
-def test_what_takes_long_is_made_as_often_as_one_may(share: int) -> None:
-    """To make something anew at each change takes one part in *share* of the time; with 0, whatever it takes."""
+@pytest.mark.parametrize(
+    ("answers", "given", "pause"),
+    [(False, None, 0), (True, None, FOR_VIEWERS), (True, IN_BACKGROUND, IN_BACKGROUND), (False, 7, 7)],
+    ids=["console alone", "server", "in background", "given"],
+)
+def test_what_takes_long_is_made_as_often_as_one_may(answers: bool, given: int | None, pause: int) -> None:
+    """To make something anew at each change takes one part in so many of the time; all of it where no query waits."""
     inspected = Inspected(lambda: None, {}, authority_of(settings_of()), "default")
-    context = PageContext(inspected, Turns(), PageChanges(), None, health=dict, ages=dict)
+    context = PageContext(inspected, Turns(), PageChanges(), new_live() if answers else None, health=dict, ages=dict)
     made: list[float] = []
 
     async def compute() -> None:
@@ -212,12 +217,12 @@ def test_what_takes_long_is_made_as_often_as_one_may(share: int) -> None:
     async def main() -> None:
         with trio.move_on_after(2000):
             while True:
-                await context.seldom("name", [object()], compute, share=share)
+                await context.throttled("name", [object()], compute, one_part_in=given)
                 await trio.sleep(1)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     pauses = {later - sooner - 2 for sooner, later in pairwise(made)}
-    assert len(pauses) == 1 and max(1, share * 2) <= pauses.pop() <= share * 2 + 1
+    assert len(pauses) == 1 and max(1, pause * 2) <= pauses.pop() <= pause * 2 + 1
 
 
 def test_before_the_first_snapshot(tmp_path: Path) -> None:

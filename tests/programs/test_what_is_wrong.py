@@ -17,26 +17,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from dnsserver.metrics.counters import Counts
 from dnsserver.programs.from_settings import authority_of, store_of
+from dnsserver.tools.api.clients import ClientsByService
 from dnsserver.tools.api.inspected import Inspected, Turns
-from dnsserver.tools.console import overview
+from dnsserver.tools.api.live import Live
 from dnsserver.tools.console.changes import PageChanges
 from dnsserver.tools.console.console import LOOK_SECONDS, Console
-from dnsserver.tools.console.now import asked_troubles, live_unmet, source_troubles
+from dnsserver.tools.console.first_seen import MAX_KNOWN, FirstSeen
 from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.console.recent import RecentAnswers, RecentCounts
-from dnsserver.tools.console.troubles import (
+from dnsserver.tools.console.troubles import expected
+from dnsserver.tools.console.troubles.sources import source_troubles
+from dnsserver.tools.console.troubles.traffic import asked_troubles, live_unmet
+from dnsserver.tools.console.troubles.trouble import (
     BAD,
     FINDING,
     KINDS,
-    MAX_KNOWN,
     MAX_OF_A_KIND,
     UNMET,
     UNMET_ANSWERS,
     Now,
-    Sightings,
     Trouble,
+    dated,
     in_short,
 )
 from dnsserver.tools.live import history
@@ -50,6 +52,7 @@ from tests.kit.finding_rows import HEALTHY, SPREAD
 from tests.kit.in_memory import dump_of, settings_of
 from tests.kit.lost_zone import three_zones
 from tests.kit.skewed import skewed
+from tests.kit.tapped import new_live
 
 T = TypeVar("T")
 FLAGS = {"forwarder-service": "off"}
@@ -83,7 +86,7 @@ class Shown(NamedTuple):
 
 def console(
     cluster: Sequence[Item], health: Mapping[str, Health] = CALM, ages: Mapping[str, float] | None = None,
-    counts: Counts | None = None,
+    live: Live | None = None,
 ) -> Shown:  # fmt: skip
     """Return the console about a cluster."""
     settings = settings_of(FLAGS)
@@ -95,9 +98,7 @@ def console(
 
     publish(cluster)
     inspected = Inspected(lambda: publisher.snapshot, {"local": publisher}, authority_of(settings), "default")
-    context = PageContext(
-        inspected, Here(), changes, counts, health=lambda: health, ages=lambda: ages or {"local": 0.0}
-    )
+    context = PageContext(inspected, Here(), changes, live, health=lambda: health, ages=lambda: ages or {"local": 0.0})
     return Shown(context, publish)
 
 
@@ -263,21 +264,21 @@ STATES = st.lists(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from("ab
 @given(STATES)
 def test_since_when(states: list[list[tuple[str, str]]]) -> None:
     """The time of the first look of those without a break that found it; none if that was the very first."""
-    sightings, before, when = Sightings(), dict[tuple[str, str], float | None](), 1000.0
+    first_seen, before, when = FirstSeen(), dict[tuple[str, str], float | None](), 1000.0
     for number, state in enumerate(states):
-        found = sightings.dated([trouble(*one) for one in state], when + number, settled=True)
+        found = dated([trouble(*one) for one in state], first_seen, when + number, settled=True)
         before = {one: before.get(one, when + number if number else None) for one in state}
         assert [one.since for one in found] == [before[one] for one in state]
 
 
 def test_parts_are_dated_each() -> None:
     """A trouble of several parts is as it is since the newest is there; what was a trouble of its own stays dated."""
-    sightings = Sightings()
+    first_seen = FirstSeen()
     of = {place: trouble(UNMET, f"x {place}", parts=(f"x {place}",)) for place in "bc"}
     both = trouble(UNMET, "x *", parts=("x b", "x c"))
     looks = [[of["c"]], [of["c"], of["b"]], [both], [of["c"]]]
-    dated = [sightings.dated(look, 1000.0 + number, settled=True) for number, look in enumerate(looks)]
-    assert [[one.since for one in found] for found in dated] == [[None], [None, 1001.0], [1001.0], [None]]
+    seen = [dated(look, first_seen, 1000.0 + number, settled=True) for number, look in enumerate(looks)]
+    assert [[one.since for one in found] for found in seen] == [[None], [None, 1001.0], [1001.0], [None]]
 
 
 def test_a_service_that_loses_all() -> None:
@@ -302,11 +303,11 @@ def test_a_service_that_loses_all() -> None:
 
 def test_what_is_known_is_bounded() -> None:
     """Of more troubles it is not known since when; each kind shows a few, and says how many more there are."""
-    sightings, many = Sightings(), [trouble(FINDING, str(number)) for number in range(MAX_KNOWN + 5)]
-    sightings.dated([], 1.0, settled=True)
-    dated = sightings.dated(many, 2.0, settled=True)
-    assert Counter(one.since for one in dated) == {2.0: MAX_KNOWN, None: 5}
-    shown, more = in_short([*dated, trouble(UNMET)])
+    first_seen, many = FirstSeen(), [trouble(FINDING, str(number)) for number in range(MAX_KNOWN + 5)]
+    dated([], first_seen, 1.0, settled=True)
+    found = dated(many, first_seen, 2.0, settled=True)
+    assert Counter(one.since for one in found) == {2.0: MAX_KNOWN, None: 5}
+    shown, more = in_short([*found, trouble(UNMET)])
     assert [one.kind for one in shown] == [UNMET, *[FINDING] * MAX_OF_A_KIND]
     assert more == {FINDING: MAX_KNOWN + 5 - MAX_OF_A_KIND}
     assert Now(shown, more, 0.0, None, "").verdict == f"{MAX_KNOWN + 6:,} things are wrong"
@@ -330,11 +331,11 @@ def test_since_as_people_read_it(since: float | None, began: float | None, text:
 def test_it_is_known_since_when_although_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The console looks by itself after a change, and does not simulate again where nothing changed."""
     simulated: list[str] = []
-    simulate = overview.simulate
-    monkeypatch.setattr(overview, "simulate", lambda *of: simulated.append(of[0].key) or simulate(*of))
+    simulate = expected.simulate
+    monkeypatch.setattr(expected, "simulate", lambda *of: simulated.append(of[0].key) or simulate(*of))
 
     async def main() -> None:
-        shown = console(three_zones(), counts=Counts())
+        shown = console(three_zones(), live=new_live())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Console(shown.context).run)
             await trio.sleep(3 * LOOK_SECONDS)
@@ -354,9 +355,10 @@ def test_it_is_known_since_when_although_nobody_looks(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("looks", "look", "what"),
-    [(overview, "simulate", "what is wrong"), (RecentCounts, "look", "what was asked")],
-    ids=["troubles", "counters"],
-)
+    [(expected, "simulate", "what is wrong"), (RecentCounts, "look", "what was asked"),
+     (ClientsByService, "look", "who asks"), (Live, "keep", "what was decided")],
+    ids=["troubles", "counters", "clients", "decisions"],
+)  # fmt: skip
 def test_a_look_that_fails_costs_no_answer(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, looks: object, look: str, what: str
 ) -> None:
@@ -366,11 +368,11 @@ def test_a_look_that_fails_costs_no_answer(
         raise ValueError("a bug")
 
     monkeypatch.setattr(looks, look, fail)
-    counts = Counts()
+    live = new_live()
 
     async def main() -> None:
         with trio.move_on_after(1.5 * LOOK_SECONDS):
-            await Console(console(three_zones(), counts=counts).context).run()
+            await Console(console(three_zones(), live=live).context).run()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    assert counts.failures["console"] == 2 and f"{what} could not be found out" in caplog.text
+    assert live.counts.failures["console"] == 2 and f"{what} could not be found out" in caplog.text

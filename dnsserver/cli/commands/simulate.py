@@ -222,7 +222,7 @@ def run(arguments: Namespace) -> int:
     settings, flags = settings_of(arguments), flags_of(arguments, SimulateFlags)
     from dnsserver.cli.reading.simulated import check_zones, read_counted, read_world
     from dnsserver.tools.simulation.gains_text import others_line
-    from dnsserver.tools.simulation.selecting import BadSelection, subjects, unconstrained_subjects, worth_a_look
+    from dnsserver.tools.simulation.selecting import BadSelection, in_several_zones, subjects, unconstrained_subjects
 
     price, namespace = _price(flags), partial(_namespace, settings)
     named, changes = [service.key(namespace) for service in flags.service], _changes(flags, settings, namespace)
@@ -239,7 +239,7 @@ def run(arguments: Namespace) -> int:
     simulation = _simulated(selected, world, reading, changes, flags, price, gaining=gaining)
     _print(simulation, flags, arguments.output)
     if not (named or gaining) and arguments.output == "text":
-        write(others_line(worth_a_look(unconstrained_subjects(world.snapshot, world.authority), world.snapshot)))
+        write(others_line(in_several_zones(unconstrained_subjects(world.snapshot, world.authority), world.snapshot)))
     return EXIT_FAILED if _found(simulation, flags.fail_on) else EXIT_DONE
 
 

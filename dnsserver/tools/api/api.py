@@ -16,11 +16,11 @@ from starlette.routing import Route
 
 from dnsserver.http.guard import guarded
 from dnsserver.http.problems import problem
-from dnsserver.tools.api.clients import NotedAskers
+from dnsserver.tools.api.clients import ClientsByService
 from dnsserver.tools.api.contents import constrained_services, domains_of, keys_in_use
 from dnsserver.tools.api.events import DECISION_SECONDS, EventStream, Take, decisions
 from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Inspected, Turns, problem_of
-from dnsserver.tools.api.keeping import keep_due
+from dnsserver.tools.api.live import Live
 from dnsserver.tools.api.operations import (
     CLIENTS,
     DECISIONS,
@@ -35,7 +35,6 @@ from dnsserver.tools.api.operations import (
     description,
     read_parameters,
 )
-from dnsserver.tools.live.kept import KeptDecisions
 from dnsserver.tools.tap.lines import line_of
 from dnsserver.tools.tap.listeners import Wanted
 from dnsserver.tools.tap.tap import Tap
@@ -52,16 +51,9 @@ Respond = Callable[[dict[str, Any]], Awaitable[Response]]
 class Api:
     """The operations of the API, on what a server has read."""
 
-    def __init__(
-        self,
-        inspected: Inspected,
-        turns: Turns,
-        tap: Tap | None,
-        kept: KeptDecisions | None = None,
-        askers: NotedAskers | None = None,
-    ) -> None:
-        """Serve no decisions without a *tap*, no *kept* ones without these, and no clients without *askers*."""
-        self._inspected, self._turns, self._tap, self._kept, self._askers = inspected, turns, tap, kept, askers
+    def __init__(self, inspected: Inspected, turns: Turns, live: Live | None) -> None:
+        """Serve neither decisions nor clients without *live*."""
+        self._inspected, self._turns, self._live = inspected, turns, live
         self._streams = 0
         self._domains: tuple[Snapshot, tuple[str, ...] | None, str] | None = None  # the last ones, as JSON
 
@@ -71,10 +63,13 @@ class Api:
             (EXPLAIN, self._explain),
             (TOPOLOGY, self._topology),
             (SERVICES, self._services),
-            *([(TAIL, self._tail)] if self._tap is not None else []),
-            *([(DECISIONS, self._last_decisions)] if self._kept is not None else []),
-            *([(CLIENTS, self._clients)] if self._askers is not None else []),
         ]
+        if (live := self._live) is not None:
+            served += [
+                (TAIL, partial(self._tail, live.tap)),
+                (DECISIONS, partial(self._last_decisions, live)),
+                (CLIENTS, partial(self._clients, live.clients)),
+            ]
         described = description([operation for operation, _ in served])
         paths = {DESCRIPTION: _page(Response(json_text(described), media_type=JSON))}
         paths |= {operation.path: _operation(operation, respond) for operation, respond in served}
@@ -112,46 +107,43 @@ class Api:
         self._inspected.current()  # whoever comes too early need not wait
         return Response(await self._turns.take(operation.path, compute), media_type=JSON)
 
-    async def _clients(self, given: dict[str, Any]) -> Response:
-        askers, service = self._askers, given["service"]
-        assert askers is not None  # else there is no such route
+    async def _clients(self, clients: ClientsByService, given: dict[str, Any]) -> Response:
+        service = given["service"]
         await self._inspected.check_service(service, self._turns)
 
         async def found() -> str:
-            await askers.note(self._inspected)
-            return json_text(await askers.clients_of(service, self._inspected))
+            await clients.look(self._inspected)
+            return json_text(await clients.of_service(service, self._inspected))
 
         return await self._in_turn(CLIENTS, found)
 
-    async def _last_decisions(self, given: dict[str, Any]) -> Response:
-        kept, service = self._kept, given["service"]
-        assert kept is not None  # else there is no such route
+    async def _last_decisions(self, live: Live, given: dict[str, Any]) -> Response:
+        kept, service = live.kept, given["service"]
         if service is not None and not kept.knows(service):
             await self._inspected.check_service(service, self._turns)
 
         async def found() -> str:
-            await keep_due(kept, self._inspected.authority)
+            await live.keep(self._inspected.authority)
             select = partial(kept.decisions, service, given["outcome"], client=given["client"], limit=given["limit"])
-            page: LastDecisions = {"since": kept.since, "items": list(await self._turns.in_thread(select))}
+            page: LastDecisions = {"since": live.since, "items": list(await self._turns.in_thread(select))}
             return json_text(page)
 
         return Response(await self._turns.take(DECISIONS.path, found), media_type=JSON)
 
-    async def _tail(self, given: dict[str, Any]) -> Response:
+    async def _tail(self, tap: Tap, given: dict[str, Any]) -> Response:
         if given["service"] is not None:
             await self._inspected.check_service(given["service"], self._turns)
         if self._streams >= MAX_STREAMS:
             return problem(503, f"{MAX_STREAMS} readers found, expected fewer: wait until one of them ends")
         wanted = Wanted(given["service"], given["client"], given["outcome"])
-        return EventStream(partial(self._decisions, wanted), pause=DECISION_SECONDS)
+        return EventStream(partial(self._decisions, tap, wanted), pause=DECISION_SECONDS)
 
     @contextmanager
-    def _decisions(self, wanted: Wanted, wake: Callable[[], None]) -> Iterator[Take]:
-        assert self._tap is not None  # else there is no such route
+    def _decisions(self, tap: Tap, wanted: Wanted, wake: Callable[[], None]) -> Iterator[Take]:
         self._streams += 1
         log.info("a reader of decisions has come: until it goes, native code leaves their queries to Python")
         try:
-            with decisions(self._tap, wanted, partial(line_of, authority=self._inspected.authority), wake) as take:
+            with decisions(tap, wanted, partial(line_of, authority=self._inspected.authority), wake) as take:
                 yield take
         finally:
             self._streams -= 1

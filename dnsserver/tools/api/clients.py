@@ -25,14 +25,14 @@ LOOKED_UP, PODS = 100, 200  # clients, and pods, at a time: half a millisecond o
 MAX_OTHERS = 100  # workloads
 
 
-class NotedAskers:
+class ClientsByService:
     """Who asks, as *counts* note it."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts, self._askers = counts, Askers()
         self._began: float | None = None
 
-    async def note(self, inspected: Inspected) -> None:
+    async def look(self, inspected: Inspected) -> None:
         """Take in what was noted of replies since the last call."""
         for add_counted in self._counts.before_reading:
             add_counted()
@@ -49,7 +49,7 @@ class NotedAskers:
                 askers.asked("/".join(service), address, now)
         askers.forget(now)
 
-    async def clients_of(self, service: str, inspected: Inspected) -> Clients:
+    async def of_service(self, service: str, inspected: Inspected) -> Clients:
         """Return who asked for a Service (``namespace/name``), and what it could say of that."""
         now, clock = trio.current_time(), time.time()
         rows, others = self._askers.workloads(service), Counter[Workload]()

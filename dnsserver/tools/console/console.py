@@ -24,7 +24,6 @@ from dnsserver.http.guard import Endpoint, guarded
 from dnsserver.http.problems import problem
 from dnsserver.tools.api.events import EventStream
 from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, problem_of
-from dnsserver.tools.api.keeping import keep_due
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
 from dnsserver.tools.console.changes import CHANGE_SECONDS
 from dnsserver.tools.console.completion import completions
@@ -33,12 +32,13 @@ from dnsserver.tools.console.findings import findings_page
 from dnsserver.tools.console.gains import gains_page
 from dnsserver.tools.console.map import map_page
 from dnsserver.tools.console.node import node_page
-from dnsserver.tools.console.overview import look_at_troubles, overview_page
+from dnsserver.tools.console.overview import overview_page
 from dnsserver.tools.console.page import Page, PageContext, error_page
 from dnsserver.tools.console.rendering import environment, rendered
 from dnsserver.tools.console.search import SEARCH_PATH, search_page
 from dnsserver.tools.console.service import service_page
 from dnsserver.tools.console.services import services_page
+from dnsserver.tools.console.troubles.now import look_at_troubles
 from locator.printable import json_text
 
 log = logging.getLogger("topodns")
@@ -115,10 +115,9 @@ class Console:
         """Look every few seconds at what was counted and is wrong; tell pages of it and of the clusters' health."""
         context, seen = self._context, None
         while True:
-            if context.kept is not None:
-                await self._tried("what was decided", partial(keep_due, context.kept, context.inspected.authority))
-            if context.askers is not None:
-                await self._tried("who asks", partial(context.askers.note, context.inspected))
+            if (live := context.live) is not None:
+                await self._tried("what was decided", partial(live.keep, context.inspected.authority))
+                await self._tried("who asks", partial(live.clients.look, context.inspected))
             counted = None if context.recent is None else await self._tried("what was asked", context.recent.look)
             state = counted, context.health(), await self._tried("what is wrong", partial(look_at_troubles, context))
             if state != seen:

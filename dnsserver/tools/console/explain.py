@@ -40,14 +40,15 @@ async def tail_page(context: PageContext, request: Request) -> Page:
     """Return the page that shows decisions as they are made: a script reads them from the API."""
     form, errors = form_of(request, *(parameter.name for parameter in TAIL.parameters)), dict[str, str]()
     query = [(name, text) for name, text in form.items() if text]
-    kept: Sequence[TailLine] = ()
+    live = context.live
+    lines: Sequence[TailLine] = ()
     try:
         given = read_parameters(TAIL.parameters, query)
         service, outcome, client = given["service"], given["outcome"], given["client"]
-        if service is not None and not (context.kept is not None and context.kept.knows(service)):
+        if service is not None and not (live is not None and live.kept.knows(service)):
             await context.inspected.check_service(service, context.turns)
-        if context.kept is not None:
-            kept = context.kept.decisions(service, outcome, client=client, limit=MAX_KEPT_ROWS)
+        if live is not None:
+            lines = live.kept.decisions(service, outcome, client=client, limit=MAX_KEPT_ROWS)
     except BadParameter as error:
         errors = field_errors(error, form)
     shown = {
@@ -56,7 +57,7 @@ async def tail_page(context: PageContext, request: Request) -> Page:
         "query": query,
         "outcomes": OUTCOMES,
         "asked": None if context.recent is None else context.recent.asked(),
-        "kept": kept[::-1],
+        "kept": lines[::-1],
         "most": MAX_SHOWN,
     }
     return Page("tail.html", "Tail", shown, FOLLOWS_NOTHING, 400 if errors else 200)

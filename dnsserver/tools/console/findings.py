@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -50,6 +51,18 @@ def causes_of(findings: Sequence[Finding], *, code: str | None = None, number: i
         severity = min((finding.severity for finding in found), key=SEVERITIES.index)
         causes.append(Cause(name, severity, part_of(found, number, SHOWN if code is None else ROWS)))
     return sorted(causes, key=lambda cause: (SEVERITIES.index(cause.severity), cause.code))
+
+
+async def counted_causes(context: PageContext) -> tuple[Counter[str], Sequence[Cause]]:
+    """Return how many findings there are of each severity, and their causes."""
+    findings = context.changes.findings
+
+    async def compute() -> tuple[Counter[str], Sequence[Cause]]:
+        return await context.turns.in_thread(
+            lambda: (Counter(finding.severity for finding in findings), causes_of(findings))
+        )
+
+    return await context.cached("causes", (findings,), compute)
 
 
 def cluster_code(name: str) -> ClusterCode | None:

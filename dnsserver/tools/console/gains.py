@@ -19,14 +19,14 @@ from starlette.requests import Request
 
 from dnsserver.settings import values
 from dnsserver.tools.api.operations import BadParameter, Parameter
-from dnsserver.tools.console.page import ALWAYS, SELDOM, Page, PageContext, field_errors, form_of, read
+from dnsserver.tools.console.page import Page, PageContext, field_errors, form_of, read
 from dnsserver.tools.console.simulations import NOT_WATCHED, all_as_tried, asking_pods
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import Annotations, Changes
 from dnsserver.tools.simulation.cost import BeforeAndAfter, Price
 from dnsserver.tools.simulation.gains import OWN_ZONE, Gain, bounded, gain_of, ranked, wants_bound, with_bound
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.selecting import constrained_subjects, unconstrained_subjects, worth_a_look
+from dnsserver.tools.simulation.selecting import constrained_subjects, in_several_zones, unconstrained_subjects
 from dnsserver.tools.simulation.service import simulate
 from dnsserver.tools.simulation.world import Subject, world_of
 from locator.model import EndpointSlice, Node
@@ -43,10 +43,10 @@ PARAMETERS = (
 
 
 class Unconstrained(Struct, frozen=True):
-    """How many ``services`` have no constraint, and those ``worth`` a look; whether ``all`` have none."""
+    """How many ``services`` have no constraint, which of these are ``in_several_zones``; whether ``all`` have none."""
 
     services: int
-    worth: Sequence[Subject]
+    in_several_zones: Sequence[Subject]
     all: bool
 
 
@@ -111,27 +111,22 @@ async def unconstrained(context: PageContext, snapshot: Snapshot) -> Unconstrain
     def look() -> Unconstrained:
         authority = context.inspected.authority
         without, constrained = unconstrained_subjects(snapshot, authority), constrained_subjects(snapshot, authority)
-        return Unconstrained(len(without), worth_a_look(without, snapshot), not constrained)
+        return Unconstrained(len(without), in_several_zones(without, snapshot), not constrained)
 
     compute = partial(context.turns.in_thread, look)
-    return await context.seldom("unconstrained", (snapshot.services,), compute, share=_share(context))
+    return await context.throttled("unconstrained", (snapshot.services,), compute)
 
 
 async def gains(context: PageContext, snapshot: Snapshot) -> Gains:
     """Return what Services without a constraint would gain."""
     made_of = snapshot.services, snapshot.addresses
-    return await context.seldom("gains", made_of, partial(_gains, context, snapshot), share=_share(context))
-
-
-def _share(context: PageContext) -> int:
-    """Return how seldom something is simulated, as ``PageContext.seldom`` takes it."""
-    return ALWAYS if context.recent is None else SELDOM
+    return await context.throttled("gains", made_of, partial(_gains, context, snapshot))
 
 
 async def _gains(context: PageContext, snapshot: Snapshot) -> Gains:
     authority, in_thread = context.inspected.authority, context.turns.in_thread
     without = await unconstrained(context, snapshot)
-    found = Gains(without.services, len(without.worth), ())
+    found = Gains(without.services, len(without.in_several_zones), ())
     pods, watched = await asking_pods(context, snapshot)
     if not watched:
         return replace(found, note=("no Pods", NOT_WATCHED))
@@ -139,7 +134,8 @@ async def _gains(context: PageContext, snapshot: Snapshot) -> Gains:
         return replace(found, note=("no endpoints", f"Not known: {missing}"))
     if missing := lacking(snapshot, Node):
         return replace(found, note=("no Nodes", f"{missing[0].upper()}{missing[1:]}, {NO_ZONES}"))
-    known = {subject.key: subject for subject in without.worth[:MAX_SIMULATED] if subject.key in snapshot.services}
+    first = without.in_several_zones[:MAX_SIMULATED]
+    known = {subject.key: subject for subject in first if subject.key in snapshot.services}
     world = world_of(snapshot, pods, authority, context.inspected.cluster)
     groupings, by_key, to_bound = Groupings(world), dict[str, Gain](), list[Subject]()
     plain = replace(world, snapshot=await all_as_tried(context, snapshot, _changes(context, known, OWN_ZONE)))

@@ -76,9 +76,9 @@ def traffic(context: PageContext) -> Traffic | None:
 async def service_traffic(context: PageContext, key: str) -> ServiceTraffic | None:
     """Return what was answered about a Service (``namespace/name``), None where ``traffic`` is."""
     found = traffic(context)
-    if found is None or context.askers is None:
+    if found is None or context.live is None:
         return None
-    clients = await context.askers.clients_of(key, context.inspected)
+    clients = await context.live.clients.of_service(key, context.inspected)
     curves = curves_of(found.history, history.SERVICE, key)
     name, _, value = (clients["proposal"] or "").partition(": ")
     command = annotating_command(key, {name: value}) if value else ""

@@ -56,7 +56,7 @@ async def map_page(context: PageContext, request: Request) -> Page:
 
 async def console_keys(context: PageContext, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the topology keys in use."""
-    return await context.once("keys", (snapshot.services,), lambda: keys_in_use(snapshot.services))
+    return await context.cached("keys", (snapshot.services,), lambda: keys_in_use(snapshot.services))
 
 
 async def _all_sites(context: PageContext) -> tuple[Sequence[Site], tuple[str, ...]]:
@@ -71,10 +71,10 @@ async def _all_sites(context: PageContext) -> tuple[Sequence[Site], tuple[str, .
 
     async def compute() -> Sequence[Site]:
         made_of = [part for one in snapshots for part in (one.services, one.exported, one.addresses, one.unready)]
-        located = await context.once("located", made_of, lambda: located_in(clusters))
+        located = await context.cached("located", made_of, lambda: located_in(clusters))
         return await sites_of(clusters, located, keys)
 
-    return await context.once("sites", (current.services, *snapshots), compute), keys
+    return await context.cached("sites", (current.services, *snapshots), compute), keys
 
 
 async def sites_of(clusters: Sequence[ClusterContents], located: Located, keys: Sequence[str]) -> Sequence[Site]:

@@ -15,16 +15,14 @@ import trio
 from msgspec import Struct
 from starlette.requests import Request
 
-from dnsserver.metrics.counters import Counts
 from dnsserver.settings import values
-from dnsserver.tools.api.clients import NotedAskers
 from dnsserver.tools.api.inspected import NOT_READ_YET, TRY_AGAIN, Busy, Inspected, NotReady, Turns
+from dnsserver.tools.api.live import Live
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.changes import COUNTS, SNAPSHOT, PageChanges
+from dnsserver.tools.console.first_seen import FirstSeen
 from dnsserver.tools.console.recent import RecentCounts
-from dnsserver.tools.console.troubles import Sightings
 from dnsserver.tools.explain.naming import UnknownName
-from dnsserver.tools.live.kept import KeptDecisions
 from locator.model import Health
 
 FOLLOWS_ALL = f"{SNAPSHOT} {COUNTS}"  # the ``follows`` of a page that shows what was counted, too
@@ -37,8 +35,8 @@ NAMESPACE = Parameter("namespace", "Of the client.", values.NAMESPACE.read, valu
 T = TypeVar("T")
 U = TypeVar("U")
 
-SELDOM = 20  # times as long as it takes to make something for somebody who looks, until it is made again
-ALWAYS = 0  # the same where nobody waits for an answer to a query
+# Into what takes long goes at most one part in so many of the time: while somebody looks, and while nobody does.
+FOR_VIEWERS, IN_BACKGROUND = 20, 50
 
 
 class Page(Struct, frozen=True):
@@ -55,13 +53,6 @@ class Page(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-class Speaker(Struct, frozen=True):
-    """Whose numbers pages show: the name of a server, and the time since when it counts (RFC 3339)."""
-
-    name: str
-    since: str
-
-
 class PageMissing(Exception):
     """What a page is about does not exist. The text says so."""
 
@@ -69,8 +60,7 @@ class PageMissing(Exception):
 class PageContext:
     """What pages are made from: what a server has read, what changed, and what it counted in the last minutes.
 
-    *changes* must hear of all publications. *counts*, decisions that are *kept*, *askers* and *speaker* are None where
-    no DNS is answered: then nobody asks anything.
+    *changes* must hear of all publications. *live* is None where no DNS is answered: then nobody asks anything.
     ``health`` and ``ages`` (in seconds) are those of the clusters, by name.
     """
 
@@ -79,45 +69,44 @@ class PageContext:
         inspected: Inspected,
         turns: Turns,
         changes: PageChanges,
-        counts: Counts | None,
-        kept: KeptDecisions | None = None,
-        askers: NotedAskers | None = None,
-        speaker: Speaker | None = None,
+        live: Live | None,
         *,
         health: Callable[[], Mapping[str, Health]],
         ages: Callable[[], Mapping[str, float]],
     ) -> None:
         self.inspected, self.turns, self.changes, self.health, self.ages = inspected, turns, changes, health, ages
-        self.recent = None if counts is None else RecentCounts(counts)
-        self.failures = Counter[str]() if counts is None else counts.failures
-        self.sightings = Sightings()
-        self.kept, self.askers, self.speaker = kept, askers, speaker
-        self._kept: dict[str, tuple[Sequence[object], Any]] = {}
-        self._seldom: dict[str, tuple[float, float, Any]] = {}  # with the times when it was made, and how long it took
+        self.live = live
+        self.recent = None if live is None else RecentCounts(live.counts)
+        self.failures = Counter[str]() if live is None else live.counts.failures
+        self.first_seen = FirstSeen()
+        self._cached: dict[str, tuple[Sequence[object], Any]] = {}
+        self._throttled: dict[str, tuple[float, float, Any]] = {}  # when each was made, how long it took, and what
 
-    async def once(self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]]) -> T:
+    async def cached(self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]]) -> T:
         """Return what *compute* returns; what it returned under this *name* before, if it was made *of* these objects.
 
         These are the very same objects, not equal ones.
         """
-        kept = self._kept.get(name)
-        if kept is None or len(kept[0]) != len(of) or not all(map(is_, kept[0], of)):
-            kept = self._kept[name] = of, await compute()
-        result: T = kept[1]
+        cached = self._cached.get(name)
+        if cached is None or len(cached[0]) != len(of) or not all(map(is_, cached[0], of)):
+            cached = self._cached[name] = of, await compute()
+        result: T = cached[1]
         return result
 
-    async def seldom(
-        self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]], *, share: int = SELDOM
+    async def throttled(
+        self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]], *, one_part_in: int | None = None
     ) -> T:
-        """Return what ``once`` does, or what that returned a while ago.
+        """Return what ``cached`` does, or what that returned a while ago.
 
-        To *compute* takes one part in *share* of the time.
+        At most one part in so many of the time goes into *compute*: by default one in FOR_VIEWERS, and as much as it
+        takes where no DNS is answered.
         """
-        made, took, result = self._seldom.get(name, (-math.inf, 0.0, None))
-        if (began := trio.current_time()) >= made + share * took:
-            result = await self.once(name, of, compute)
+        pause = one_part_in or (0 if self.live is None else FOR_VIEWERS)  # times as long as it took
+        made, took, result = self._throttled.get(name, (-math.inf, 0.0, None))
+        if (began := trio.current_time()) >= made + pause * took:
+            result = await self.cached(name, of, compute)
             ended = trio.current_time()
-            self._seldom[name] = ended, ended - began, result
+            self._throttled[name] = ended, ended - began, result
         found: T = result
         return found
 

@@ -98,7 +98,7 @@ class RecentCounts:
         self._window: Window | None = None
         self._replies: dict[tuple[str, int], dict[int, int]] = {}  # at the last look
         self._sums: dict[Key, _Sum] = {}  # of replies
-        self._told: dict[int, _Told] = {}  # by the numbers of ``Channel.counts``
+        self._increments: dict[int, _Increments] = {}  # by the numbers of ``Channel.counts``
         self.history: History | None = None
         """By zone and by Service, None before the first look."""
 
@@ -138,12 +138,13 @@ class RecentCounts:
             for number, replies in batch:
                 if not replies:
                     continue
-                told = self._told.get(number)
-                if told is None:
-                    told = self._told[number] = _told(self.history, self._sums, *self._counts.told(number))
-                for one in told.sums:
+                increments = self._increments.get(number)
+                if increments is None:
+                    about = self._counts.origin_and_tally(number)
+                    increments = self._increments[number] = _increments(self.history, self._sums, *about)
+                for one in increments.sums:
                     one.times += replies
-                add(told.cells, replies)
+                add(increments.cells, replies)
         known = {**{key: one.times for key, one in self._sums.items()}, **_sources(self._counts)}
         now = trio.current_time()
         self._window = (self._window or Window(WINDOW_SECONDS, now, known)).after(known, now)
@@ -156,14 +157,14 @@ class _Sum(Struct):
     times: int = 0
 
 
-class _Told(Struct, frozen=True):
+class _Increments(Struct, frozen=True):
     """What a reply adds to: ``sums``, and ``cells`` of the history, each with how much."""
 
     sums: Sequence[_Sum]
     cells: Sequence[tuple[int, float]]
 
 
-def _told(past: History, sums: dict[Key, _Sum], origin: ClientOrigin, tally: Tally) -> _Told:
+def _increments(past: History, sums: dict[Key, _Sum], origin: ClientOrigin, tally: Tally) -> _Increments:
     """Return what a reply to a client of *origin* with an answer of *tally* adds to."""
     keys: list[Key] = [(OUTCOMES, tally.outcome)] if tally.outcome else []
     measures: dict[int, float] = {}
@@ -178,7 +179,7 @@ def _told(past: History, sums: dict[Key, _Sum], origin: ClientOrigin, tally: Tal
     if measures and tally.service is not None:
         about.append((history.SERVICE, "/".join(tally.service)))
     cells = [(past.cell(*row, measure), share) for row in about for measure, share in measures.items() if share]
-    return _Told([sums.setdefault(key, _Sum()) for key in keys], cells)
+    return _Increments([sums.setdefault(key, _Sum()) for key in keys], cells)
 
 
 def _sources(counts: Counts) -> dict[Key, int]:

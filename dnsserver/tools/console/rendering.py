@@ -15,16 +15,14 @@ from markupsafe import Markup, escape
 
 from dnsserver import __version__
 from dnsserver.metrics.relations import RELATIONS
-from dnsserver.text import grouped, number_text, percent
+from dnsserver.text import duration, grouped, number_text, percent
 from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.gains import MAX_RANKED
 from dnsserver.tools.console.live import DAY, HOUR, curve_points, rate
-from dnsserver.tools.console.now import trusting_flag
-from dnsserver.tools.console.overview import percent_of
 from dnsserver.tools.console.page import segment
 from dnsserver.tools.console.services import sort_of
-from dnsserver.tools.console.troubles import duration
+from dnsserver.tools.console.troubles.traffic import trusting_flag
 from dnsserver.tools.console.wording import in_page, meant
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
@@ -116,6 +114,13 @@ def _path(text: str) -> Markup:
     return escape(text)  # not shown, and so not cut
 
 
+def _percent_of(part: int, whole: int) -> int:
+    """Return a part in percent: 0 and 100 only where that is exact."""
+    if not 0 < part < whole:
+        return 100 if part else 0
+    return min(99, max(1, round(100 * part / whole)))
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "address": address_text,
     "annotating_command": annotating_command,
@@ -144,7 +149,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "overloaded": partial(exceeds, max_overload=MAX_OVERLOAD),
     "path": _path,
     "percent": percent,
-    "percent_of": percent_of,
+    "percent_of": _percent_of,
     "pod_of": _pod_of,
     "picture": partial(inline_picture, max_overload=MAX_OVERLOAD),
     "rate": rate,

@@ -93,7 +93,7 @@ async def service_page(context: PageContext, request: Request) -> Page:
     if errors:
         given = read_parameters(PARAMETERS, ())
         shown = await _shown(context, namespace, name, given)
-    shown |= {"live": await service_traffic(context, object_key(namespace, name)), "speaker": context.speaker}
+    shown |= {"live": await service_traffic(context, object_key(namespace, name)), "counted_by": context.live}
     shown |= {
         "form": form,
         "fields": FIELDS.values(),

@@ -51,13 +51,13 @@ async def services_page(context: PageContext, request: Request) -> Page:
     async def by_service() -> Mapping[str, int]:
         return await context.turns.in_thread(lambda: findings_by_service(findings))
 
-    numbers = await context.once("findings of services", (findings,), by_service)
+    numbers = await context.cached("findings of services", (findings,), by_service)
     live, sort = traffic(context), given["sort"]
     keys = await context.turns.in_thread(lambda: in_order([*asking, *others], sort, live, numbers))
     part = part_of(keys, given["page"], ROWS)
     shown = {
         "live": live,
-        "speaker": context.speaker,
+        "counted_by": context.live,
         "by": sort,
         "text": text,
         "constrained": len(asking),
@@ -82,7 +82,7 @@ def in_order(keys: Sequence[str], sort: str, live: Traffic | None, findings: Map
 
 async def service_keys(context: PageContext, snapshot: Snapshot) -> Keys:
     """Return the keys of all Services."""
-    return await context.once("services", (snapshot.services,), lambda: keys_of(snapshot.services))
+    return await context.cached("services", (snapshot.services,), lambda: keys_of(snapshot.services))
 
 
 async def keys_of(services: Mapping[str, CompiledService]) -> Keys:

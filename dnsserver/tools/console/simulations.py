@@ -68,7 +68,7 @@ async def asking_pods(context: PageContext, snapshot: Snapshot) -> Pods:
                     clients.add(inspected.cluster, pod, snapshot.addresses)
         return clients, bool(pods)
 
-    return await context.once("pods", (snapshot.addresses,), compute)
+    return await context.cached("pods", (snapshot.addresses,), compute)
 
 
 def tries(inspected: Inspected, key: str, snapshots: Mapping[str, Snapshot], pods: Pods) -> Iterator[Try]:

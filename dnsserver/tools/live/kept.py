@@ -2,7 +2,7 @@
 
 """The last decisions that left a client without endpoints, or passed it on for want of room, for who looks later. Pure.
 
-A reply only has its event noted. Every few seconds some of these become lines, those of the Services first of which
+A reply only has its event set aside. Every few seconds some of these become lines, those of the Services first of which
 the fewest are kept, so that neither a flood nor a single Service pushes out what happened to others.
 """
 
@@ -23,31 +23,31 @@ from locator.topology.selection import UNREADY, UNWANTED_OUTCOMES
 MAX_KEPT = 1000
 MAX_OCTETS = 4 << 20  # of all lines: one has 2,000, and more where many records were sent
 MAX_LINE = MAX_OCTETS // 64  # octets: a line that is longer is not kept
-MAX_NOTED, MAX_NOTED_EACH = 256, 4  # events between two looks: of all Services, and of one with one outcome
+MAX_PENDING, MAX_PENDING_EACH = 256, 4  # events between two looks: of all Services, and of one with one outcome
 MAX_LINES = 24  # made at a look: about 5 milliseconds
 
 Group = tuple[str, str]  # a Service (``namespace/name``) and an outcome
 
 
-class Noted:
+class PendingReplies:
     """The replies between two looks by which a client got nothing, or was passed on: ``Tap`` tells of them."""
 
     outcomes = (*UNWANTED_OUTCOMES, UNREADY)
 
     def __init__(self) -> None:
-        self._events: defaultdict[Group, deque[TapEvent]] = defaultdict(lambda: deque(maxlen=MAX_NOTED_EACH))
+        self._events: defaultdict[Group, deque[TapEvent]] = defaultdict(lambda: deque(maxlen=MAX_PENDING_EACH))
 
     def on_event(self, event: TapEvent) -> None:
         """Note a reply; of one Service, the last ones."""
         answer = event.answered.answer
         assert answer is not None  # it has an outcome
         group = answer.service, answer.outcome
-        if group in self._events or len(self._events) < MAX_NOTED // MAX_NOTED_EACH:
+        if group in self._events or len(self._events) < MAX_PENDING // MAX_PENDING_EACH:
             self._events[group].append(event)
 
     def take(self, kept: Counter[Group]) -> list[TapEvent]:
         """Return some events since the last call, in the order of time: those first of which the fewest are *kept*."""
-        groups, self._events = self._events, defaultdict(lambda: deque(maxlen=MAX_NOTED_EACH))
+        groups, self._events = self._events, defaultdict(lambda: deque(maxlen=MAX_PENDING_EACH))
         taken: list[TapEvent] = []
         while groups and len(taken) < MAX_LINES:
             for group in sorted(groups, key=lambda group: (kept[group], group))[: MAX_LINES - len(taken)]:
@@ -66,14 +66,13 @@ class _Line(Struct, frozen=True, gc=False):
 
 
 class KeptDecisions:
-    """The lines *since* a time (RFC 3339), within bounds: beyond these, the oldest of the largest group goes.
+    """The lines, within bounds: beyond these, the oldest of the largest group goes.
 
-    ``noted`` has the replies that may become lines.
+    ``pending`` has the replies that may become lines.
     """
 
-    def __init__(self, since: str) -> None:
-        self.since = since
-        self.noted = Noted()
+    def __init__(self) -> None:
+        self.pending = PendingReplies()
         self._groups: dict[Group, deque[_Line]] = {}
         self._octets: Counter[Group] = Counter()
         self._number = 0
@@ -100,7 +99,7 @@ class KeptDecisions:
 
     def due(self) -> list[TapEvent]:
         """Return the replies since the last call of which lines are to be kept."""
-        return self.noted.take(self.numbers)
+        return self.pending.take(self.numbers)
 
     def decisions(
         self,

@@ -62,10 +62,10 @@ def gain_commands(ranking: Sequence[Gain]) -> list[str]:
     return [annotating_command(gain.key, gain.annotations) for gain in ranking]
 
 
-def others_line(worth: Sequence[Subject]) -> str:
-    """Return a line about Services without a constraint that are worth a look, the first one most; "" without any."""
-    if not worth:
+def others_line(found: Sequence[Subject]) -> str:
+    """Return a line about Services without a constraint in several zones, the largest first; "" without any."""
+    if not found:
         return ""
-    them = f"{grouped(len(worth), 'headless Service')} {'has' if len(worth) == 1 else 'have'}"
-    shows = f"--service {worth[0].key} --compare shows what {'it' if len(worth) == 1 else 'the largest'} would gain"
+    them = f"{grouped(len(found), 'headless Service')} {'has' if len(found) == 1 else 'have'}"
+    shows = f"--service {found[0].key} --compare shows what {'it' if len(found) == 1 else 'the largest'} would gain"
     return f"{them} endpoints in several zones, and no constraint: {shows}\n"

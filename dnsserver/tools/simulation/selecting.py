@@ -94,7 +94,7 @@ def unconstrained_subjects(snapshot: Snapshot, authority: Authority) -> list[Sub
     ]
 
 
-def worth_a_look(found: Iterable[Subject], snapshot: Snapshot) -> list[Subject]:
+def in_several_zones(found: Iterable[Subject], snapshot: Snapshot) -> list[Subject]:
     """Return those Services whose endpoints are in several zones, so that a constraint may gain something.
 
     The one with the most endpoints comes first.

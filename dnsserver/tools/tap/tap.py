@@ -35,7 +35,7 @@ class Listener(Protocol):
         """Take note of a reply."""
 
 
-class Overhearer(Protocol):
+class OutcomeListener(Protocol):
     """Who wants to know of replies with some ``outcomes``, as far as that costs no reply anything."""
 
     @property
@@ -59,11 +59,11 @@ class Tap:
         self._clock = clock
         self._responder = responder
         self._listeners: tuple[Listener, ...] = ()
-        self._overhearer: Overhearer | None = None
+        self._outcome_listener: OutcomeListener | None = None
 
-    def overhear(self, overhearer: Overhearer) -> None:
-        """Tell *overhearer* of some replies from now on, of those that native code does not repeat by itself."""
-        self._overhearer = overhearer
+    def listen_for_outcomes(self, listener: OutcomeListener) -> None:
+        """Tell *listener* of replies with its outcomes from now on, those that native code repeats left out."""
+        self._outcome_listener = listener
         self._set(self._listeners)
 
     def listen(self, listener: Listener) -> None:
@@ -78,14 +78,14 @@ class Tap:
         self._listeners = listeners
         services = {listener.service for listener in listeners}
         known = frozenset(service for service in services if service is not None)
-        heard = listeners or self._overhearer is not None
+        heard = listeners or self._outcome_listener is not None
         self._responder.listen(self._tell if heard else None, None if None in services else known)
 
     def _tell(self, answered: AnsweredQuery) -> None:
-        listeners: tuple[Listener | Overhearer, ...] = self._listeners
-        overhearer, answer = self._overhearer, answered.answer
-        if overhearer is not None and answer is not None and answer.outcome in overhearer.outcomes:
-            listeners = (*listeners, overhearer)
+        listeners: tuple[Listener | OutcomeListener, ...] = self._listeners
+        by_outcome, answer = self._outcome_listener, answered.answer
+        if by_outcome is not None and answer is not None and answer.outcome in by_outcome.outcomes:
+            listeners = (*listeners, by_outcome)
         if not listeners:
             return
         event = TapEvent(self._clock(), answered)

@@ -211,7 +211,7 @@ def test_requests_that_wait_are_bounded() -> None:
     )  # type: ignore[dict-item]
 
     async def main() -> None:
-        routes = Api(inspected, Turns(), tap_of(responder)).routes(loopback=False)
+        routes = Api(inspected, Turns(), None).routes(loopback=False)
         (endpoint,) = (route.endpoint for route in routes if route.path == path)
         scope = {"type": "http", "method": "GET", "headers": [(b"host", b"x")], "query_string": b"", "path": path}
         async with trio.open_nursery() as nursery:

@@ -42,9 +42,9 @@ def looked(kept: KeptDecisions) -> None:
 
 
 def keeping() -> tuple[CountedResponder, KeptDecisions]:
-    responder, kept = CountedResponder(native=False), KeptDecisions("2026-01-01T00:00:00Z")
+    responder, kept = CountedResponder(native=False), KeptDecisions()
     responder.publish(snapshot_of(listed(CLUSTER)))
-    tap_of(responder).overhear(kept.noted)
+    tap_of(responder).listen_for_outcomes(kept.pending)
     return responder, kept
 
 
@@ -119,9 +119,9 @@ def test_services_without_ready_endpoints_are_kept() -> None:
 
 def test_spilled_decisions_are_kept() -> None:
     """What is passed on for want of room is kept like what is unmet."""
-    responder, kept = CountedResponder(native=False), KeptDecisions("2026-01-01T00:00:00Z")
+    responder, kept = CountedResponder(native=False), KeptDecisions()
     responder.publish(snapshot_of(crowded(balanced(f"{ZONE},*"))))
-    tap_of(responder).overhear(kept.noted)
+    tap_of(responder).listen_for_outcomes(kept.pending)
     for client in ADDRESSES.values():
         asked(responder, "web", client=client)
     looked(kept)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dnsserver.text import grouped
 from dnsserver.tools.console.page import service_path
-from dnsserver.tools.console.troubles import BAD, LOST, OVERLOADED, UNMET, WARN, Trouble
+from dnsserver.tools.console.troubles.trouble import BAD, LOST, NAMED, OVERLOADED, UNMET, WARN, Trouble
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import annotating_command
 from dnsserver.tools.simulation.service import Simulated, described, exceeds
@@ -26,7 +26,6 @@ from locator.topology.selection import ANY_ENDPOINT
 
 MAX_LOST = 3  # zones that one Service has lost and that are troubles of their own
 MAX_TROUBLES = 200  # of Services that one look keeps; each takes a kilobyte
-NAMED = 3  # Services or places in a sentence
 MAX_DATED = 20  # places of one Service that are dated each on its own
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is wrong as a page shows it: a trouble, all of them, and since when each is there."""
+"""What is wrong as a page shows it: a trouble, and all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dnsserver.text import grouped
+from dnsserver.text import DAY, duration
+from dnsserver.tools.console.first_seen import FirstSeen
 
 # The sorts of troubles, in the order in which a page shows them.
 UNMET, UNMET_ANSWERS, LOST, OVERLOADED, SOURCE, FORWARDER, UNLOCATED, FINDING = KINDS = (
@@ -24,8 +25,7 @@ WORDS = {
 }  # fmt: skip
 BAD, WARN = "bad", "warn"
 MAX_OF_A_KIND = 5  # troubles that a page shows; more would hide those of the next kind
-MAX_KNOWN = 1000  # troubles of which it is known since when they are there
-DAY = 86_400  # seconds
+NAMED = 3  # things by their names in a sentence
 
 
 class Trouble(Struct, frozen=True):
@@ -87,41 +87,26 @@ class Now(NamedTuple):
         """Return since when a trouble is there, as people read it."""
         if trouble.since is None:
             return "in this dump" if self.began is None else f"since {self._clock(self.began)} or earlier"
-        return f"since {self._clock(trouble.since)} ({duration(max(0, int(self.at - trouble.since)))})"
+        return f"since {self._clock(trouble.since)} ({duration(max(0.0, self.at - trouble.since))})"
 
     def _clock(self, time: float) -> str:
         form = "%H:%M UTC" if self.at - time < DAY else "%d %b %H:%M UTC"
         return datetime.fromtimestamp(time, UTC).strftime(form)
 
 
-class Sightings:
-    """Since when troubles are there, as far as somebody has looked: of MAX_KNOWN at most."""
+def dated(troubles: Sequence[Trouble], first_seen: FirstSeen, now: float, *, settled: bool) -> list[Trouble]:
+    """Return the troubles of a ``FirstSeen.look``, each with its time; *settled* is as there."""
+    identities = [(trouble.kind, part) for trouble in troubles for part in _parts(trouble)]
+    since = first_seen.look(identities, now, settled=settled)
 
-    def __init__(self) -> None:
-        self._first: dict[tuple[str, str], float | None] = {}
-        self.began: float | None = None
-        """When the first look was that was settled."""
+    def newest(trouble: Trouble) -> float | None:
+        return max(filter(None, (since.get((trouble.kind, part)) for part in _parts(trouble))), default=None)
 
-    def dated(self, troubles: Sequence[Trouble], now: float, *, settled: bool) -> list[Trouble]:
-        """Return the troubles of a look at *now*, each with its time; those that are gone are forgotten.
-
-        What the first look finds that is *settled*, which means that the clusters have been read, was there before.
-        """
-        first = None if self.began is None else now
-        known = [identity for trouble in troubles[:MAX_KNOWN] for identity in _identities(trouble)]
-        self._first = {identity: self._first.get(identity, first) for identity in known}
-        if settled and self.began is None:
-            self.began = now
-        return [
-            trouble
-            if trouble.since is not None
-            else replace(trouble, since=max(filter(None, map(self._first.get, _identities(trouble))), default=None))
-            for trouble in troubles
-        ]
+    return [one if one.since is not None else replace(one, since=newest(one)) for one in troubles]
 
 
-def _identities(trouble: Trouble) -> list[tuple[str, str]]:
-    return [(trouble.kind, part) for part in trouble.parts or (trouble.key,)]
+def _parts(trouble: Trouble) -> Sequence[str]:
+    return trouble.parts or (trouble.key,)
 
 
 def in_short(troubles: Iterable[Trouble]) -> tuple[list[Trouble], dict[str, int]]:
@@ -131,11 +116,3 @@ def in_short(troubles: Iterable[Trouble]) -> tuple[list[Trouble], dict[str, int]
         of_kind[trouble.kind].append(trouble)
     more = {kind: len(found) - MAX_OF_A_KIND for kind, found in of_kind.items() if len(found) > MAX_OF_A_KIND}
     return [trouble for found in of_kind.values() for trouble in found[:MAX_OF_A_KIND]], more
-
-
-def duration(seconds: int) -> str:
-    """Return ``45 seconds``, ``5 minutes``, ``3 hours`` or ``4 days``."""
-    for size, noun in ((DAY, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= 2 * size:
-            return grouped(seconds // size, noun)
-    return grouped(seconds, "second")

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What clients would get if each pod asked once: which Services to look at, and who gets what where nobody asks."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from dnsserver.answers.decision import Authority
+from dnsserver.names import SERVICES
+from dnsserver.tools.console.page import PageContext
+from dnsserver.tools.console.recent import by_zone
+from dnsserver.tools.console.simulations import NOT_WATCHED, asking_pods
+from dnsserver.tools.console.troubles.services import (
+    MAX_TROUBLES,
+    lost_troubles,
+    service_troubles,
+    worst_trouble_first,
+)
+from dnsserver.tools.console.troubles.trouble import Trouble
+from dnsserver.tools.simulation import MAX_OVERLOAD
+from dnsserver.tools.simulation.groups import Groupings
+from dnsserver.tools.simulation.selecting import constrained_subjects, unconstrained_subjects
+from dnsserver.tools.simulation.service import Simulated, exceeds, simulate
+from dnsserver.tools.simulation.text import worst_first
+from dnsserver.tools.simulation.unmet import LostZone, lost_in
+from dnsserver.tools.simulation.world import Subject, world_of
+from locator.model import EndpointSlice
+from locator.state.snapshot import CompiledService, Snapshot, lacking
+from locator.topology.constraints import in_effect
+from locator.topology.selection import UNMET
+
+MAX_SIMULATED = 500  # Services: a fifth of a second
+MAX_UNREADY = 100  # Services without a constraint and without a ready endpoint
+MAX_WORST = 10
+
+
+class Expected(Struct, frozen=True):
+    """What the pods of a cluster would get if each asked once for each of the constrained Services.
+
+    ``services`` are all of these, ``simulated`` those that were simulated: if they are many, those in which something
+    may be wrong come first. ``zones`` has numbers of answers by zone and relation, or UNMET for those that would be
+    empty, ``worst`` the Services that a person should look at, ``troubles`` what is wrong with them. ``note`` says what
+    is missing, in a word and in a text; None if nothing is.
+    """
+
+    services: int
+    simulated: int
+    zones: Mapping[str, Counter[str]]
+    worst: Sequence[Simulated]
+    troubles: Sequence[Trouble]
+    note: tuple[str, str] | None
+
+
+async def expected_if_read(context: PageContext, *, one_part_in: int | None = None) -> Expected | None:
+    """Return what pods would get, None before the clusters have been read; it is ``throttled``."""
+    if (snapshot := context.inspected.snapshot()) is None:
+        return None
+    made_of, compute = (snapshot.services, snapshot.addresses), partial(_expected, context, snapshot)
+    return await context.throttled("expected", made_of, compute, one_part_in=one_part_in)
+
+
+async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
+    """Simulate the constrained Services of the own cluster."""
+    authority, in_thread = context.inspected.authority, context.turns.in_thread
+    constrained = await in_thread(partial(constrained_subjects, snapshot, authority))
+    subjects = [one for one in constrained if one.zone.about == SERVICES]
+    pods, watched = await asking_pods(context, snapshot)
+    if missing := lacking(snapshot, EndpointSlice):
+        return Expected(len(subjects), len(subjects), {}, (), (), ("no endpoints", f"Not known: {missing}"))
+    if len(subjects) > MAX_SIMULATED:
+        subjects.sort(key=lambda subject: not _may_be_wrong(snapshot.services[subject.key], snapshot))
+    world = world_of(snapshot, pods, authority, context.inspected.cluster)
+    groupings, odd, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()
+    troubles, lost = list[Trouble](), defaultdict[str, list[LostZone]](list)
+
+    def simulate_one(subject: Subject) -> None:
+        one = simulate(subject, world, groupings)
+        for key, load in one.relations.items():
+            answers[key] += round(load)
+        for zone, clients in one.origins.items():
+            if nothing := round(clients.unmet):
+                answers[zone or "", UNMET] += nothing
+        if one.unmet or exceeds(one, MAX_OVERLOAD) or one.starved or one.spilled_clients:
+            odd.append(one)
+        if len(troubles) < MAX_TROUBLES:
+            troubles.extend(service_troubles(one, snapshot))
+        for zone, service in lost_in(one, snapshot):
+            if service.clients:
+                lost[zone].append(service)
+
+    for subject in subjects[:MAX_SIMULATED]:
+        await in_thread(partial(simulate_one, subject))
+    for subject in await in_thread(partial(_all_unready, snapshot, authority)):
+        troubles += service_troubles(await in_thread(partial(simulate, subject, world, groupings)), snapshot)
+    note = None if watched else ("no Pods", NOT_WATCHED)
+    simulated = min(len(subjects), MAX_SIMULATED)
+    troubles = [*sorted(troubles, key=worst_trouble_first), *lost_troubles(lost)]
+    return Expected(len(subjects), simulated, by_zone(answers), worst_first(odd)[:MAX_WORST], troubles, note)
+
+
+def _all_unready(snapshot: Snapshot, authority: Authority) -> list[Subject]:
+    """Return the first Services without a constraint that have endpoints, none of which is ready."""
+    if not snapshot.unready:
+        return []
+
+    def lost(compiled: CompiledService) -> bool:
+        return compiled.empty and compiled.cache_key in snapshot.unready
+
+    without = unconstrained_subjects(snapshot, authority)
+    return [subject for subject in without if lost(snapshot.services[subject.key])][:MAX_UNREADY]
+
+
+def _may_be_wrong(compiled: CompiledService, snapshot: Snapshot) -> bool:
+    """Whether clients of a Service may get nothing, or a zone may have lost its endpoints."""
+    unready = compiled.cache_key in snapshot.unready
+    return unready or compiled.empty or not in_effect(compiled.declaration).soft
