@@ -39,7 +39,7 @@ from tests.kit import api_objects
 from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
 from tests.kit.crowded_zone import ADDRESSES, balanced, crowded
 from tests.kit.dns_queries import ecs, opt, option, query
-from tests.kit.in_memory import CountedResponder, snapshot_of, with_and_without_native
+from tests.kit.in_memory import NOW, CountedResponder, snapshot_of, with_and_without_native
 from tests.kit.proxy_headers import proxied
 from tests.kit.tapped import Everything, tap_of
 
@@ -224,6 +224,39 @@ def test_answers_of_services_without_ready_endpoints(name: str, rtype: str, coun
     assert found == ({(*service, "unready"): 2} if counts_it else {})
     assert set(counts.take_askers()) == ({(service, parse_address(IN_A))} if counts_it else set())
     assert not any(samples(metrics, "topodns_answers_total").values())
+
+
+def test_services_that_are_gone_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their places are free for others, and their series end. Those of other clusters are there as long as these."""
+    monkeypatch.setattr(counters, "MAX_SERVICES", 2)
+    responder = responder_of(Counts(per_service=True))
+    for name in ("near", "all", "hard"):
+        ask(responder, name, IN_A)
+    left = [item for item in CLUSTER if item["metadata"]["name"] not in ("near", "near-0")]
+    responder.publish(snapshot_of(listed(left), FLAGS, now=NOW + 1))
+    for name in ("hard", "lost", "all"):
+        ask(responder, name, IN_A)
+    assert samples(ServerMetrics(responder.counts), "topodns_service_answers_total") == {
+        ("shop", "all", "unconstrained"): 2,
+        ("shop", "hard", "nearest"): 1,
+        ("", "", "nearest"): 1,
+        ("", "", "unconstrained"): 1,
+    }
+
+
+def test_services_one_after_the_other_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers are never used again, so at last those Services that come count together; zones are still told."""
+    monkeypatch.setattr(counters, "SERVICE_TALLIES", 3)
+    counts = Counts(per_service=True)
+    for number in range(5):
+        counts.free_places(lambda _: False)
+        tally = Tally("A", 0, "nearest", "zone", frozenset("a"), ("ci", f"run-{number}"))
+        counts.channels["udp", 1].counts[counts.origin("pod", "a") + counts.tally(tally)] += 1
+    found = {tally.service: (tally.zones, times) for _, _, tally, times in counts.replies()}
+    assert found == {
+        **{("ci", f"run-{number}"): (frozenset("a"), 1) for number in range(3)},
+        None: (frozenset("a"), 2),
+    }
 
 
 def test_services_are_counted_for_the_console() -> None:
