@@ -13,8 +13,8 @@ import dns.message
 import pytest
 from jinja2 import ChoiceLoader, DictLoader
 
-from dnsserver.tools.console.live import MAX_CURVES, curve_points, rate, zone_curves_in
 from dnsserver.tools.console.rendering import environment, rendered
+from dnsserver.tools.console.traffic import MAX_CURVES, curve_points, rate, zone_curves_in
 from dnsserver.tools.live import history
 from dnsserver.tools.live.history import History
 from tests.kit.api_client import request

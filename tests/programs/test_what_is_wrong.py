@@ -112,6 +112,12 @@ def troubles_on(page: Page) -> list[str]:
     return [row for row in page.rows if row.startswith(kinds) and not row.startswith("finding about")]
 
 
+def dead_ends(page: Page) -> list[str]:
+    """Return the links that lead nowhere within the page."""
+    ids = {f"#{attributes['id']}" for _, attributes in page.elements if "id" in attributes}
+    return [link for link in page.attributes("a", "href") if link.startswith("#") and link not in ids]
+
+
 class Row(NamedTuple):
     """A state, the troubles that the page shows of it, and words that it says of them."""
 
@@ -173,6 +179,7 @@ def test_what_is_wrong(row: Row) -> None:
     assert page.status == 200 and is_safe(page)
     assert troubles_on(page) == list(row.troubles)
     assert [word for word in row.words if word not in page.text] == []
+    assert dead_ends(page) == []
     verdict = re.search(r"(\d+ things? (is|are) wrong|Nothing is wrong) · topodns", page.text)
     assert verdict is not None
     assert ("Nothing" in verdict[0]) == (not row.troubles)
@@ -236,6 +243,30 @@ def test_those_who_ask() -> None:
         ("Nothing locates clients in 10.9.0.0/24, other", f"--subnet 10.9.0.0/24={ZONE}=ZONE"),
     ]
     assert not list(asked_troubles(asked()))
+
+
+def test_those_who_ask_on_the_page() -> None:
+    """Each trouble leads to the list of all that it is about: networks, forwarders, and what trusts each of these."""
+    live = new_live()
+    shown = console(three_zones(), live=live)
+
+    async def looked() -> Page:
+        recent = shown.context.recent
+        assert recent is not None
+        await recent.look()
+        live.counts.unnamed_clients.note("10.0.0.1")
+        for client in range(9):
+            live.counts.ignored_clients.note("10.0.0.2", bytes([10, 1, 0, client]))
+        live.counts.unlocated_clients.add("address", bytes([10, 9, 0, 1]), 7)
+        await recent.look()
+        return await shown.page()
+
+    page = trio.run(looked)
+    assert troubles_on(page) == ["forwarder unnamed", "forwarder untrusted", "unlocated unlocated"]
+    assert dead_ends(page) == [] and is_safe(page)
+    assert {"10.9.0.0/24 address", "10.0.0.1 ", "10.0.0.2 names several clients"} <= set(page.rows)
+    assert "10.0.0.2 9 queries, names several clients" in page.text
+    assert page.text.count("--trusted-forwarder 10.0.0.2/32") == 2 and page.text.count("rewrite edns0 subnet") == 1
 
 
 def test_unmet_answers() -> None:

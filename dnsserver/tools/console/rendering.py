@@ -19,12 +19,11 @@ from dnsserver.text import duration, grouped, number_text, percent
 from dnsserver.tools.console.areas import site_troubles
 from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.gains import MAX_RANKED
-from dnsserver.tools.console.live import DAY, HOUR, curve_points, rate
 from dnsserver.tools.console.page import segment
 from dnsserver.tools.console.services import sort_of
+from dnsserver.tools.console.traffic import DAY, HOUR, curve_points, rate
 from dnsserver.tools.console.troubles.traffic import trusting_flag
 from dnsserver.tools.console.wording import in_page, meant
-from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from dnsserver.tools.explain.explanation import EndpointBalanced, Explanation
 from dnsserver.tools.explain.explanation_text import balance_lines
 from dnsserver.tools.simulation import MAX_OVERLOAD
@@ -166,7 +165,6 @@ GLOBALS = {
     "cluster_key": CLUSTER,
     "columns_of_day": DAY,
     "columns_of_hour": HOUR,
-    "ecs_rule": ECS_RULE,
     "max_overload": MAX_OVERLOAD,
     "max_overload_key": MAX_OVERLOAD_KEY,
     "max_ranked": MAX_RANKED,

@@ -21,7 +21,6 @@ from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.operations import BadParameter, Parameter, read_parameters
 from dnsserver.tools.console.gains import PARAMETERS as MONEY
 from dnsserver.tools.console.gains import price_of
-from dnsserver.tools.console.live import service_traffic
 from dnsserver.tools.console.page import (
     NAMESPACE,
     PAGE,
@@ -43,6 +42,7 @@ from dnsserver.tools.console.simulations import (
     title_of,
     tries,
 )
+from dnsserver.tools.console.traffic import service_traffic
 from dnsserver.tools.explain import naming
 from dnsserver.tools.explain.explain import Asker, explain
 from dnsserver.tools.explain.explanation import CandidateExplained, ConstraintExplained, Explanation

@@ -13,7 +13,6 @@ from dnsserver.settings import values
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.operations import Parameter
 from dnsserver.tools.console.changes import SNAPSHOT
-from dnsserver.tools.console.live import Traffic, traffic
 from dnsserver.tools.console.page import (
     FOLLOWS_ALL,
     PAGE,
@@ -23,6 +22,7 @@ from dnsserver.tools.console.page import (
     part_of,
     read,
 )
+from dnsserver.tools.console.traffic import Traffic, traffic
 from dnsserver.tools.live.history import Answered
 from locator.model import EndpointSlice, Finding, Service
 from locator.state.snapshot import CompiledService, Snapshot, lacking

@@ -38,17 +38,17 @@ def what_is_wrong(context: PageContext, expected: Expected | None, causes: Seque
         *live_unmet(() if expected is None else expected.troubles, asked),
         *source_troubles(health, context.ages(), at),
         *(() if asked is None else asked_troubles(asked)),
-        *finding_troubles(causes),
+        *_finding_troubles(causes),
     ]
     found = dated(troubles, context.first_seen, at, settled=expected is not None)
     shown, more = in_short(sorted(map(worse_if_new, found), key=worst_trouble_first))
     of_dump = context.recent is None and DUMP in health
     simulated = expected is not None and expected.note is None
-    peace = peace_text(0 if expected is None else expected.services, simulated=simulated)
+    peace = _peace_text(0 if expected is None else expected.services, simulated=simulated)
     return Now(shown, more, at, None if of_dump else context.first_seen.began, peace)
 
 
-def peace_text(services: int, *, simulated: bool) -> str:
+def _peace_text(services: int, *, simulated: bool) -> str:
     """Return what was looked at and found in order; *simulated* is whether it is known what clients would get."""
     if services and simulated:
         who = f"every client gets an endpoint of {grouped(services, 'constrained Service')}, and none of their "
@@ -60,7 +60,7 @@ def peace_text(services: int, *, simulated: bool) -> str:
     return f"{who}; all clusters are read and up to date, and there are no errors and no warnings"
 
 
-def finding_troubles(causes: Iterable[Cause]) -> Iterator[Trouble]:
+def _finding_troubles(causes: Iterable[Cause]) -> Iterator[Trouble]:
     """Yield the errors and warnings among the findings, one for each code."""
     for cause in causes:
         if cause.severity not in (ERROR, WARNING) or not cause.findings.rows:
