@@ -94,6 +94,17 @@ def unconstrained_subjects(snapshot: Snapshot, authority: Authority) -> list[Sub
     ]
 
 
+def unready_subjects(snapshot: Snapshot, authority: Authority) -> Iterator[Subject]:
+    """Yield those ``unconstrained_subjects`` that have endpoints, none of which is ready.
+
+    Nothing is known of one without any endpoint: it may be meant to have none.
+    """
+    for subject in unconstrained_subjects(snapshot, authority) if snapshot.unready else ():
+        compiled = snapshot.services[subject.key]
+        if compiled.empty and compiled.cache_key in snapshot.unready:
+            yield subject
+
+
 def in_several_zones(found: Iterable[Subject], snapshot: Snapshot) -> list[Subject]:
     """Return those Services whose endpoints are in several zones, so that a constraint may gain something.
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 from msgspec import Struct
 
-from dnsserver.answers.decision import Authority
 from dnsserver.names import SERVICES
 from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.console.recent import by_zone
@@ -24,7 +24,7 @@ from dnsserver.tools.console.troubles.services import (
 from dnsserver.tools.console.troubles.trouble import Trouble
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.selecting import constrained_subjects, unconstrained_subjects
+from dnsserver.tools.simulation.selecting import constrained_subjects, unready_subjects
 from dnsserver.tools.simulation.service import Simulated, exceeds, simulate
 from dnsserver.tools.simulation.text import worst_first
 from dnsserver.tools.simulation.unmet import LostZone, lost_in
@@ -95,24 +95,13 @@ async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
 
     for subject in subjects[:MAX_SIMULATED]:
         await in_thread(partial(simulate_one, subject))
-    for subject in await in_thread(partial(_all_unready, snapshot, authority)):
+    unready = await in_thread(lambda: [*islice(unready_subjects(snapshot, authority), MAX_UNREADY)])
+    for subject in unready:
         troubles += service_troubles(await in_thread(partial(simulate, subject, world, groupings)), snapshot)
     note = None if watched else ("no Pods", NOT_WATCHED)
     simulated = min(len(subjects), MAX_SIMULATED)
     troubles = [*sorted(troubles, key=worst_trouble_first), *lost_troubles(lost)]
     return Expected(len(subjects), simulated, by_zone(answers), worst_first(odd)[:MAX_WORST], troubles, note)
-
-
-def _all_unready(snapshot: Snapshot, authority: Authority) -> list[Subject]:
-    """Return the first Services without a constraint that have endpoints, none of which is ready."""
-    if not snapshot.unready:
-        return []
-
-    def lost(compiled: CompiledService) -> bool:
-        return compiled.empty and compiled.cache_key in snapshot.unready
-
-    without = unconstrained_subjects(snapshot, authority)
-    return [subject for subject in without if lost(snapshot.services[subject.key])][:MAX_UNREADY]
 
 
 def _may_be_wrong(compiled: CompiledService, snapshot: Snapshot) -> bool:
