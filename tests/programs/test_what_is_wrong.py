@@ -46,10 +46,10 @@ from locator.cluster.publisher import Publisher
 from locator.model import Health
 from locator.topology.annotations import MAX_OVERLOAD
 from tests.kit.api_client import Answered
-from tests.kit.api_objects import RACK, ZONE, Item, endpoint, endpoint_slice, node, service, service_policy
+from tests.kit.api_objects import RACK, ZONE, Item, endpoint, endpoint_slice, listed, node, service, service_policy
 from tests.kit.console_pages import Page, is_safe
 from tests.kit.finding_rows import HEALTHY, SPREAD
-from tests.kit.in_memory import dump_of, settings_of
+from tests.kit.in_memory import dump_of, settings_of, snapshot_of
 from tests.kit.lost_zone import three_zones
 from tests.kit.skewed import skewed
 from tests.kit.tapped import new_live
@@ -275,18 +275,21 @@ def test_unmet_answers() -> None:
     services = {
         "shop/hard": history.Answered(3, unmet=4),
         "shop/past": history.Answered(unmet=1),
+        "shop/idle": history.Answered(unmet=1),
         "shop/good": history.Answered(9),
     }
-    first, second, past = live_unmet([known, other], asked(unmet=5, services=services))
+    without_any = snapshot_of(listed([service("idle")])).services
+    first, second, idle, past = live_unmet([known, other], asked(unmet=5, services=services), without_any)
     assert first.cause == "Because. 4 answers were empty in the last 5 minutes." and second.cause == "Because."
     assert first.links[-1][1] == "/tail?service=shop%2Fhard&outcome=unmet"
-    assert second.links == (), "nothing is kept of a Service without any endpoint"
-    (before,) = live_unmet([known], asked())
+    (before,) = live_unmet([known], asked(), {})
     assert before.links == first.links, "decisions are kept longer than they are counted"
     assert (past.kind, past.title) == (UNMET_ANSWERS, "1 answer of shop/past was empty in the last 5 minutes")
-    (alone,) = live_unmet([], asked(unmet=4))  # of which Service is not counted
+    assert "Each running pod would get one now." in past.cause
+    assert "no ready endpoint" in idle.cause and idle.command.startswith("kubectl -n shop get endpointslices")
+    (alone,) = live_unmet([], asked(unmet=4), {})  # of which Service is not counted
     assert alone.title == "4 answers were empty in the last 5 minutes" and alone.links[0][1] == "/tail?outcome=unmet"
-    assert [*live_unmet([], asked()), *live_unmet([], None)] == []
+    assert [*live_unmet([], asked(), {}), *live_unmet([], None, {})] == []
 
 
 STATES = st.lists(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from("abc")), unique=True), max_size=8)

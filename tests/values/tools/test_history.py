@@ -148,11 +148,12 @@ def test_a_long_pause_forgets_all() -> None:
     assert not any(past.day(ZONE, "a", ANSWERS)) and len(past.day(ZONE, "a", ANSWERS)) == 144
 
 
-NEAR, FAR, LOST, PASSED = (
+NEAR, FAR, LOST, PASSED, DOWN = (
     Tally("A", 0, "nearest", "zone", frozenset("a"), ("shop", "near")),
     Tally("A", 0, "all", "*", frozenset("abc"), ("shop", "far")),
     Tally("A", 0, "unmet", "", frozenset(), ("shop", "lost")),
     Tally("A", 0, "spilled", "*", frozenset("b"), ("shop", "near")),
+    Tally("A", 3, "unready", "", frozenset(), ("shop", "down")),
 )
 
 
@@ -164,7 +165,7 @@ def test_looks_at_counters() -> None:
         recent, channel, origin = RecentCounts(counts), counts.channels["udp", 1], counts.origin("pod", "a")
         assert recent.asked() is None
         for _ in range(3):
-            for tally, times in ((NEAR, 4), (FAR, 3), (LOST, 2), (PASSED, 1)):
+            for tally, times in ((NEAR, 4), (FAR, 3), (LOST, 2), (PASSED, 1), (DOWN, 5)):
                 channel.counts[origin + counts.tally(tally)] += times
             channel.counts[counts.tally(NEAR)] += 7  # of a probe
             await recent.look()
@@ -175,11 +176,12 @@ def test_looks_at_counters() -> None:
             "shop/near": Answered(15, 3, spilled=3),
             "shop/far": Answered(9, pytest.approx(6)),
             "shop/lost": Answered(unmet=6),
+            "shop/down": Answered(unmet=15),
         }
         assert found.service_seconds == 15.0
-        assert (found.unmet, found.spilled, found.zones["a"]["same"]) == (4, 2, 8)  # since the first look
+        assert (found.unmet, found.spilled, found.zones["a"]["same"]) == (14, 2, 8)  # since the first look
         _, zones = recent.history.recent(ZONE, trio.current_time())
-        assert zones == {"a": Answered(24, pytest.approx(9), 6, 3)}
+        assert zones == {"a": Answered(24, pytest.approx(9), 21, 3)}
         assert recent.history.hour(ZONE, "a", CROSSING) == []
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

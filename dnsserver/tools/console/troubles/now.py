@@ -34,8 +34,10 @@ def what_is_wrong(context: PageContext, expected: Expected | None, causes: Seque
     """Return what is wrong now."""
     at, health = time.time(), context.health()
     asked = None if context.recent is None else context.recent.asked()
+    snapshot = context.inspected.snapshot()
+    services = {} if snapshot is None else snapshot.services
     troubles = [
-        *live_unmet(() if expected is None else expected.troubles, asked),
+        *live_unmet(() if expected is None else expected.troubles, asked, services),
         *source_troubles(health, context.ages(), at),
         *(() if asked is None else asked_troubles(asked)),
         *_finding_troubles(causes),
