@@ -74,12 +74,12 @@ class Shown(NamedTuple):
     context: PageContext
     publish: Callable[[Sequence[Item]], None]
 
-    async def page(self) -> Page:
-        """Return the first page, as a browser reads it."""
-        (endpoint,) = (route.endpoint for route in Console(self.context).routes(loopback=False) if route.path == "/")
+    async def page(self, path: str = "/") -> Page:
+        """Return a page, the first one by default, as a browser reads it."""
+        (endpoint,) = (route.endpoint for route in Console(self.context).routes(loopback=False) if route.path == path)
         headers = [(b"host", b"x"), (b"accept", b"text/html")]
         answered = await endpoint(
-            Request({"type": "http", "method": "GET", "headers": headers, "query_string": b"", "path": "/"})
+            Request({"type": "http", "method": "GET", "headers": headers, "query_string": b"", "path": path})
         )
         return Page(Answered(answered.status_code, {}, answered.body))
 
@@ -187,6 +187,23 @@ def test_what_is_wrong(row: Row) -> None:
     assert bool([one for one in greens if "tile" in one["class"]]) == (not row.troubles)
     if row.troubles:
         assert "Nothing is wrong" not in page.text and "✓ none" not in page.text
+
+
+def test_who_would_get_nothing_is_on_the_list_of_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anybody asks, and by the simulation of the first page: there is no second one."""
+    down = [service("down"), endpoint_slice("down", 1, [endpoint("10.0.9.1", nodeName="a1", ready=False)])]
+    worlds, world_of = list[object](), expected.world_of
+    monkeypatch.setattr(expected, "world_of", lambda *of: worlds.append(of) or world_of(*of))
+    shown = console(three_zones(*down, lost="b"))
+
+    async def pages() -> Page:
+        await shown.page()
+        return await shown.page("/services")
+
+    found = trio.run(pages)
+    assert is_safe(found) and len(worlds) == 1
+    said = re.findall(r"shop/(\w+) [! \d]+(✕ \d+ clients? gets? nothing)", found.text)
+    assert said == [("hard", "✕ 2 clients get nothing"), ("down", "✕ 6 clients get nothing")]
 
 
 class Sourced(NamedTuple):

@@ -59,13 +59,13 @@ def _unmet_answers(empty: int, what: str, lasting: str, service: str, *, is_empt
     *is_empty* is whether the Service has no ready endpoint.
     """
     cause = "No endpoint was ready, or none near enough for a hard constraint. Each running pod would get one now."
-    fix, command, links = "Nothing, if it is over. See who got them:", "", (_tail_link(service),)
+    fix, command, links = "Nothing, if it is over. See who got them:", "", [_tail_link(service)]
     if is_empty:
         cause = "It has no ready endpoint, so its name does not exist."
         fix, command = "If it is meant to have none, look at who asks for it. Otherwise:", slices_command(service)
-        links = (service_link(service), *links)
+        links = [service_link(service), *links]
     title = f"{grouped(empty, 'answer')} {what}{'was' if empty == 1 else 'were'} empty in the last {lasting}"
-    return Trouble(UNMET_ANSWERS, service, WARN, title, cause, fix, command, links, service=service)
+    return Trouble(UNMET_ANSWERS, service, WARN, title, cause, fix, command, (*links,), service=service)
 
 
 def _tail_link(service: str) -> tuple[str, str]:
