@@ -139,6 +139,22 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
         """How the endpoints were chosen: ``nearest``, ``all``, ``spilled``, ``unconstrained`` or ``unmet``."""
         return self.selection.outcome if self.selection is not None else UNCONSTRAINED
 
+    @property
+    def unready(self) -> bool:
+        """Whether a client asks for the endpoints of a headless Service, and none of these is ready.
+
+        Its own name asks for them, and that of a port that it has. Any other name below it may be misspelled.
+        """
+        found, name = self.service, self.query_name
+        if self.rcode != wire.NXDOMAIN or found is None or name is None or not found.empty:
+            return False
+        if not found.service.headless or (self.qtype != wire.SRV and self.qtype not in ADDRESS_SIZES):
+            return False
+        ports = {(port.name, port.protocol) for port in found.service.ports}
+        return name.name_type == names.SERVICE or (
+            name.name_type == names.PORT and self.qtype == wire.SRV and (name.port, name.protocol) in ports
+        )
+
 
 AddressedEndpoint = tuple[LocatedEndpoint, bytes]  # with one of its addresses
 

@@ -48,7 +48,8 @@ class RenderedAnswer:
     - ``weight``: its approximate memory use in octets.
     - ``tally``: the number of its ``Tally``, under which it is counted.
     - ``noted``: whether it is noted who gets it (``Counts.askers``).
-    - ``service`` (``namespace/name``, empty for none) and ``outcome`` of the Decision, for who listens at the tap.
+    - ``service`` (``namespace/name``, empty for none) and ``outcome`` of the Decision, or UNREADY, for who listens at
+      the tap.
     - ``outside_target``: the name that the upstream must be asked for before there is a reply, and the namespace for
       which it is asked; None if there is none.
     """

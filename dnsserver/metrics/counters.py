@@ -30,8 +30,12 @@ OTHER = "other"
 ADDRESS, BLOCK = "address", "block"
 MAX_TALLIES = 65_536  # a few for each Service with --metrics-per-service; else some dozens in most clusters
 DETAILED_TALLIES = MAX_TALLIES - 8192  # those after them say less, so that there are few of them
+# Those after them name no Service. A number is never another tally's, since native code counts by numbers: so Services
+# that are gone keep theirs, and some ten thousand, one after the other, are counted one by one until the next start.
+SERVICE_TALLIES = DETAILED_TALLIES - 8192
 MAX_ORIGINS = 1024  # zones times the ways to locate a client
-MAX_SERVICES = 1000  # that answers are counted for, one by one
+MAX_SERVICES = 1000  # that answers are counted for, one by one, at a time
+FEW_PLACES = MAX_SERVICES // 4  # with fewer left, those of Services that are gone are freed
 MAX_ASKERS = 8192  # clients by what they got, between two looks; further ones are noted when they ask again
 MAX_SOURCES = 1024  # addresses counted one by one; all others count together as "other"
 WARN_SECONDS = 3600.0  # between two warnings about one source: it needs an operator, and keeps asking meanwhile
@@ -43,8 +47,8 @@ class Tally(Struct, frozen=True, gc=False):
     """What all metrics tell of an answer. A metric does not count an answer with an empty value.
 
     ``key`` is the topology key that decided. ``zones`` are those of the endpoints in the answer, "" for endpoints
-    whose zone is not known. ``service`` is the namespace and name of their Service, or of the one that is unmet, if
-    answers are counted for each.
+    whose zone is not known. ``outcome`` is UNREADY where no endpoint of the Service is ready. ``service`` is the
+    namespace and name of their Service, or of the one of which the client got nothing, if answers are counted for each.
 
     Native code counts what it repeats by the number of the tally, so a new field needs no change there. There must be
     few tallies: ``MAX_TALLIES``.
@@ -200,7 +204,9 @@ class Counts:
         self.per_service = per_service
         self.counts_services = per_service
         """Whether tallies name the Service: metrics, or the console, show answers for each."""
-        self._services: set[tuple[str, str]] = set()
+        self.services: set[tuple[str, str]] = set()
+        """Those that answers are counted for, one by one. After some are gone, it is another set."""
+        self._has_few_places = False
         self.unnamed_clients = SourceCounter()
         """Queries from trusted forwarders that name no client."""
         self.ignored_clients = SourceCounter(clients=SUSPICIOUS_CLIENTS)
@@ -229,16 +235,33 @@ class Counts:
 
     def tally(self, tally: Tally) -> int:
         """Return the number of a tally, below ``MAX_TALLIES``."""
-        number = self._tallies.get(tally)
+        number, size = self._tallies.get(tally), len(self._tallies)
+        if tally.service is not None and (
+            (number is None and size >= SERVICE_TALLIES) or not self._has_place(tally.service)
+        ):
+            return self.tally(replace(tally, service=None))
         if number is None:
-            if tally.service is not None and tally.service not in self._services:
-                if len(self._services) >= MAX_SERVICES:
-                    return self.tally(replace(tally, service=None))
-                self._services.add(tally.service)
-            if len(self._tallies) >= DETAILED_TALLIES:
+            if size >= DETAILED_TALLIES:
                 tally = Tally(tally.qtype, tally.rcode, tally.outcome)
-            number = self._tallies.setdefault(tally, len(self._tallies))
+            number = self._tallies.setdefault(tally, size)
         return number
+
+    def _has_place(self, service: tuple[str, str]) -> bool:
+        """Whether answers are counted for a Service: it gets a place if there is one."""
+        if service in self.services:
+            return True
+        left = MAX_SERVICES - len(self.services)
+        self._has_few_places = self._has_few_places or left < FEW_PLACES
+        if left > 0:
+            self.services.add(service)
+        return left > 0
+
+    def free_places(self, exists: Callable[[str], bool]) -> None:
+        """Free the places of Services (``namespace/name``) that do not exist any more, if few are left for new ones."""
+        if self._has_few_places:
+            self._has_few_places = False
+            left = {service for service in self.services if exists("/".join(service))}
+            self.services = left if len(left) < len(self.services) else self.services
 
     def note_askers(self, found: Iterable[tuple[int, bytes]]) -> None:
         """Note numbers of tallies, and the addresses of clients that got such answers, if somebody wants to know."""

@@ -40,15 +40,15 @@ from locator.api.list_watch import RESTART_REASONS
 from locator.model import Finding
 from locator.places.book import LOCATED_BY
 from locator.state.snapshot import Snapshot
-from locator.topology.selection import OUTCOMES, UNMET
+from locator.topology.selection import EMPTY, OUTCOMES
 from locator.topology.service_checks import is_invalid_constraint
 
 ANSWER_ZONES = Family(
     "topodns_answer_zones",
     COUNTER,
     "Answers with endpoints, by the client's zone, and by whether the endpoints are in it: all (same), some, or none "
-    "(other). With --metrics-per-service also by service_namespace and service_name, which are empty for all Services "
-    f"after the first {MAX_SERVICES}.",
+    "(other). With --metrics-per-service also by service_namespace and service_name, which are empty beyond "
+    f"{MAX_SERVICES} Services.",
     {"client_zone": ANY_VALUE, "answer": RELATIONS},
 )
 ANSWER_ZONES_BY_SERVICE = replace(
@@ -74,15 +74,16 @@ class Summed:
         for channel, origin, tally, number in counts.replies():
             self.requests[channel.proto, str(channel.family), tally.qtype] += number
             self.rcodes[RCODES.get(tally.rcode, str(tally.rcode)),] += number
-            if tally.outcome:
+            if tally.outcome in OUTCOMES:  # nothing was chosen of a Service without a ready endpoint
                 self.outcomes[tally.outcome,] += number
             if tally.key:
                 self.keys[tally.key,] += number
-            if counts.per_service and (tally.zones or tally.outcome == UNMET):
+            shown = tally.service is None or tally.service in counts.services  # of one that is gone, nothing is
+            if counts.per_service and shown and (tally.zones or tally.outcome in EMPTY):
                 self.services[*(tally.service or ("", "")), tally.outcome] += number
             if origin.located_by:
                 self.located[origin.located_by,] += number
-            if tally.zones and origin.located_by:  # probes have no client
+            if tally.zones and origin.located_by and (shown or not counts.per_service):  # probes have no client
                 service = (tally.service or ("", "")) if counts.per_service else ()
                 self.zones[*service, origin.zone or UNKNOWN, relation(origin.zone, tally.zones)] += number
 
@@ -119,8 +120,8 @@ OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float | None
     ANSWER_ZONES: lambda of: of.zones,
     Family(
         "topodns_service_answers", COUNTER,
-        "Answers with endpoints, and unmet ones, by Service and outcome; both names are empty for all Services after "
-        f"the first {MAX_SERVICES}.",
+        "Answers with endpoints, unmet ones, and those that no endpoint of the Service is ready (unready), by Service "
+        f"and outcome; both names are empty beyond {MAX_SERVICES} Services.",
         {"service_namespace": ANY_VALUE, "service_name": ANY_VALUE, "outcome": ANY_VALUE}, "`--metrics-per-service`",
     ): lambda of: of.services if of.counts.per_service else None,
     Family(

@@ -17,7 +17,7 @@ from dnsserver.message.records import Record
 from dnsserver.message.rendering import RenderedAnswer, ring
 from dnsserver.metrics.counters import Counts, Tally, counted_type
 from locator.model import ZONE
-from locator.topology.selection import UNMET, Value
+from locator.topology.selection import EMPTY, UNREADY, Value
 
 MAX_RECORDS = 4096  # more do not fit into any message
 MAX_NONEXISTENT = 1024  # answers that a name does not exist, by Service, length and type: some of each snapshot
@@ -39,7 +39,7 @@ class DecisionRenderer:
         """Return the answer to *question*, the queried name as labels in lower case, as bytes."""
         selection = decision.selection if decision.answers or decision.client_keys else None
         key = selection.key if selection is not None and selection.key is not None else ""
-        outcome = selection.outcome if selection is not None else ""
+        outcome = UNREADY if decision.unready else selection.outcome if selection is not None else ""
         answers, spares = _rotating(decision.qtype, decision.answers, decision.spares)
         # A reply that will be cut has no additional records.
         addresses = decision.additional_records if len(answers) <= MAX_RECORDS else ()
@@ -49,7 +49,7 @@ class DecisionRenderer:
         aliases = packer.aliases(decision.aliases)
         soa = packer.records(decision.authority_records)
         zones, service = _zones_of(decision), _service_of(decision)
-        counted = service if self._counts.counts_services and (zones or outcome == UNMET) else None
+        counted = service if self._counts.counts_services and (zones or outcome in EMPTY) else None
         return RenderedAnswer(
             flags=wire.QR | authoritative | decision.rcode,
             answers=packer.records(answers),
@@ -64,7 +64,7 @@ class DecisionRenderer:
             tally=self._counts.tally(Tally(counted_type(decision.qtype), decision.rcode, outcome, key, zones, counted)),
             noted=counted is not None and self._counts.askers is not None,
             service="/".join(service) if service is not None else "",
-            outcome=decision.outcome,
+            outcome=UNREADY if outcome == UNREADY else decision.outcome,
         )
 
     def render_without_source(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
@@ -78,7 +78,7 @@ class DecisionRenderer:
         (soa,) = decision.authority_records
         if question[-soa.name.count(".") - 2] in SOA_LABELS:
             return self.render(question, decision)
-        key = sum(map(len, question)) + len(question), decision.qtype, soa, _service_of(decision)
+        key = sum(map(len, question)) + len(question), decision.qtype, soa, _service_of(decision), decision.unready
         answer = self._nonexistent.get(key)
         if answer is None:
             answer = self._nonexistent[key] = self.render(question, decision)

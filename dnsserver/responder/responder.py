@@ -100,6 +100,7 @@ class Responder:
             return  # only findings, numbers of objects, or endpoints that are not ready changed
         self._clients.follow(snapshot.addresses)
         self._cache.publish(snapshot)
+        self._counts.free_places(snapshot.has)
         self._finished.clear()
         if self._feed is not None:
             self._feed.publish(snapshot)

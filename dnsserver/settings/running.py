@@ -115,7 +115,7 @@ class ServerSettings:
     """In a pod, the host name is the pod's name."""
 
     metrics_per_service: bool = switch(
-        help="Count answers by Service, too, for the first 1000 Services: their zones (topodns_answer_zones_total) and "
+        help="Count answers by Service, too, for 1000 Services at a time: their zones (topodns_answer_zones_total) and "
         "their outcomes (topodns_service_answers_total)"
     )
     """Off, because each Service adds a series for each zone and kind of answer."""

@@ -293,6 +293,10 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     imported: Mapping[str, ImportedService] = {}
     lacks: frozenset[str] = frozenset()
 
+    def has(self, key: str) -> bool:
+        """Whether there is a Service ``namespace/name``, in this cluster or from others."""
+        return key in self.services or key in self.federated or key in self.imported
+
     def holds(self, service: AnyService) -> bool:
         """Whether this very object is part of the snapshot."""
         if isinstance(service, FederatedService):

@@ -28,6 +28,10 @@ UNMET = "unmet"
 SPILLED = "spilled"
 OUTCOMES = (NEAREST, ALL, SPILLED, UNCONSTRAINED, UNMET)
 UNWANTED_OUTCOMES = (UNMET, SPILLED)  # the client gets nothing, or what is farther than the constraint prefers
+# What is counted where nothing was selected, since no endpoint of the Service is ready. An explanation has the outcome
+# ``unconstrained`` for it.
+UNREADY = "unready"
+EMPTY = (UNMET, UNREADY)  # the client gets no endpoint
 
 _NO_HINTS = Hints()
 

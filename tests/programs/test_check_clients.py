@@ -67,6 +67,9 @@ ROWS = [
     Row("none is ready", three_zones(OTHER[0], endpoint_slice("none", 1, UNREADY)),
         [(UNMET, "none", "6 of 6 clients get no address: 3 in a, 2 in b, 1 in c"),
          (LOST, "none", "none of 1 endpoint in zone a is ready: 3 of 3 clients there get no address")]),
+    Row("none is ready, without a constraint", three_zones(
+        service("down"), endpoint_slice("down", 1, UNREADY), service("idle"), endpoint_slice("idle", 1, [])),
+        [(UNMET, "down", "6 of 6 clients get no address: 3 in a, 2 in b, 1 in c; none of 1 endpoint is ready")]),
     Row("other labels than zones", three_zones(hard=RACK, zones="ac"),
         [(UNMET, "hard", "2 of 6 clients get no address: 2 in rack=rb")]),
     Row("a zone in vain, nodes decide", three_zones(hard=f"{HOSTNAME},*", lost="b"), LOST_B[2:]),

@@ -486,6 +486,14 @@ def test_an_error_without_a_field_stands_above_the_form(server: Server, path: st
     assert found.status == 400 and "Error page: " in found.text and is_safe(found)
 
 
+def test_each_wrong_field_is_told(server: Server) -> None:
+    """Not only the first: a form is corrected once."""
+    form = f"keys=*,{ZONE}&least=x&overload=1&clients=%3D&client=pod/frnt&price=x&traffic=3"
+    found = page(server, f"/services/shop/near?{form}")
+    wrong = [attributes["name"] for _, attributes in found.elements if "aria-invalid" in attributes]
+    assert found.status == 400 and sorted(wrong) == ["client", "clients", "keys", "least", "overload", "price"]
+
+
 def test_explain_is_that_of_the_api(server: Server) -> None:
     """With every endpoint, and why."""
     asked = {"name": "near.shop", "client": "10.244.1.9"}

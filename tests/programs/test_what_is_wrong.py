@@ -46,10 +46,10 @@ from locator.cluster.publisher import Publisher
 from locator.model import Health
 from locator.topology.annotations import MAX_OVERLOAD
 from tests.kit.api_client import Answered
-from tests.kit.api_objects import RACK, ZONE, Item, endpoint, endpoint_slice, node, service, service_policy
+from tests.kit.api_objects import RACK, ZONE, Item, endpoint, endpoint_slice, listed, node, service, service_policy
 from tests.kit.console_pages import Page, is_safe
 from tests.kit.finding_rows import HEALTHY, SPREAD
-from tests.kit.in_memory import dump_of, settings_of
+from tests.kit.in_memory import dump_of, settings_of, snapshot_of
 from tests.kit.lost_zone import three_zones
 from tests.kit.skewed import skewed
 from tests.kit.tapped import new_live
@@ -74,12 +74,12 @@ class Shown(NamedTuple):
     context: PageContext
     publish: Callable[[Sequence[Item]], None]
 
-    async def page(self) -> Page:
-        """Return the first page, as a browser reads it."""
-        (endpoint,) = (route.endpoint for route in Console(self.context).routes(loopback=False) if route.path == "/")
+    async def page(self, path: str = "/") -> Page:
+        """Return a page, the first one by default, as a browser reads it."""
+        (endpoint,) = (route.endpoint for route in Console(self.context).routes(loopback=False) if route.path == path)
         headers = [(b"host", b"x"), (b"accept", b"text/html")]
         answered = await endpoint(
-            Request({"type": "http", "method": "GET", "headers": headers, "query_string": b"", "path": "/"})
+            Request({"type": "http", "method": "GET", "headers": headers, "query_string": b"", "path": path})
         )
         return Page(Answered(answered.status_code, {}, answered.body))
 
@@ -142,7 +142,8 @@ ROWS = [
     Row("a zone never had any", three_zones(zones="ab"), ["unmet shop/hard *"],
         ["1 thing is wrong", "1 client in c gets nothing of shop/hard", "It has no endpoint there.", SOFTENED]),
     Row("one lost, one never had any", three_zones(zones="bc", lost="c"),
-        ["unmet shop/hard c", "unmet shop/hard *", "lost zone c"], ["3 clients in a get nothing of shop/hard"]),
+        ["unmet shop/hard c", "unmet shop/hard *", "lost zone c"],
+        ["3 clients in a get nothing of shop/hard", "or let clients use others until then: the command above"]),
     Row("a policy requires", three_zones(POLICY, hard=f"{ZONE},*", lost="b"), ["unmet shop/hard b", "lost zone b"],
         ["or set the mode of ServicePolicy near to Preferred."]),
     Row("other labels than zones", three_zones(hard=RACK, zones="ac"), ["unmet shop/hard *"],
@@ -179,6 +180,7 @@ def test_what_is_wrong(row: Row) -> None:
     assert page.status == 200 and is_safe(page)
     assert troubles_on(page) == list(row.troubles)
     assert [word for word in row.words if word not in page.text] == []
+    assert page.text.count(SOFTENED) <= 1, "a command stands once"
     assert dead_ends(page) == []
     verdict = re.search(r"(\d+ things? (is|are) wrong|Nothing is wrong) · topodns", page.text)
     assert verdict is not None
@@ -187,6 +189,23 @@ def test_what_is_wrong(row: Row) -> None:
     assert bool([one for one in greens if "tile" in one["class"]]) == (not row.troubles)
     if row.troubles:
         assert "Nothing is wrong" not in page.text and "✓ none" not in page.text
+
+
+def test_who_would_get_nothing_is_on_the_list_of_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anybody asks, and by the simulation of the first page: there is no second one."""
+    down = [service("down"), endpoint_slice("down", 1, [endpoint("10.0.9.1", nodeName="a1", ready=False)])]
+    worlds, world_of = list[object](), expected.world_of
+    monkeypatch.setattr(expected, "world_of", lambda *of: worlds.append(of) or world_of(*of))
+    shown = console(three_zones(*down, lost="b"))
+
+    async def pages() -> Page:
+        await shown.page()
+        return await shown.page("/services")
+
+    found = trio.run(pages)
+    assert is_safe(found) and len(worlds) == 1
+    said = re.findall(r"shop/(\w+) ?(✕ \d+ clients? gets? nothing)", found.text)
+    assert said == [("hard", "✕ 2 clients get nothing"), ("down", "✕ 6 clients get nothing")]
 
 
 class Sourced(NamedTuple):
@@ -275,18 +294,21 @@ def test_unmet_answers() -> None:
     services = {
         "shop/hard": history.Answered(3, unmet=4),
         "shop/past": history.Answered(unmet=1),
+        "shop/idle": history.Answered(unmet=1),
         "shop/good": history.Answered(9),
     }
-    first, second, past = live_unmet([known, other], asked(unmet=5, services=services))
+    without_any = snapshot_of(listed([service("idle")])).services
+    first, second, idle, past = live_unmet([known, other], asked(unmet=5, services=services), without_any)
     assert first.cause == "Because. 4 answers were empty in the last 5 minutes." and second.cause == "Because."
     assert first.links[-1][1] == "/tail?service=shop%2Fhard&outcome=unmet"
-    assert second.links == (), "nothing is kept of a Service without any endpoint"
-    (before,) = live_unmet([known], asked())
+    (before,) = live_unmet([known], asked(), {})
     assert before.links == first.links, "decisions are kept longer than they are counted"
     assert (past.kind, past.title) == (UNMET_ANSWERS, "1 answer of shop/past was empty in the last 5 minutes")
-    (alone,) = live_unmet([], asked(unmet=4))  # of which Service is not counted
+    assert "Each running pod would get one now." in past.cause
+    assert "no ready endpoint" in idle.cause and idle.command.startswith("kubectl -n shop get endpointslices")
+    (alone,) = live_unmet([], asked(unmet=4), {})  # of which Service is not counted
     assert alone.title == "4 answers were empty in the last 5 minutes" and alone.links[0][1] == "/tail?outcome=unmet"
-    assert [*live_unmet([], asked()), *live_unmet([], None)] == []
+    assert [*live_unmet([], asked(), {}), *live_unmet([], None, {})] == []
 
 
 STATES = st.lists(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from("abc")), unique=True), max_size=8)

@@ -78,8 +78,8 @@ class ExplainFlags:
     """As kubectl has it, but a name that topodns does not serve would be NXDOMAIN."""
 
     last: bool = switch(
-        help="Print the last decision about the Service NAME that was unmet or spilled, as a running server keeps it; "
-        "--client is not necessary then"
+        help="Print the last decision about the Service NAME that was unmet or spilled, or found no ready endpoint, as "
+        "a running server keeps it; --client is not necessary then"
     )
     """The server is that of ``--server``, by default the one on this machine."""
 
@@ -159,7 +159,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _print_last(arguments: Namespace, flags: ExplainFlags) -> int:
-    """Print the last decision about a Service that was unmet or spilled, and its time. Raises CommandError."""
+    """Print the last decision about a Service that a server keeps. Raises CommandError."""
     service = parse_argument("NAME", values.SERVICE.read, arguments.name, values.SERVICE.expected)
     settings = settings_of(arguments)
     if settings.snapshot:
@@ -179,7 +179,8 @@ def _print_last(arguments: Namespace, flags: ExplainFlags) -> int:
         raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
     if not found["items"]:
         since = found["since"]
-        raise WrongInput(f"NAME: no decision about {key} found that was unmet or spilled; they are kept since {since}")
+        kept = f"that was unmet or spilled, or found no ready endpoint; they are kept since {since}"
+        raise WrongInput(f"NAME: no decision about {key} found {kept}")
     _print(found["items"][0], arguments.output)
     return EXIT_DONE
 

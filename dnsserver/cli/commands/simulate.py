@@ -235,7 +235,7 @@ def run(arguments: Namespace) -> int:
             check_zones(world, reading)
             selected = unconstrained_subjects(world.snapshot, world.authority)
     except BadSelection as error:
-        raise WrongInput(f"{error.argument}: {error}") from None
+        raise WrongInput(f"{error.argument}: {error}" if error.argument else str(error)) from None
     simulation = _simulated(selected, world, reading, changes, flags, price, gaining=gaining)
     _print(simulation, flags, arguments.output)
     if not gaining and arguments.output == "text":

@@ -48,15 +48,18 @@ class TailFlags:
     """As the client was named, whoever sent the query."""
 
     outcome: str | None = single(
-        None, values.choice("WORD", *OUTCOMES), help=f"Only decisions with this outcome: {one_of(OUTCOMES)}"
+        None,
+        values.choice("WORD", *OUTCOMES),
+        help=f"Only decisions with this outcome: {one_of(OUTCOMES)}; unmet also finds NXDOMAIN where no endpoint of "
+        "the Service is ready",
     )
-    """How the endpoints were chosen."""
+    """How the endpoints were chosen. Whoever asks for ``unmet`` wants to know who got nothing."""
 
     last: int | None = single(
         None,
         values.whole_number(1, 1000),  # kept.MAX_KEPT
         help="Print as many of the decisions that the server keeps, and end: the last ones that were "
-        f"{one_of(UNWANTED_OUTCOMES)}",
+        f"{one_of(UNWANTED_OUTCOMES)}, or NXDOMAIN since no endpoint of the Service is ready",
     )
     """A server with a console keeps a thousand of these, some of each Service."""
 
@@ -109,7 +112,8 @@ def _print_last(page: bytes, output: str) -> int:
     for line in found["items"]:
         _print(msgspec.json.encode(line), output, with_day=True)
     if not found["items"]:
-        kept = f"the server keeps those that were {one_of(UNWANTED_OUTCOMES)} since {found['since']}"
+        kept = f"the server keeps those that were {one_of(UNWANTED_OUTCOMES)}, or found no ready endpoint, since "
+        kept += found["since"]
         say(f"no such decision is kept; {kept}")
     return EXIT_DONE
 

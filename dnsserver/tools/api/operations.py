@@ -156,7 +156,8 @@ def _parameter(name: str, syntax: values.Syntax[Any], description: str, **more: 
 
 def _outcome(words: Collection[str]) -> Parameter:
     return _parameter(
-        "outcome", values.choice("WORD", *words), "Only those with this outcome.",
+        "outcome", values.choice("WORD", *words),
+        "Only those with this outcome. unmet also finds NXDOMAIN where no endpoint of the Service is ready.",
         schema={"type": "string", "enum": list(words)},
     )  # fmt: skip
 

@@ -157,6 +157,17 @@ def field_errors(error: BadParameter | UnknownName, form: Iterable[str]) -> dict
     return {field: str(error)} if field in form else {"other": f"{field}: {error}"}
 
 
+def wrong_fields(form: Mapping[str, str], parameters: Iterable[Parameter]) -> dict[str, str]:
+    """Return what is wrong with each field of a *form* that holds one of the *parameters*."""
+    wrong: dict[str, str] = {}
+    for parameter in parameters:
+        try:
+            read_parameters([parameter], [(parameter.name, text)] if (text := form.get(parameter.name)) else ())
+        except BadParameter as error:
+            wrong[parameter.name] = str(error)
+    return wrong
+
+
 def segment(text: str) -> str:
     """Return a text as one segment of a path."""
     return quote(text, safe="")

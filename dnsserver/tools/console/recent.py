@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dnsserver.metrics.counters import ClientOrigin, Counts, Tally
 from dnsserver.metrics.relations import ELSEWHERE, SOME, relation
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.live import history
 from dnsserver.tools.live.history import Answered, History
-from locator.topology.selection import SPILLED, UNMET
+from locator.topology.selection import EMPTY, SPILLED
 
 WINDOW_SECONDS = 300.0  # long enough for a matrix of more than chance, short enough that a change shows
 REPLIES = 500  # sums at a time: half a millisecond or so, for which queries wait
@@ -27,7 +28,8 @@ MAX_SLOTS = 120  # whatever the pause between two looks is
 # What a key counts, its first part. The others are: the client's zone and the relation of the answer's zones to it; the
 # outcome; the reason and the range; the forwarder; the source.
 ZONES, OUTCOMES, UNLOCATED, UNNAMED, IGNORED = "zones", "outcomes", "unlocated", "unnamed", "ignored"
-OUTCOME_MEASURES = {UNMET: history.UNMET, SPILLED: history.SPILLED}  # of the history, by outcome
+# Of the history, by outcome: whoever gets nothing is unmet, for whatever reason, as in a simulation.
+OUTCOME_MEASURES = {**dict.fromkeys(EMPTY, history.UNMET), SPILLED: history.SPILLED}
 
 Key = tuple[str, ...]
 Sums = Mapping[Key, int]
@@ -98,6 +100,7 @@ class RecentCounts:
         self._replies: dict[tuple[str, int], dict[int, int]] = {}  # at the last look
         self._sums: dict[Key, _Sum] = {}  # of replies
         self._increments: dict[int, _Increments] = {}  # by the numbers of ``Channel.counts``
+        self._services = counts.services  # those that have rows in the history
         self.history: History | None = None
         """By zone and by Service, None before the first look."""
 
@@ -114,7 +117,7 @@ class RecentCounts:
         return RecentAnswers(
             seconds=round(self._window.covered(now)),
             zones=by_zone({(zone, relation): times for (zone, relation), times in by_what[ZONES]}),
-            unmet=counted[OUTCOMES, UNMET],
+            unmet=sum(counted[OUTCOMES, outcome] for outcome in EMPTY),
             spilled=counted[OUTCOMES, SPILLED],
             unlocated=_most_first((where, reason, times) for (reason, where), times in by_what[UNLOCATED]),
             unnamed=_most_first((who, "", times) for (who,), times in by_what[UNNAMED]),
@@ -137,10 +140,7 @@ class RecentCounts:
             for number, replies in batch:
                 if not replies:
                     continue
-                increments = self._increments.get(number)
-                if increments is None:
-                    about = self._counts.origin_and_tally(number)
-                    increments = self._increments[number] = _increments(self.history, self._sums, *about)
+                increments = self._increments.get(number) or self._new_increments(number, self.history)
                 for one in increments.sums:
                     one.times += replies
                 add(increments.cells, replies)
@@ -148,6 +148,19 @@ class RecentCounts:
         now = trio.current_time()
         self._window = (self._window or Window(WINDOW_SECONDS, now, known)).after(known, now)
         return self._window.counted(now)
+
+    def _new_increments(self, number: int, past: History) -> _Increments:
+        """Return what a reply with a number adds to, and remember it. Services that are gone leave their rows to it."""
+        services, known = self._counts.services, self._increments
+        if services is not self._services:
+            self._services, names = services, ["/".join(service) for service in services]
+            past.forget(history.SERVICE, set(past.names(history.SERVICE)).difference(names))
+            left = (number for number, one in known.items() if one.service is None or one.service in services)
+            self._increments = known = {number: known[number] for number in left}
+        origin, tally = self._counts.origin_and_tally(number)
+        if tally.service is not None and tally.service not in services:  # it may come again, and have a row then
+            return _increments(past, self._sums, origin, replace(tally, service=None))
+        return known.setdefault(number, _increments(past, self._sums, origin, tally))
 
 
 class _Sum(Struct):
@@ -157,10 +170,11 @@ class _Sum(Struct):
 
 
 class _Increments(Struct, frozen=True):
-    """What a reply adds to: ``sums``, and ``cells`` of the history, each with how much."""
+    """What a reply adds to: ``sums``, and ``cells`` of the history, each with how much; some are of the ``service``."""
 
     sums: Sequence[_Sum]
     cells: Sequence[tuple[int, float]]
+    service: tuple[str, str] | None
 
 
 def _increments(past: History, sums: dict[Key, _Sum], origin: ClientOrigin, tally: Tally) -> _Increments:
@@ -178,7 +192,7 @@ def _increments(past: History, sums: dict[Key, _Sum], origin: ClientOrigin, tall
     if measures and tally.service is not None:
         about.append((history.SERVICE, "/".join(tally.service)))
     cells = [(past.cell(*row, measure), share) for row in about for measure, share in measures.items() if share]
-    return _Increments([sums.setdefault(key, _Sum()) for key in keys], cells)
+    return _Increments([sums.setdefault(key, _Sum()) for key in keys], cells, tally.service)
 
 
 def _sources(counts: Counts) -> dict[Key, int]:

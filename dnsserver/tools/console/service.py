@@ -32,6 +32,7 @@ from dnsserver.tools.console.page import (
     form_of,
     part_of,
     read,
+    wrong_fields,
 )
 from dnsserver.tools.console.simulations import (
     PROPOSALS,
@@ -41,6 +42,7 @@ from dnsserver.tools.console.simulations import (
     differences_of,
     title_of,
     tries,
+    wrong_annotations,
 )
 from dnsserver.tools.console.traffic import service_traffic
 from dnsserver.tools.console.troubles.services import service_troubles
@@ -93,8 +95,15 @@ async def service_page(context: PageContext, request: Request) -> Page:
     except BadSelection as error:
         errors = {FIELDS.get(error.annotation, "keys"): str(error)}
     if errors:
-        given = read_parameters(PARAMETERS, ())
-        shown = await _shown(context, namespace, name, given)
+        tried = annotations_of({annotation: form[field] for annotation, field in FIELDS.items()})
+        wrong = await wrong_annotations(context, object_key(namespace, name), tried or {})
+        errors |= wrong_fields(form, PARAMETERS) | {FIELDS[annotation]: text for annotation, text in wrong.items()}
+        asks = [(field, form[field]) for field in ("client", "namespace") if form[field] and field not in errors]
+        try:
+            shown = await _shown(context, namespace, name, read_parameters(PARAMETERS, asks))
+        except naming.UnknownName as error:
+            errors |= field_errors(error, form)
+            shown = await _shown(context, namespace, name, read_parameters(PARAMETERS, ()))
     shown |= {"live": await service_traffic(context, object_key(namespace, name)), "counted_by": context.live}
     shown |= {
         "form": form,

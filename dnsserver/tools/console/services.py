@@ -23,6 +23,7 @@ from dnsserver.tools.console.page import (
     read,
 )
 from dnsserver.tools.console.traffic import Traffic, traffic
+from dnsserver.tools.console.troubles.expected import expected_if_read
 from dnsserver.tools.live.history import Answered
 from locator.model import EndpointSlice, Finding, Service
 from locator.state.snapshot import CompiledService, Snapshot, lacking
@@ -54,7 +55,7 @@ async def services_page(context: PageContext, request: Request) -> Page:
     numbers = await context.cached("findings of services", (findings,), by_service)
     live, sort = traffic(context), given["sort"]
     keys = await context.turns.in_thread(lambda: in_order([*asking, *others], sort, live, numbers))
-    part = part_of(keys, given["page"], ROWS)
+    part, expected = part_of(keys, given["page"], ROWS), await expected_if_read(context)
     shown = {
         "live": live,
         "counted_by": context.live,
@@ -63,6 +64,7 @@ async def services_page(context: PageContext, request: Request) -> Page:
         "constrained": len(asking),
         "services": part.of([snapshot.services[key] for key in part.rows]),
         "findings": numbers,
+        "unmet": {} if expected is None else expected.unmet,
         "missing": lacking(snapshot, EndpointSlice),
     }
     return Page("services.html", "Services", shown, FOLLOWS_ALL if live is not None else SNAPSHOT)

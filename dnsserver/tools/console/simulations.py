@@ -18,7 +18,7 @@ from dnsserver.tools.simulation import MAX_OVERLOAD as MOST_SHARES
 from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if, snapshot_as_if
 from dnsserver.tools.simulation.cost import Price
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.selecting import check_annotations, service_zones
+from dnsserver.tools.simulation.selecting import annotation_errors, check_annotations, service_zones
 from dnsserver.tools.simulation.service import Simulated, simulate
 from dnsserver.tools.simulation.world import AskingPods, Subject, World, world_of
 from locator.model import HOSTNAME, REGION, ZONE, EndpointSlice, Pod
@@ -159,6 +159,14 @@ async def as_tried(context: PageContext, key: str, snapshot: Snapshot, tried: An
     changes = Changes({key: tried}, honor_kubernetes=context.inspected.honor_kubernetes)
     await context.turns.in_thread(lambda: check_annotations(snapshot, changes))
     return await all_as_tried(context, snapshot, changes)
+
+
+async def wrong_annotations(context: PageContext, key: str, tried: Annotations) -> Mapping[str, str]:
+    """Return what is wrong with each annotation that a Service would have, of those that can be valid on it."""
+    snapshot = context.inspected.current()
+    changes = Changes({key: tried}, honor_kubernetes=context.inspected.honor_kubernetes)
+    errors = await context.turns.in_thread(lambda: list(annotation_errors(snapshot, changes)))
+    return {error.annotation: str(error) for error in errors if error.annotation}
 
 
 async def all_as_tried(context: PageContext, snapshot: Snapshot, changes: Changes) -> Snapshot:

@@ -64,6 +64,12 @@ class _Columns:
         """Have so many cells in the last column."""
         self.columns[-1].extend([0.0] * (cells - len(self.columns[-1])))
 
+    def empty(self, cell: int, cells: int) -> None:
+        """Have nothing in so many cells from one on, in no column."""
+        for column in self.columns:
+            if cell < len(column):
+                column[cell : cell + cells] = array("d", [0.0] * cells)
+
     def is_over(self, now: float) -> bool:
         """Whether the last column is over."""
         return int((now - self._began) // self.seconds) > self._last
@@ -84,6 +90,7 @@ class History:
         self.began = began
         self._rows: dict[str, dict[str, int]] = {sort: {} for sort in MAX_ROWS}
         self._size = 0
+        self._free: list[int] = []  # rows of what was forgotten, with what was counted then
         self._minutes, self._tens = _Columns(MINUTES, MINUTE, began), _Columns(TENS, TEN_MINUTES, began)
         self._rings = self._minutes, self._tens
         self._minute = self._minutes.columns[-1]  # the ten minutes get it when it is over
@@ -94,11 +101,12 @@ class History:
         if name not in rows and len(rows) >= MAX_ROWS[sort]:
             name = OTHER
         if name not in rows:
-            rows[name] = self._size
-            self._size += 1
-            for ring in self._rings:
-                ring.make_room(self._size * len(MEASURES))
+            rows[name] = self._empty_row()
         return rows[name] * len(MEASURES) + measure
+
+    def forget(self, sort: str, names: Iterable[str]) -> None:
+        """Forget what was answered about some zones or Services. The numbers of their cells may be those of others."""
+        self._free += [self._rows[sort].pop(name) for name in names]
 
     def turn(self, now: float) -> None:
         """Count what is added from now on as answered at *now*."""
@@ -144,6 +152,15 @@ class History:
     def octets(self) -> int:
         """How many octets the columns take."""
         return sum(column.itemsize * len(column) for ring in self._rings for column in ring.columns)
+
+    def _empty_row(self) -> int:
+        """Return a row that nothing was counted in, if possible one that was used before."""
+        row = self._free.pop() if self._free else self._size
+        self._size = max(self._size, row + 1)
+        for ring in self._rings:
+            ring.make_room(self._size * len(MEASURES))
+            ring.empty(row * len(MEASURES), len(MEASURES))
+        return row
 
     def _rates(self, ring: _Columns, sort: str, name: str, measure: int) -> list[float]:
         row = self._rows[sort].get(name)

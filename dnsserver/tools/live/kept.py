@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from dnsserver.tools.tap.lines import DECODER, TailLine
+from dnsserver.tools.tap.listeners import is_outcome
 from dnsserver.tools.tap.tap import TapEvent
 from locator.ip import Network, is_within
 from locator.printable import json_text
-from locator.topology.selection import UNWANTED_OUTCOMES
+from locator.topology.selection import UNREADY, UNWANTED_OUTCOMES
 
 MAX_KEPT = 1000
 MAX_OCTETS = 4 << 20  # of all lines: one has 2,000, and more where many records were sent
@@ -29,9 +30,9 @@ Group = tuple[str, str]  # a Service (``namespace/name``) and an outcome
 
 
 class PendingReplies:
-    """The replies between two looks that were unmet or spilled: ``Tap`` tells of them."""
+    """The replies between two looks by which a client got nothing, or was passed on: ``Tap`` tells of them."""
 
-    outcomes = UNWANTED_OUTCOMES
+    outcomes = (*UNWANTED_OUTCOMES, UNREADY)
 
     def __init__(self) -> None:
         self._events: defaultdict[Group, deque[TapEvent]] = defaultdict(lambda: deque(maxlen=MAX_PENDING_EACH))
@@ -86,7 +87,8 @@ class KeptDecisions:
         text = json_text(line).encode(errors="replace")
         if line.service is None or len(text) > MAX_LINE:
             return
-        group = f"{line.service.namespace}/{line.service.name}", line.outcome
+        outcome = line.outcome if line.outcome in UNWANTED_OUTCOMES else UNREADY
+        group = f"{line.service.namespace}/{line.service.name}", outcome
         self._number += 1
         self._groups.setdefault(group, deque()).append(_Line(self._number, client, text))
         self._octets[group] += len(text)
@@ -117,7 +119,7 @@ class KeptDecisions:
 
     def _matching(self, service: str | None, outcome: str | None, client: Network | None) -> Iterator[_Line]:
         for (about, how), lines in self._groups.items():
-            if service in (None, about) and outcome in (None, how):
+            if service in (None, about) and is_outcome(outcome, how):
                 for line in lines:
                     if client is None or (line.client is not None and is_within(line.client, client)):
                         yield line

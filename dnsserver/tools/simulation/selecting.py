@@ -49,7 +49,8 @@ _VALUES: Mapping[str, tuple[Callable[[Service], object], str]] = {
 class BadSelection(Exception):
     """A selection matches nothing, or what it matches cannot be simulated.
 
-    ``argument`` is the flag, ``annotation`` the annotation to try that is invalid, "" if none is.
+    ``argument`` is the flag, "" if it is none that was given; ``annotation`` the annotation to try that is invalid, ""
+    if none is.
     """
 
     def __init__(self, argument: str, text: str, annotation: str = "") -> None:
@@ -77,7 +78,7 @@ def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], cha
     found = constrained_subjects(snapshot, authority, changes.annotations)
     headless = sum(service.service.headless for service in snapshot.services.values())
     if not found and not headless:
-        raise BadSelection("--service", f"{lacking(snapshot, Service) or 'no headless Service'}, expected one")
+        raise BadSelection("", f"{lacking(snapshot, Service) or 'no headless Service'}, expected one")
     if not found and changes.failed:
         none = f"none of {headless} headless Services has a constraint"
         raise BadSelection("--fail", f"{none}, expected one; --service NS/NAME simulates a Service without one")
@@ -92,6 +93,17 @@ def unconstrained_subjects(snapshot: Snapshot, authority: Authority) -> list[Sub
         for subject in _all_subjects(snapshot, authority)
         if subject.zone in first and not _constrained(subject, snapshot, authority)
     ]
+
+
+def unready_subjects(snapshot: Snapshot, authority: Authority) -> Iterator[Subject]:
+    """Yield those ``unconstrained_subjects`` that have endpoints, none of which is ready.
+
+    Nothing is known of one without any endpoint: it may be meant to have none.
+    """
+    for subject in unconstrained_subjects(snapshot, authority) if snapshot.unready else ():
+        compiled = snapshot.services[subject.key]
+        if compiled.empty and compiled.cache_key in snapshot.unready:
+            yield subject
 
 
 def in_several_zones(found: Iterable[Subject], snapshot: Snapshot) -> list[Subject]:
@@ -159,20 +171,27 @@ def _why_not(key: str, snapshot: Snapshot) -> str:
 
 
 def check_annotations(snapshot: Snapshot, changes: Changes) -> None:
-    """Raise BadSelection if an annotation to try is invalid, or its Service unknown or not headless."""
+    """Raise the first of the ``annotation_errors``, if there are any."""
+    for error in annotation_errors(snapshot, changes):
+        raise error
+
+
+def annotation_errors(snapshot: Snapshot, changes: Changes) -> Iterator[BadSelection]:
+    """Yield which annotations to try are invalid, or that their Service is unknown or not headless."""
     for key, wanted in changes.annotations.items():
         compiled = snapshot.services.get(key)
         if compiled is None or not (compiled.service.headless or key in snapshot.exported):
-            raise BadSelection("--with", _why_not(key, snapshot))
+            yield BadSelection("--with", _why_not(key, snapshot))
+            continue
         tried = service_as_if(compiled, replace(changes, failed=()))
         for declaration in tried.declarations:
             if TOPOLOGY_KEYS in wanted and declaration.source == ANNOTATION and declaration.error is not None:
                 error = f"{key}={wanted[TOPOLOGY_KEYS]}: {declaration.error}, expected a constraint that is valid"
-                raise BadSelection("--with", error, TOPOLOGY_KEYS)
+                yield BadSelection("--with", error, TOPOLOGY_KEYS)
         for annotation, (read, expected) in _VALUES.items():
             if (text := wanted.get(annotation)) is not None and read(tried.service) is None:
                 error = f"{key}:{annotation.removeprefix(PREFIX)}={text}: {text!r} found, expected {expected}"
-                raise BadSelection("--with", error, annotation)
+                yield BadSelection("--with", error, annotation)
 
 
 def check_domains(failed: Collection[tuple[str, str]], nodes: Sequence[Node], snapshot: Snapshot) -> None:
@@ -202,10 +221,7 @@ def selected_clients(pods: Mapping[str, Sequence[Pod]], selectors: Sequence[Clie
         found = f"none of {total} pods runs and has an address" if total else "no pods (a dump must contain them)"
         advice = "--clients-from takes who asks from a running server"
         advice = advice if total else f"{COMMAND} prints all, and {advice}"
-        raise BadSelection(
-            "--clients",
-            f"{found}, expected some that ask; {advice}",
-        )
+        raise BadSelection("--clients" if selectors else "", f"{found}, expected some that ask; {advice}")
     for selector in selectors:
         if not any(selector.matches(pod.namespace, labels_of(pod)) for pod in running):
             raise BadSelection("--clients", _nobody(selector, running))

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from dnsserver.names import SERVICES
 from dnsserver.text import counted, grouped
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.selecting import constrained_subjects
+from dnsserver.tools.simulation.selecting import constrained_subjects, unready_subjects
 from dnsserver.tools.simulation.service import Simulated, simulate
 from dnsserver.tools.simulation.text import domain_text
 from dnsserver.tools.simulation.world import World
@@ -102,15 +103,16 @@ def unmet_message(simulated: Simulated, places: Iterable[Unmet] = ()) -> str:
 
 
 def unmet_findings(world: World, known: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield what is wrong for the clients of the constrained Services of the own cluster; nothing without clients.
+    """Yield what is wrong for the clients of the own cluster's Services, those that are constrained or all unready.
 
-    What an error among the *known* findings says already of a Service is not said again.
+    Without clients, it is nothing. What an error among the *known* findings says of a Service is not said again.
     """
     if not world.own.numbers:
         return
     said = {(one.namespace, one.name) for one in known if one.kind == Service.__name__ and one.severity == ERROR}
     snapshot, groupings, detailed = world.snapshot, Groupings(world), 0
-    for subject in constrained_subjects(snapshot, world.authority):
+    authority = world.authority
+    for subject in chain(constrained_subjects(snapshot, authority), unready_subjects(snapshot, authority)):
         if subject.zone.about != SERVICES:
             continue
         simulated, service = simulate(subject, world, groupings), snapshot.services[subject.key].service
@@ -119,6 +121,9 @@ def unmet_findings(world: World, known: Iterable[Finding]) -> Iterator[Finding]:
             detailed += 1
             places = unmet_in(simulated, snapshot, detailed=detailed <= MAX_DETAILED)
             message, expected = unmet_message(simulated, places), "an endpoint for each"
+            unready = snapshot.unready.get(subject.key)
+            if unready and not simulated.endpoints and not by_zone(simulated):  # else its zones say so
+                message += f"; none of {counted(len(unready), 'endpoint')} is ready"
             yield ClusterCode.UnmetClients.finding(
                 "Service", service.namespace, service.name, message=message, expected=expected
             )

@@ -10,9 +10,18 @@ from msgspec import Struct
 
 from dnsserver.tools.tap.tap import TapEvent
 from locator.ip import Network, is_within
-from locator.topology.selection import UNCONSTRAINED
+from locator.topology.selection import UNCONSTRAINED, UNMET, UNREADY
 
 MAX_WAITING = 256  # replies for one reader; a slower one loses what comes beyond
+
+
+def is_outcome(wanted: str | None, outcome: str) -> bool:
+    """Whether the outcome of an answer is what somebody wants to know of, None for any.
+
+    Where no endpoint of the Service is ready, an explanation calls the answer unconstrained; but who wants to know who
+    got nothing wants to know of that, too.
+    """
+    return wanted in (None, outcome) or (outcome == UNREADY and wanted in (UNMET, UNCONSTRAINED))
 
 
 class Wanted(Struct, frozen=True):
@@ -29,7 +38,7 @@ class Wanted(Struct, frozen=True):
         if self.client is not None and (network is None or not is_within(network, self.client)):
             return False
         service, outcome = (answer.service, answer.outcome) if answer is not None else ("", UNCONSTRAINED)
-        return self.service in (None, service) and self.outcome in (None, outcome)
+        return self.service in (None, service) and is_outcome(self.outcome, outcome)
 
 
 class DecisionStream:

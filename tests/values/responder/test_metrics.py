@@ -39,7 +39,7 @@ from tests.kit import api_objects
 from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
 from tests.kit.crowded_zone import ADDRESSES, balanced, crowded
 from tests.kit.dns_queries import ecs, opt, option, query
-from tests.kit.in_memory import CountedResponder, snapshot_of, with_and_without_native
+from tests.kit.in_memory import NOW, CountedResponder, snapshot_of, with_and_without_native
 from tests.kit.proxy_headers import proxied
 from tests.kit.tapped import Everything, tap_of
 
@@ -177,6 +177,85 @@ def test_services_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ("shop", "hard", "unmet"): 1,
         ("shop", "near", "nearest"): 2,
         ("", "", "unconstrained"): 2,
+    }
+
+
+# A name below the Service that has no ready endpoint, or one that sends clients to it, the type, and whether the answer
+# is one of those that the Service could not give.
+NOTHING_READY = [
+    ("its own name", "down", "A", True),
+    ("the other family", "down", "AAAA", True),
+    ("SRV", "down", "SRV", True),
+    ("a port", "_main._tcp.down", "SRV", True),
+    ("no endpoint at all", "none-yet", "A", True),
+    ("an alias of it", "to-down", "A", True),
+    ("a type that no endpoint has", "down", "TXT", False),
+    ("a port that it does not have", "_mian._tcp.down", "SRV", False),
+    ("a port has no address", "_main._tcp.down", "A", False),
+    ("a pod", "down-0.down", "A", False),
+    ("no such Service", "donw", "A", False),
+    ("a cluster IP", "virtual", "SRV", False),
+    ("ready, but not of this family", "near", "AAAA", False),
+]
+OF_UNREADY = [
+    *CLUSTER,
+    api_objects.service("down"),
+    endpoint_slice("down", 0, [endpoint("10.2.0.1", nodeName="n-a", ready=False)]),
+    api_objects.service("none-yet"),
+    api_objects.external("to-down", "down.shop.svc.cluster.local"),
+]
+
+
+@with_and_without_native
+@pytest.mark.parametrize(("name", "rtype", "counts_it"), [row[1:] for row in NOTHING_READY],
+                         ids=[row[0] for row in NOTHING_READY])  # fmt: skip
+def test_answers_of_services_without_ready_endpoints(name: str, rtype: str, counts_it: bool, native: bool) -> None:
+    """They count for their Service, each one that native code repeats, too; by no constraint, so nowhere else."""
+    counts = Counts(per_service=True)
+    counts.askers = set()
+    responder = CountedResponder(FLAGS, counts=counts, native=native)
+    responder.publish(snapshot_of(listed(OF_UNREADY), FLAGS))
+    for _ in range(2):
+        ask(responder, "_amin._tcp.down", IN_A, rtype="SRV")  # as long as a port that there is
+        ask(responder, name, IN_A, rtype=rtype)
+    service = ("shop", "none-yet" if name == "none-yet" else "down")
+    metrics = ServerMetrics(counts)
+    found = samples(metrics, "topodns_service_answers_total")
+    assert found == ({(*service, "unready"): 2} if counts_it else {})
+    assert set(counts.take_askers()) == ({(service, parse_address(IN_A))} if counts_it else set())
+    assert not any(samples(metrics, "topodns_answers_total").values())
+
+
+def test_services_that_are_gone_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their places are free for others, and their series end. Those of other clusters are there as long as these."""
+    monkeypatch.setattr(counters, "MAX_SERVICES", 2)
+    responder = responder_of(Counts(per_service=True))
+    for name in ("near", "all", "hard"):
+        ask(responder, name, IN_A)
+    left = [item for item in CLUSTER if item["metadata"]["name"] not in ("near", "near-0")]
+    responder.publish(snapshot_of(listed(left), FLAGS, now=NOW + 1))
+    for name in ("hard", "lost", "all"):
+        ask(responder, name, IN_A)
+    assert samples(ServerMetrics(responder.counts), "topodns_service_answers_total") == {
+        ("shop", "all", "unconstrained"): 2,
+        ("shop", "hard", "nearest"): 1,
+        ("", "", "nearest"): 1,
+        ("", "", "unconstrained"): 1,
+    }
+
+
+def test_services_one_after_the_other_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers are never used again, so at last those Services that come count together; zones are still told."""
+    monkeypatch.setattr(counters, "SERVICE_TALLIES", 3)
+    counts = Counts(per_service=True)
+    for number in range(5):
+        counts.free_places(lambda _: False)
+        tally = Tally("A", 0, "nearest", "zone", frozenset("a"), ("ci", f"run-{number}"))
+        counts.channels["udp", 1].counts[counts.origin("pod", "a") + counts.tally(tally)] += 1
+    found = {tally.service: (tally.zones, times) for _, _, tally, times in counts.replies()}
+    assert found == {
+        **{("ci", f"run-{number}"): (frozenset("a"), 1) for number in range(3)},
+        None: (frozenset("a"), 2),
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 from dnsserver.programs.from_settings import authority_of
 from dnsserver.tools.live import kept as kept_decisions
 from dnsserver.tools.live.kept import MAX_LINES, KeptDecisions
-from dnsserver.tools.tap.lines import line_of
+from dnsserver.tools.tap.lines import as_text, line_of
 from locator.ip import parse_address, parse_network
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, listed, node, service
 from tests.kit.crowded_zone import ADDRESSES, balanced, crowded
@@ -99,6 +99,22 @@ def test_octets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     before = kept.numbers
     kept.keep(line, None)
     assert kept.numbers == before
+
+
+def test_services_without_ready_endpoints_are_kept() -> None:
+    """Who wants to know who got nothing finds them, and so does who asks for the outcome that the line has."""
+    responder, kept = keeping()
+    objects = [*CLUSTER, service("down"), endpoint_slice("down", 0, [endpoint("10.1.0.2", ready=False)])]
+    responder.publish(snapshot_of(listed(objects)))
+    for name in ("down", "busy", "down", "nobody", "pod-0.down"):
+        asked(responder, name)
+    looked(kept)
+    lines = kept.decisions("shop/down")
+    assert [(line.outcome, line.rcode) for line in lines] == [("unconstrained", "NXDOMAIN")] * 2
+    assert kept.decisions("shop/down", "unmet") == kept.decisions("shop/down", "unconstrained") == lines
+    assert not kept.decisions("shop/down", "spilled") and len(kept.decisions(outcome="unmet")) == 3
+    assert kept.numbers == {("shop/down", "unready"): 2, ("shop/busy", "unmet"): 1}
+    assert "unconstrained  NXDOMAIN" in as_text(lines[0])
 
 
 def test_spilled_decisions_are_kept() -> None:

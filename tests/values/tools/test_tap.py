@@ -61,6 +61,7 @@ CLUSTER = listed([
     endpoint_slice("hard", 1, [endpoint("10.244.2.8", nodeName="b1")]),
     service("plain"),
     endpoint_slice("plain", 1, [endpoint("10.244.1.5", nodeName="a1"), endpoint("10.244.2.5", nodeName="b1")]),
+    service("down"),
     external("alias", "near.shop.svc.cluster.local"),
     external("away", "www.example.org"),
 ])  # fmt: skip
@@ -340,17 +341,17 @@ def test_each_datagram_is_an_event_once() -> None:
 
 WANTED = [
     # id, what is wanted, which of the questions below
-    ("everything", Wanted(), "near-front near-back hard-front plain-unnamed nix-front"),
+    ("everything", Wanted(), "near-front near-back hard-front plain-unnamed nix-front down-front"),
     ("service", Wanted(service="shop/near"), "near-front near-back"),
     ("other-service", Wanted(service="shop/nix"), ""),
-    ("client", Wanted(client=parse_client(FRONT)), "near-front hard-front nix-front"),
-    ("network", Wanted(client=parse_client("10.244.0.0/16")), "near-front near-back hard-front nix-front"),
+    ("client", Wanted(client=parse_client(FRONT)), "near-front hard-front nix-front down-front"),
+    ("network", Wanted(client=parse_client("10.244.0.0/16")), "near-front near-back hard-front nix-front down-front"),
     ("outside-the-network", Wanted(client=parse_client("10.244.1.16/28")), ""),
     ("ipv6", Wanted(client=parse_client("::/0")), ""),
     ("larger-than-the-client", Wanted(client=parse_client("10.244.2.0/25")), ""),
     ("nearest", Wanted(outcome="nearest"), "near-front near-back"),
-    ("unmet", Wanted(outcome="unmet"), "hard-front"),
-    ("unconstrained", Wanted(outcome="unconstrained"), "plain-unnamed nix-front"),
+    ("unmet", Wanted(outcome="unmet"), "hard-front down-front"),
+    ("unconstrained", Wanted(outcome="unconstrained"), "plain-unnamed nix-front down-front"),
     ("two-filters", Wanted(client=parse_client(FRONT), outcome="nearest"), "near-front"),
 ]
 QUESTIONS = {
@@ -359,6 +360,7 @@ QUESTIONS = {
     "hard-front": query(HARD, number=3, edns=forwarded(FRONT)),
     "plain-unnamed": query(PLAIN, number=4),
     "nix-front": query("nix.shop.svc.cluster.local", number=5, edns=forwarded(FRONT)),
+    "down-front": query("down.shop.svc.cluster.local", number=6, edns=forwarded(FRONT)),
 }
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 from msgspec import Struct
 
-from dnsserver.answers.decision import Authority
 from dnsserver.names import SERVICES
 from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.console.recent import by_zone
@@ -24,7 +24,7 @@ from dnsserver.tools.console.troubles.services import (
 from dnsserver.tools.console.troubles.trouble import Trouble
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.groups import Groupings
-from dnsserver.tools.simulation.selecting import constrained_subjects, unconstrained_subjects
+from dnsserver.tools.simulation.selecting import constrained_subjects, unready_subjects
 from dnsserver.tools.simulation.service import Simulated, exceeds, simulate
 from dnsserver.tools.simulation.text import worst_first
 from dnsserver.tools.simulation.unmet import LostZone, lost_in
@@ -44,8 +44,9 @@ class Expected(Struct, frozen=True):
 
     ``services`` are all of these, ``simulated`` those that were simulated: if they are many, those in which something
     may be wrong come first. ``zones`` has numbers of answers by zone and relation, or UNMET for those that would be
-    empty, ``worst`` the Services that a person should look at, ``troubles`` what is wrong with them. ``note`` says what
-    is missing, in a word and in a text; None if nothing is.
+    empty, ``worst`` the Services that a person should look at, ``troubles`` what is wrong with them, and ``unmet`` how
+    many clients get nothing, by ``namespace/name``, where any do. ``note`` says what is missing, in a word and in a
+    text; None if nothing is.
     """
 
     services: int
@@ -53,6 +54,7 @@ class Expected(Struct, frozen=True):
     zones: Mapping[str, Counter[str]]
     worst: Sequence[Simulated]
     troubles: Sequence[Trouble]
+    unmet: Mapping[str, int]
     note: tuple[str, str] | None
 
 
@@ -71,12 +73,12 @@ async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
     subjects = [one for one in constrained if one.zone.about == SERVICES]
     pods, watched = await asking_pods(context, snapshot)
     if missing := lacking(snapshot, EndpointSlice):
-        return Expected(len(subjects), len(subjects), {}, (), (), ("no endpoints", f"Not known: {missing}"))
+        return Expected(len(subjects), len(subjects), {}, (), (), {}, ("no endpoints", f"Not known: {missing}"))
     if len(subjects) > MAX_SIMULATED:
         subjects.sort(key=lambda subject: not _may_be_wrong(snapshot.services[subject.key], snapshot))
     world = world_of(snapshot, pods, authority, context.inspected.cluster)
     groupings, odd, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()
-    troubles, lost = list[Trouble](), defaultdict[str, list[LostZone]](list)
+    troubles, lost, unmet = list[Trouble](), defaultdict[str, list[LostZone]](list), Counter[str]()
 
     def simulate_one(subject: Subject) -> None:
         one = simulate(subject, world, groupings)
@@ -85,6 +87,8 @@ async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
         for zone, clients in one.origins.items():
             if nothing := round(clients.unmet):
                 answers[zone or "", UNMET] += nothing
+        if one.unmet:
+            unmet[subject.key] = max(unmet[subject.key], one.unmet)  # it may have several names
         if one.unmet or exceeds(one, MAX_OVERLOAD) or one.starved or one.spilled_clients:
             odd.append(one)
         if len(troubles) < MAX_TROUBLES:
@@ -95,24 +99,15 @@ async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
 
     for subject in subjects[:MAX_SIMULATED]:
         await in_thread(partial(simulate_one, subject))
-    for subject in await in_thread(partial(_all_unready, snapshot, authority)):
-        troubles += service_troubles(await in_thread(partial(simulate, subject, world, groupings)), snapshot)
+    unready = await in_thread(lambda: [*islice(unready_subjects(snapshot, authority), MAX_UNREADY)])
+    for subject in unready:
+        one = await in_thread(partial(simulate, subject, world, groupings))
+        troubles += service_troubles(one, snapshot)
+        unmet[subject.key] = one.unmet
     note = None if watched else ("no Pods", NOT_WATCHED)
     simulated = min(len(subjects), MAX_SIMULATED)
     troubles = [*sorted(troubles, key=worst_trouble_first), *lost_troubles(lost)]
-    return Expected(len(subjects), simulated, by_zone(answers), worst_first(odd)[:MAX_WORST], troubles, note)
-
-
-def _all_unready(snapshot: Snapshot, authority: Authority) -> list[Subject]:
-    """Return the first Services without a constraint that have endpoints, none of which is ready."""
-    if not snapshot.unready:
-        return []
-
-    def lost(compiled: CompiledService) -> bool:
-        return compiled.empty and compiled.cache_key in snapshot.unready
-
-    without = unconstrained_subjects(snapshot, authority)
-    return [subject for subject in without if lost(snapshot.services[subject.key])][:MAX_UNREADY]
+    return Expected(len(subjects), simulated, by_zone(answers), worst_first(odd)[:MAX_WORST], troubles, +unmet, note)
 
 
 def _may_be_wrong(compiled: CompiledService, snapshot: Snapshot) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from dnsserver.text import grouped
 from dnsserver.tools.console.findings import Cause, cluster_code, counted_causes, fixing_command
 from dnsserver.tools.console.page import IN_BACKGROUND, PageContext
@@ -34,14 +36,17 @@ def what_is_wrong(context: PageContext, expected: Expected | None, causes: Seque
     """Return what is wrong now."""
     at, health = time.time(), context.health()
     asked = None if context.recent is None else context.recent.asked()
+    snapshot = context.inspected.snapshot()
+    services = {} if snapshot is None else snapshot.services
     troubles = [
-        *live_unmet(() if expected is None else expected.troubles, asked),
+        *live_unmet(() if expected is None else expected.troubles, asked, services),
         *source_troubles(health, context.ages(), at),
         *(() if asked is None else asked_troubles(asked)),
         *_finding_troubles(causes),
     ]
     found = dated(troubles, context.first_seen, at, settled=expected is not None)
     shown, more = in_short(sorted(map(worse_if_new, found), key=worst_trouble_first))
+    shown = list(_with_each_command_once(shown))
     of_dump = context.recent is None and DUMP in health
     simulated = expected is not None and expected.note is None
     peace = _peace_text(0 if expected is None else expected.services, simulated=simulated)
@@ -58,6 +63,18 @@ def _peace_text(services: int, *, simulated: bool) -> str:
     else:
         who = "no headless Service has a constraint"
     return f"{who}; all clusters are read and up to date, and there are no errors and no warnings"
+
+
+def _with_each_command_once(troubles: Iterable[Trouble]) -> Iterator[Trouble]:
+    """Yield the *troubles*; one whose command stands with another one of its Service above refers to that."""
+    above = set[tuple[str, str]]()
+    for trouble in troubles:
+        command = trouble.service, trouble.command
+        if trouble.service and trouble.command and command in above:
+            yield replace(trouble, fix=f"{trouble.fix.rstrip(':.')}: the command above is for that, too.", command="")
+        else:
+            yield trouble
+        above.add(command)
 
 
 def _finding_troubles(causes: Iterable[Cause]) -> Iterator[Trouble]:

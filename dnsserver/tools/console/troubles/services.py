@@ -80,7 +80,7 @@ def lost_troubles(lost: Mapping[str, list[LostZone]]) -> Iterator[Trouble]:
             else f"None of {number} there is ready, those of {names}. {effect}.",
             "Is the zone down? Look at its nodes, then at the pods on them:",
             f"kubectl get nodes -l {shell_words(f'{ZONE}={zone}')}",
-            ((f"{zone} on the map", f"/map?{urlencode({'within': f'{ZONE}={zone}'})}"), *map(_service_link, (
+            ((f"{zone} on the map", f"/map?{urlencode({'within': f'{ZONE}={zone}'})}"), *map(service_link, (
                 found.service for found in services[:NAMED]))),
             clients,
         )  # fmt: skip
@@ -109,7 +109,7 @@ def _unmet(simulated: Simulated, key: str, places: Sequence[Unmet]) -> Trouble:
         )
     return Trouble(
         UNMET, f"{service} {key}", BAD, title, why, fix, command,
-        (_service_link(service), *_why_link(simulated, first)), clients, service=service, lost=first.unready > 0,
+        (service_link(service), *_why_link(simulated, first)), clients, service=service, lost=first.unready > 0,
         parts=tuple(f"{service} {one.place}" for one in places[:MAX_DATED]),
     )  # fmt: skip
 
@@ -144,8 +144,8 @@ def _without_endpoints(simulated: Simulated, snapshot: Snapshot) -> Trouble:
         UNMET, f"{service} *", BAD if unready else WARN,
         f"{'No client' if simulated.unmet == 1 else f'None of {simulated.unmet:,} clients'} gets anything of {service}",
         _none_ready(unready) if unready else "It has no endpoint at all.",
-        "Look at its pods. If it is meant to have none, nothing has to be done:", _slices_command(service),
-        (_service_link(service),), simulated.unmet, service=service, lost=unready > 0,
+        "Look at its pods. If it is meant to have none, nothing has to be done:", slices_command(service),
+        (service_link(service),), simulated.unmet, service=service, lost=unready > 0,
     )  # fmt: skip
 
 
@@ -161,8 +161,8 @@ def _fixing(simulated: Simulated, *, bring_back: bool, nowhere: bool) -> tuple[s
         return f"{endpoints}, or let clients use others until then:", annotating_command(service, {TOPOLOGY_KEYS: keys})
     if declaration.source == POLICY:
         policies = ", ".join(declaration.policies)
-        return f"{endpoints}, or set the mode of ServicePolicy {policies} to Preferred.", _slices_command(service)
-    return f"{endpoints}:", _slices_command(service)
+        return f"{endpoints}, or set the mode of ServicePolicy {policies} to Preferred.", slices_command(service)
+    return f"{endpoints}:", slices_command(service)
 
 
 def _overloaded(simulated: Simulated) -> Trouble:
@@ -178,17 +178,19 @@ def _overloaded(simulated: Simulated) -> Trouble:
         f"It is near {share * simulated.load:,.0f} of {grouped(round(simulated.load), 'client')}, and one of "
         f"{grouped(len(simulated.endpoints), 'endpoint')}. Clients get near ones ({constraint_text(simulated)}).",
         f"Run more endpoints near these clients{bound if command else ''}{':' if command else '.'}", command,
-        (_service_link(service),), round(share * simulated.load), service=service,
+        (service_link(service),), round(share * simulated.load), service=service,
     )  # fmt: skip
 
 
-def _slices_command(service: str) -> str:
+def slices_command(service: str) -> str:
+    """Return the command that shows the endpoints of a Service (``namespace/name``)."""
     namespace, _, name = service.partition("/")
     selector = shell_words(f"kubernetes.io/service-name={name}")
     return f"kubectl -n {shell_words(namespace)} get endpointslices -l {selector} -o yaml"
 
 
-def _service_link(service: str) -> tuple[str, str]:
+def service_link(service: str) -> tuple[str, str]:
+    """Return the link to the page of a Service (``namespace/name``)."""
     return service, service_path(service)
 
 

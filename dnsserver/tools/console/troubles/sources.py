@@ -36,7 +36,7 @@ def source_troubles(health: Mapping[str, Health], ages: Mapping[str, float], now
             yield Trouble(
                 SOURCE, name, BAD, "The dump cannot be read" if check.ok else "The dump has not been read",
                 _sentence(problem) + (" topodns answers from what it read before." if check.ok else ""),
-                "Correct the file: topodns reads it again once it changes.", links=links,
+                "Correct the file, or put it back if it is gone: topodns reads it again once it changes.", links=links,
             )  # fmt: skip
         else:
             waiting[name] = problem

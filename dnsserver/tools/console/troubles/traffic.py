@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlencode
 
 from msgspec.structs import replace
 
 from dnsserver.text import duration, grouped
 from dnsserver.tools.console.recent import RecentAnswers
+from dnsserver.tools.console.troubles.services import service_link, slices_command
 from dnsserver.tools.console.troubles.trouble import (
     FORWARDER,
     NAMED,
@@ -23,12 +24,15 @@ from dnsserver.tools.console.troubles.trouble import (
 from dnsserver.tools.corefile.stub_blocks import ECS_RULE
 from locator.ip import is_address, is_within, parse_client
 from locator.model import ZONE, listed
+from locator.state.snapshot import CompiledService
 
 
-def live_unmet(troubles: Sequence[Trouble], asked: RecentAnswers | None) -> Iterator[Trouble]:
+def live_unmet(
+    troubles: Sequence[Trouble], asked: RecentAnswers | None, services: Mapping[str, CompiledService]
+) -> Iterator[Trouble]:
     """Yield the *troubles* of Services with what was answered in the last minutes, and what they do not explain.
 
-    These are answers that would be others now: their Service has no such trouble any more.
+    These are about *services* that are simulated no more than others, or have no such trouble any more.
     """
     if asked is None:
         yield from troubles
@@ -41,23 +45,27 @@ def live_unmet(troubles: Sequence[Trouble], asked: RecentAnswers | None) -> Iter
             continue
         empty = left.pop(trouble.service, 0)
         cause = f"{trouble.cause} {_answers(empty)} in the last {lasting}." if empty else trouble.cause
-        kept = empty or trouble.parts  # where a Service has no endpoint at all, no decision is unmet
-        links = (*trouble.links, _tail_link(trouble.service)) if kept else trouble.links
-        yield replace(trouble, cause=cause, links=links)
+        yield replace(trouble, cause=cause, links=(*trouble.links, _tail_link(trouble.service)))
     for service, empty in sorted(left.items(), key=lambda pair: (-pair[1], pair[0])):
-        yield _unmet_answers(empty, f"of {service} ", lasting, service)
+        is_empty = service in services and services[service].empty
+        yield _unmet_answers(empty, f"of {service} ", lasting, service, is_empty=is_empty)
     if asked.unmet and not of_services:
-        yield _unmet_answers(asked.unmet, "", duration(asked.seconds), "")
+        yield _unmet_answers(asked.unmet, "", duration(asked.seconds), "", is_empty=False)
 
 
-def _unmet_answers(empty: int, what: str, lasting: str, service: str) -> Trouble:
-    """Return the trouble that some answers were empty, although they would not be now."""
+def _unmet_answers(empty: int, what: str, lasting: str, service: str, *, is_empty: bool) -> Trouble:
+    """Return the trouble that some answers were empty, although no running pod is known that would get such a one.
+
+    *is_empty* is whether the Service has no ready endpoint.
+    """
+    cause = "No endpoint was ready, or none near enough for a hard constraint. Each running pod would get one now."
+    fix, command, links = "Nothing, if it is over. See who got them:", "", [_tail_link(service)]
+    if is_empty:
+        cause = "It has no ready endpoint, so its name does not exist."
+        fix, command = "If it is meant to have none, look at who asks for it. Otherwise:", slices_command(service)
+        links = [service_link(service), *links]
     title = f"{grouped(empty, 'answer')} {what}{'was' if empty == 1 else 'were'} empty in the last {lasting}"
-    return Trouble(
-        UNMET_ANSWERS, service, WARN, title,
-        "A hard constraint left the clients no endpoint near enough. Each running pod would get one now.",
-        "Nothing, if it is over. See who got them:", links=(_tail_link(service),), service=service,
-    )  # fmt: skip
+    return Trouble(UNMET_ANSWERS, service, WARN, title, cause, fix, command, (*links,), service=service)
 
 
 def _tail_link(service: str) -> tuple[str, str]:
