@@ -50,8 +50,8 @@ V6 = [
 ]
 LOST_B = [
     (UNMET, "hard", "2 of 6 clients get no address: 2 in b"),
-    (LOST, "hard", "none of 1 endpoint in zone b is ready: 2 of 2 clients there get no address"),
-    (LOST, "soft", "none of 1 endpoint in zone b is ready: 2 clients there get those of other zones"),
+    (LOST, "hard", "its only endpoint in zone b is not ready: 2 of 2 clients there get no address"),
+    (LOST, "soft", "its only endpoint in zone b is not ready: 2 clients there get those of other zones"),
 ]
 ROWS = [
     Row("peace", three_zones()),
@@ -60,16 +60,16 @@ ROWS = [
         [(UNMET, "hard", "1 of 6 clients gets no address: 1 in c")]),
     Row("lost goes before never had", three_zones(zones="bc", lost="c"), [
         (UNMET, "hard", "4 of 6 clients get no address: 1 in c, 3 in a"),
-        (LOST, "hard", "none of 1 endpoint in zone c is ready: 1 of 1 client there gets no address"),
-        (LOST, "soft", "none of 1 endpoint in zone c is ready: 1 client there gets those of other zones")]),
+        (LOST, "hard", "its only endpoint in zone c is not ready: 1 of 1 client there gets no address"),
+        (LOST, "soft", "its only endpoint in zone c is not ready: 1 client there gets those of other zones")]),
     Row("no endpoint at all", three_zones(*OTHER),
         [(UNMET, "none", "6 of 6 clients get no address: 3 in a, 2 in b, 1 in c")]),
     Row("none is ready", three_zones(OTHER[0], endpoint_slice("none", 1, UNREADY)),
         [(UNMET, "none", "6 of 6 clients get no address: 3 in a, 2 in b, 1 in c"),
-         (LOST, "none", "none of 1 endpoint in zone a is ready: 3 of 3 clients there get no address")]),
+         (LOST, "none", "its only endpoint in zone a is not ready: 3 of 3 clients there get no address")]),
     Row("none is ready, without a constraint", three_zones(
         service("down"), endpoint_slice("down", 1, UNREADY), service("idle"), endpoint_slice("idle", 1, [])),
-        [(UNMET, "down", "6 of 6 clients get no address: 3 in a, 2 in b, 1 in c; none of 1 endpoint is ready")]),
+        [(UNMET, "down", "6 of 6 clients get no address: 3 in a, 2 in b, 1 in c; its only endpoint is not ready")]),
     Row("other labels than zones", three_zones(hard=RACK, zones="ac"),
         [(UNMET, "hard", "2 of 6 clients get no address: 2 in rack=rb")]),
     Row("a zone in vain, nodes decide", three_zones(hard=f"{HOSTNAME},*", lost="b"), LOST_B[2:]),

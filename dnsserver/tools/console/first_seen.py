@@ -16,17 +16,17 @@ class FirstSeen:
     """When each thing was seen for the first time of those without a break, in Unix time: of MAX_KNOWN at most."""
 
     def __init__(self) -> None:
-        self._since: dict[Identity, float | None] = {}
+        self.since: Mapping[Identity, float | None] = {}
+        """Of what the last look found: since when it is there, None if it was there before anybody looked."""
         self.began: float | None = None
         """When the first look was that was settled."""
 
-    def look(self, found: Iterable[Identity], now: float, *, settled: bool) -> Mapping[Identity, float | None]:
-        """Return since when each thing is there that a look at *now* has *found*; those that are gone are forgotten.
+    def look(self, found: Iterable[Identity], now: float, *, settled: bool) -> None:
+        """Note since when each thing is there that a look at *now* has *found*; those that are gone are forgotten.
 
-        What the first look finds that is *settled*, which means that nothing was left out, was there before: None.
+        What the first look finds that is *settled*, which means that nothing was left out, was there before.
         """
         first = None if self.began is None else now
-        self._since = {identity: self._since.get(identity, first) for identity in islice(found, MAX_KNOWN)}
+        self.since = {identity: self.since.get(identity, first) for identity in islice(found, MAX_KNOWN)}
         if settled and self.began is None:
             self.began = now
-        return self._since

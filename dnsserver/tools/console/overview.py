@@ -40,7 +40,7 @@ async def overview_page(context: PageContext, request: Request) -> Page:
     now = what_is_wrong(context, expected, causes)
     return Page(
         "overview.html",
-        now.verdict,
+        now.title,
         {
             "now": now,
             "words": WORDS,

@@ -45,6 +45,7 @@ from dnsserver.tools.console.simulations import (
     wrong_annotations,
 )
 from dnsserver.tools.console.traffic import service_traffic
+from dnsserver.tools.console.troubles.now import what_is_wrong_with
 from dnsserver.tools.console.troubles.services import service_troubles
 from dnsserver.tools.console.troubles.trouble import WORDS
 from dnsserver.tools.explain import naming
@@ -146,7 +147,9 @@ async def _shown(context: PageContext, namespace: str, name: str, given: Mapping
             "answers": list(zip(snapshots, answers, strict=False)),
             "tried": tried or {},
             "tries": shown_tries,
-            "troubles": list(service_troubles(shown_tries[0].simulated, known.snapshot)) if shown_tries else [],
+            "now": what_is_wrong_with(
+                context, list(service_troubles(shown_tries[0].simulated, known.snapshot)) if shown_tries else []
+            ),
             "words": WORDS,
             "differences": differences_of(shown_tries, price),
             "proposals": PROPOSALS,

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from dnsserver.names import SERVICES
-from dnsserver.text import counted, grouped
+from dnsserver.text import grouped
 from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.selecting import constrained_subjects, unready_subjects
 from dnsserver.tools.simulation.service import Simulated, simulate
@@ -56,6 +56,12 @@ def where(place: str) -> str:
 def by_zone(simulated: Simulated) -> bool:
     """Whether the constraint compares zones."""
     return ZONE in in_effect(simulated.declaration).client_keys
+
+
+def none_ready(unready: int, there: str = "") -> str:
+    """Return that no endpoint of a Service is ready, of those *there* or of all."""
+    who = "its only endpoint" if unready == 1 else f"none of its {unready:,} endpoints"
+    return f"{who}{there and ' '}{there} is {'not ' if unready == 1 else ''}ready"
 
 
 def unmet_in(simulated: Simulated, snapshot: Snapshot, *, detailed: bool = True) -> list[Unmet]:
@@ -123,7 +129,7 @@ def unmet_findings(world: World, known: Iterable[Finding]) -> Iterator[Finding]:
             message, expected = unmet_message(simulated, places), "an endpoint for each"
             unready = snapshot.unready.get(subject.key)
             if unready and not simulated.endpoints and not by_zone(simulated):  # else its zones say so
-                message += f"; none of {counted(len(unready), 'endpoint')} is ready"
+                message += f"; {none_ready(len(unready))}"
             yield ClusterCode.UnmetClients.finding(
                 "Service", service.namespace, service.name, message=message, expected=expected
             )
@@ -139,7 +145,7 @@ def _zone_without_endpoints(service: Service, zone: str, lost: LostZone) -> Find
         effect = f"{grouped(clients, 'client')} there {'gets' if clients == 1 else 'get'} those of other zones"
     else:
         effect = "no client is there"
-    message = f"none of {counted(lost.endpoints, 'endpoint')} in zone {zone} is ready: {effect}"
+    message = f"{none_ready(lost.endpoints, f'in zone {zone}')}: {effect}"
     return ClusterCode.ZoneWithoutEndpoints.finding(
         "Service", service.namespace, service.name, message=message, expected="one that is ready"
     )

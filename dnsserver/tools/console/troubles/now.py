@@ -16,7 +16,7 @@ from dnsserver.tools.console.troubles.expected import Expected, expected_if_read
 from dnsserver.tools.console.troubles.services import worse_if_new, worst_trouble_first
 from dnsserver.tools.console.troubles.sources import DUMP, source_troubles
 from dnsserver.tools.console.troubles.traffic import asked_troubles, live_unmet
-from dnsserver.tools.console.troubles.trouble import BAD, FINDING, WARN, Now, Trouble, dated, in_short
+from dnsserver.tools.console.troubles.trouble import BAD, FINDING, WARN, Now, Trouble, dated, dated_as_seen, in_short
 from dnsserver.tools.simulation import MAX_OVERLOAD
 from locator.model import ERROR, WARNING, Finding, object_key
 
@@ -47,10 +47,22 @@ def what_is_wrong(context: PageContext, expected: Expected | None, causes: Seque
     found = dated(troubles, context.first_seen, at, settled=expected is not None)
     shown, more = in_short(sorted(map(worse_if_new, found), key=worst_trouble_first))
     shown = list(_with_each_command_once(shown))
-    of_dump = context.recent is None and DUMP in health
     simulated = expected is not None and expected.note is None
     peace = _peace_text(0 if expected is None else expected.services, simulated=simulated)
-    return Now(shown, more, at, None if of_dump else context.first_seen.began, peace)
+    return Now(shown, more, at, _began(context), peace)
+
+
+def what_is_wrong_with(context: PageContext, troubles: Sequence[Trouble]) -> Now:
+    """Return *troubles* of one Service as ``what_is_wrong`` does: those that no look has found are new."""
+    at, began = time.time(), context.first_seen.began
+    found = dated_as_seen(troubles, context.first_seen, None if began is None else at)
+    return Now([*_with_each_command_once(map(worse_if_new, found))], {}, at, _began(context), "")
+
+
+def _began(context: PageContext) -> float | None:
+    """Return when the first look was, None of a dump that nobody serves."""
+    of_dump = context.recent is None and DUMP in context.health()
+    return None if of_dump else context.first_seen.began
 
 
 def _peace_text(services: int, *, simulated: bool) -> str:

@@ -16,7 +16,7 @@ from dnsserver.tools.simulation import MAX_OVERLOAD
 from dnsserver.tools.simulation.as_if import annotating_command
 from dnsserver.tools.simulation.service import Simulated, described, exceeds
 from dnsserver.tools.simulation.text import balancing_command, constraint_text
-from dnsserver.tools.simulation.unmet import LostZone, Unmet, by_zone, unmet_in, where
+from dnsserver.tools.simulation.unmet import LostZone, Unmet, by_zone, none_ready, unmet_in, where
 from locator.model import ZONE, listed
 from locator.printable import shell_words
 from locator.state.snapshot import CompiledService, Snapshot
@@ -117,21 +117,13 @@ def _unmet(simulated: Simulated, key: str, places: Sequence[Unmet]) -> Trouble:
 def _lacking(simulated: Simulated, places: Sequence[Unmet]) -> str:
     """Return why clients in some places have no endpoint near them."""
     if unready := places[0].unready:
-        return _none_ready(unready, " there")
+        return f"{none_ready(unready, 'there').capitalize()}."
     if by_zone(simulated) and not any(one.place for one in places):
         return f"Nothing says in which zone they are: their nodes have no label {ZONE}."
     there = {located.location.labels.get(ZONE) for located in simulated.endpoints}
     if by_zone(simulated) and not any(one.place in there for one in places):
         return "It has no endpoint there."
     return "No ready endpoint has the same labels as they."
-
-
-def _none_ready(unready: int, there: str = "") -> str:
-    return (
-        f"Its only endpoint{there} is not ready."
-        if unready == 1
-        else f"None of its {unready:,} endpoints{there} is ready."
-    )
 
 
 def _without_endpoints(simulated: Simulated, snapshot: Snapshot) -> Trouble:
@@ -143,7 +135,7 @@ def _without_endpoints(simulated: Simulated, snapshot: Snapshot) -> Trouble:
     return Trouble(
         UNMET, f"{service} *", BAD if unready else WARN,
         f"{'No client' if simulated.unmet == 1 else f'None of {simulated.unmet:,} clients'} gets anything of {service}",
-        _none_ready(unready) if unready else "It has no endpoint at all.",
+        f"{none_ready(unready).capitalize()}." if unready else "It has no endpoint at all.",
         "Look at its pods. If it is meant to have none, nothing has to be done:", slices_command(service),
         (service_link(service),), simulated.unmet, service=service, lost=unready > 0,
     )  # fmt: skip

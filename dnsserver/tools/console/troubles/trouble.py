@@ -73,10 +73,17 @@ class Now(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """What a person reads first."""
+        """What a person reads first: how many things are wrong."""
         if not self.total:
             return "Nothing is wrong"
         return f"{self.total:,} thing{' is' if self.total == 1 else 's are'} wrong"
+
+    @property
+    def title(self) -> str:
+        """What the tab says of a page that nobody looks at: the worst of it, and how much more there is."""
+        if not self.total:
+            return self.verdict
+        return self.shown[0].title + (f", and {self.total - 1:,} more" if self.total > 1 else "")
 
     @property
     def identities(self) -> tuple[object, ...]:
@@ -96,11 +103,16 @@ class Now(NamedTuple):
 
 def dated(troubles: Sequence[Trouble], first_seen: FirstSeen, now: float, *, settled: bool) -> list[Trouble]:
     """Return the troubles of a ``FirstSeen.look``, each with its time; *settled* is as there."""
-    identities = [(trouble.kind, part) for trouble in troubles for part in _parts(trouble)]
-    since = first_seen.look(identities, now, settled=settled)
+    first_seen.look([(one.kind, part) for one in troubles for part in _parts(one)], now, settled=settled)
+    return dated_as_seen(troubles, first_seen, None)
+
+
+def dated_as_seen(troubles: Sequence[Trouble], first_seen: FirstSeen, new: float | None) -> list[Trouble]:
+    """Return the *troubles*, each with its time by the last look; *new* is that of those which this did not find."""
 
     def newest(trouble: Trouble) -> float | None:
-        return max(filter(None, (since.get((trouble.kind, part)) for part in _parts(trouble))), default=None)
+        since = (first_seen.since.get((trouble.kind, part), new) for part in _parts(trouble))
+        return max(filter(None, since), default=None)
 
     return [one if one.since is not None else replace(one, since=newest(one)) for one in troubles]
 
