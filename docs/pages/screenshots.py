@@ -62,7 +62,7 @@ SERVICE = "/services/shop/memcached"
 IN_ZONE_B = "pod/storefront-7drggrtsq-kpj5c&namespace=shop"
 PICTURES: Sequence[Picture] = (
     Picture("console-map", "noon", "/map", (1200, 900)),
-    Picture("console-flows", "noon", "/services/shop/catalog?overload=1.5#flows", (1200, 600)),
+    Picture("console-flows", "noon", "/services/shop/catalog?overload=1.5#flows", (1160, 590)),
     Picture("console-service", "zone b lost", f"{SERVICE}?client={IN_ZONE_B}#endpoints", (1200, 660)),
     Picture("console-explain", "zone b lost", f"/explain?name=orders-db.shop&client={IN_ZONE_B}", (1200, 840)),
     Picture("console-tail", "zone b lost", "/tail", (1200, 700), before=_some_decisions),
