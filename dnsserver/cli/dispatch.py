@@ -25,7 +25,7 @@ COMMANDS = {
     "serve": "Answer DNS queries",
     "explain": "Print the answer that a client would get, and why",
     "tail": "Print the decisions of a running server as it makes them",
-    "clients": "Print which workloads asked a running server for a Service, and the annotation that names them",
+    "clients": "Print which workloads asked for a Service, and the annotation for them",
     "check": "Report problems in a cluster",
     "simulate": "Show who would get what, and what that does to load and cross-zone traffic",
     "console": "Show a cluster in a browser, without answering DNS queries",

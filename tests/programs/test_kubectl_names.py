@@ -304,7 +304,9 @@ def test_a_setting_names_a_service_with_its_namespace(topodns: Run, snapshot: st
     def check(spelled: str) -> Ran:
         return topodns("check", "--snapshot", snapshot, "--forwarder-service", spelled, "-o", "json")
 
-    assert check("shop/memcached").json == check("memcached.shop").json == []
+    found = check("shop/memcached").json
+    assert found == check("memcached.shop").json
+    assert [(one["code"], one["name"]) for one in found] == [("UnmetClients", "asleep")], "nothing about the flag"
     message = "'svc/memcached' names no namespace, expected NAMESPACE/NAME or NAME.NAMESPACE, or off"
     assert check("svc/memcached").err == f"topodns: --forwarder-service: {message}\n"
 
