@@ -120,7 +120,7 @@ OF_QUERIES: Mapping[Family, Callable[[Summed], Values | Durations | float | None
     ANSWER_ZONES: lambda of: of.zones,
     Family(
         "topodns_service_answers", COUNTER,
-        "Answers with endpoints, unmet ones, and those that no endpoint of the Service is ready (unready), by Service "
+        "Answers with endpoints, unmet ones, and those without any ready endpoint (unready), by Service "
         f"and outcome; both names are empty beyond {MAX_SERVICES} Services.",
         {"service_namespace": ANY_VALUE, "service_name": ANY_VALUE, "outcome": ANY_VALUE}, "`--metrics-per-service`",
     ): lambda of: of.services if of.counts.per_service else None,

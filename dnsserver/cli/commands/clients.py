@@ -15,7 +15,7 @@ from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, sett
 from dnsserver.settings import values
 from dnsserver.settings.flags import single
 from dnsserver.settings.settings import DEFAULT_SERVER
-from dnsserver.text import counted, table
+from dnsserver.text import duration, table
 
 if TYPE_CHECKING:
     from dnsserver.tools.api.operations import Clients
@@ -84,9 +84,9 @@ def _as_text(found: Clients) -> str:
     from locator.printable import printable_values
 
     found = printable_values(found)
-    service, minutes = found["service"], counted(max(1, round(found["seconds"] / 60)), "minute")
+    service, lasting = found["service"], duration(max(1, found["seconds"]))
     if not found["workloads"]:
-        return f"nobody that topodns can locate asked this server for {service} in the last {minutes}\n"
+        return f"nobody that topodns can locate asked this server for {service} in the last {lasting}\n"
     rows = [("NAMESPACE", "WORKLOAD", "CLIENTS", "LAST ASKED")]
     rows += [
         (
@@ -97,7 +97,7 @@ def _as_text(found: Clients) -> str:
         )
         for row in found["workloads"]
     ]
-    lines = [f"asked this server for {service} in the last {minutes}:", "", *table(rows)]
+    lines = [f"asked this server for {service} in the last {lasting}:", "", *table(rows)]
     if not found["complete"]:
         lines += ["", "There were more clients than the server can remember: others may have asked, too."]
     if found["proposal"] is not None:
