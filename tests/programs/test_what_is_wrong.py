@@ -367,6 +367,13 @@ def test_the_page_of_a_service_dates_as_the_first_page_does() -> None:
         assert len(seen) == 2 and "or earlier" not in seen
 
 
+def test_before_the_first_look() -> None:
+    """The page of a Service that is served or watched is not about a dump, even if it is the first that is read."""
+    page = trio.run(console(three_zones(lost="b"), {}).page, "/services/shop/hard")
+    assert troubles_on(page) == ["unmet shop/hard b"]
+    assert "in this dump" not in page.text and re.search(r"since \d\d:\d\d UTC or earlier", page.text)
+
+
 def test_a_service_that_loses_all() -> None:
     """It is worse than one that never had any, and comes first, once it is known that it had some."""
     never, standing = service("never", keys=f"{ZONE},*"), three_zones(zones="ab")
