@@ -208,6 +208,20 @@ def test_who_would_get_nothing_is_on_the_list_of_services(monkeypatch: pytest.Mo
     assert said == [("hard", "✕ 2 clients get nothing"), ("down", "✕ 6 clients get nothing")]
 
 
+def test_endpoints_that_are_not_ready_come_and_go() -> None:
+    """It is wrong as soon as there are some, although answers stay the same; before and after, no page says so."""
+    none, unready = (endpoint_slice("none", 1, rows) for rows in ([], [endpoint("10.0.9.1", ready=False)]))
+
+    async def found() -> list[list[str]]:
+        shown, pages = console(three_zones(service("none"), none)), []
+        for change in (none, unready, none):
+            shown.publish(three_zones(service("none"), change))
+            pages += [await shown.page(), await shown.page("/services/shop/none")]
+        return [troubles_on(page) for page in pages]
+
+    assert trio.run(found) == [[], [], ["unmet shop/none *"], ["unmet shop/none *"], [], []]
+
+
 class Sourced(NamedTuple):
     """Checks of sources and the ages of clusters, and what is said of them."""
 
@@ -351,6 +365,13 @@ def test_the_page_of_a_service_dates_as_the_first_page_does() -> None:
 
     for seen in trio.run(times):
         assert len(seen) == 2 and "or earlier" not in seen
+
+
+def test_before_the_first_look() -> None:
+    """The page of a Service that is served or watched is not about a dump, even if it is the first that is read."""
+    page = trio.run(console(three_zones(lost="b"), {}).page, "/services/shop/hard")
+    assert troubles_on(page) == ["unmet shop/hard b"]
+    assert "in this dump" not in page.text and re.search(r"since \d\d:\d\d UTC or earlier", page.text)
 
 
 def test_a_service_that_loses_all() -> None:

@@ -62,7 +62,8 @@ async def expected_if_read(context: PageContext, *, one_part_in: int | None = No
     """Return what pods would get, None before the clusters have been read; it is ``throttled``."""
     if (snapshot := context.inspected.snapshot()) is None:
         return None
-    made_of, compute = (snapshot.services, snapshot.addresses), partial(_expected, context, snapshot)
+    made_of = snapshot.services, snapshot.unready, snapshot.addresses
+    compute = partial(_expected, context, snapshot)
     return await context.throttled("expected", made_of, compute, one_part_in=one_part_in)
 
 

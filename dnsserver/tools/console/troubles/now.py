@@ -49,20 +49,20 @@ def what_is_wrong(context: PageContext, expected: Expected | None, causes: Seque
     shown = list(_with_each_command_once(shown))
     simulated = expected is not None and expected.note is None
     peace = _peace_text(0 if expected is None else expected.services, simulated=simulated)
-    return Now(shown, more, at, _began(context), peace)
+    return Now(shown, more, at, _began(context, at), peace)
 
 
 def what_is_wrong_with(context: PageContext, troubles: Sequence[Trouble]) -> Now:
     """Return *troubles* of one Service as ``what_is_wrong`` does: those that no look has found are new."""
     at, began = time.time(), context.first_seen.began
     found = dated_as_seen(troubles, context.first_seen, None if began is None else at)
-    return Now([*_with_each_command_once(map(worse_if_new, found))], {}, at, _began(context), "")
+    return Now([*_with_each_command_once(map(worse_if_new, found))], {}, at, _began(context, at), "")
 
 
-def _began(context: PageContext) -> float | None:
-    """Return when the first look was, None of a dump that nobody serves."""
+def _began(context: PageContext, at: float) -> float | None:
+    """Return when the first look was, or that of a page before it; None of a dump that nobody serves."""
     of_dump = context.recent is None and DUMP in context.health()
-    return None if of_dump else context.first_seen.began
+    return None if of_dump else context.first_seen.began or at
 
 
 def _peace_text(services: int, *, simulated: bool) -> str:

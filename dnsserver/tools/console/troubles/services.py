@@ -30,8 +30,12 @@ MAX_DATED = 20  # places of one Service that are dated each on its own
 
 
 def service_troubles(simulated: Simulated, snapshot: Snapshot) -> Iterator[Trouble]:
-    """Yield what is wrong with a Service that was simulated: first who gets nothing of it."""
-    if simulated.unmet:
+    """Yield what is wrong with a Service that was simulated: first who gets nothing of it.
+
+    One that has neither a constraint nor any endpoint may be meant to have none.
+    """
+    key = simulated.subject.key
+    if simulated.unmet and (simulated.endpoints or simulated.declaration or key in snapshot.unready):
         places = unmet_in(simulated, snapshot)
         lost = [one for one in places if one.unready][:MAX_LOST]
         if not simulated.endpoints:
