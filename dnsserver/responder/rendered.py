@@ -49,7 +49,9 @@ class DecisionRenderer:
         aliases = packer.aliases(decision.aliases)
         soa = packer.records(decision.authority_records)
         zones, service = _zones_of(decision), _service_of(decision)
-        counted = service if self._counts.counts_services and (zones or outcome in EMPTY) else None
+        counts, qtype = self._counts, counted_type(decision.qtype)
+        counted = service if counts.counts_services and (zones or outcome in EMPTY) else None
+        tally = counts.tally(Tally(qtype, decision.rcode, outcome, key, zones, counted))
         return RenderedAnswer(
             flags=wire.QR | authoritative | decision.rcode,
             answers=packer.records(answers),
@@ -61,8 +63,8 @@ class DecisionRenderer:
             dependent=bool(decision.client_keys),
             error=decision.extended_error,
             outside_target=_outside_target(decision) if asks else None,
-            tally=self._counts.tally(Tally(counted_type(decision.qtype), decision.rcode, outcome, key, zones, counted)),
-            noted=counted is not None and self._counts.askers is not None,
+            tally=tally,
+            noted=counted in counts.services and counts.askers is not None,
             service="/".join(service) if service is not None else "",
             outcome=UNREADY if outcome == UNREADY else decision.outcome,
         )

@@ -531,3 +531,15 @@ def test_noted_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(counts.take_askers())) == 2
     ask(responder, "near", IN_C)
     assert list(counts.take_askers()) == [(("shop", "near"), parse_address(IN_C))]
+
+
+def test_who_asks_for_services_beyond_the_bound_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would be told of such clients."""
+    monkeypatch.setattr(counters, "MAX_SERVICES", 1)
+    monkeypatch.setattr(counters, "MAX_ASKERS", 2)
+    counts = Counts()
+    counts.counts_services, counts.askers = True, set()
+    responder = responder_of(counts)
+    for name, client in (("near", IN_A), ("all", IN_A), ("all", IN_B), ("near", IN_B)):
+        ask(responder, name, client)
+    assert sorted(counts.take_askers()) == [(("shop", "near"), parse_address(client)) for client in (IN_A, IN_B)]
