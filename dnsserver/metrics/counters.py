@@ -231,7 +231,7 @@ class Counts:
         self.connections = 0
         self.durations = Durations(DURATION_BOUNDS)
         self.before_reading: list[Callable[[], None]] = []
-        """Functions that add what was counted elsewhere; whoever reads the counters calls them first."""
+        """Functions that add what was counted elsewhere: ``catch_up`` calls them."""
 
     def tally(self, tally: Tally) -> int:
         """Return the number of a tally, below ``MAX_TALLIES``."""
@@ -291,16 +291,20 @@ class Counts:
             number = self._origins.setdefault(origin, len(self._origins))
         return number * MAX_TALLIES
 
-    def replied(self) -> int:
-        """Return the number of all replies."""
+    def catch_up(self) -> None:
+        """Add what was counted elsewhere: whoever reads the counters does this first."""
         for add_counted in self.before_reading:
             add_counted()
+
+    def replied(self) -> int:
+        """Return the number of all replies."""
+        self.catch_up()
         return sum(sum(channel.counts.values()) for channel in self.channels.values())
 
     def replies(self) -> Iterator[tuple[Channel, ClientOrigin, Tally, int]]:
         """Yield how many replies there were through a channel, to clients of an origin, with answers of a tally.
 
-        Counting may go on between two of them. What ``before_reading`` adds is there once a reader has called that.
+        Counting may go on between two of them. What was counted elsewhere is there after ``catch_up``.
         """
         tallies, origins = list(self._tallies), list(self._origins)
         for channel in self.channels.values():

@@ -207,8 +207,7 @@ class ServerMetrics(TopodnsCollector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as it is now."""
-        for add_counted in self.counts.before_reading:
-            add_counted()
+        self.counts.catch_up()
         summed = Summed(self.counts)
         for family, values_of in OF_QUERIES.items():
             by_service = family is ANSWER_ZONES and self.counts.per_service

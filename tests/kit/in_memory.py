@@ -213,8 +213,7 @@ class CountedResponder(Responder):
         if self.native is not None and channel.is_udp and header_client is None:
             reply = self.native.reply(query, source)
             if reply is not None:
-                for add_counted in self.counts.before_reading:
-                    add_counted()
+                self.counts.catch_up()
                 return reply
         answered = self.answer(query, source, channel, header_client=header_client)
         if answered is None:

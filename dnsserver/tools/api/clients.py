@@ -34,8 +34,7 @@ class ClientsByService:
 
     async def look(self, inspected: Inspected) -> None:
         """Take in what was noted of replies since the last call."""
-        for add_counted in self._counts.before_reading:
-            add_counted()
+        self._counts.catch_up()
         snapshot, now, askers = inspected.snapshot(), trio.current_time(), self._askers
         self._began = now if self._began is None else self._began
         asked = self._counts.take_askers()

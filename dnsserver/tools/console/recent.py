@@ -130,8 +130,7 @@ class RecentCounts:
 
     async def look(self) -> Mapping[Key, int]:
         """Look at the counters, and return what was counted in the last minutes."""
-        for add_counted in self._counts.before_reading:
-            add_counted()
+        self._counts.catch_up()
         now = trio.current_time()
         self.history = self.history or History(now)
         self.history.turn(now)
