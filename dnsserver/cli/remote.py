@@ -8,8 +8,9 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ReadTimeoutError
 
@@ -29,6 +30,7 @@ MAX_SHOWN = 200  # characters of a problem that another program sent
 
 SERVERS = "a running topodns, at an address of its --http"
 
+T = TypeVar("T")
 
 RUNNING = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
 _POOL = urllib3.PoolManager(retries=False)
@@ -71,6 +73,13 @@ class RemoteServer:
         """Return the JSON that an operation returns. Raises CommandError."""
         with self._requested(operation, parameters) as response:
             return body_of(response, f"--server {self._url}")
+
+    def get_as(self, decoder: msgspec.json.Decoder[T], operation: Operation, parameters: Mapping[str, str | None]) -> T:
+        """Return what ``get`` does, decoded. Raises CommandError."""
+        try:
+            return decoder.decode(self.get(operation, parameters))
+        except msgspec.MsgspecError as error:
+            raise Failed(f"--server {self._url}: {error}, expected a topodns of this version") from None
 
     def events(self, operation: Operation, parameters: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
         """Yield the name and the data of each event of a stream, until the server ends it. Raises CommandError."""

@@ -8,7 +8,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, Failed, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import write, write_result
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, parse_argument, program
 from dnsserver.cli.settings_flags import add_flags, add_settings, flags_of, settings_of
@@ -60,22 +60,15 @@ def run(arguments: Namespace) -> int:
     if arguments.service is None:
         raise WrongInput(f"NS/NAME: missing, expected {syntax.expected}; see '{program()} clients --help'")
     service = parse_argument("NS/NAME", syntax.read, arguments.service, syntax.expected)
-    import msgspec
-
     from dnsserver.cli.remote import RemoteServer
     from dnsserver.tools.api.operations import CLIENTS, CLIENTS_DECODER
 
-    url = settings.server or DEFAULT_SERVER
-    key = service.key(lambda: flags.namespace)
-    body = RemoteServer(url, {"service": "NS/NAME"}).get(CLIENTS, {"service": key})
-    try:
-        found = CLIENTS_DECODER.decode(body)
-    except msgspec.MsgspecError as error:
-        raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
+    server = RemoteServer(settings.server or DEFAULT_SERVER, {"service": "NS/NAME"})
+    found = server.get_as(CLIENTS_DECODER, CLIENTS, {"service": service.key(lambda: flags.namespace)})
     if arguments.output == "text":
         write(_as_text(found))
     else:
-        write_result(msgspec.to_builtins(found), arguments.output)
+        write_result(found, arguments.output)
     return EXIT_DONE
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, Failed, WrongInput
+from dnsserver.cli.errors import EXIT_DONE, EXIT_FAILED, STATUSES, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write, write_result
 from dnsserver.cli.parser import CommandParser, Example, add_output_format, parse_argument, program
@@ -164,19 +164,13 @@ def _print_last(arguments: Namespace, flags: ExplainFlags) -> int:
     settings = settings_of(arguments)
     if settings.snapshot:
         raise WrongInput("--last: a dump found, expected none: the decisions are those of a running server (--server)")
-    url = settings.server or DEFAULT_SERVER
-    import msgspec
-
     from dnsserver.cli.remote import RemoteServer
     from dnsserver.tools.api.operations import DECISIONS, LAST_DECISIONS_DECODER
 
     key = service.key(lambda: flags.namespace or "default")
     asked = {"service": key, "client": flags.client, "limit": "1"}
-    body = RemoteServer(url, {"service": "NAME", "client": "--client"}).get(DECISIONS, asked)
-    try:
-        found = LAST_DECISIONS_DECODER.decode(body)
-    except msgspec.MsgspecError as error:
-        raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
+    server = RemoteServer(settings.server or DEFAULT_SERVER, {"service": "NAME", "client": "--client"})
+    found = server.get_as(LAST_DECISIONS_DECODER, DECISIONS, asked)
     if not found["items"]:
         since = found["since"]
         kept = f"that was unmet or spilled, or found no ready endpoint; they are kept since {since}"
@@ -215,8 +209,6 @@ def _ask(url: str, arguments: Namespace, flags: ExplainFlags, settings: Settings
         if name in own:
             what = "PATH" if name == "snapshot" and arguments.paths else option(name)
             raise WrongInput(f"{what}: given together with --server, expected only one of them")
-    import msgspec
-
     from dnsserver.cli.remote import RemoteServer
     from dnsserver.tools.api.operations import EXPLAIN
     from dnsserver.tools.explain.explanation import DECODER
@@ -228,12 +220,7 @@ def _ask(url: str, arguments: Namespace, flags: ExplainFlags, settings: Settings
         "namespace": flags.namespace,
         "candidates": "true" if settings.candidates else None,
     }
-    body = RemoteServer(url, ARGUMENTS).get(EXPLAIN, parameters)
-    try:
-        explanation = DECODER.decode(body)
-    except msgspec.MsgspecError as error:
-        raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
-    _print(explanation, arguments.output)
+    _print(RemoteServer(url, ARGUMENTS).get_as(DECODER, EXPLAIN, parameters), arguments.output)
     return EXIT_DONE
 
 
