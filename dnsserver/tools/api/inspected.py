@@ -155,9 +155,7 @@ class Inspected(NamedTuple):
     async def check_service(self, key: str, turns: Turns) -> None:
         """Raise BadParameter for a Service (``namespace/name``) that is not served, once the cluster has been read."""
         snapshot = self.snapshot()
-        if snapshot is None or any(
-            key in known for known in (snapshot.services, snapshot.federated, snapshot.imported)
-        ):
+        if snapshot is None or snapshot.has(key):
             return
         namespace, _, name = key.partition("/")
         keys = [*snapshot.services, *snapshot.federated, *snapshot.imported]

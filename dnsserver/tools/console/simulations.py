@@ -15,7 +15,7 @@ from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.inspected import Inspected
 from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.simulation import MAX_OVERLOAD as MOST_SHARES
-from dnsserver.tools.simulation.as_if import Annotations, Changes, service_as_if, snapshot_as_if
+from dnsserver.tools.simulation.as_if import Annotations, Changes, annotated, service_as_if, snapshot_as_if
 from dnsserver.tools.simulation.cost import Price
 from dnsserver.tools.simulation.groups import Groupings
 from dnsserver.tools.simulation.selecting import annotation_errors, check_annotations, service_zones
@@ -172,10 +172,11 @@ async def wrong_annotations(context: PageContext, key: str, tried: Annotations) 
 async def all_as_tried(context: PageContext, snapshot: Snapshot, changes: Changes) -> Snapshot:
     """Return a snapshot in which some Services have other annotations, which are valid, with their plans."""
     plans: dict[str, tuple[Plans, Balances]] = {}
-    for key in changes.annotations:
-        compiled = await context.turns.in_thread(partial(service_as_if, snapshot.services[key], changes))
-        if max_overload(compiled.service) is not None:
-            plans[key] = await context.inspected.own.plans_of(compiled)
+    for key, tried in changes.annotations.items():
+        compiled = snapshot.services[key]
+        if max_overload(annotated(compiled.service, tried)) is not None:
+            changed = await context.turns.in_thread(partial(service_as_if, compiled, changes))
+            plans[key] = await context.inspected.own.plans_of(changed)
     return await context.turns.in_thread(
         lambda: snapshot_as_if(snapshot, changes, lambda compiled: plans.get(compiled.service.key, ((), ())))
     )
