@@ -19,7 +19,8 @@ from dnsserver.tools.api.contents import (
     keys_in_use,
     located_in,
 )
-from dnsserver.tools.console import completion, map, node, search, services
+from dnsserver.tools.console import completion
+from dnsserver.tools.console.pages import map, node, search, services
 from locator import model
 from tests.kit import api_objects as k8s
 from tests.kit.api_objects import ZONE

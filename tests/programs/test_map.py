@@ -10,7 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnsserver.tools.console.areas import (
+from dnsserver.tools.console.pages.areas import (
     MAX_AREAS,
     MAX_NODES,
     STEPS,

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from dnsserver.settings import values
 from dnsserver.tools.api.contents import batches
 from dnsserver.tools.api.operations import Parameter
-from dnsserver.tools.console.map import console_keys
 from dnsserver.tools.console.page import TEXT, PageContext, read
-from dnsserver.tools.console.search import domains_on, first, results
-from dnsserver.tools.console.services import service_keys
+from dnsserver.tools.console.pages.map import console_keys
+from dnsserver.tools.console.pages.search import domains_on, first, results
+from dnsserver.tools.console.pages.services import service_keys
 from dnsserver.tools.explain.naming import CLIENT, NAME
 from locator.model import HOSTNAME, REGION, ZONE, Node, Pod
 from locator.topology.selection import ANY_ENDPOINT

@@ -27,17 +27,17 @@ from dnsserver.tools.api.inspected import RESPONSE_ERRORS, Busy, problem_of
 from dnsserver.tools.api.operations import DESCRIPTION, JSON, overview
 from dnsserver.tools.console.changes import CHANGE_SECONDS
 from dnsserver.tools.console.completion import completions
-from dnsserver.tools.console.explain import EXPLAIN_PATH, explain_page, tail_page
-from dnsserver.tools.console.findings import findings_page
-from dnsserver.tools.console.gains import gains_page
-from dnsserver.tools.console.map import map_page
-from dnsserver.tools.console.node import node_page
-from dnsserver.tools.console.overview import overview_page
 from dnsserver.tools.console.page import Page, PageContext, error_page
+from dnsserver.tools.console.pages.explain import EXPLAIN_PATH, explain_page, tail_page
+from dnsserver.tools.console.pages.findings import findings_page
+from dnsserver.tools.console.pages.gains import gains_page
+from dnsserver.tools.console.pages.map import map_page
+from dnsserver.tools.console.pages.node import node_page
+from dnsserver.tools.console.pages.overview import overview_page
+from dnsserver.tools.console.pages.search import SEARCH_PATH, search_page
+from dnsserver.tools.console.pages.service import service_page
+from dnsserver.tools.console.pages.services import services_page
 from dnsserver.tools.console.rendering import environment, rendered
-from dnsserver.tools.console.search import SEARCH_PATH, search_page
-from dnsserver.tools.console.service import service_page
-from dnsserver.tools.console.services import services_page
 from dnsserver.tools.console.troubles.now import look_at_troubles
 from locator.printable import json_text
 

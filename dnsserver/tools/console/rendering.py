@@ -16,11 +16,11 @@ from markupsafe import Markup, escape
 from dnsserver import __version__
 from dnsserver.metrics.relations import RELATIONS
 from dnsserver.text import duration, grouped, number_text, percent
-from dnsserver.tools.console.areas import site_troubles
-from dnsserver.tools.console.findings import cluster_code, finding_key, fixing_command
-from dnsserver.tools.console.gains import MAX_RANKED
+from dnsserver.tools.console.causes import cluster_code, finding_key, fixing_command
 from dnsserver.tools.console.page import segment
-from dnsserver.tools.console.services import type_of
+from dnsserver.tools.console.pages.areas import site_troubles
+from dnsserver.tools.console.pages.gains import MAX_RANKED
+from dnsserver.tools.console.pages.services import type_of
 from dnsserver.tools.console.traffic import DAY, HOUR, curve_points, rate
 from dnsserver.tools.console.troubles.traffic import trusting_flag
 from dnsserver.tools.console.wording import in_page, meant

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from dnsserver.text import grouped
-from dnsserver.tools.console.findings import Cause, cluster_code, counted_causes, fixing_command
+from dnsserver.tools.console.causes import Cause, cluster_code, counted_causes, fixing_command
 from dnsserver.tools.console.page import IN_BACKGROUND, PageContext
 from dnsserver.tools.console.troubles.expected import Expected, expected_if_read
 from dnsserver.tools.console.troubles.services import worse_if_new, worst_trouble_first

@@ -19,8 +19,6 @@ from dnsserver.message.wire import A
 from dnsserver.settings.values import ServiceName
 from dnsserver.spelling import nearest_key
 from dnsserver.tools.api.operations import BadParameter, Parameter, read_parameters
-from dnsserver.tools.console.gains import PARAMETERS as MONEY
-from dnsserver.tools.console.gains import price_of
 from dnsserver.tools.console.page import (
     NAMESPACE,
     PAGE,
@@ -34,6 +32,8 @@ from dnsserver.tools.console.page import (
     read,
     wrong_fields,
 )
+from dnsserver.tools.console.pages.gains import PARAMETERS as MONEY
+from dnsserver.tools.console.pages.gains import price_of
 from dnsserver.tools.console.simulations import (
     PROPOSALS,
     annotations_of,

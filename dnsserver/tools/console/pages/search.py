@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from dnsserver.tools.api.contents import batches
-from dnsserver.tools.console.map import console_keys
 from dnsserver.tools.console.page import TEXT, WITHIN, Page, PageContext, read, segment, service_path
-from dnsserver.tools.console.services import service_keys
+from dnsserver.tools.console.pages.map import console_keys
+from dnsserver.tools.console.pages.services import service_keys
 from locator.ip import address_text, is_address, parse_address
 from locator.model import Node, Pod
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from dnsserver.tools.console.findings import counted_causes
-from dnsserver.tools.console.gains import gains, money_shown, unconstrained
+from dnsserver.tools.console.causes import counted_causes
 from dnsserver.tools.console.page import FOLLOWS_ALL, Page, PageContext
+from dnsserver.tools.console.pages.gains import gains, money_shown, unconstrained
 from dnsserver.tools.console.traffic import zone_curves
 from dnsserver.tools.console.troubles.expected import expected_if_read
 from dnsserver.tools.console.troubles.now import what_is_wrong

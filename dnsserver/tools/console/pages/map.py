@@ -11,7 +11,8 @@ from starlette.requests import Request
 
 from dnsserver.tools.api.contents import ClusterContents, Located, batches, keys_in_use, located_in
 from dnsserver.tools.api.operations import MAX_PARAMETER, BadParameter, Parameter
-from dnsserver.tools.console.areas import (
+from dnsserver.tools.console.page import PAGE, WITHIN, Page, PageContext, part_of, read
+from dnsserver.tools.console.pages.areas import (
     FEW,
     DomainTotals,
     Site,
@@ -21,7 +22,6 @@ from dnsserver.tools.console.areas import (
     site_troubles,
     troubles_of,
 )
-from dnsserver.tools.console.page import PAGE, WITHIN, Page, PageContext, part_of, read
 from locator.model import CLUSTER, HOSTNAME, SUCCESSORS
 from locator.state.snapshot import Snapshot
 

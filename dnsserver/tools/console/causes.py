@@ -7,20 +7,15 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
-from starlette.requests import Request
-
-from dnsserver.tools.api.operations import Parameter
-from dnsserver.tools.console.page import PAGE, Page, PageContext, Part, part_of, read
+from dnsserver.tools.console.page import PageContext, Part, part_of
 from locator.findings import ClusterCode
 from locator.model import SEVERITIES, Finding
 
 SHOWN = 5  # findings of one cause on the first page
 ROWS = 50
 KEY_DIGITS = 16
-CODE = Parameter("code", "The code of findings.", str, "a code")
 
 
 class Cause(NamedTuple):
@@ -29,15 +24,6 @@ class Cause(NamedTuple):
     code: str
     severity: str
     findings: Part[Finding]
-
-
-async def findings_page(context: PageContext, request: Request) -> Page:
-    """Return all findings with one code, a part at a time; some of each code without one."""
-    given = read(request, CODE, PAGE)
-    context.inspected.current()
-    work = partial(causes_of, context.changes.findings, code=given["code"], number=given["page"])
-    causes = await context.turns.in_thread(work)
-    return Page("findings.html", given["code"] or "Findings", {"causes": causes})
 
 
 def causes_of(findings: Sequence[Finding], *, code: str | None = None, number: int = 1) -> list[Cause]:
