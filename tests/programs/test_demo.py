@@ -28,7 +28,7 @@ from tests.kit.console_pages import HTML, Page
 from tests.kit.programs import environment
 from tests.kit.terminal import Terminal
 from tests.kit.this_machine import ROOT
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, until
 
 COMMAND = (sys.executable, "-m", "examples.demo", "--listen", "127.0.0.1:0")
 IN_ZONE_B, IN_ZONE_C = "10.244.6.10", "10.244.11.10"
@@ -124,8 +124,10 @@ def test_a_moment_can_be_reached(stage: Stage, moment: str, answered: dict[tuple
 def test_which_services_to_look_at(stage: Stage) -> None:
     """One is overloaded, and one that is balanced spills clients."""
     stage.reach("night")
-    for service, text in (("catalog", "Try max-overload 1.5"), ("sessions", "clients spilled")):
-        assert f"shop/{service}" in shown(stage.server, "/").rows
+    services = {"catalog": "Try max-overload 1.5", "sessions": "clients spilled"}
+    rows = {f"shop/{service}" for service in services}
+    until(lambda: rows <= {*shown(stage.server, "/").rows}, f"rows of {rows}: a server simulates not all the time")
+    for service, text in services.items():
         assert text in shown(stage.server, f"/services/shop/{service}").text
 
 
