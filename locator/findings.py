@@ -164,5 +164,6 @@ class ClusterCode(FindingCode):
     ExportWithoutService = WARNING
     FlatNetworkOverlaps = WARNING
     ClusterUnreachable = WARNING
+    InvalidClusterFile = WARNING
     ObjectTwice = WARNING
     PassedOver = INFO
