@@ -25,18 +25,20 @@ from dnsserver.metrics.controller import (
 )
 from dnsserver.metrics.families import LEADING, Family, Values, labelled
 from dnsserver.net.bounds import HeldOctets
-from dnsserver.programs.from_settings import cluster_of, other_clients_of
+from dnsserver.programs.from_settings import cluster_of
+from dnsserver.programs.other_clusters import OtherClusters
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.settings import Settings
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, timestamp_now
+from locator.cluster.publisher import FindingLog
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
 from locator.times import time_text
 
 if TYPE_CHECKING:
-    from locator.cluster.api_client import ApiClient
+    from locator.cluster.cluster_folder import OpenedCluster
     from locator.cluster.leading.prober import LeaderProber
 
 log = logging.getLogger("topodns")
@@ -56,9 +58,11 @@ async def _run(settings: Settings) -> None:
     make = partial(Controller, client, elector, field_manager=FIELD_MANAGER)
     locators = make(LocatorRules(settings.labels))
     policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
-    prober = _prober(settings, client, elector, make) if settings.health else None
-    if settings.cluster and prober is None:
-        log.warning("--cluster has no effect without --health: the controller probes nothing")
+    others = OtherClusters(settings, client)
+    prober = _prober(settings, others, elector, make) if settings.health else None
+    if prober is None and (settings.cluster or settings.cluster_dir is not None):
+        flag = "--cluster" if settings.cluster else "--cluster-dir"
+        log.warning("%s has no effect without --health: the controller probes nothing", flag)
     needed = [locators, *([] if prober is None else [prober.controller])]
 
     def health() -> Mapping[str, Health]:
@@ -72,6 +76,9 @@ async def _run(settings: Settings) -> None:
             await start_http(nursery, settings, metrics, HeldOctets(metrics.failures), health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(elector.lead, *works)
+            if prober is not None:
+                FindingLog().log(others.findings)
+                nursery.start_soon(others.follow, partial(_change, prober.controller), FindingLog().log)
             async for _ in signals:
                 break
             log.info("ending: the controller stops writing, and releases its Lease if it leads")
@@ -79,17 +86,25 @@ async def _run(settings: Settings) -> None:
 
 
 def _prober(
-    settings: Settings, client: ApiClient, elector: LeaderElector, make: Callable[..., Controller]
+    settings: Settings, others: OtherClusters, elector: LeaderElector, make: Callable[..., Controller]
 ) -> LeaderProber:
-    """Return what probes load balancers, and its controller. Raises BadCluster, BadDump."""
-    from locator.cluster.dump_files import DumpFiles
+    """Return what probes load balancers, and its controller."""
     from locator.cluster.leading.prober import LeaderProber
     from locator.health.rules import HealthRules
 
-    clients = other_clients_of(settings, client)
-    others = {cluster.name: clients[cluster.name] or DumpFiles((cluster.path,)) for cluster in settings.cluster}
-    rules = HealthRules(settings.cluster_name, others=others, timestamp=timestamp_now)
-    return LeaderProber(make(rules, others=others), rules, elector)
+    rules = HealthRules(settings.cluster_name, timestamp=timestamp_now)
+    controller = make(rules)
+    for name, opened in others.opened.items():
+        controller.add_cluster(name, opened)
+    return LeaderProber(controller, rules, elector)
+
+
+def _change(controller: Controller, name: str, opened: OpenedCluster | None) -> None:
+    """Have a controller read another cluster from now on, or no longer if *opened* is None."""
+    if opened is None:
+        controller.remove_cluster(name)
+    else:
+        controller.add_cluster(name, opened)
 
 
 def metrics_of(
