@@ -9,7 +9,7 @@ holds up no other one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import trio
@@ -49,7 +49,7 @@ class _Api:
         self, client: ApiClient, watches: Mapping[type[Any], Reflector], writer: Writer, receive: _Batches
     ) -> None:
         self.watches, self.writer = watches, writer
-        self._client, self._receive = client, receive
+        self.client, self._receive = client, receive
         self._hangs_since: float | None = None
         self.scope = trio.CancelScope()
 
@@ -68,7 +68,7 @@ class _Api:
         """Return since when it cannot be read, on the clock of the elector, and why."""
         lost = [(watch.lost_since, watch.problem) for watch in self.watches.values() if watch.lost_since is not None]
         if self._hangs_since is not None:
-            lost.append((self._hangs_since, f"{self._client.host}: does not answer"))
+            lost.append((self._hangs_since, f"{self.client.host}: does not answer"))
         if not lost:
             return ClusterContact(None)
         since, problem = min(lost)
@@ -78,7 +78,7 @@ class _Api:
         """Ask the API server whether it answers at all: a watch of one that hangs looks like one without changes."""
         while True:
             began = trio.current_time()
-            found = await trio.to_thread.run_sync(self._client.readiness, abandon_on_cancel=True)
+            found = await trio.to_thread.run_sync(self.client.readiness, abandon_on_cancel=True)
             if found is not Readiness.AWAY:
                 self._hangs_since = None
             elif self._hangs_since is None:
@@ -90,7 +90,7 @@ _Batches = trio.MemoryReceiveChannel[DeltaBatch]
 
 
 class Federator:
-    """Distributes the objects of the federation *name*, whose API is that of *client*, to *clusters*, by their names.
+    """Distributes the objects of the federation *name*, whose API is that of *client*, to the clusters that are added.
 
     It writes while this replica leads by *elector*. With *selector*, only the objects count that it matches. *instance*
     names this replica in Events.
@@ -100,7 +100,6 @@ class Federator:
         self,
         name: str,
         client: ApiClient,
-        clusters: Mapping[str, ApiClient],
         elector: LeaderElector,
         *,
         selector: Selector | None = None,
@@ -110,14 +109,21 @@ class Federator:
         self._findings = FindingLog()
         self._events = EventPoster(client, instance, tells=lambda finding: True, paths=PATHS)
         self._nursery: trio.Nursery | None = None
-        distribution = self._distribution = Distribution(name, clusters, selector=selector, now=boot_seconds())
+        distribution = self._distribution = Distribution(name, (), selector=selector, now=boot_seconds())
         self._destinations = Destinations(distribution, self._report)
         self._api = self._begin(client, OWN, self._destinations.originals)
-        self._clusters = {
-            cluster: self._begin(of_cluster, cluster, self._destinations.clusters[cluster])
-            for cluster, of_cluster in clusters.items()
-        }
+        self._clusters: dict[str, _Api] = {}
         self._said_empty = False
+
+    @property
+    def clusters(self) -> Collection[str]:
+        """The names of the clusters."""
+        return self._clusters.keys()
+
+    @property
+    def identities(self) -> Mapping[str, str]:
+        """The name of each cluster by the ``identity`` of its client."""
+        return {api.client.identity: cluster for cluster, api in self._clusters.items()}
 
     @property
     def writers(self) -> Mapping[str, Writer]:
