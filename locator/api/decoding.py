@@ -49,6 +49,7 @@ class Resource(NamedTuple):
     fields. ``optional``: the API server may not know the kind, since its CRD may be installed later or never.
     ``older_path`` is that of an older version of the API, which is asked if the server does not know this one.
     ``labels`` are the keys of the labels that records keep, where they keep only those that somebody asks for.
+    ``metadata_only``: the API server is asked for the objects' metadata alone, as PartialObjectMetadata.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Resource(NamedTuple):
     older_path: str = ""
     code: ClusterCode = ClusterCode.UnreadableObject
     labels: frozenset[str] = frozenset()
+    metadata_only: bool = False
 
     @property
     def group(self) -> str:
@@ -115,6 +117,8 @@ RESOURCES: Mapping[type[Object], Resource] = {
         optional=True,
     ),
 }
+# For those who need the labels of nodes, but neither their addresses nor their pod CIDRs.
+NODE_METADATA = RESOURCES[Node]._replace(metadata_only=True)
 _CLIENT_POD = Decoder(schema.ClientPod)
 # Only dumps are read for Endpoints: in a live cluster, Kubernetes writes EndpointSlices of them.
 _ENDPOINTS = Resource(ENDPOINTS, "/api/v1/endpoints", Decoder(schema.Endpoints), conversion.to_endpoints)
