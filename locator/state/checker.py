@@ -57,7 +57,7 @@ from locator.state.snapshot import CompiledService
 from locator.topology import balance_checks
 from locator.topology.annotations import CLIENTS, FEDERATED, MAX_OVERLOAD
 from locator.topology.balance import Balance
-from locator.topology.constraints import IGNORED, has_unmatched, zone_default
+from locator.topology.constraints import has_unmatched, silence_of, zone_default
 from locator.topology.hints import incomplete_hints
 from locator.topology.selection import Hinted
 from locator.topology.service_checks import (
@@ -373,7 +373,7 @@ class Checker:
         services_there = sorted(self._objects.services_in(namespace))
         known = [self._as_exported(self._objects.of(Service)[key]) for key in services_there]
         for policy in self._objects.policies_in(namespace):
-            if policy.mode == IGNORED:
+            if silence_of(policy) is not None:
                 continue
             selected = [service for service in known if policy.selector.matches(service.labels)]
             yield from policy_findings(policy, selected)

@@ -60,7 +60,7 @@ def virtual(endpoints: Sequence[Item] = SPREAD, **fields: Any) -> list[Item]:
     return web(endpoints, cluster_ips=("10.96.0.7",), **fields)
 
 
-def policy(key: str, mode: str | None = "required", *, name: str = "near", app: str = "web") -> Item:
+def policy(key: str | None, mode: str | None = "required", *, name: str = "near", app: str = "web") -> Item:
     return service_policy(name, key, mode, app=app)
 
 
@@ -101,6 +101,11 @@ INVALID = [
     Row("policy-without-mode", [*HEALTHY, *web(), policy(ZONE, None)],
         [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "Required, Preferred, Ignored")]),
     Row("policy-written-ignored", [*HEALTHY, *web(), policy(ZONE, "ignored")]),
+    Row("policy-without-key", [*HEALTHY, *web(), policy(None)],
+        [("EmptyTopologyKeys", WARNING, NEAR, POLICY, "policy without a key")]),
+    Row("policy-without-key-written-ignored", [*HEALTHY, *web(), policy(None, "ignored")]),
+    Row("policy-without-topology", [*HEALTHY, *web(), policy(None, None)],
+        [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "Required, Preferred, Ignored")]),
     Row("policy-for-nothing", [*HEALTHY, *web(), policy(ZONE, app="none")],
         [("PolicySelectsNothing", WARNING, NEAR, "spec.serviceSelector", "no Service")]),
     Row("empty-annotation", [*HEALTHY, *web(keys=" ")],
