@@ -142,6 +142,7 @@ class ClusterCode(FindingCode):
     HintsIncomplete = WARNING
     AutoWithoutHints = INFO
     HintsElsewhere = INFO
+    HintsCannotSay = WARNING
     TwinWithoutConstraint = INFO
     NoTrustedForwarder = WARNING
     NodeWithoutZone = WARNING

@@ -85,7 +85,9 @@ def hints_patch(actual: HintedSlice, wanted: Sequence[Hints | None]) -> list[dic
         if hints is None:
             patch.append({"op": "remove", "path": path})
         else:  # "add" replaces what is there (RFC 6902, section 4.1)
-            patch.append({"op": "add", "path": path, "value": {"forZones": [{"name": zone} for zone in hints.zones]}})
+            named = {"forZones": hints.zones, "forNodes": hints.nodes}
+            value = {field: [{"name": name} for name in names] for field, names in named.items() if names}
+            patch.append({"op": "add", "path": path, "value": value})
     return patch
 
 

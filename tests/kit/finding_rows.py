@@ -345,7 +345,48 @@ def region(name: str, zone: str, of: str) -> Item:
     return node(name, {ZONE: zone, "topology.kubernetes.io/region": of})
 
 
+ZONE_A = [*HEALTHY, node("a2", {ZONE: "a", RACK: "r2"})]  # two nodes, of two racks
+ASKS = {"labels": {"app": "web", GARDENER: "true"}}
+UNSAID = ("HintsCannotSay", WARNING, WEB, ANNOTATION)
+RACK_UNSAID = f"hints cannot say {RACK}, which tells nodes of one zone apart: in zone a kube-proxy"
+HOST_UNSAID = f"hints cannot say {HOSTNAME}, a hard host name:"
+FOR_HINTS = [
+    Row("hints-say-zones", [*ZONE_A, *virtual(keys=f"{ZONE},*", **ASKS)]),
+    Row("hints-say-a-hard-zone", [*ZONE_A, *virtual(keys=ZONE, **ASKS)]),
+    Row("hints-say-a-soft-host", [*ZONE_A, *virtual(keys=f"{HOSTNAME},{ZONE},*", **ASKS)]),
+    Row("hints-say-a-soft-host-of-a-hard-list", [*ZONE_A, *virtual(keys=f"{HOSTNAME},{ZONE}", **ASKS)]),
+    Row("hints-say-a-preferred-host", [*ZONE_A, *virtual(**ASKS), policy(HOSTNAME, "preferred")]),
+    Row("hints-cannot-say-a-hard-host", [*ZONE_A, *virtual(keys=HOSTNAME, **ASKS)],
+        [(*UNSAID, f"{HOST_UNSAID} in zone a kube-proxy uses all endpoints, expected keys of which ... host")]),
+    Row("hints-cannot-say-a-hard-host-in-zones-of-one-node", [*HEALTHY, *virtual(keys=HOSTNAME, **ASKS)],
+        [(*UNSAID, f"{HOST_UNSAID} where a node has no endpoint kube-proxy uses all endpoints")]),
+    Row("hints-cannot-say-a-required-host", [*ZONE_A, *virtual(**ASKS), policy(HOSTNAME)],
+        [("HintsCannotSay", WARNING, WEB, LABELS, f"{HOST_UNSAID} in zone a kube-proxy uses all endpoints")]),
+    Row("hints-cannot-say-a-host-that-comes-later", [*ZONE_A, *virtual(keys=f"{ZONE},{HOSTNAME}", **ASKS)],
+        [(*UNSAID, f"goes by {ZONE} alone, and uses all endpoints where that gives none")]),
+    Row("hints-cannot-say-racks", [*ZONE_A, *virtual(keys=f"{RACK},{ZONE},*", **ASKS)],
+        [(*UNSAID, f"{RACK_UNSAID} goes by {ZONE} alone, expected")]),
+    Row("hints-cannot-say-racks-after-the-host", [*ZONE_A, *virtual(keys=f"{HOSTNAME},{RACK},*", **ASKS)],
+        [(*UNSAID, f"{RACK_UNSAID} goes by {HOSTNAME} alone, expected")]),
+    Row("hints-cannot-say-racks-alone", [*ZONE_A, *virtual(keys=f"{RACK},*", **ASKS)],
+        [(*UNSAID, f"{RACK_UNSAID} uses all endpoints")]),
+    Row("hints-cannot-say-what-some-nodes-lack", [*HEALTHY, node("a2", {ZONE: "a"}), *virtual(keys=RACK, **ASKS)],
+        [(*UNSAID, f"{RACK_UNSAID} uses all endpoints")]),
+    Row("hints-cannot-say-required-racks",
+        [*ZONE_A, *virtual(**ASKS), policy(RACK), policy(ZONE, "preferred", name="zones")],
+        [("HintsCannotSay", WARNING, WEB, LABELS, f"{RACK_UNSAID} uses all endpoints")]),
+    Row("hints-cannot-say-racks-in-many-zones",
+        [*HEALTHY, *(node(f"{zone}-{rack}", {ZONE: zone, RACK: rack}) for zone in "cdefgh" for rack in "rs"),
+         *virtual(keys=f"{RACK},*", **ASKS)],
+        [(*UNSAID, "in zone c, d, e, f, g and 1 more kube-proxy")]),
+    Row("hints-say-racks-of-one-zone-each", [*HEALTHY, *virtual(keys=f"{RACK},*", **ASKS)]),
+    Row("racks-of-a-headless-service-with-hints", [*ZONE_A, *web(keys=f"{RACK},*", **ASKS)]),
+    Row("racks-of-peers-by-a-policy", [*ZONE_A, *virtual(**ASKS, **PEERS), policy(RACK, "preferred")]),
+    Row("an-invalid-constraint-for-hints", [*ZONE_A, *virtual(keys=f"{HOSTNAME},{HOSTNAME}", **ASKS)],
+        [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "twice")]),
+]  # fmt: skip
 NEARNESS = [
+    *FOR_HINTS,
     Row("hints-of-some", [*HEALTHY, *web([ON_A, SPREAD[1]], trafficDistribution="PreferClose")], [LACKING]),
     Row("hints-of-some-alone", [*HEALTHY, *web([ON_A, SPREAD[1]])], [(*LACKING[:4], f"{LACKING[4]} ... {EACH}")]),
     Row("hints-of-some-for-nodes",

@@ -203,6 +203,7 @@ IN_A_CLUSTER = {
     "HintsIncomplete": WARNING,
     "AutoWithoutHints": INFO,
     "HintsElsewhere": INFO,
+    "HintsCannotSay": WARNING,
     "TwinWithoutConstraint": INFO,
     "AnswerTooLarge": WARNING,
     "NoTrustedForwarder": WARNING,
