@@ -27,11 +27,12 @@ from locator.model import (
     and_more,
     listed,
 )
-from locator.printable import quoted
+from locator.printable import cut, quoted
 from locator.topology.annotations import (
     ANNOTATIONS,
     FEDERATED,
     HEALTH,
+    HEALTH_CHECKS,
     MIN_ENDPOINTS,
     PREFIXES,
     TOPOLOGY_KEYS,
@@ -177,8 +178,7 @@ def _health_findings(service: Service, text: str) -> Iterator[Finding]:
     """Yield a finding if the annotation counts as none, and for each address that is not probed."""
     check, field = health_check(text), field_of(HEALTH)
     if check is None:
-        expected = "tcp, tcp:PORT or http:PORT/PATH"
-        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none", expected)
+        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none", HEALTH_CHECKS)
         return
     if check.port_of(service) is None:
         ports = listed(list(map(str, probed_ports(service))), MAX_PORTS)
