@@ -124,6 +124,7 @@ class ClusterCode(FindingCode):
     PolicySelectsNothing = WARNING
     EmptyTopologyKeys = WARNING
     UnknownAnnotation = WARNING
+    UnknownTrafficDistribution = WARNING
     InvalidMinEndpoints = WARNING
     InvalidMaxOverload = WARNING
     InvalidClients = WARNING

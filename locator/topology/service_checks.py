@@ -47,6 +47,7 @@ from locator.topology.annotations import (
 )
 from locator.topology.balance_checks import invalid_values
 from locator.topology.constraints import (
+    DISTRIBUTIONS,
     HINTS,
     LOCAL_TRAFFIC,
     NOT_HEADLESS,
@@ -123,6 +124,8 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
     yield from invalid_values(service)
     if HEALTH in service.annotations:
         yield from _health_findings(service, service.annotations[HEALTH])
+    if service.traffic_distribution and service.traffic_distribution not in DISTRIBUTIONS:
+        yield _unknown_distribution(service)
     yield from _unknown_names(service)
     yield from _unknown_values(service)
 
@@ -189,6 +192,14 @@ def _health_findings(service: Service, text: str) -> Iterator[Finding]:
         if is_address(address) and not may_be_balancer(parse_address(address)):
             field, message = f"status.loadBalancer.ingress[{position}]", f"{address} is not probed"
             yield ClusterCode.InvalidHealth.about(service, field, message, "an address of a load balancer")
+
+
+def _unknown_distribution(service: Service) -> Finding:
+    """Return the finding that Kubernetes does not know the value of ``spec.trafficDistribution``."""
+    known, text = {name.lower(): name for name in DISTRIBUTIONS}, service.traffic_distribution
+    (nearest,) = difflib.get_close_matches(cut(text).lower(), known, 1, 0.0)
+    message, field = f"{quoted(text)} counts as none: Kubernetes does not know it", SOURCE[TRAFFIC_DISTRIBUTION].field
+    return ClusterCode.UnknownTrafficDistribution.about(service, field, message, known[nearest])
 
 
 def _unknown_names(service: Service) -> Iterator[Finding]:

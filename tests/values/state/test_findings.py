@@ -186,6 +186,7 @@ IN_A_CLUSTER = {
     "PolicySelectsNothing": WARNING,
     "EmptyTopologyKeys": WARNING,
     "UnknownAnnotation": WARNING,
+    "UnknownTrafficDistribution": WARNING,
     "InvalidMinEndpoints": WARNING,
     "InvalidMaxOverload": WARNING,
     "InvalidClients": WARNING,
