@@ -161,6 +161,8 @@ class ClusterCode(FindingCode):
     ExternalNameExported = WARNING
     FederatedConstraintsDiffer = WARNING
     ExportsDisagree = WARNING
+    PortsDiffer = WARNING
+    HealthWithoutMajority = WARNING
     ExportedInOneCluster = INFO
     ExportWithoutService = WARNING
     FlatNetworkOverlaps = WARNING

@@ -223,6 +223,8 @@ IN_A_CLUSTER = {
     "ExternalNameExported": WARNING,
     "FederatedConstraintsDiffer": WARNING,
     "ExportsDisagree": WARNING,
+    "PortsDiffer": WARNING,
+    "HealthWithoutMajority": WARNING,
     "ExportedInOneCluster": INFO,
     "ExportWithoutService": WARNING,
     "FlatNetworkOverlaps": WARNING,
