@@ -59,8 +59,6 @@ from locator.topology import balance_checks
 from locator.topology.annotations import CLIENTS, FEDERATED, MAX_OVERLOAD
 from locator.topology.balance import Balance
 from locator.topology.constraints import has_unmatched, silence_of, zone_default
-from locator.topology.hints import incomplete_hints
-from locator.topology.constraints import IGNORED, has_unmatched, zone_default
 from locator.topology.hints import hints_cannot_say, incomplete_hints, said_by_hints
 from locator.topology.selection import Hinted
 from locator.topology.service_checks import (

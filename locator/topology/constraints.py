@@ -52,7 +52,8 @@ SWITCHED_OFF = "switched off by --traffic-distribution ignore"
 SOME_HINTS = "some ready endpoints have no hint, so none counts"
 NO_HINTS = "the Service's topology mode is Auto, and no ready endpoint has a hint"
 
-# spec.trafficDistribution -> the keys that mean the same (KEP-4444, KEP-3015). PreferClose is an alias.
+# All that Kubernetes knows as spec.trafficDistribution -> the keys that mean the same (KEP-4444, KEP-3015). PreferClose
+# is an alias.
 DISTRIBUTIONS = {
     "PreferSameZone": (ZONE, ANY_ENDPOINT),
     "PreferClose": (ZONE, ANY_ENDPOINT),

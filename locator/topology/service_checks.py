@@ -27,12 +27,13 @@ from locator.model import (
     and_more,
     listed,
 )
-from locator.printable import quoted
+from locator.printable import cut, quoted
 from locator.topology.annotations import (
     ANNOTATIONS,
     FEDERATED,
     FEDERATION,
     HEALTH,
+    HEALTH_CHECKS,
     MIN_ENDPOINTS,
     PREFIXES,
     TOPOLOGY_KEYS,
@@ -47,6 +48,7 @@ from locator.topology.annotations import (
 )
 from locator.topology.balance_checks import invalid_values
 from locator.topology.constraints import (
+    DISTRIBUTIONS,
     HINTS,
     LOCAL_TRAFFIC,
     NOT_HEADLESS,
@@ -124,6 +126,8 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
     yield from invalid_values(service)
     if HEALTH in service.annotations:
         yield from _health_findings(service, service.annotations[HEALTH])
+    if service.traffic_distribution and service.traffic_distribution not in DISTRIBUTIONS:
+        yield _unknown_distribution(service)
     yield from _unknown_names(service)
     yield from _unknown_values(service)
 
@@ -179,8 +183,7 @@ def _health_findings(service: Service, text: str) -> Iterator[Finding]:
     """Yield a finding if the annotation counts as none, and for each address that is not probed."""
     check, field = health_check(text), field_of(HEALTH)
     if check is None:
-        expected = "tcp, tcp:PORT or http:PORT/PATH"
-        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none", expected)
+        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none", HEALTH_CHECKS)
         return
     if check.port_of(service) is None:
         ports = listed(list(map(str, probed_ports(service))), MAX_PORTS)
@@ -191,6 +194,14 @@ def _health_findings(service: Service, text: str) -> Iterator[Finding]:
         if is_address(address) and not may_be_balancer(parse_address(address)):
             field, message = f"status.loadBalancer.ingress[{position}]", f"{address} is not probed"
             yield ClusterCode.InvalidHealth.about(service, field, message, "an address of a load balancer")
+
+
+def _unknown_distribution(service: Service) -> Finding:
+    """Return the finding that Kubernetes does not know the value of ``spec.trafficDistribution``."""
+    known, text = {name.lower(): name for name in DISTRIBUTIONS}, service.traffic_distribution
+    (nearest,) = difflib.get_close_matches(cut(text).lower(), known, 1, 0.0)
+    message, field = f"{quoted(text)} counts as none: Kubernetes does not know it", SOURCE[TRAFFIC_DISTRIBUTION].field
+    return ClusterCode.UnknownTrafficDistribution.about(service, field, message, known[nearest])
 
 
 def _unknown_names(service: Service) -> Iterator[Finding]:

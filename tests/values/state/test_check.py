@@ -271,7 +271,7 @@ def test_findings(row: Row, as_dump: bool) -> None:
 AMONG_CLUSTERS = {  # tests/programs/test_several_clusters.py shows these
     "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
     "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ClusterUnreachable",
-    "ExportsDisagree", "InvalidClusterFile",
+    "ExportsDisagree", "InvalidClusterFile", "PortsDiffer", "HealthWithoutMajority",
 }  # fmt: skip
 
 
