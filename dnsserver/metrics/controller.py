@@ -37,6 +37,10 @@ SERVICEHEALTH_WRITES = Family(
     "topodns_servicehealth_writes", COUNTER, "Writes of ServiceHealths, by verb and result.",
     {"verb": tuple(METHODS), "result": RESULTS}, "`--health`",
 )  # fmt: skip
+DNSENDPOINT_WRITES = Family(
+    "topodns_dnsendpoint_writes", COUNTER, "Writes of DNSEndpoints, by verb and result.",
+    {"verb": tuple(METHODS), "result": RESULTS}, "`--publish`",
+)  # fmt: skip
 # Servers have a metric of this name, too, of something else: the queries of doctor. Only the labels differ.
 PROBES = Family(
     "topodns_probes",
@@ -52,7 +56,7 @@ PROBED_ADDRESSES = Family(
 
 OF_CONTROLLERS = (
     LEADING, PODLOCATOR_WRITES, PODLOCATORS_WAITING, SERVICEPOLICY_WRITES, SERVICEHEALTH_WRITES, PROBES,
-    PROBED_ADDRESSES,
+    PROBED_ADDRESSES, DNSENDPOINT_WRITES,
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import trio
 
 from dnsserver.http import loop_delay
 from dnsserver.metrics.controller import (
+    DNSENDPOINT_WRITES,
     PODLOCATOR_WRITES,
     PODLOCATORS_WAITING,
     PROBED_ADDRESSES,
@@ -36,6 +37,7 @@ from locator.policies.rules import PolicyRules
 from locator.times import time_text
 
 if TYPE_CHECKING:
+    from dnsserver.programs.publishing import NamePublisher
     from locator.cluster.api_client import ApiClient
     from locator.cluster.leading.prober import LeaderProber
 
@@ -51,24 +53,31 @@ def run(settings: Settings) -> None:
 
 async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
-    kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
-    elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
+    more = [*(["ServiceHealths"] if settings.health else []), *(["DNSEndpoints"] if settings.publish else [])]
+    kinds = f"{', '.join(['PodLocators', *more])} and the status of ServicePolicies"
+    election = election_of(settings, client, LEASE)
+    elector = LeaderElector(client, election, writes=kinds)
     make = partial(Controller, client, elector, field_manager=FIELD_MANAGER)
     locators = make(LocatorRules(settings.labels))
     policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
     prober = _prober(settings, client, elector, make) if settings.health else None
-    if settings.cluster and prober is None:
-        log.warning("--cluster has no effect without --health: the controller probes nothing")
+    publisher = _publisher(settings, election.namespace, make) if settings.publish else None
+    if settings.cluster and prober is None and publisher is None:
+        log.warning("--cluster has no effect without --health or --publish: the controller probes nothing")
+    if settings.federation and publisher is None:
+        log.warning("--federation has no effect without --publish: the controller publishes no names")
     needed = [locators, *([] if prober is None else [prober.controller])]
 
     def health() -> Mapping[str, Health]:
         status = {name: Health(True, found.text) for name, found in policies.health().items()}  # nothing depends on it
-        return status | {name: found for controller in needed for name, found in controller.health().items()}
+        status |= {name: found for controller in needed for name, found in controller.health().items()}
+        return status if publisher is None else {**status, **publisher.health()}
 
     works = [policies.run, *(controller.run for controller in needed), *([] if prober is None else [prober.run])]
+    works += [] if publisher is None else [publisher.run]
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            metrics = metrics_of(elector, locators, policies, prober)
+            metrics = metrics_of(elector, locators, policies, prober, publisher and publisher.controller)
             await start_http(nursery, settings, metrics, HeldOctets(metrics.failures), health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(elector.lead, *works)
@@ -92,10 +101,21 @@ def _prober(
     return LeaderProber(make(rules, others=others), rules, elector)
 
 
+def _publisher(settings: Settings, namespace: str, make: Callable[..., Controller]) -> NamePublisher:
+    """Return what publishes federated names, beside the Lease in *namespace*. Raises BadCluster, BadDump."""
+    from dnsserver.programs.publishing import NamePublisher
+
+    return NamePublisher(settings, namespace, make)
+
+
 def metrics_of(
-    elector: LeaderElector, locators: Controller, policies: Controller, prober: LeaderProber | None
+    elector: LeaderElector,
+    locators: Controller,
+    policies: Controller,
+    prober: LeaderProber | None,
+    names: Controller | None,
 ) -> ControllerMetrics:
-    """Return the metrics of a controller; *prober* is None without ``--health``."""
+    """Return the metrics of a controller; *prober* is None without ``--health``, *names* without ``--publish``."""
     controllers, watches = [policies, locators], locators.watches
     shown: dict[Family, Callable[[], Values | float]] = {
         LEADING: lambda: {(elector.lease,): elector.is_leader()},
@@ -111,6 +131,10 @@ def metrics_of(
             PROBES: lambda: labelled(prober.results),
             PROBED_ADDRESSES: lambda: {(str(state).lower(),): number for state, number in prober.addresses.items()},
         }
+    if names is not None:
+        controllers.append(names)
+        watches = watches | names.watches
+        shown[DNSENDPOINT_WRITES] = lambda: names.writer.writes
 
     def objects() -> dict[str, int]:
         return {kind: number for controller in controllers for kind, number in controller.object_counts.items()}

@@ -59,16 +59,22 @@ class Write(Struct, frozen=True):
 
 def object_path(resource: Resource, key: str) -> str:
     """Return the API path of an object; *key* is ``NAMESPACE/NAME``, or the name of one without a namespace."""
-    group, _, plural = resource.path.rpartition("/")
+    group, plural = _group_and_plural(resource)
     namespace, _, name = key.rpartition("/")
     return f"{group}/namespaces/{namespace}/{plural}/{name}" if namespace else f"{resource.path}/{name}"
+
+
+def _group_and_plural(resource: Resource) -> tuple[str, str]:
+    """Return the path of a resource's API group, and its name in the plural, also if it is read in one namespace."""
+    path, _, plural = resource.path.rpartition("/")
+    return path.partition("/namespaces/")[0], plural
 
 
 def creation(resource: Resource, key: str, fields: Mapping[str, Any]) -> Write:
     """Return the write that creates an object with these *fields*."""
     namespace, _, name = key.rpartition("/")
     meta = {**({"namespace": namespace} if namespace else {}), "name": name, **fields.get("metadata", {})}
-    api_version = resource.path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+    api_version = _group_and_plural(resource)[0].removeprefix("/apis/").removeprefix("/api/")
     body = {"apiVersion": api_version, "kind": resource.name, **fields, "metadata": meta}
     return Write(CREATE, object_path(resource, key).rpartition("/")[0], body, key)
 
