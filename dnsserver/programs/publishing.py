@@ -105,7 +105,7 @@ class NamePublisher:
 
     def _log_unpublished(self, findings: Sequence[Finding]) -> None:
         """Log the findings that say why a load balancer is not published; a server logs all."""
-        self._findings.log([found for found in findings if found.code == ClusterCode.HostNameWithoutUpstream])
+        self._findings.log([found for found in findings if found.code == ClusterCode.HostNameWithoutUpstream.name])
 
 
 def name_of(key: str) -> str:
