@@ -77,7 +77,9 @@ async def _run(settings: Settings) -> None:
     works += [] if publisher is None else [publisher.run]
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            metrics = metrics_of(elector, locators, policies, prober, publisher and publisher.controller)
+            metrics = metrics_of(
+                elector, locators, policies, prober, None if publisher is None else publisher.controller
+            )
             await start_http(nursery, settings, metrics, HeldOctets(metrics.failures), health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(elector.lead, *works)

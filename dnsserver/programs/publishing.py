@@ -38,9 +38,7 @@ class NamePublisher:
     def __init__(self, settings: Settings, namespace: str, make: Callable[[PublishingRules], Controller]) -> None:
         self._rules = PublishingRules([zone.name for zone in settings.federation], namespace)
         self.controller = make(self._rules)
-        # Only load balancers are published: nobody asks where clients are, nor for single endpoints.
-        light = replace(settings, client_source=frozenset(), no_endpoints=True)
-        self._clusters, servers = Clusters(light, Counts()), upstream_of(settings)
+        self._clusters, servers = Clusters(reading_balancers(settings), Counts()), upstream_of(settings)
         assert self._clusters.joined is not None  # there are federated names
         self._joined, self._hosts = self._clusters.joined, None
         if servers:
@@ -106,6 +104,11 @@ class NamePublisher:
     def _log_unpublished(self, findings: Sequence[Finding]) -> None:
         """Log the findings that say why a load balancer is not published; a server logs all."""
         self._findings.log([found for found in findings if found.code == ClusterCode.HostNameWithoutUpstream.name])
+
+
+def reading_balancers(settings: Settings) -> Settings:
+    """Return the settings by which clusters are read: without Pods and Nodes, since nobody asks where a client is."""
+    return replace(settings, client_source=frozenset(), no_endpoints=True)
 
 
 def name_of(key: str) -> str:

@@ -96,8 +96,8 @@ class AnswerSettings:
     upstream: tuple[ListenAddress, ...] | None = repeatable(
         None,
         or_off(values.UPSTREAM_ADDRESS, None),
-        help="Resolve the targets of ExternalName Services outside the served zones through this DNS server. off: "
-        "answer with the CNAME alone",
+        help="Resolve the targets of ExternalName Services outside the served zones, and for federated names the host "
+        "names of load balancers, through this DNS server. off: answer with the CNAME alone, and without those",
         shown="in a pod the name servers of its resolv.conf, else none",
         commands=WITH_CLUSTERS,
     )

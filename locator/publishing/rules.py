@@ -96,10 +96,12 @@ class PublishingRules(Rules):
         if actual is None:
             fields = {"metadata": {"labels": OURS}, "spec": {"endpoints": wanted}}
             return creation(self._resource, key, fields) if wanted else None
-        if wanted == actual.records or not actual.ours:
+        if not actual.ours:
             return None
         if not wanted:
             return deletion(self._resource, key, actual.version)
+        if wanted == actual.records:
+            return None
         return merge_patch(self._resource, key, actual.version, {"spec": {"endpoints": wanted}})
 
     def _records(self, key: str, actual: DNSEndpoint | None) -> list[Mapping[str, Any]]:

@@ -4,21 +4,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dnsserver.programs.publishing import reading_balancers
+from dnsserver.settings.settings import Settings
 from locator.control.writes import CREATE, DELETE, PATCH
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
 from locator.publishing.dns_endpoints import OURS
 from locator.publishing.rules import PublishingRules, Unread
-from tests.kit.api_objects import Item, endpoint, item
+from tests.kit.api_objects import Item, endpoint, item, listed
 from tests.kit.controlled import Controlled
-from tests.kit.in_memory import ClustersInMemory
+from tests.kit.in_memory import ClustersInMemory, resolved
+from tests.kit.random_federations import case_of
 from tests.kit.three_clusters import Change, Clusters, endpoints, three_clusters, votes, web
 
 ZONE, SPACE, NAME = "fed.example", "dns", "web.shop.fed.example"
@@ -177,7 +180,7 @@ def test_what_others_wrote_into_ours_is_undone() -> None:
 
 
 UNREADABLE = [
-    {}, {"endpoints": None}, {"endpoints": 5},
+    {}, {"endpoints": None}, {"endpoints": []}, {"endpoints": 5},
     {"endpoints": [None, 1, {}, {"targets": 3}, {"targets": [4, "x", None]}]},
 ]  # fmt: skip
 
@@ -186,8 +189,8 @@ UNREADABLE = [
 @pytest.mark.parametrize("unread", [Unread(), LATER], ids=str)
 def test_whatever_stands_there(spec: Item, unread: Unread) -> None:
     """Ours is put right, whatever somebody wrote into it."""
-    world = World(stored=[{**stored(), "spec": spec}])
-    assert (world.look(unread=unread), world.said()) == ([PATCH], {"A": [EAST, WEST, SOUTH]})
+    world = World(stored=[{**stored(), "spec": spec}, {**stored(name="gone.example"), "spec": spec}])
+    assert (sorted(world.look(unread=unread)), world.said()) == ([DELETE, PATCH], {"A": [EAST, WEST, SOUTH]})
 
 
 def test_the_name_of_the_name_server_is_not_published() -> None:
@@ -254,11 +257,29 @@ def test_a_host_name_that_was_not_resolved_yet_loses_nothing() -> None:
     assert (world.look(), world.stored) == ([DELETE], {})
 
 
+@settings(max_examples=25)
+@given(st.integers(0, 2**32))
+def test_it_reads_what_a_server_reads(seed: int) -> None:
+    """Without Pods, Nodes and endpoints, clusters have the same load balancers, and the same votes on them."""
+    world = case_of(seed).world
+    texts = {name: listed(items) for name, items in world.clusters.items()}
+    own = texts.pop(world.own)
+
+    def balancers(read_as: Callable[[Settings], Settings]) -> dict[str, list[tuple[object, ...]]]:
+        clusters = ClustersInMemory(own, texts, world.flags(), hosts=resolved(world.hosts), read_as=read_as)
+        services = clusters.snapshot().federated.items()
+        found = {key: [one for member in service.members for one in member.balancers] for key, service in services}
+        return {key: [(one.balancer, one.endpoint.addresses, one.down) for one in entries]
+                for key, entries in found.items() if entries}  # fmt: skip
+
+    assert balancers(reading_balancers) == balancers(lambda settings: settings)
+
+
 ADDRESSES = [EAST, WEST, SOUTH, "192.0.2.4", "2001:db8::1"]
 OF_A_CLUSTER = st.lists(st.sampled_from(ADDRESSES), max_size=3, unique=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_whatever_happened_it_ends_as_from_the_beginning(data: st.DataObject) -> None:
     """After any changes, with clusters that are read or not, the object is that of a controller which starts now."""
