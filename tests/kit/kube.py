@@ -55,6 +55,12 @@ KINDS = {
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
     "Deployment": ("/apis/apps/v1", "deployments", True),
     "ReplicaSet": ("/apis/apps/v1", "replicasets", True),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
+    "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
+    "Job": ("/apis/batch/v1", "jobs", True),
+    "ReplicationController": ("/api/v1", "replicationcontrollers", True),
+    "HorizontalPodAutoscaler": ("/apis/autoscaling/v2", "horizontalpodautoscalers", True),
+    "ResourceQuota": ("/api/v1", "resourcequotas", True),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
     "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
@@ -186,20 +192,22 @@ class Api:
 class ControlPlane:
     """A running control plane; tests can kill, restart, stop and continue its API server."""
 
-    def __init__(self, folder: Path, programs: Path, stack: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, programs: Path, stack: ExitStack, *flags: str, tokens: str = "", controllers: bool = True
+    ) -> None:
         self.folder = folder
         """Certificates, etcd's data, and the output of each program."""
         self.programs = programs
         self.kubeconfig = folder / "kubeconfig"
         self.port = free_port()
-        self._stack = stack
+        self._stack, self._flags, self._controllers = stack, flags, controllers
         self._programs: dict[str, Daemon] = {}  # by name; the last one started
         self._etcd, self._peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         self._certificate = folder / "certificates" / "apiserver.crt"
         self._key, self._tokens = folder / "tokens.key", folder / "tokens.csv"
         private_key = subprocess.run([programs / "private-key"], capture_output=True, check=True).stdout
         self._key.write_bytes(private_key)
-        self._tokens.write_text(f'{TOKEN},tests,1,"system:masters"\n')
+        self._tokens.write_text(f'{TOKEN},tests,1,"system:masters"\n{tokens}')
         self.kubeconfig.write_text(self._config(TOKEN, self.port))
         stack.callback(self._end)
         self._start_etcd()
@@ -220,6 +228,9 @@ class ControlPlane:
         )
 
     def _start_controllers(self) -> None:
+        if not self._controllers:
+            self._programs["kube-apiserver"].until(lambda: self.api.items("Namespace"), within=STARTING)
+            return
         controllers = self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
@@ -254,6 +265,7 @@ class ControlPlane:
             "--max-requests-inflight=0",
             "--max-mutating-requests-inflight=0",
             "--enable-priority-and-fairness=false",
+            *self._flags,
             *flags,
         )
         # The API server writes the key after the certificate: when the key exists, the certificate is complete.
@@ -269,8 +281,7 @@ class ControlPlane:
 
     def rebuild(self) -> None:
         """Kill the whole control plane, and start it on an empty etcd: same address, certificates and tokens."""
-        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
-            self._kill(name)
+        self._kill_all()
         shutil.rmtree(self.folder / "etcd")
         self._start_etcd()
         self.start()
@@ -290,8 +301,7 @@ class ControlPlane:
         self.api.close()
         if politely:
             self._programs["kube-apiserver"].end()
-        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
-            self._kill(name)
+        self._kill_all()
         shutil.rmtree(self.folder / "etcd")
         command = [go_programs.etcdutl(), "snapshot", "restore", snapshot, f"--data-dir={self.folder / 'etcd'}"]
         cluster = (f"--initial-cluster=default={self._peer}", f"--initial-advertise-peer-urls={self._peer}")
@@ -317,6 +327,11 @@ class ControlPlane:
         daemon = self._programs[program]
         daemon.process.kill()
         daemon.process.wait()
+
+    def _kill_all(self) -> None:
+        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
+            if name in self._programs:
+                self._kill(name)
 
     def _end(self) -> None:
         """End the controllers before the API server, which would wait for them, and etcd last."""
@@ -393,14 +408,16 @@ def config_of(
 
 
 @contextmanager
-def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
+def running_control_plane(
+    folder: Path, *flags: str, tokens: str = "", controllers: bool = True
+) -> Iterator[ControlPlane]:
     """Run a control plane, with its files in *folder*, until the block ends.
 
-    Raises ``waiting.NotReadyError``, with the last lines of output, if it does not start.
+    *flags* are for its API server, and *tokens* lines of its token file. Without *controllers*, it has none. Raises ``waiting.NotReadyError``, with the last lines of output, if it does not start.
     """
     programs = go_programs.control_plane()
     with ExitStack() as stack:
-        yield ControlPlane(folder, programs, stack)
+        yield ControlPlane(folder, programs, stack, *flags, tokens=tokens, controllers=controllers)
 
 
 @contextmanager
