@@ -17,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.kit.api_objects import item, listed, namespace, node
+from tests.kit import api_objects
+from tests.kit.api_objects import listed, namespace, node
 from tests.kit.federator_process import Federating
 from tests.kit.kube import ApiError, ControlPlane, Item, running_control_plane
 from tests.kit.kubelet import Kubelet
@@ -193,7 +194,9 @@ class Federation:
         """Wait until each object has a copy in these clusters, or all, and its status says so."""
         wanted = dict.fromkeys(self.clusters if clusters is None else clusters, "synced")
         for item in items:
-            until(lambda item=item: self.states(item) == wanted, lambda item=item: f"{self.status(item)}", within=within)
+            until(
+                lambda item=item: self.states(item) == wanted, lambda item=item: f"{self.status(item)}", within=within
+            )
 
     def until_replicas(self, item: Item, within: float = PATIENCE, **expected: int | None) -> None:
         """Wait until the clusters are to run as many replicas as *expected*."""
@@ -233,7 +236,9 @@ def running_federation(folder: Path, names: Sequence[str] = NAMES) -> Iterator[F
         started = {name: starting.submit(_start, stack, folder / name, bool(name)) for name in ("", *names)}
         members = {name: future.result() for name, future in started.items()}
         federation = Federation(
-            members.pop(""), members, {name: _kubelet(member, at) for at, (name, member) in enumerate(members.items(), 1)}
+            members.pop(""),
+            members,
+            {name: _kubelet(member, at) for at, (name, member) in enumerate(members.items(), 1)},
         )
         stack.callback(federation.end_controllers)
         yield federation
@@ -249,7 +254,7 @@ def _start(stack: ExitStack, folder: Path, controllers: bool) -> Member:
         running_control_plane(folder, *flags, tokens=f"{TOKEN},{USER},2\n", controllers=controllers)
     )
     plane.api.create(
-        item(
+        api_objects.item(
             "ClusterRoleBinding",
             USER,
             roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},

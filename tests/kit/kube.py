@@ -413,7 +413,8 @@ def running_control_plane(
 ) -> Iterator[ControlPlane]:
     """Run a control plane, with its files in *folder*, until the block ends.
 
-    *flags* are for its API server, and *tokens* lines of its token file. Without *controllers*, it has none. Raises ``waiting.NotReadyError``, with the last lines of output, if it does not start.
+    *flags* are for its API server, and *tokens* lines of its token file. Without *controllers*, it has none. Raises
+    ``waiting.NotReadyError``, with the last lines of output, if it does not start.
     """
     programs = go_programs.control_plane()
     with ExitStack() as stack:

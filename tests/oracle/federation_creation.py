@@ -24,10 +24,12 @@ def brute_split(
     if not any(counted.values()):
         counted = dict(weights)  # nobody is left to take the shares of the lost ones, so each keeps its own
     together = sum(counted.values())
-    if not together or not replicas:
+    if not together:
         return dict.fromkeys(names, 0)
     if not spare:
-        return dict(zip(names, _nearest(replicas, [Fraction(replicas * counted[n], together) for n in names]), strict=True))
+        return dict(
+            zip(names, _nearest(replicas, [Fraction(replicas * counted[n], together) for n in names]), strict=True)
+        )
     heavy = [weight for weight in counted.values() if weight]
     losses = min(spare, len(heavy) - 1)  # where all are lost, nothing can remain
     left = min(together - sum(gone) for gone in combinations(heavy, losses))
@@ -37,10 +39,11 @@ def brute_split(
 
 def _nearest(replicas: int, shares: Sequence[Fraction]) -> tuple[int, ...]:
     """Return the whole numbers that are nearest to *shares* of all that add up; among equals the first names win."""
-    return min(
-        _parts(replicas, len(shares)),
-        key=lambda parts: (sum((part - share) ** 2 for part, share in zip(parts, shares, strict=True)), [-p for p in parts]),
-    )  # fmt: skip
+
+    def distance(parts: Sequence[int]) -> Fraction:
+        return Fraction(sum((part - share) ** 2 for part, share in zip(parts, shares, strict=True)))
+
+    return min(_parts(replicas, len(shares)), key=lambda parts: (distance(parts), [-part for part in parts]))
 
 
 def _parts(total: int, number: int) -> Iterator[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from locator.distribution.split import split
@@ -51,13 +51,6 @@ ROWS: Mapping[str, tuple[int, dict[str, int], int, str, dict[str, int]]] = {
     "raised before the split": (1, {"a": 2, "b": 3}, 1, "", {"a": 2, "b": 2}),
     "overprovision of none": (0, EQUAL, 1, "", {"a": 0, "b": 0, "c": 0}),
     "overprovision 2 of 3": (4, EQUAL, 2, "", {"a": 4, "b": 4, "c": 4}),
-    # W - the K greatest is 0: nothing can remain if all are lost. The most that can be promised is that any one that is
-    # left has all.
-    "overprovision of as many as there are": (4, EQUAL, 3, "", {"a": 4, "b": 4, "c": 4}),
-    "overprovision of more than there are": (4, EQUAL, 9, "", {"a": 4, "b": 4, "c": 4}),
-    "overprovision of one cluster": (4, {"a": 1}, 1, "", {"a": 4}),
-    # A cluster of weight 0 has nothing that could be lost, and takes no share: W - the 2 greatest is 0, too.
-    "overprovision beside weight 0": (4, {"a": 1, "b": 1, "c": 0}, 2, "", {"a": 4, "b": 4, "c": 0}),
     "one is lost": (8, EQUAL, 0, "b", {"a": 4, "b": 0, "c": 4}),
     "two are lost": (8, EQUAL, 0, "ab", {"a": 0, "b": 0, "c": 8}),
     "a lost one has its weight taken": (9, {"a": 2, "b": 1, "c": 6}, 0, "c", {"a": 6, "b": 3, "c": 0}),
@@ -66,6 +59,9 @@ ROWS: Mapping[str, tuple[int, dict[str, int], int, str, dict[str, int]]] = {
     "all that have a weight are lost": (8, {"a": 1, "b": 0}, 0, "a", {"a": 8, "b": 0}),
     # Of the others, one more may be lost: 8 x 2/1.
     "overprovision when one is lost": (8, EQUAL, 1, "a", {"a": 0, "b": 8, "c": 8}),
+    # W - the K greatest is 0 of those that are left: if that one is lost, too, nothing can remain. It has all.
+    "overprovision when all but one are lost": (8, EQUAL, 1, "ab", {"a": 0, "b": 0, "c": 8}),
+    "overprovision when all are lost": (8, EQUAL, 1, "abc", {"a": 4, "b": 4, "c": 4}),
     "a lost one that is unknown": (8, {"a": 1, "b": 1}, 0, "x", {"a": 4, "b": 4}),
 }  # fmt: skip
 
@@ -76,6 +72,33 @@ def test_the_table(replicas: int, weights: dict[str, int], spare: int, lost: str
     assert split(replicas, weights, spare=spare, lost=set(lost)) == expected
 
 
+@pytest.mark.parametrize(
+    ("replicas", "weights", "spare"),
+    [
+        (4, EQUAL, 3),
+        (4, EQUAL, 9),
+        (0, EQUAL, 3),
+        (4, {"a": 1}, 1),
+        # A cluster of weight 0 has nothing that could be lost.
+        (4, {"a": 1, "b": 1, "c": 0}, 2),
+        # a would have to run 10^12.
+        (1_000_000, {"a": 1_000_000, "b": 1}, 1),
+    ],
+    ids=[
+        "as many as there are",
+        "more than there are",
+        "of none",
+        "one cluster",
+        "beside weight 0",
+        "too many replicas",
+    ],
+)
+def test_what_cannot_be(replicas: int, weights: dict[str, int], spare: int) -> None:
+    """Where all clusters that run something may be lost, nothing can remain: an error, not a division by zero."""
+    with pytest.raises(ValueError, match=r"\d"):
+        split(replicas, weights, spare=spare)
+
+
 FEW = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 6), max_size=4)
 LOST = st.sets(st.sampled_from(NAMES))
 
@@ -83,8 +106,9 @@ LOST = st.sets(st.sampled_from(NAMES))
 @given(replicas=st.integers(0, 14), weights=FEW, spare=st.integers(0, 5), lost=LOST)
 def test_all_ways_to_split(replicas: int, weights: dict[str, int], spare: int, lost: set[str]) -> None:
     """It is what one finds by trying all ways to split the replicas."""
-    if weights:
-        assert split(replicas, weights, spare=spare, lost=lost) == brute_split(replicas, weights, spare=spare, lost=lost)
+    assume(not spare or spare < sum(weight > 0 for weight in weights.values()))
+    expected = brute_split(replicas, weights, spare=spare, lost=lost)
+    assert split(replicas, weights, spare=spare, lost=lost) == expected
 
 
 MANY = st.dictionaries(st.text("abcdefgh-", min_size=1, max_size=5), st.integers(0, 1_000_000), min_size=1, max_size=30)
@@ -104,8 +128,7 @@ def test_nothing_is_lost_or_doubled(replicas: int, weights: dict[str, int]) -> N
 def test_enough_remain(replicas: int, weights: dict[str, int], spare: int) -> None:
     """Whichever clusters are lost, as many as overprovision says, all replicas remain in the others."""
     heavy = [name for name, weight in weights.items() if weight]
-    if not spare < len(heavy):
-        return
+    assume(spare < len(heavy))
     found = split(replicas, weights, spare=spare)
     for gone in combinations(heavy, spare):
         assert sum(number for name, number in found.items() if name not in gone) >= replicas
