@@ -17,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.kit import api_objects
+import yaml
+
 from tests.kit.api_objects import listed, namespace, node
 from tests.kit.federator_process import Federating
 from tests.kit.kube import ApiError, ControlPlane, Item, running_control_plane
@@ -43,6 +44,32 @@ rules:
 - {{level: Metadata, users: [{USER}], verbs: [create, update, patch, delete, deletecollection]}}
 - {{level: None}}
 """
+RIGHTS = f"""\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: {USER}}}
+rules:
+- apiGroups: [""]
+  resources:
+  - configmaps
+  - events
+  - namespaces
+  - replicationcontrollers
+  - replicationcontrollers/status
+  - secrets
+  - serviceaccounts
+  - services
+  - services/status
+  verbs: ["*"]
+- {{apiGroups: [apps, autoscaling, batch, coordination.k8s.io, topodns.io], resources: ["*"], verbs: ["*"]}}
+"""
+BINDING = f"""\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: {USER}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {USER}}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {USER}}}]
+"""
 
 
 class WriteSeen(NamedTuple):
@@ -66,6 +93,15 @@ class Member(NamedTuple):
         """Return what topodns has written so far, without Leases and Events, and refused or not."""
         lines = self.audit.read_text().splitlines() if self.audit.exists() else []
         return [write for write in map(_write_of, lines) if write.resource != "events"]
+
+    def allow(self, *, but: str = "") -> None:
+        """Give topodns its rights, all *but* those about one resource."""
+        role = yaml.safe_load(RIGHTS)
+        role["rules"] = [
+            {**rule, "resources": [resource for resource in rule["resources"] if resource != but]}
+            for rule in role["rules"]
+        ]
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([role, yaml.safe_load(BINDING)]))
 
     def find(self, item: Item) -> Item | None:
         """Return what stands there under the kind and name of an object, None if nothing does."""
@@ -253,15 +289,9 @@ def _start(stack: ExitStack, folder: Path, controllers: bool) -> Member:
     plane = stack.enter_context(
         running_control_plane(folder, *flags, tokens=f"{TOKEN},{USER},2\n", controllers=controllers)
     )
-    plane.api.create(
-        api_objects.item(
-            "ClusterRoleBinding",
-            USER,
-            roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            subjects=[{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
-        )
-    )
-    return Member(plane, plane.kubeconfig_with(folder / "topodns.kubeconfig", token=TOKEN), audit)
+    member = Member(plane, plane.kubeconfig_with(folder / "topodns.kubeconfig", token=TOKEN), audit)
+    member.allow()
+    return member
 
 
 def _kubelet(member: Member, number: int) -> Kubelet:

@@ -318,6 +318,16 @@ class ControlPlane:
         """Continue the API server after ``stop``."""
         self._programs["kube-apiserver"].process.send_signal(signal.SIGCONT)
 
+    @property
+    def pid(self) -> int:
+        """The process of the API server."""
+        return self._programs["kube-apiserver"].process.pid
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether the API server does not run: ``start`` starts it again."""
+        return self._programs["kube-apiserver"].process.poll() is not None
+
     def _run(self, program: str, *arguments: str) -> Daemon:
         daemon = Daemon.start([str(self.programs / program), *arguments], self.folder, name=program)
         self._programs[program] = daemon
