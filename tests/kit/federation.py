@@ -8,6 +8,7 @@ the audit logs.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tests.kit import kustomize
 from tests.kit.api_objects import listed, namespace, node
 from tests.kit.federator_process import Federating
 from tests.kit.kube import ApiError, ControlPlane, Item, running_control_plane
@@ -44,32 +46,7 @@ rules:
 - {{level: Metadata, users: [{USER}], verbs: [create, update, patch, delete, deletecollection]}}
 - {{level: None}}
 """
-RIGHTS = f"""\
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {{name: {USER}}}
-rules:
-- apiGroups: [""]
-  resources:
-  - configmaps
-  - events
-  - namespaces
-  - replicationcontrollers
-  - replicationcontrollers/status
-  - secrets
-  - serviceaccounts
-  - services
-  - services/status
-  verbs: ["*"]
-- {{apiGroups: [apps, autoscaling, batch, coordination.k8s.io, topodns.io], resources: ["*"], verbs: ["*"]}}
-"""
-BINDING = f"""\
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {{name: {USER}}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {USER}}}
-subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {USER}}}]
-"""
+API_RIGHTS, CLUSTER_RIGHTS = "federation api", "federation cluster"  # variants of the manifests
 
 
 class WriteSeen(NamedTuple):
@@ -88,6 +65,7 @@ class Member(NamedTuple):
     plane: ControlPlane
     kubeconfig: Path
     audit: Path
+    rights: str
 
     def writes(self) -> list[WriteSeen]:
         """Return what topodns has written so far, without Leases and Events, and refused or not."""
@@ -95,13 +73,14 @@ class Member(NamedTuple):
         return [write for write in map(_write_of, lines) if write.resource != "events"]
 
     def allow(self, *, but: str = "") -> None:
-        """Give topodns its rights, all *but* those about one resource."""
-        role = yaml.safe_load(RIGHTS)
-        role["rules"] = [
-            {**rule, "resources": [resource for resource in rule["resources"] if resource != but]}
-            for rule in role["rules"]
-        ]
-        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([role, yaml.safe_load(BINDING)]))
+        """Give topodns the rights that the manifests give it, all *but* those about one resource."""
+        made = copy.deepcopy([*kustomize.objects_of(self.rights)])
+        for item in made:
+            for rule in item.get("rules", ()):
+                rule["resources"] = [resource for resource in rule["resources"] if resource != but]
+            if item["kind"].endswith("Binding"):
+                item["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}]
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(made))
 
     def find(self, item: Item) -> Item | None:
         """Return what stands there under the kind and name of an object, None if nothing does."""
@@ -289,7 +268,11 @@ def _start(stack: ExitStack, folder: Path, controllers: bool) -> Member:
     plane = stack.enter_context(
         running_control_plane(folder, *flags, tokens=f"{TOKEN},{USER},2\n", controllers=controllers)
     )
-    member = Member(plane, plane.kubeconfig_with(folder / "topodns.kubeconfig", token=TOKEN), audit)
+    kubeconfig = plane.kubeconfig_with(folder / "topodns.kubeconfig", token=TOKEN)
+    config = yaml.safe_load(kubeconfig.read_text())
+    config["contexts"][0]["context"]["namespace"] = kustomize.FEDERATION
+    kubeconfig.write_text(yaml.safe_dump(config))
+    member = Member(plane, kubeconfig, audit, CLUSTER_RIGHTS if controllers else API_RIGHTS)
     member.allow()
     return member
 
