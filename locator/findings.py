@@ -164,5 +164,9 @@ class ClusterCode(FindingCode):
     ExportWithoutService = WARNING
     FlatNetworkOverlaps = WARNING
     ClusterUnreachable = WARNING
+    InvalidFederation = ERROR
+    NotDistributed = WARNING
+    NotOurs = WARNING
+    Refused = WARNING
     ObjectTwice = WARNING
     PassedOver = INFO

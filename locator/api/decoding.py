@@ -49,6 +49,7 @@ class Resource(NamedTuple):
     fields. ``optional``: the API server may not know the kind, since its CRD may be installed later or never.
     ``older_path`` is that of an older version of the API, which is asked if the server does not know this one.
     ``labels`` are the keys of the labels that records keep, where they keep only those that somebody asks for.
+    ``label_selector`` is that of the requests: other objects are not read.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Resource(NamedTuple):
     older_path: str = ""
     code: ClusterCode = ClusterCode.UnreadableObject
     labels: frozenset[str] = frozenset()
+    label_selector: str = ""
 
     @property
     def group(self) -> str:

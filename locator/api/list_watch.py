@@ -172,12 +172,12 @@ class ListWatch:
         self._requested = self._state
         if self._state is _ListWatchState.CHECK:
             path, query = self._checks[0].request(self._path)
-            return ListWatchRequest(path, query, watch=False, check=True)
+            return ListWatchRequest(path, {**query, **self._selected}, watch=False, check=True)
         if self._state is _ListWatchState.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
             if self._continue:
                 query["continue"] = self._continue
-            return ListWatchRequest(self._path, query, watch=False)
+            return ListWatchRequest(self._path, {**query, **self._selected}, watch=False)
         query = {"watch": "1", "allowWatchBookmarks": "true"}
         if self._state is _ListWatchState.STREAM:
             self._deltas.forget_list()
@@ -186,7 +186,13 @@ class ListWatch:
         else:
             query["resourceVersion"] = self._version
         query["timeoutSeconds"] = str(int(WATCH_SECONDS * (1 + self._chance())))
-        return ListWatchRequest(self._path, query, watch=True)
+        return ListWatchRequest(self._path, {**query, **self._selected}, watch=True)
+
+    @property
+    def _selected(self) -> dict[str, str]:
+        """The part of each query that says which objects are read."""
+        selector = self._resource.label_selector
+        return {"labelSelector": selector} if selector else {}
 
     def lines(self, batch: Sequence[bytes]) -> DeltaBatch:
         """Process whole lines of a watch, and return their deltas. Never raises; check ``over`` afterwards."""
