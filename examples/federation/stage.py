@@ -74,8 +74,8 @@ def staged(folder: Path, *, listen: str) -> Iterator[Stage]:
     with ExitStack() as stack:
         federation = stack.enter_context(running_federation(folder))
         own, *others = federation.clusters
-        clusters = [f"--cluster={name}={federation.clusters[name].kubeconfig}" for name in others]
-        flags = [f"--kubeconfig={federation.clusters[own].kubeconfig}", f"--cluster-name={own}", *clusters]
+        clusters = [f"--cluster={name}={federation.clusters[name].plane.kubeconfig}" for name in others]
+        flags = [f"--kubeconfig={federation.clusters[own].plane.kubeconfig}", f"--cluster-name={own}", *clusters]
         controller = federation.controller()
         serve = ["serve", *flags, f"--federation={ZONE}", f"--listen={listen}", "--http=127.0.0.1:0", "--upstream=off"]
         server = Server(serve)

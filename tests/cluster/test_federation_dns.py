@@ -64,9 +64,9 @@ def test_from_the_first_to_the_last(federation: Federation, tmp_path: Path) -> N
         for own in ("east", "west"):
             folder = tmp_path / own
             folder.mkdir()
-            clusters = [f"{name}={federation.clusters[name].kubeconfig}" for name in NAMES if name != own]
+            clusters = [f"{name}={federation.clusters[name].plane.kubeconfig}" for name in NAMES if name != own]
             flags = {"cluster-name": own, "federation": [ZONE], "cluster": clusters}
-            server = stack.enter_context(serving_live(folder, federation.clusters[own].kubeconfig, flags=flags))
+            server = stack.enter_context(serving_live(folder, federation.clusters[own].plane.kubeconfig, flags=flags))
             askers.append(stack.enter_context(Asker(server, f"web.{SPACE}", CLIENTS, zone=ZONE)))
 
         def now(

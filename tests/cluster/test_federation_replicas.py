@@ -21,9 +21,9 @@ def _controller(federation: Federation) -> None:
     federation.controller()
 
 
-def workload(name: str, where: str, replicas: int, **annotations: str) -> Item:
+def workload(name: str, where: str, number: int, /, **annotations: str) -> Item:
     """Return a Deployment with annotations ``topodns.io/...``."""
-    made = deployment(name, where=where, labels={"app": name}, replicas=replicas)
+    made = deployment(name, where=where, labels={"app": name}, replicas=number)
     made["metadata"]["annotations"] = {f"topodns.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
     return made
 
@@ -231,14 +231,19 @@ def test_rollout_status(federation: Federation) -> None:
     written = workload("web", "rollout", 3)
     federation.apply(written)
 
-    def observed() -> bool:
+    def ready() -> bool:
         federation.run_pods("rollout")
+        found = federation.api.find(written)
+        return found is not None and found["status"].get("availableReplicas") == 3
+
+    def observed() -> bool:
         found = federation.api.find(written)
         return found is not None and found["status"].get("observedGeneration") == found["metadata"]["generation"]
 
-    until(observed, lambda: f"{federation.api.find(written)}", within=WITHIN)
-    federation.change(written, minReadySeconds=1)
-    until(observed, lambda: f"{federation.api.find(written)}", within=WITHIN)
+    until(ready, lambda: f"{federation.api.find(written)}", within=WITHIN)
+    until(observed, lambda: f"{federation.api.find(written)}")
+    federation.change(written, revisionHistoryLimit=3)
+    until(observed, lambda: f"{federation.api.find(written)}")
     plane = federation.api.plane
     said = plane.kubectl("rollout", "status", "-n", "rollout", "deployment/web", "--timeout=20s")
     assert "successfully rolled out" in said

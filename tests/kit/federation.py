@@ -112,15 +112,9 @@ class Federation:
     # Controllers
 
     def arguments(self, *more: str, without: str = "") -> list[str]:
-        """Return the flags of a controller that federates all clusters, or those but one."""
-        own, *others = (name for name in self.clusters if name != without)
-        return [
-            f"--federate={ZONE}={self.api.kubeconfig}",
-            f"--kubeconfig={self.clusters[own].kubeconfig}",
-            f"--cluster-name={own}",
-            *(f"--cluster={name}={self.clusters[name].kubeconfig}" for name in others),
-            *more,
-        ]
+        """Return the flags of a controller that distributes to all clusters, or all but one."""
+        clusters = [f"--cluster={name}={it.kubeconfig}" for name, it in self.clusters.items() if name != without]
+        return [f"--federate={ZONE}={self.api.kubeconfig}", f"--kubeconfig={self.api.kubeconfig}", *clusters, *more]
 
     def controller(self, *more: str, without: str = "") -> Federating:
         """Return the one controller with these flags that leads; all others end."""
@@ -270,7 +264,7 @@ def _start(stack: ExitStack, folder: Path, controllers: bool) -> Member:
     )
     kubeconfig = plane.kubeconfig_with(folder / "topodns.kubeconfig", token=TOKEN)
     config = yaml.safe_load(kubeconfig.read_text())
-    config["contexts"][0]["context"]["namespace"] = kustomize.FEDERATION
+    config["contexts"][0]["context"]["namespace"] = "kube-system"  # of the Lease; objects there are not distributed
     kubeconfig.write_text(yaml.safe_dump(config))
     member = Member(plane, kubeconfig, audit, CLUSTER_RIGHTS if controllers else API_RIGHTS)
     member.allow()
