@@ -164,6 +164,7 @@ class ClusterCode(FindingCode):
     ExportWithoutService = WARNING
     FlatNetworkOverlaps = WARNING
     ClusterUnreachable = WARNING
+    InvalidClusterFile = WARNING
     InvalidFederation = ERROR
     NotDistributed = WARNING
     NotOurs = WARNING

@@ -28,6 +28,7 @@ from dnsserver.net.bounds import HeldOctets
 from dnsserver.programs.from_settings import cluster_of, other_clients_of
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.settings import Settings
+from locator.cluster import memory
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, timestamp_now
 from locator.model import Health
@@ -47,6 +48,7 @@ LEASE = FIELD_MANAGER = "topodns-controller"
 
 def run(settings: Settings) -> None:
     """Keep what the controller writes true until SIGTERM or SIGINT. Raises CannotListen, BadCluster, BadDump."""
+    memory.keep_little()
     run_program(_run, settings)
 
 

@@ -349,6 +349,15 @@ class ListWatch:
             self.restart_reason, self.problem, self.pause = EXPIRED, HAS_EXPIRED, 0.0
             self._list_again()
 
+    def server_moved(self, problem: str) -> None:
+        """List again at once, since another API server answers: versions of the one before mean nothing there.
+
+        *problem* is what there was before the response to the last request was ended for that.
+        """
+        self.restart_reason, self.problem, self.pause = "", problem, 0.0
+        self._backoff = Backoff()
+        self._list_again()
+
     def read_with(self, resource: Resource) -> None:
         """Decode the objects otherwise from now on, and so list them again at once."""
         self._resource = resource

@@ -48,7 +48,8 @@ class Access(NamedTuple):
     """A configured client of the official library.
 
     ``ca_file`` is the certificate authority's file, None if TLS is not verified or the system's authorities are used.
-    ``complete`` is False if the credentials still have to come from an exec plugin.
+    ``complete`` is False if the credentials still have to come from an exec plugin, or the configuration could not be
+    read: ``client`` is None then.
     """
 
     client: Any
@@ -65,6 +66,11 @@ class Access(NamedTuple):
         except Exception as error:  # the library passes on any error of its parts
             raise BadCluster(one_line(error)) from None
         return {key: value.strip() for key, value in headers.items()}
+
+
+def no_access(file: str) -> Access:
+    """Return what there is while the configuration in a file cannot be read."""
+    return Access(None, file, "default", None, complete=False)
 
 
 def _access(configuration: Any, namespace: str, *, complete: bool = True) -> Access:

@@ -87,6 +87,7 @@ class Distribution:
         self._in_namespace: Index[Key, Original] = Index(namespace=lambda original: (original.namespace,))
         self._autoscaled: dict[str, Index[str, Autoscaler]] = {}
         self._selected = 0
+        self._blind_until = now
 
     # --- What is known ------------------------------------------------------------------------------------------------
 
@@ -194,7 +195,12 @@ class Distribution:
         return before != (contact.unreachable, contact.unreachable and problem)
 
     def migrate(self, now: float) -> set[Key]:
-        """Move the shares of clusters that are out of reach, and back; return the objects of which one moves."""
+        """Move the shares of clusters that are out of reach, and back; return the objects of which one moves.
+
+        While no cluster can be read, the fault is nearer, and that time does not count.
+        """
+        if all(contact.lost_since is not None for contact in self.contacts.values()):
+            self._blind_until = now
         moved: set[Key] = set()
         for key, original in self.all_originals():
             after = self._migrated_now(key, original, now)
@@ -211,7 +217,7 @@ class Distribution:
         found: set[str] = set()
         for cluster, contact in self.contacts.items():
             if contact.lost_since is not None:
-                moves = cluster in before or now - contact.lost_since >= seconds
+                moves = cluster in before or now - max(contact.lost_since, self._blind_until) >= seconds
             else:
                 moves = cluster in before and now - (contact.read_since or now) < BACK_SECONDS
             if moves:

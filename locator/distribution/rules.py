@@ -296,14 +296,23 @@ class OriginalRules(DistributionRules):
         if original.balanced:
             name = f"{original.name}.{original.namespace}.{distribution.name}"
             return {"loadBalancer": {"ingress": [{"hostname": name}]}}
-        if not kind.has_replicas or not all(self.objects.is_listed(cluster) for cluster in states):
-            return {}  # nobody knows all numbers, so they stay as they were read last
-        copies = [copy for cluster in states if (copy := distribution.copy(key, cluster)) is not None]
+        if not kind.has_replicas:
+            return {}
+        counted = [self._counted(key, cluster, found) for cluster, found in states.items()]
         members = Replicas.__struct_fields__
-        numbers = Replicas(**{member: sum(getattr(copy.status, member) for copy in copies) for member in members})
+        numbers = Replicas(**{member: sum(getattr(one, member) for one in counted) for member in members})
         reachable = [cluster for cluster, found in states.items() if found.state != UNREACHABLE]
         observed = all(states[cluster].state == SYNCED and self._observes(key, cluster) for cluster in reachable)
         return status_of(kind, numbers, original.generation if observed else 0)
+
+    def _counted(self, key: Key, cluster: str, found: InCluster) -> Replicas:
+        """Return the numbers of a cluster as they were read last."""
+        copy = self._distribution.copy(key, cluster)
+        if copy is not None:
+            return copy.status
+        # This leader has not read the cluster yet, and the one before has told less than all.
+        replicas, ready = found.replicas or 0, found.ready or 0
+        return Replicas(replicas, ready, available=ready, updated=replicas, unavailable=max(0, replicas - ready))
 
     def _observes(self, key: Key, cluster: str) -> bool:
         copy = self._distribution.copy(key, cluster)

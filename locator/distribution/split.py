@@ -14,7 +14,8 @@ def split(replicas: int, weights: Mapping[str, int], *, spare: int = 0, lost: Co
 
     What does not divide goes to the largest remainders, of equal ones to the first clusters by name. With *spare*,
     each share is so large, and rounded up, that all *replicas* remain whichever *spare* clusters fail. The clusters in
-    *lost* weigh 0; if they are so many that fewer than *spare* others are left beside one, that one has to do.
+    *lost* weigh 0, unless nobody is left who could take their share; if at most *spare* others are left, one of them
+    has to do.
 
     Raises ValueError, with a text for people, if fewer than *spare* clusters and one more have a weight, or if a share
     is greater than ``MAX_REPLICAS``.
@@ -23,6 +24,8 @@ def split(replicas: int, weights: Mapping[str, int], *, spare: int = 0, lost: Co
     if spare and spare >= sum(weight > 0 for weight in weights.values()):
         raise ValueError(f"{spare} clusters may be lost")
     weighing = {name: 0 if name in lost else weights[name] for name in names}
+    if not any(weighing.values()):
+        weighing = dict(weights)
     total = sum(weighing.values())
     if not total:
         return dict.fromkeys(names, 0)

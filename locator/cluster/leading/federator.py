@@ -176,7 +176,7 @@ class Federator:
         contacts = {cluster: api.contact() for cluster, api in self._clusters.items()}
         self._destinations.look(contacts, boot_seconds())
         self._wake()
-        is_empty = self._distribution.is_empty and self._api.contact().lost_since is None
+        is_empty = self._distribution.is_empty and self._distribution.objects.is_listed(OWN)
         if is_empty and not self._said_empty:
             log.warning(
                 "federation %s: its API has no object to distribute; copies that are in clusters stay", self._name

@@ -36,6 +36,7 @@ class Answers:
         self.readiness = [Readiness.READY]
         self.server_readiness = ApiServerReadiness(self.ask)
         self.on_history_lost: list[Callable[[float], None]] = []
+        self.on_moved: list[Callable[[], None]] = []
         self.takes = 0.0
         """The seconds that a check takes."""
         self.asked = list[tuple[Any, float]]()

@@ -44,6 +44,7 @@ class Server:
         self.host = "server"
         self.server_readiness = ApiServerReadiness(self._ready)
         self.on_history_lost: list[Callable[[float], None]] = []
+        self.on_moved: list[Callable[[], None]] = []
         self.asked: list[tuple[str, Mapping[str, str]]] = []
         self._service = service("web", keys=f"{ZONE},*", annotations=annotations or {})
 

@@ -43,6 +43,7 @@ class FakeServer:
         self.asked: list[tuple[str, str]] = []
         self.server_readiness = ApiServerReadiness(self.is_ready)
         self.on_history_lost: list[Callable[[float], None]] = []
+        self.on_moved: list[Callable[[], None]] = []
         self.refuse: Callable[[str, str], Refused | None] = lambda method, path: None
         self._lock = threading.Lock()
         self._version = 0
