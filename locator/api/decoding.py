@@ -202,6 +202,7 @@ def converted(resource: Resource, typed: Any, where: str = "") -> Decoded:
 
 class _UidMeta(Struct):
     uid: str = ""
+    labels: dict[str, str] | None = None
 
 
 class _Identified(Struct):
@@ -217,6 +218,14 @@ def uid_untrusted(raw: bytes) -> str:
         return _IDENTIFIED.decode(raw).metadata.uid
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
+
+
+def labels_untrusted(raw: bytes) -> Mapping[str, str]:
+    """Return the labels of an object of any kind, none if it is unreadable."""
+    try:
+        return _IDENTIFIED.decode(raw).metadata.labels or {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
 
 
 def error_words(error: Exception) -> tuple[str, str]:

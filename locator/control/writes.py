@@ -28,14 +28,15 @@ RESULTS = (DONE, CONFLICT, REFUSED, UNREACHABLE, FAILED, LATE, BEHIND)
 
 
 class Existing(NamedTuple):
-    """An object at an API path, with that uid unless it is empty."""
+    """An object at an API path, with that uid unless it is empty, and ``without`` that label and value, if any."""
 
     path: str
     uid: str = ""
+    without: tuple[str, str] | None = None
 
-    def is_found(self, uid: str) -> bool:
-        """Whether it exists, if the object at its path has that *uid*, empty if there is none."""
-        return uid != "" and self.uid in ("", uid)
+    def is_found(self, uid: str, labels: Mapping[str, str]) -> bool:
+        """Whether it exists, if the object at its path has that *uid*, empty if there is none, and these *labels*."""
+        return uid != "" and self.uid in ("", uid) and self.without not in labels.items()
 
 
 class Write(Struct, frozen=True):

@@ -37,6 +37,7 @@ from locator.distribution.manifests import (
     Original,
     Replicas,
     digest_of,
+    label_value,
     namespace_key,
     status_of,
     wanted_manifest,
@@ -127,7 +128,9 @@ class CopyRules(DistributionRules):
         if copy is not None:
             return application(resource, parsed.object, copy.version, wanted, force=True).with_key(key)
         adopts = original.instructions.adopt
-        unless = None if adopts else Existing(object_path(resource, parsed.object))
+        # With the label, it is a copy that was made when the answer of the API server got lost.
+        ours = LABEL, label_value(self._distribution.name)
+        unless = None if adopts else Existing(object_path(resource, parsed.object), without=ours)
         return application(resource, parsed.object, "", wanted, force=adopts, unless=unless).with_key(key)
 
     def is_synced(self, key: Key, original: Original, plan: Plan) -> bool:

@@ -83,7 +83,9 @@ class Server:
         """Do what a write asks for; return REFUSED or BEHIND or "", and the object."""
         known = self.items.get(key)
         if write.unless is not None and known is not None:
-            return BEHIND, None
+            meta = known["metadata"]
+            if write.unless.is_found(meta["uid"], meta.get("labels", {})):
+                return BEHIND, None
         if self.refuses(write):
             return REFUSED, None
         self.writes.append(write)

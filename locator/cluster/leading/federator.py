@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from locator.api.deltas import DeltaBatch
+from locator.cluster import memory
 from locator.cluster.api_client import ApiClient
 from locator.cluster.event_poster import EventPoster
 from locator.cluster.leading.controller import DELTAS_AT_ONCE, WAITING_BATCHES
@@ -34,6 +35,7 @@ log = logging.getLogger("topodns")
 
 # In one second at most 20 writes to a cluster: the burst, and what the rate allows after it.
 WRITES_PER_SECOND, BURST = 16.0, 4.0
+GIVE_BACK_SECONDS = 20.0
 LOOK_SECONDS = 1.0  # between two looks at which clusters can be read
 
 PATHS = {kind.name: kind.path for kind in KINDS.values()} | {name: path for name, (path, _) in OTHER_WORKLOADS.items()}
@@ -140,6 +142,7 @@ class Federator:
             nursery.start_soon(self._events.run)
             for cluster, api in ((OWN, self._api), *self._clusters.items()):
                 self._start(cluster, api)
+            nursery.start_soon(_give_back_regularly)
             while True:
                 self._look()
                 await trio.sleep(LOOK_SECONDS)
@@ -190,3 +193,10 @@ class Federator:
     def _report(self, finding: Finding) -> None:
         self._findings.log([finding])
         self._events.offer([finding])
+
+
+async def _give_back_regularly() -> None:
+    """Give memory back to the system: whole objects are read, and little is kept of each."""
+    while True:
+        await trio.sleep(GIVE_BACK_SECONDS)
+        await trio.to_thread.run_sync(memory.give_back)

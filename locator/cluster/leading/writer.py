@@ -21,7 +21,7 @@ from functools import partial
 
 import trio
 
-from locator.api.decoding import Resource, decode_untrusted, uid_untrusted
+from locator.api.decoding import Resource, decode_untrusted, labels_untrusted, uid_untrusted
 from locator.api.list_watch import LONGEST_REQUESTED
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
@@ -196,7 +196,7 @@ class Writer:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise
             return False
-        return asked.is_found(uid_untrusted(raw))
+        return asked.is_found(uid_untrusted(raw), labels_untrusted(raw))
 
     def _fail(self, write: Write, error: Exception) -> str:
         """Log a failure, and slow down if other writes would fail too; return the result to count."""

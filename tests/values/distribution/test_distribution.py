@@ -212,6 +212,16 @@ def test_somebody_elses_object_is_untouched_until_it_is_adopted() -> None:
     assert found.told("Service", "shop/web")["east"]["state"] == "synced"
 
 
+def test_a_copy_whose_making_was_not_heard_of_is_no_object_of_somebody_else() -> None:
+    found = world(service())
+    (write,) = (write for write in found.servers["east"].writes if write.verb == "apply")
+    assert write.unless is not None
+    assert not write.unless.is_found("uid", {LABEL: ZONE})
+    assert write.unless.is_found("uid", {LABEL: "other.example"})
+    assert write.unless.is_found("uid", {})
+    assert not write.unless.is_found("", {})
+
+
 def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> None:
     found = World("east", "west")
     found.servers["east"].refuses = lambda write: "exceeded quota: few" if write.verb == "apply" else ""
