@@ -57,14 +57,14 @@ def _welcome(stage: Stage, folder: Path) -> str:
     return f"""
 In another terminal, in this folder:
 
-  export KUBECONFIG=$PWD/{folder}/kubeconfig PATH={stage.programs}:$PATH
+  export KUBECONFIG={stage.kubeconfig} PATH={stage.programs}:$PATH
 
   kubectl --context federation apply -f examples/federation/web.yaml
   kubectl --context federation get deployment,service
   kubectl --context east get deployment,service     # also: south, west
   dig @{stage.server.host} -p {stage.server.port} +short web.shop.{ZONE}{dig}
 
-  kill -STOP $(cat {folder}/west.pid)     # the API server of west hangs
+  kill -STOP $(cat {folder}/west.pid)     # the API server of west hangs,
   kill -CONT $(cat {folder}/west.pid)     # and is back
 
 docs/federation.md goes on from here. Ctrl-C ends it all.

@@ -72,7 +72,7 @@ class Stage:
 def staged(folder: Path, *, listen: str) -> Iterator[Stage]:
     """Run a federation, with its files in *folder*, until the block ends. topodns answers at *listen*."""
     with ExitStack() as stack:
-        federation = stack.enter_context(running_federation(folder))
+        federation = stack.enter_context(running_federation(folder, controllers="namespace-controller"))
         own, *others = federation.clusters
         clusters = [f"--cluster={name}={federation.clusters[name].plane.kubeconfig}" for name in others]
         flags = [f"--kubeconfig={federation.clusters[own].plane.kubeconfig}", f"--cluster-name={own}", *clusters]

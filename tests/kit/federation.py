@@ -23,7 +23,7 @@ import yaml
 from tests.kit import kustomize
 from tests.kit.api_objects import listed, namespace, node
 from tests.kit.federator_process import Federating
-from tests.kit.kube import ApiError, ControlPlane, Item, running_control_plane
+from tests.kit.kube import ALL, ApiError, ControlPlane, Item, running_control_plane
 from tests.kit.kubelet import Kubelet
 from tests.kit.waiting import PATIENCE, until
 
@@ -239,22 +239,22 @@ class Federation:
 
 
 @contextmanager
-def running_federation(folder: Path, names: Sequence[str] = NAMES) -> Iterator[Federation]:
-    """Run a federation with these clusters, without a controller, until the block ends; all start at once."""
+def running_federation(folder: Path, names: Sequence[str] = NAMES, *, controllers: str = "") -> Iterator[Federation]:
+    """Run a federation with these clusters until the block ends; all start at once, and topodns does not run yet.
+
+    *controllers* are the names of those that run for the federation API.
+    """
     with ExitStack() as stack, ThreadPoolExecutor(len(names) + 1) as starting:
-        started = {name: starting.submit(_start, stack, folder / name, bool(name)) for name in ("", *names)}
+        api = starting.submit(_start, stack, folder / "federation-api", API_RIGHTS, controllers)
+        started = {name: starting.submit(_start, stack, folder / name, CLUSTER_RIGHTS, ALL) for name in names}
         members = {name: future.result() for name, future in started.items()}
-        federation = Federation(
-            members.pop(""),
-            members,
-            {name: _kubelet(member, at) for at, (name, member) in enumerate(members.items(), 1)},
-        )
+        kubelets = {name: _kubelet(member, at) for at, (name, member) in enumerate(members.items(), 1)}
+        federation = Federation(api.result(), members, kubelets)
         stack.callback(federation.end_controllers)
         yield federation
 
 
-def _start(stack: ExitStack, folder: Path, controllers: bool) -> Member:
-    folder = folder if controllers else folder / "federation-api"
+def _start(stack: ExitStack, folder: Path, rights: str, controllers: str) -> Member:
     folder.mkdir(parents=True)
     policy, audit = folder / "audit.yaml", folder / "audit.log"
     policy.write_text(AUDIT_POLICY)
@@ -266,7 +266,7 @@ def _start(stack: ExitStack, folder: Path, controllers: bool) -> Member:
     config = yaml.safe_load(kubeconfig.read_text())
     config["contexts"][0]["context"]["namespace"] = "kube-system"  # of the Lease; objects there are not distributed
     kubeconfig.write_text(yaml.safe_dump(config))
-    member = Member(plane, kubeconfig, audit, CLUSTER_RIGHTS if controllers else API_RIGHTS)
+    member = Member(plane, kubeconfig, audit, rights)
     member.allow()
     return member
 

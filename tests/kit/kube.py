@@ -37,6 +37,8 @@ SERVICE_RANGES = "10.96.0.0/16,fd00:96::/112"
 # The API server's address in its own EndpointSlice, where loopback is not allowed; for documentation (RFC 5737).
 ADVERTISED = "198.51.100.1"
 TOKEN = "of-the-tests"
+# All controllers, but no kubelet renews a node's lease here, and tests set the pod CIDRs.
+ALL = "*,-node-lifecycle-controller,-node-ipam-controller"
 DUMPED = "namespaces,nodes,pods,services,endpointslices"  # as in the README
 THREADS = 8  # requests at a time
 
@@ -193,7 +195,7 @@ class ControlPlane:
     """A running control plane; tests can kill, restart, stop and continue its API server."""
 
     def __init__(
-        self, folder: Path, programs: Path, stack: ExitStack, *flags: str, tokens: str = "", controllers: bool = True
+        self, folder: Path, programs: Path, stack: ExitStack, *flags: str, tokens: str = "", controllers: str = ALL
     ) -> None:
         self.folder = folder
         """Certificates, etcd's data, and the output of each program."""
@@ -229,13 +231,11 @@ class ControlPlane:
 
     def _start_controllers(self) -> None:
         if not self._controllers:
-            self._programs["kube-apiserver"].until(lambda: self.api.items("Namespace"), within=STARTING)
             return
         controllers = self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
-            # No kubelet renews a node's lease here, and tests set the pod CIDRs.
-            "--controllers=*,-node-lifecycle-controller,-node-ipam-controller",
+            f"--controllers={self._controllers}",
             f"--service-account-private-key-file={self._key}",
             "--leader-elect=false",
             "--secure-port=0",
@@ -243,7 +243,7 @@ class ControlPlane:
             "--kube-api-burst=2000",
         )
         # The API server writes the slice and a controller the account: once both exist, both programs work.
-        for kind in ("EndpointSlice", "ServiceAccount"):
+        for kind in ("EndpointSlice", "ServiceAccount") if self._controllers == ALL else ():
             controllers.until(lambda kind=kind: self.api.items(kind, "default"), within=STARTING)
 
     def start(self, *flags: str) -> None:
@@ -419,12 +419,12 @@ def config_of(
 
 @contextmanager
 def running_control_plane(
-    folder: Path, *flags: str, tokens: str = "", controllers: bool = True
+    folder: Path, *flags: str, tokens: str = "", controllers: str = ALL
 ) -> Iterator[ControlPlane]:
     """Run a control plane, with its files in *folder*, until the block ends.
 
-    *flags* are for its API server, and *tokens* lines of its token file. Without *controllers*, it has none. Raises
-    ``waiting.NotReadyError``, with the last lines of output, if it does not start.
+    *flags* are for its API server, and *tokens* lines of its token file. *controllers* are the names of those that run,
+    empty for none. Raises ``waiting.NotReadyError``, with the last lines of output, if it does not start.
     """
     programs = go_programs.control_plane()
     with ExitStack() as stack:
