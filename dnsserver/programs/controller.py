@@ -25,12 +25,14 @@ from dnsserver.metrics.controller import (
 )
 from dnsserver.metrics.families import LEADING, Family, Values, Watch, labelled
 from dnsserver.net.bounds import HeldOctets
-from dnsserver.programs.from_settings import cluster_of, other_clients_of
+from dnsserver.programs.from_settings import cluster_of
+from dnsserver.programs.other_clusters import OtherClusters
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.settings import Settings
 from locator.cluster import memory
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, timestamp_now
+from locator.cluster.publisher import FindingLog
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
@@ -39,6 +41,7 @@ from locator.times import time_text
 if TYPE_CHECKING:
     from dnsserver.programs.federation import Federation
     from locator.cluster.api_client import ApiClient
+    from locator.cluster.cluster_folder import OpenedCluster
     from locator.cluster.leading.prober import LeaderProber
 
 log = logging.getLogger("topodns")
@@ -54,10 +57,19 @@ def run(settings: Settings) -> None:
 
 async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
-    federation = _federation(settings, client)
-    parts = None if federation is not None and federation.is_own else _parts(settings, client)
-    if settings.cluster and not settings.health and federation is None:
-        log.warning("--cluster has no effect without --health or --federate: the controller probes nothing")
+    others = OtherClusters(settings, client)
+    federation = _federation(settings, client, others)
+    parts = None if federation is not None and federation.is_own else _parts(settings, client, others)
+    prober = parts.prober if parts is not None else None
+    if prober is None and federation is None and (settings.cluster or settings.cluster_dir is not None):
+        flag = "--cluster" if settings.cluster else "--cluster-dir"
+        log.warning("%s has no effect without --health or --federate", flag)
+
+    def change(name: str, opened: OpenedCluster | None) -> None:
+        if prober is not None:
+            _change(prober.controller, name, opened)
+        if federation is not None:
+            federation.change(name, opened)
 
     def health() -> Mapping[str, Health]:
         found = {} if parts is None else parts.health()
@@ -72,6 +84,8 @@ async def _run(settings: Settings) -> None:
                 nursery.start_soon(parts.elector.lead, *parts.works())
             if federation is not None:
                 nursery.start_soon(federation.run)
+            FindingLog().log(others.findings)
+            nursery.start_soon(others.follow, change, FindingLog().log)
             async for _ in signals:
                 break
             log.info("ending: the controller stops writing, and releases its Lease if it leads")
@@ -102,38 +116,46 @@ class Parts(NamedTuple):
         return status | {name: found for controller in self.needed for name, found in controller.health().items()}
 
 
-def _parts(settings: Settings, client: ApiClient) -> Parts:
+def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Parts:
     kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
     elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
     make = partial(Controller, client, elector, field_manager=FIELD_MANAGER)
     locators = make(LocatorRules(settings.labels))
     policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
-    return Parts(elector, locators, policies, _prober(settings, client, elector, make) if settings.health else None)
+    return Parts(elector, locators, policies, _prober(settings, others, elector, make) if settings.health else None)
 
 
-def _federation(settings: Settings, client: ApiClient) -> Federation | None:
-    """Return what distributes objects, None without ``--federate``. Raises BadCluster, BadDump."""
+def _federation(settings: Settings, client: ApiClient, others: OtherClusters) -> Federation | None:
+    """Return what distributes objects, None without ``--federate``. Raises BadCluster."""
     if settings.federate is None:
         if settings.federate_selector is not None:
             log.warning("--federate-selector has no effect without --federate")
         return None
     from dnsserver.programs.federation import federation_of
 
-    return federation_of(settings, client)
+    return federation_of(settings, client, others)
 
 
 def _prober(
-    settings: Settings, client: ApiClient, elector: LeaderElector, make: Callable[..., Controller]
+    settings: Settings, others: OtherClusters, elector: LeaderElector, make: Callable[..., Controller]
 ) -> LeaderProber:
-    """Return what probes load balancers, and its controller. Raises BadCluster, BadDump."""
-    from locator.cluster.dump_files import DumpFiles
+    """Return what probes load balancers, and its controller."""
     from locator.cluster.leading.prober import LeaderProber
     from locator.health.rules import HealthRules
 
-    clients = other_clients_of(settings, client)
-    others = {cluster.name: clients[cluster.name] or DumpFiles((cluster.path,)) for cluster in settings.cluster}
-    rules = HealthRules(settings.cluster_name, others=others, timestamp=timestamp_now)
-    return LeaderProber(make(rules, others=others), rules, elector)
+    rules = HealthRules(settings.cluster_name, timestamp=timestamp_now)
+    controller = make(rules)
+    for name, opened in others.opened.items():
+        controller.add_cluster(name, opened)
+    return LeaderProber(controller, rules, elector)
+
+
+def _change(controller: Controller, name: str, opened: OpenedCluster | None) -> None:
+    """Have a controller read another cluster from now on, or no longer if *opened* is None."""
+    if opened is None:
+        controller.remove_cluster(name)
+    else:
+        controller.add_cluster(name, opened)
 
 
 def metrics_of(parts: Parts | None, federation: Federation | None) -> ControllerMetrics:

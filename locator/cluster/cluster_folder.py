@@ -69,9 +69,9 @@ class ClusterFolder:
     @property
     def findings(self) -> list[Finding]:
         """What is wrong in the folder now."""
-        found = [_finding(self._path, self._seen)] if isinstance(self._seen, str) else []
+        found = [unreadable(self._path, self._seen)] if isinstance(self._seen, str) else []
         unusable = [
-            _finding(os.path.join(self._path, self._files[name]), self._problems[name]) for name in self._problems
+            unreadable(os.path.join(self._path, self._files[name]), self._problems[name]) for name in self._problems
         ]
         return [*found, *self._misnamed, *unusable]
 
@@ -187,7 +187,7 @@ class ClusterFolder:
                 whose = self._reserved.get(name) or f"that of {files[name]}"
                 problem, expected = f"the name {name} is {whose}", "a name of its own"
             if problem:
-                findings.append(_finding(os.path.join(self._path, file), problem, expected))
+                findings.append(unreadable(os.path.join(self._path, file), problem, expected))
             else:
                 files[name] = file
         return files, findings
@@ -234,6 +234,7 @@ def _seen(path: str) -> _Seen:
     return _Seen(problem="a device, pipe or socket found, expected a file")
 
 
-def _finding(path: str, problem: str, expected: str = "") -> Finding:
+def unreadable(path: str, problem: str, expected: str = "") -> Finding:
+    """Return the finding about a file that cannot be used, since there is a *problem*."""
     message = problem.removeprefix(f"{path}: ")
     return ClusterCode.InvalidClusterFile.finding(file=path, message=message, expected=expected)

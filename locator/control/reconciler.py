@@ -54,16 +54,38 @@ class KnownObjects:
         *,
         keep: Callable[[Any], Any] = lambda known: known,
     ) -> None:
-        self.kinds: Mapping[str, tuple[type[Any], ...]] = {
-            cluster: tuple(of_cluster) for cluster, of_cluster in {OWN: kinds, **(others or {})}.items()
-        }
+        self.kinds: dict[str, tuple[type[Any], ...]] = {}
         """The kinds by cluster, the own one first."""
         self._keep = keep
-        self._objects: dict[tuple[str, type[Any]], dict[str, Any]] = {
-            (cluster, kind): {} for cluster, of_cluster in self.kinds.items() for kind in of_cluster
-        }
-        self._incomplete = set(self._objects)  # not listed yet
-        self._awaited = set(self._objects)  # those of them that are waited for
+        self._objects: dict[tuple[str, type[Any]], dict[str, Any]] = {}
+        self._incomplete: set[tuple[str, type[Any]]] = set()  # not listed yet
+        self._awaited: set[tuple[str, type[Any]]] = set()  # those of them that are waited for
+        self._waits = True
+        self.add(OWN, kinds)
+        for cluster, of_cluster in (others or {}).items():
+            self.add(cluster, of_cluster)
+
+    def add(self, cluster: str, kinds: Iterable[type[Any]]) -> None:
+        """Know *kinds* of another cluster, too. It is not waited for once all others have been listed."""
+        new = {(cluster, kind): dict[str, Any]() for kind in kinds}
+        self.kinds[cluster] = tuple(kind for _, kind in new)
+        self._objects |= new
+        self._incomplete |= new.keys()
+        if cluster == OWN or (self._waits and not self.has_synced):
+            self._awaited |= new.keys()
+
+    def remove(self, cluster: str) -> Iterator[ObjectChange]:
+        """Forget another cluster; yield each of its objects right after it was forgotten."""
+        tables = [(cluster, kind) for kind in self.kinds[cluster]]
+        for table in tables:
+            objects = self._objects[table]
+            for key in list(objects):
+                yield ObjectChange(table[1], key, objects.pop(key), None, cluster)
+        for table in tables:
+            del self._objects[table]
+        self._incomplete.difference_update(tables)
+        self._awaited.difference_update(tables)
+        del self.kinds[cluster]
 
     @property
     def has_synced(self) -> bool:
@@ -95,23 +117,9 @@ class KnownObjects:
         """Whether everything of a cluster has been listed."""
         return not any(known == cluster for known, _ in self._incomplete)
 
-    def add_cluster(self, cluster: str, kinds: Iterable[type[Any]]) -> None:
-        """Read these kinds of one more cluster, for which nothing waits."""
-        self.kinds = {**self.kinds, cluster: tuple(kinds)}
-        for kind in self.kinds[cluster]:
-            self._objects[cluster, kind] = {}
-            self._incomplete.add((cluster, kind))
-
-    def remove_cluster(self, cluster: str) -> None:
-        """Forget a cluster, and all its objects."""
-        self.kinds = {known: kinds for known, kinds in self.kinds.items() if known != cluster}
-        for one in [one for one in self._objects if one[0] == cluster]:
-            del self._objects[one]
-            self._incomplete.discard(one)
-            self._awaited.discard(one)
-
     def stop_waiting(self) -> None:
-        """Go on without the other clusters that could not be listed yet."""
+        """Go on without the other clusters that could not be listed yet, or are added later."""
+        self._waits = False
         self._awaited = {(cluster, kind) for cluster, kind in self._awaited if cluster == OWN}
 
     def apply(self, delta: Delta, cluster: str) -> Iterator[ObjectChange]:
@@ -197,6 +205,8 @@ class Rules(WriteRules, Protocol):
 
     writes: type[Any]
     """That kind."""
+    elsewhere: Collection[type[Any]] = ()
+    """The kinds that it reads in each other cluster."""
     urgent: Collection[type[Any]]
     """The kinds whose single changes are compared before what follows from lists and from other kinds."""
 
@@ -283,10 +293,21 @@ class Reconciler(Destination):
 
     def apply(self, delta: Delta, cluster: str = OWN) -> None:
         """Take in a delta from a list, a watch or the response to a write."""
-        rules, is_list = self.rules, isinstance(delta, Replace)
+        self._take_in(self.rules.objects.apply(delta, cluster), may_be_urgent=not isinstance(delta, Replace))
+
+    def add_cluster(self, cluster: str) -> None:
+        """Know the objects of another cluster, too."""
+        self.rules.objects.add(cluster, self.rules.elsewhere)
+
+    def remove_cluster(self, cluster: str) -> None:
+        """Forget another cluster with its objects."""
+        self._take_in(self.rules.objects.remove(cluster), may_be_urgent=False)
+
+    def _take_in(self, changes: Iterable[ObjectChange], *, may_be_urgent: bool) -> None:
+        rules = self.rules
         lacked_a_list = rules.objects.has_synced and not rules.objects.is_complete
-        for change in rules.objects.apply(delta, cluster):
-            urgent = not is_list and change.kind in rules.urgent
+        for change in changes:
+            urgent = may_be_urgent and change.kind in rules.urgent
             for key in rules.changed(change):
                 if rules.exists(key):
                     self.queue.add(key, urgent=urgent)

@@ -36,7 +36,8 @@ class Existing(NamedTuple):
 
     def is_found(self, uid: str, labels: Mapping[str, str]) -> bool:
         """Whether it exists, if the object at its path has that *uid*, empty if there is none, and these *labels*."""
-        return uid != "" and self.uid in ("", uid) and self.without not in labels.items()
+        lacks_it = self.without is None or self.without not in labels.items()
+        return uid != "" and self.uid in ("", uid) and lacks_it
 
 
 class Write(Struct, frozen=True):

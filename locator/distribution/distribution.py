@@ -172,12 +172,13 @@ class Distribution:
 
     def add_cluster(self, cluster: str, now: float) -> None:
         """Begin to distribute to one more cluster."""
-        self.objects.add_cluster(cluster, self.copies)
+        self.objects.add(cluster, self.copies)
         self.contacts[cluster] = Contact(now)
 
     def remove_cluster(self, cluster: str) -> None:
         """Forget a cluster, and leave what is there."""
-        self.objects.remove_cluster(cluster)
+        for _ in self.objects.remove(cluster):
+            pass  # all is compared anyway
         del self.contacts[cluster]
         self._autoscaled.pop(cluster, None)
         for key in [known for known in self.refusals if known[0] == cluster]:

@@ -10,7 +10,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from locator.distribution.split import MAX_REPLICAS
+from locator.findings import ClusterCode
 from locator.labels import is_dns_label
+from locator.model import Finding, Service
 from locator.printable import quoted
 from locator.topology.annotations import (
     ADOPT,
@@ -71,6 +73,12 @@ def read_instructions(annotations: Mapping[str, str]) -> tuple[Instructions, lis
             except ValueError as error:
                 problems.append(Problem(field_of(annotation), str(error) or f"{quoted(text)} found", expected))
     return Instructions(**found), problems  # type: ignore[arg-type]
+
+
+def instruction_findings(service: Service) -> Iterator[Finding]:
+    """Yield a finding for each annotation of a Service that a federation API could not read."""
+    for problem in read_instructions(service.annotations)[1]:
+        yield ClusterCode.InvalidFederation.about(service, *problem)
 
 
 def unknown_clusters(instructions: Instructions, known: Collection[str]) -> Iterator[Problem]:

@@ -24,12 +24,12 @@ from locator.api.finding_collector import FindingCollector
 from locator.distribution.instructions import Instructions, Problem, read_instructions
 from locator.labels import Selector
 from locator.model import MAX_NAME
-from locator.topology.annotations import FEDERATED, FEDERATION_STATUS, OF_FEDERATIONS
+from locator.topology.annotations import FEDERATED, FEDERATION, FEDERATION_STATUS, OF_FEDERATIONS
 
 T = TypeVar("T", bound=Struct)
 
 FIELD_MANAGER = "topodns-federation"
-LABEL = FINALIZER = "topodns.io/federation"
+LABEL = FINALIZER = FEDERATION
 APPLIED = "Apply"  # the operation of fields that are owned by server-side apply
 MAX_LABEL = 63
 _DIGITS = 12  # of a hash that shortens a label

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from locator.distribution.instructions import instruction_findings
 from locator.findings import ClusterCode
 from locator.index import Relation
 from locator.ip import Network, address_text
@@ -305,6 +306,7 @@ class Checker:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
+            found += instruction_findings(service)
             balances = self._balances.get(key, ())
             found += (one for one in self._balance_findings(service, compiled, balances) if one.severity != INFO)
             if has_unmatched(compiled.declarations):

@@ -23,6 +23,7 @@ MAX_OVERLOAD = "topodns.io/max-overload"
 CLIENTS = "topodns.io/clients"
 HEALTH = "topodns.io/health"
 FEDERATED = "topodns.io/federated"
+FEDERATION = "topodns.io/federation"  # a label of copies, with the name of their federation
 # These count in a federation API alone, where 'controller --federate' reads them.
 CLUSTERS = "topodns.io/clusters"
 WEIGHTS = "topodns.io/cluster-weights"

@@ -31,6 +31,7 @@ from locator.printable import quoted
 from locator.topology.annotations import (
     ANNOTATIONS,
     FEDERATED,
+    FEDERATION,
     HEALTH,
     MIN_ENDPOINTS,
     PREFIXES,
@@ -198,7 +199,7 @@ def _unknown_names(service: Service) -> Iterator[Finding]:
     """
     own = [name for name in service.annotations if name.startswith(PREFIXES)]
     unknown = [(name, "annotation") for name in own if name not in ANNOTATIONS]
-    unknown += [(name, "label") for name in own_labels(service) if name not in OPT_IN_LABELS]
+    unknown += [(name, "label") for name in own_labels(service) if name not in (*OPT_IN_LABELS, FEDERATION)]
     for number, (name, kind) in enumerate(unknown[:MAX_UNKNOWN], 1):
         (nearest,) = difflib.get_close_matches(name, (*ANNOTATIONS, OPT_IN_LABELS[0]), 1, 0.0)
         meant = "label" if nearest in OPT_IN_LABELS else "annotation"

@@ -9,14 +9,14 @@ holds up no other one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import trio
 
 from locator.api.deltas import DeltaBatch
 from locator.cluster import memory
-from locator.cluster.api_client import ApiClient
+from locator.cluster.api_client import ApiClient, Readiness
 from locator.cluster.event_poster import EventPoster
 from locator.cluster.leading.controller import DELTAS_AT_ONCE, WAITING_BATCHES
 from locator.cluster.leading.elector import LeaderElector, boot_seconds
@@ -35,6 +35,7 @@ log = logging.getLogger("topodns")
 
 # In one second at most 20 writes to a cluster: the burst, and what the rate allows after it.
 WRITES_PER_SECOND, BURST = 16.0, 4.0
+ASK_SECONDS = 5.0  # between two small requests to each API server
 GIVE_BACK_SECONDS = 20.0
 LOOK_SECONDS = 1.0  # between two looks at which clusters can be read
 
@@ -44,8 +45,12 @@ PATHS = {kind.name: kind.path for kind in KINDS.values()} | {name: path for name
 class _Api:
     """The federation API, or that of a cluster: what watches it, and what writes to it."""
 
-    def __init__(self, watches: Mapping[type[Any], Reflector], writer: Writer, receive: _Batches) -> None:
-        self.watches, self.writer, self._receive = watches, writer, receive
+    def __init__(
+        self, client: ApiClient, watches: Mapping[type[Any], Reflector], writer: Writer, receive: _Batches
+    ) -> None:
+        self.watches, self.writer = watches, writer
+        self.client, self._receive = client, receive
+        self._hangs_since: float | None = None
         self.scope = trio.CancelScope()
 
     async def run(self, take_in: Callable[[DeltaBatch], Any]) -> None:
@@ -55,24 +60,37 @@ class _Api:
                 for watch in self.watches.values():
                     nursery.start_soon(watch.run)
                 nursery.start_soon(self.writer.run)
+                nursery.start_soon(self._ask_regularly)
                 async for batch in self._receive:
                     await take_in(batch)
 
     def contact(self) -> ClusterContact:
         """Return since when it cannot be read, on the clock of the elector, and why."""
-        lost = [watch for watch in self.watches.values() if watch.lost_since is not None]
+        lost = [(watch.lost_since, watch.problem) for watch in self.watches.values() if watch.lost_since is not None]
+        if self._hangs_since is not None:
+            lost.append((self._hangs_since, f"{self.client.host}: does not answer"))
         if not lost:
             return ClusterContact(None)
-        first = min(lost, key=lambda watch: watch.lost_since or 0.0)
-        ago = trio.current_time() - (first.lost_since or 0.0)
-        return ClusterContact(boot_seconds() - ago, first.problem)
+        since, problem = min(lost)
+        return ClusterContact(boot_seconds() - (trio.current_time() - since), problem)
+
+    async def _ask_regularly(self) -> None:
+        """Ask the API server whether it answers at all: a watch of one that hangs looks like one without changes."""
+        while True:
+            began = trio.current_time()
+            found = await trio.to_thread.run_sync(self.client.readiness, abandon_on_cancel=True)
+            if found is not Readiness.AWAY:
+                self._hangs_since = None
+            elif self._hangs_since is None:
+                self._hangs_since = began
+            await trio.sleep(ASK_SECONDS)
 
 
 _Batches = trio.MemoryReceiveChannel[DeltaBatch]
 
 
 class Federator:
-    """Distributes the objects of the federation *name*, whose API is that of *client*, to *clusters*, by their names.
+    """Distributes the objects of the federation *name*, whose API is that of *client*, to the clusters that are added.
 
     It writes while this replica leads by *elector*. With *selector*, only the objects count that it matches. *instance*
     names this replica in Events.
@@ -82,7 +100,6 @@ class Federator:
         self,
         name: str,
         client: ApiClient,
-        clusters: Mapping[str, ApiClient],
         elector: LeaderElector,
         *,
         selector: Selector | None = None,
@@ -92,14 +109,21 @@ class Federator:
         self._findings = FindingLog()
         self._events = EventPoster(client, instance, tells=lambda finding: True, paths=PATHS)
         self._nursery: trio.Nursery | None = None
-        distribution = self._distribution = Distribution(name, clusters, selector=selector, now=boot_seconds())
+        distribution = self._distribution = Distribution(name, (), selector=selector, now=boot_seconds())
         self._destinations = Destinations(distribution, self._report)
         self._api = self._begin(client, OWN, self._destinations.originals)
-        self._clusters = {
-            cluster: self._begin(of_cluster, cluster, self._destinations.clusters[cluster])
-            for cluster, of_cluster in clusters.items()
-        }
+        self._clusters: dict[str, _Api] = {}
         self._said_empty = False
+
+    @property
+    def clusters(self) -> Collection[str]:
+        """The names of the clusters."""
+        return self._clusters.keys()
+
+    @property
+    def identities(self) -> Mapping[str, str]:
+        """The name of each cluster by the ``identity`` of its client."""
+        return {api.client.identity: cluster for cluster, api in self._clusters.items()}
 
     @property
     def writers(self) -> Mapping[str, Writer]:
@@ -162,7 +186,7 @@ class Federator:
             rate=RateLimiter(WRITES_PER_SECOND, burst=BURST) if cluster else None,
             cluster=cluster,
         )
-        return _Api(watches, writer, receive)
+        return _Api(client, watches, writer, receive)
 
     def _start(self, cluster: str, api: _Api) -> None:
         async def take_in(batch: DeltaBatch) -> None:

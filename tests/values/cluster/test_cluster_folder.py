@@ -19,6 +19,7 @@ from locator.cluster.dumps.reading import BadDump
 from locator.model import Finding
 from tests.kit.api_objects import item, listed
 from tests.kit.kube import config_of
+from tests.kit.mounted_secret import mount
 from tests.kit.waiting import PATIENCE, until_in_trio
 
 RESERVED = {"east": "the own cluster's (--cluster-name)"}
@@ -30,22 +31,6 @@ def kubeconfig(port: int = 1, token: str = "") -> str:
     config = config_of(f"http://127.0.0.1:{port}")
     config["users"][0]["user"] = {"token": token}
     return json.dumps(config)
-
-
-def write(folder: Path, **files: str | None) -> None:
-    """Swap all files of a folder at once, as the kubelet does in a mounted Secret; None has a link lead nowhere."""
-    now = folder / f"..{sum(1 for _ in folder.iterdir())}"
-    now.mkdir()
-    for name, text in files.items():
-        if text is not None:
-            (now / name).write_text(text)
-        if not (folder / name).is_symlink():
-            (folder / name).symlink_to(f"..data/{name}")
-    (folder / "..new").symlink_to(now.name)
-    os.replace(folder / "..new", folder / "..data")
-    for link in folder.iterdir():
-        if not link.name.startswith(".") and link.name not in files:
-            link.unlink()
 
 
 @pytest.mark.parametrize(("file", "name"), [
@@ -60,7 +45,7 @@ def test_a_file_is_named_for_its_cluster(file: str, name: str) -> None:
 
 def test_what_a_folder_has(tmp_path: Path) -> None:
     """Whatever is no cluster is told of, but for what the kubelet and editors hide."""
-    write(tmp_path, west=kubeconfig(), south=DUMP, broken="clusters: 3", west_1=DUMP, lost=None)
+    mount(tmp_path, {"west": kubeconfig(), "south": DUMP, "broken": "clusters: 3", "west_1": DUMP, "lost": None})
     for name in ("east.yaml", "west.yaml", "readme.txt", ".west.yaml.swp"):
         (tmp_path / name).write_text(DUMP)
     (tmp_path / "north").mkdir()
@@ -121,13 +106,13 @@ def follow(path: Path, steps: Callable[[Followed], Awaitable[None]]) -> None:
 
 def test_clusters_come_and_go(tmp_path: Path) -> None:
     """Nothing is told of those that stay."""
-    write(tmp_path, west=kubeconfig())
+    mount(tmp_path, {"west": kubeconfig()})
 
     async def steps(followed: Followed) -> None:
-        write(tmp_path, west=kubeconfig(), south=DUMP)
+        mount(tmp_path, {"west": kubeconfig(), "south": DUMP})
         await until_in_trio(lambda: [name for name, _ in followed.told] == ["south"])
         assert isinstance(followed.told[0][1], DumpFiles)
-        write(tmp_path, south=DUMP)
+        mount(tmp_path, {"south": DUMP})
         await until_in_trio(lambda: len(followed.told) == 2)
         assert followed.told[1] == ("west", None)
         assert followed.folder.clusters.keys() == {"south"}
@@ -137,23 +122,23 @@ def test_clusters_come_and_go(tmp_path: Path) -> None:
 
 def test_a_kubeconfig_that_changes_is_used_by_its_client(tmp_path: Path) -> None:
     """One with another address, too; one that cannot be read is a finding, and the last one stays in force."""
-    write(tmp_path, west=kubeconfig(token="old"))
+    mount(tmp_path, {"west": kubeconfig(token="old")})
     moves = list[str]()
 
     async def steps(followed: Followed) -> None:
         client = followed.client("west")
         client.on_moved.append(lambda: moves.append(client.host))
         waited_for = client.server_readiness.next
-        write(tmp_path, west=kubeconfig(token="new"))
+        mount(tmp_path, {"west": kubeconfig(token="new")})
         await until_in_trio(waited_for.is_set)
         assert not moves
-        write(tmp_path, west=kubeconfig(2))
+        mount(tmp_path, {"west": kubeconfig(2)})
         await until_in_trio(lambda: moves == ["http://127.0.0.1:2"])
         for broken in ("", "users: [", "kind: Config\nclusters: []", None):
-            write(tmp_path, west=broken)
+            mount(tmp_path, {"west": broken})
             await until_in_trio(lambda: len(followed.findings) == 1)
             assert client.host == "http://127.0.0.1:2"
-            write(tmp_path, west=kubeconfig(2))
+            mount(tmp_path, {"west": kubeconfig(2)})
             await until_in_trio(lambda: not followed.findings)
         assert (followed.client("west"), followed.told, len(moves)) == (client, [], 1)
 
@@ -162,12 +147,12 @@ def test_a_kubeconfig_that_changes_is_used_by_its_client(tmp_path: Path) -> None
 
 def test_a_kubeconfig_in_place_of_a_dump(tmp_path: Path) -> None:
     """And back: the cluster goes, and comes again at once."""
-    write(tmp_path, west=DUMP)
+    mount(tmp_path, {"west": DUMP})
 
     async def steps(followed: Followed) -> None:
         for text, kind in ((kubeconfig(), ApiClient), (DUMP, DumpFiles)):
             followed.told.clear()
-            write(tmp_path, west=text)
+            mount(tmp_path, {"west": text})
             await until_in_trio(lambda: len(followed.told) == 2)
             assert [type(opened) for _, opened in followed.told] == [type(None), kind]
 
@@ -176,12 +161,12 @@ def test_a_kubeconfig_in_place_of_a_dump(tmp_path: Path) -> None:
 
 def test_a_kubeconfig_that_was_broken_first(tmp_path: Path) -> None:
     """Its cluster is there from the beginning."""
-    write(tmp_path, west="users: [")
+    mount(tmp_path, {"west": "users: ["})
 
     async def steps(followed: Followed) -> None:
         client = followed.client("west")
         assert client.unusable
-        write(tmp_path, west=kubeconfig())
+        mount(tmp_path, {"west": kubeconfig()})
         await until_in_trio(lambda: not client.unusable)
         assert (client.host, followed.told) == ("http://127.0.0.1:1", [])
         await until_in_trio(lambda: not followed.folder.findings)
@@ -193,7 +178,7 @@ def test_a_folder_that_vanishes_takes_nothing_away(tmp_path: Path) -> None:
     """A list that cannot be read says nothing about what is gone."""
     path = tmp_path / "clusters"
     path.mkdir()
-    write(path, west=DUMP)
+    mount(path, {"west": DUMP})
 
     async def steps(followed: Followed) -> None:
         path.rename(tmp_path / "elsewhere")

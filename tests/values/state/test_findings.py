@@ -226,6 +226,11 @@ IN_A_CLUSTER = {
     "ExportWithoutService": WARNING,
     "FlatNetworkOverlaps": WARNING,
     "ClusterUnreachable": WARNING,
+    "InvalidClusterFile": WARNING,
+    "InvalidFederation": ERROR,
+    "NotDistributed": WARNING,
+    "NotOurs": WARNING,
+    "Refused": WARNING,
     "ObjectTwice": WARNING,
     "PassedOver": INFO,
 }
