@@ -68,7 +68,8 @@ VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "snapshot with metrics": ("overlays/snapshot", ("metrics",)),
 }
 EVERYTHING = "coredns-stub with all"  # but without admission, which would refuse what tests of other rules create
-
+# Variants that give rights alone, and install no topodns.
+RIGHTS_ALONE = ("remote", "federation api", "federation cluster")
 
 Right = tuple[str, str, str]  # API group, resource, verb
 
