@@ -125,6 +125,8 @@ BY_HOST = {"keys": f"{HOSTNAME},{ZONE},*"}
         pytest.param(WEB, {**BY_HOST, "least": "2"}, [[]] * 3, id="enough-on-none"),
         pytest.param(WEB, {"keys": f"{HOSTNAME},{ZONE}", "least": "2"}, [NOWHERE, NOWHERE, ["b1"]],
                      id="hard-and-too-few-farther-on"),
+        pytest.param(WEB, {"keys": f"{HOSTNAME},{RACK}", "least": "2"}, [["a1"], ["a2"], NOWHERE],
+                     id="hard-and-racks-that-one-zone-shares"),
     ],
 )  # fmt: skip
 def test_nodes_of_each_constraint(endpoints: Sequence[Item], asked: Mapping[str, Any], expected: object) -> None:
