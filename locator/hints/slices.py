@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 
 from locator.api import schema
 from locator.api.conversion import SERVICE_NAME, to_endpoint
-from locator.api.decoding import RESOURCES, Resource
+from locator.api.decoding import NODE_METADATA, RESOURCES, Resource
 from locator.api.finding_collector import FindingCollector
 from locator.labels import valid_label_value
 from locator.model import Endpoint, EndpointSlice, Hints, Namespaced, Node, Service, ServicePolicy
@@ -122,6 +122,7 @@ def to_hinted_slice(raw: SliceJson, collector: FindingCollector) -> HintedSlice:
 
 
 HINT_RESOURCES: Mapping[type[Any], Resource] = {
-    **{kind: RESOURCES[kind] for kind in (Node, Service, ServicePolicy)},
+    Node: NODE_METADATA,
+    **{kind: RESOURCES[kind] for kind in (Service, ServicePolicy)},
     HintedSlice: RESOURCES[EndpointSlice]._replace(decoder=Decoder(SliceJson), build=to_hinted_slice),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from locator.distribution.instructions import instruction_findings
 from locator.findings import ClusterCode
 from locator.index import Relation
 from locator.ip import Network, address_text
@@ -57,7 +58,7 @@ from locator.state.split_zones import SplitZones
 from locator.topology import balance_checks
 from locator.topology.annotations import CLIENTS, FEDERATED, MAX_OVERLOAD
 from locator.topology.balance import Balance
-from locator.topology.constraints import IGNORED, has_unmatched, zone_default
+from locator.topology.constraints import has_unmatched, silence_of, zone_default
 from locator.topology.hints import hints_cannot_say, incomplete_hints, said_by_hints
 from locator.topology.selection import Hinted
 from locator.topology.service_checks import (
@@ -309,6 +310,7 @@ class Checker:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
+            found += instruction_findings(service)
             balances = self._balances.get(key, ())
             found += (one for one in self._balance_findings(service, compiled, balances) if one.severity != INFO)
             if has_unmatched(compiled.declarations):
@@ -379,7 +381,7 @@ class Checker:
         services_there = sorted(self._objects.services_in(namespace))
         known = [self._as_exported(self._objects.of(Service)[key]) for key in services_there]
         for policy in self._objects.policies_in(namespace):
-            if policy.mode == IGNORED:
+            if silence_of(policy) is not None:
                 continue
             selected = [service for service in known if policy.selector.matches(service.labels)]
             yield from policy_findings(policy, selected)

@@ -41,6 +41,8 @@ SPREAD = [endpoint("10.0.1.1", nodeName="a1"), endpoint("10.0.2.1", nodeName="b1
 FEDERATED = {"topodns.io/federated": "true"}
 MULTICLUSTER = {"multicluster": "clusterset.local"}
 IMPORTED = [service_import("web"), imported_slice("web", "east", SPREAD)]
+OF_IMPORT = service_import("web")
+OF_IMPORT["spec"]["trafficDistribution"] = "Close"
 POD = {"kind": "Pod", "name": "web-0"}
 GARDENER = "endpoint-slice-hints.resources.gardener.cloud/consider"
 OVERLOAD, ASKING = f"metadata.annotations[{MAX_OVERLOAD}]", f"metadata.annotations[{CLIENTS}]"
@@ -60,7 +62,7 @@ def virtual(endpoints: Sequence[Item] = SPREAD, **fields: Any) -> list[Item]:
     return web(endpoints, cluster_ips=("10.96.0.7",), **fields)
 
 
-def policy(key: str, mode: str | None = "required", *, name: str = "near", app: str = "web") -> Item:
+def policy(key: str | None, mode: str | None = "required", *, name: str = "near", app: str = "web") -> Item:
     return service_policy(name, key, mode, app=app)
 
 
@@ -101,6 +103,11 @@ INVALID = [
     Row("policy-without-mode", [*HEALTHY, *web(), policy(ZONE, None)],
         [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "Required, Preferred, Ignored")]),
     Row("policy-written-ignored", [*HEALTHY, *web(), policy(ZONE, "ignored")]),
+    Row("policy-without-key", [*HEALTHY, *web(), policy(None)],
+        [("EmptyTopologyKeys", WARNING, NEAR, POLICY, "policy without a key")]),
+    Row("policy-without-key-written-ignored", [*HEALTHY, *web(), policy(None, "ignored")]),
+    Row("policy-without-topology", [*HEALTHY, *web(), policy(None, None)],
+        [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "Required, Preferred, Ignored")]),
     Row("policy-for-nothing", [*HEALTHY, *web(), policy(ZONE, app="none")],
         [("PolicySelectsNothing", WARNING, NEAR, "spec.serviceSelector", "no Service")]),
     Row("empty-annotation", [*HEALTHY, *web(keys=" ")],
@@ -119,8 +126,23 @@ INVALID = [
         [("UnknownAnnotation", WARNING, WEB, "metadata.labels[topodns.io/hints]", "'yes' counts as false")]),
     Row("federated-with-another-value", [*HEALTHY, *web(annotations={"topodns.io/federated": "True"})],
         [("UnknownAnnotation", WARNING, WEB, "metadata.annotations[topodns.io/federated]", "true or false")]),
+    Row("copy-of-a-federation", [*HEALTHY, *web(labels={"topodns.io/federation": "fed.example.com"})]),
+    Row("of-a-federation-api", [*HEALTHY, *web(annotations={"topodns.io/cluster-weights": "a=2,b=1"})]),
+    Row("invalid-federation", [*HEALTHY, *web(annotations={"topodns.io/cluster-weights": "a"})],
+        [("InvalidFederation", ERROR, WEB, "metadata.annotations[topodns.io/cluster-weights]", "CLUSTER=WEIGHT")]),
+    *(Row(f"distribution-{written}", [*HEALTHY, *made(trafficDistribution=written)],
+          [("UnknownTrafficDistribution", WARNING, WEB, DISTRIBUTION,
+            f"'{written}' counts as none: Kubernetes does not know it, expected {nearest} [")])
+      for written, nearest, made in (
+          ("preferClose", "PreferClose", web), ("PREFERSAMENODE", "PreferSameNode", virtual),
+          ("PreferZone", "PreferSameZone", web),
+      )),
+    Row("distribution-of-an-import", [*HEALTHY, OF_IMPORT, IMPORTED[1]],
+        [("UnknownTrafficDistribution", WARNING, "ServiceImport shop/web", DISTRIBUTION, "expected PreferClose [")],
+        MULTICLUSTER),
     Row("health", [*HEALTHY, *web(annotations={"topodns.io/health": "ping"})],
-        [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]", "'ping' counts as none")]),
+        [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]",
+          "'ping' counts as none, expected tcp, tcp:PORT, http:PORT/PATH or https:PORT/PATH")]),
     Row("health-at-another-port", [*HEALTHY, *web(annotations={"topodns.io/health": "http:10250/pods"})],
         [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]",
           "10250 is none of the Service's own TCP ports, expected PORT to be one of 80")]),

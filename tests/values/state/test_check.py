@@ -271,12 +271,13 @@ def test_findings(row: Row, as_dump: bool) -> None:
 AMONG_CLUSTERS = {  # tests/programs/test_several_clusters.py shows these
     "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
     "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ClusterUnreachable",
-    "ExportsDisagree",
+    "ExportsDisagree", "InvalidClusterFile", "PortsDiffer", "HealthWithoutMajority",
 }  # fmt: skip
 
 
 OF_CLIENTS = {"UnmetClients", "ZoneWithoutEndpoints"}  # tests/programs/test_check_clients.py shows these
-OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS | OF_CLIENTS]
+OF_FEDERATIONS = {"NotDistributed", "NotOurs", "Refused"}  # tests/values/distribution shows these
+OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS | OF_CLIENTS | OF_FEDERATIONS]
 
 
 @pytest.mark.parametrize("code", OF_ONE_CLUSTER, ids=lambda code: code.name)
