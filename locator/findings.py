@@ -143,6 +143,7 @@ class ClusterCode(FindingCode):
     HintsIncomplete = WARNING
     AutoWithoutHints = INFO
     HintsElsewhere = INFO
+    HintsCannotSay = WARNING
     TwinWithoutConstraint = INFO
     NoTrustedForwarder = WARNING
     NodeWithoutZone = WARNING
@@ -167,5 +168,10 @@ class ClusterCode(FindingCode):
     ExportWithoutService = WARNING
     FlatNetworkOverlaps = WARNING
     ClusterUnreachable = WARNING
+    InvalidClusterFile = WARNING
+    InvalidFederation = ERROR
+    NotDistributed = WARNING
+    NotOurs = WARNING
+    Refused = WARNING
     ObjectTwice = WARNING
     PassedOver = INFO

@@ -7,9 +7,9 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -23,20 +23,25 @@ from dnsserver.metrics.controller import (
     SERVICEPOLICY_WRITES,
     ControllerMetrics,
 )
-from dnsserver.metrics.families import LEADING, Family, Values, labelled
+from dnsserver.metrics.families import LEADING, Family, Values, Watch, labelled
 from dnsserver.net.bounds import HeldOctets
-from dnsserver.programs.from_settings import cluster_of, other_clients_of
+from dnsserver.programs.from_settings import cluster_of
+from dnsserver.programs.other_clusters import OtherClusters
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.settings import Settings
+from locator.cluster import memory
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, timestamp_now
+from locator.cluster.publisher import FindingLog
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
 from locator.times import time_text
 
 if TYPE_CHECKING:
+    from dnsserver.programs.federation import Federation
     from locator.cluster.api_client import ApiClient
+    from locator.cluster.cluster_folder import OpenedCluster
     from locator.cluster.leading.prober import LeaderProber
 
 log = logging.getLogger("topodns")
@@ -46,71 +51,139 @@ LEASE = FIELD_MANAGER = "topodns-controller"
 
 def run(settings: Settings) -> None:
     """Keep what the controller writes true until SIGTERM or SIGINT. Raises CannotListen, BadCluster, BadDump."""
+    memory.keep_little()
     run_program(_run, settings)
 
 
 async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
-    kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
-    elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
-    make = partial(Controller, client, elector, field_manager=FIELD_MANAGER)
-    locators = make(LocatorRules(settings.labels))
-    policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
-    prober = _prober(settings, client, elector, make) if settings.health else None
-    if settings.cluster and prober is None:
-        log.warning("--cluster has no effect without --health: the controller probes nothing")
-    needed = [locators, *([] if prober is None else [prober.controller])]
+    others = OtherClusters(settings, client)
+    federation = _federation(settings, client, others)
+    parts = None if federation is not None and federation.is_own else _parts(settings, client, others)
+    prober = parts.prober if parts is not None else None
+    if prober is None and federation is None and (settings.cluster or settings.cluster_dir is not None):
+        flag = "--cluster" if settings.cluster else "--cluster-dir"
+        log.warning("%s has no effect without --health or --federate", flag)
+
+    def change(name: str, opened: OpenedCluster | None) -> None:
+        if prober is not None:
+            _change(prober.controller, name, opened)
+        if federation is not None:
+            federation.change(name, opened)
 
     def health() -> Mapping[str, Health]:
-        status = {name: Health(True, found.text) for name, found in policies.health().items()}  # nothing depends on it
-        return status | {name: found for controller in needed for name, found in controller.health().items()}
+        found = {} if parts is None else parts.health()
+        return found if federation is None else {**found, **federation.federator.health()}
 
-    works = [policies.run, *(controller.run for controller in needed), *([] if prober is None else [prober.run])]
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            metrics = metrics_of(elector, locators, policies, prober)
+            metrics = metrics_of(parts, federation)
             await start_http(nursery, settings, metrics, HeldOctets(metrics.failures), health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
-            nursery.start_soon(elector.lead, *works)
+            if parts is not None:
+                nursery.start_soon(parts.elector.lead, *parts.works())
+            if federation is not None:
+                nursery.start_soon(federation.run)
+            FindingLog().log(others.findings)
+            nursery.start_soon(others.follow, change, FindingLog().log)
             async for _ in signals:
                 break
             log.info("ending: the controller stops writing, and releases its Lease if it leads")
             nursery.cancel_scope.cancel()
 
 
+class Parts(NamedTuple):
+    """What the controller does in its own cluster while it leads there; ``prober`` is None without ``--health``."""
+
+    elector: LeaderElector
+    locators: Controller
+    policies: Controller
+    prober: LeaderProber | None
+
+    @property
+    def needed(self) -> list[Controller]:
+        """What readiness needs."""
+        return [self.locators, *([] if self.prober is None else [self.prober.controller])]
+
+    def works(self) -> list[Callable[[], Awaitable[None]]]:
+        """Return what runs while the controller leads."""
+        probing = [] if self.prober is None else [self.prober.run]
+        return [self.policies.run, *(controller.run for controller in self.needed), *probing]
+
+    def health(self) -> Mapping[str, Health]:
+        """Return the checks of readiness. Nothing depends on what watches ServicePolicies."""
+        status = {name: Health(True, found.text) for name, found in self.policies.health().items()}
+        return status | {name: found for controller in self.needed for name, found in controller.health().items()}
+
+
+def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Parts:
+    kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
+    elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
+    make = partial(Controller, client, elector, field_manager=FIELD_MANAGER)
+    locators = make(LocatorRules(settings.labels))
+    policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
+    return Parts(elector, locators, policies, _prober(settings, others, elector, make) if settings.health else None)
+
+
+def _federation(settings: Settings, client: ApiClient, others: OtherClusters) -> Federation | None:
+    """Return what distributes objects, None without ``--federate``. Raises BadCluster."""
+    if settings.federate is None:
+        if settings.federate_selector is not None:
+            log.warning("--federate-selector has no effect without --federate")
+        return None
+    from dnsserver.programs.federation import federation_of
+
+    return federation_of(settings, client, others)
+
+
 def _prober(
-    settings: Settings, client: ApiClient, elector: LeaderElector, make: Callable[..., Controller]
+    settings: Settings, others: OtherClusters, elector: LeaderElector, make: Callable[..., Controller]
 ) -> LeaderProber:
-    """Return what probes load balancers, and its controller. Raises BadCluster, BadDump."""
-    from locator.cluster.dump_files import DumpFiles
+    """Return what probes load balancers, and its controller."""
     from locator.cluster.leading.prober import LeaderProber
     from locator.health.rules import HealthRules
 
-    clients = other_clients_of(settings, client)
-    others = {cluster.name: clients[cluster.name] or DumpFiles((cluster.path,)) for cluster in settings.cluster}
-    rules = HealthRules(settings.cluster_name, others=others, timestamp=timestamp_now)
-    return LeaderProber(make(rules, others=others), rules, elector)
+    rules = HealthRules(settings.cluster_name, timestamp=timestamp_now)
+    controller = make(rules)
+    for name, opened in others.opened.items():
+        controller.add_cluster(name, opened)
+    return LeaderProber(controller, rules, elector)
 
 
-def metrics_of(
-    elector: LeaderElector, locators: Controller, policies: Controller, prober: LeaderProber | None
-) -> ControllerMetrics:
-    """Return the metrics of a controller; *prober* is None without ``--health``."""
-    controllers, watches = [policies, locators], locators.watches
+def _change(controller: Controller, name: str, opened: OpenedCluster | None) -> None:
+    """Have a controller read another cluster from now on, or no longer if *opened* is None."""
+    if opened is None:
+        controller.remove_cluster(name)
+    else:
+        controller.add_cluster(name, opened)
+
+
+def metrics_of(parts: Parts | None, federation: Federation | None) -> ControllerMetrics:
+    """Return the metrics of a controller."""
+    controllers: list[Controller] = []
+    watches: Mapping[str, Watch] = {}
+    electors = [part.elector for part in (parts, federation) if part is not None]
     shown: dict[Family, Callable[[], Values | float]] = {
-        LEADING: lambda: {(elector.lease,): elector.is_leader()},
-        PODLOCATOR_WRITES: lambda: locators.writer.writes,
-        PODLOCATORS_WAITING: lambda: locators.writer.waiting,
-        SERVICEPOLICY_WRITES: lambda: policies.writer.writes,
+        LEADING: lambda: {(elector.lease,): elector.is_leader() for elector in electors}
     }
-    if prober is not None:
-        controllers.append(prober.controller)
-        watches = watches | prober.controller.watches
+    if parts is not None:
+        locators, policies, prober = parts.locators, parts.policies, parts.prober
+        controllers, watches = [policies, locators], locators.watches
         shown |= {
-            SERVICEHEALTH_WRITES: lambda: prober.controller.writer.writes,
-            PROBES: lambda: labelled(prober.results),
-            PROBED_ADDRESSES: lambda: {(str(state).lower(),): number for state, number in prober.addresses.items()},
+            PODLOCATOR_WRITES: lambda: locators.writer.writes,
+            PODLOCATORS_WAITING: lambda: locators.writer.waiting,
+            SERVICEPOLICY_WRITES: lambda: policies.writer.writes,
         }
+        if prober is not None:
+            controllers.append(prober.controller)
+            watches = watches | prober.controller.watches
+            shown |= {
+                SERVICEHEALTH_WRITES: lambda: prober.controller.writer.writes,
+                PROBES: lambda: labelled(prober.results),
+                PROBED_ADDRESSES: lambda: {(str(state).lower(),): number for state, number in prober.addresses.items()},
+            }
+    if federation is not None:
+        shown |= federation.shown
 
     def objects() -> dict[str, int]:
         return {kind: number for controller in controllers for kind, number in controller.object_counts.items()}

@@ -23,7 +23,20 @@ MAX_OVERLOAD = "topodns.io/max-overload"
 CLIENTS = "topodns.io/clients"
 HEALTH = "topodns.io/health"
 FEDERATED = "topodns.io/federated"
-ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, MAX_OVERLOAD, CLIENTS, HEALTH, FEDERATED)
+FEDERATION = "topodns.io/federation"  # a label of copies, with the name of their federation
+# These count in a federation API alone, where 'controller --federate' reads them.
+CLUSTERS = "topodns.io/clusters"
+WEIGHTS = "topodns.io/cluster-weights"
+OVERPROVISION = "topodns.io/overprovision"
+REPLICAS = "topodns.io/replicas"
+MIGRATE_AFTER = "topodns.io/migrate-after"
+ADOPT = "topodns.io/adopt"
+ORPHAN = "topodns.io/orphan"
+FEDERATION_STATUS = "topodns.io/federation-status"  # written there by topodns
+OF_FEDERATIONS = (
+    CLUSTERS, WEIGHTS, OVERPROVISION, REPLICAS, MIGRATE_AFTER, ADOPT, ORPHAN, FEDERATION_STATUS,
+)  # fmt: skip
+ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, MAX_OVERLOAD, CLIENTS, HEALTH, FEDERATED, *OF_FEDERATIONS)
 TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 # Kubernetes reads the second only where the first, its older name, is absent.
 TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", TOPOLOGY_MODE)

@@ -31,6 +31,7 @@ from locator.printable import cut, quoted
 from locator.topology.annotations import (
     ANNOTATIONS,
     FEDERATED,
+    FEDERATION,
     HEALTH,
     HEALTH_CHECKS,
     MIN_ENDPOINTS,
@@ -59,6 +60,7 @@ from locator.topology.constraints import (
     Declaration,
     deciding,
     keys_error,
+    keys_of,
     title_of,
 )
 from locator.topology.hints import FOR_KUBE_PROXY, OPT_IN_LABELS, asks_for_hints, hint_advice
@@ -209,7 +211,7 @@ def _unknown_names(service: Service) -> Iterator[Finding]:
     """
     own = [name for name in service.annotations if name.startswith(PREFIXES)]
     unknown = [(name, "annotation") for name in own if name not in ANNOTATIONS]
-    unknown += [(name, "label") for name in own_labels(service) if name not in OPT_IN_LABELS]
+    unknown += [(name, "label") for name in own_labels(service) if name not in (*OPT_IN_LABELS, FEDERATION)]
     for number, (name, kind) in enumerate(unknown[:MAX_UNKNOWN], 1):
         (nearest,) = difflib.get_close_matches(name, (*ANNOTATIONS, OPT_IN_LABELS[0]), 1, 0.0)
         meant = "label" if nearest in OPT_IN_LABELS else "annotation"
@@ -256,9 +258,12 @@ class CarriedKeys:
     def __init__(self, keys: frozenset[str] = frozenset()) -> None:
         self.keys = keys
 
-    def nearest(self, key: str) -> str | None:
-        """Return the key that nodes carry and that is most like a topology key; None if they may carry that itself."""
-        if not self.keys or key in (ANY_ENDPOINT, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
+    def nearest(self, key: str | None) -> str | None:
+        """Return the key that nodes carry and that is most like a topology key.
+
+        None if they may carry that itself, or if the *key* is None.
+        """
+        if key is None or not self.keys or key in (ANY_ENDPOINT, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
             return None
         return _nearest(key, self.keys)
 
@@ -290,7 +295,7 @@ def policy_key_findings(
 ) -> Iterator[Finding]:
     """Yield a finding if no node carries the key of a valid policy; *locations* are those of its endpoints."""
     severity = ERROR if policy.mode == REQUIRED else WARNING
-    for key, nearest in carried.missing([policy.topology_key], locations):
+    for key, nearest in carried.missing(keys_of([policy]), locations):
         yield ClusterCode.KeyOnNoNode.about(policy, "spec.topology.key", _on_no_node(key), nearest, severity=severity)
 
 

@@ -169,7 +169,7 @@ def federate(rng: random.Random, items: list[Item], number: int) -> None:
                 row["hostname"] = "peer"
     for found in of_kind(items, "ServicePolicy"):
         if chance(rng, 25):
-            found["spec"]["topology"]["key"] = CLUSTER
+            found["spec"].setdefault("topology", {})["key"] = CLUSTER
     for found in of_kind(items, "Node"):
         if chance(rng, 5):
             found["metadata"]["labels"][CLUSTER] = "east"  # not for a node to say

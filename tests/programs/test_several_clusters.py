@@ -411,7 +411,7 @@ NEEDS_ANOTHER = [
     ("flat_network", "local,west", "--federation"),
     ("federation_spares", "1", "--federation"),
     ("federation_topology_keys", "*", "--federation"),
-    ("cluster_max_age", "1", "--cluster"),
+    ("cluster_max_age", "1", "--cluster or --cluster-dir"),
 ]
 
 
@@ -419,7 +419,7 @@ NEEDS_ANOTHER = [
 def test_a_setting_without_effect(tmp_path: Path, name: str, value: str, needed: str) -> None:
     """What is about federated names, or other clusters, says so where there are none."""
     west = f"west={written(tmp_path, 'west', cluster(2))}"
-    flags = {name: [value], **({"cluster": [west]} if needed != "--cluster" else {})}
+    flags = {name: [value], **({"cluster": [west]} if needed == "--federation" else {})}
     _, warnings = read_settings(flags=flags, environment={}, file=None)
     assert warnings == [f"--{name.replace('_', '-')} has no effect without {needed}"]
 

@@ -57,8 +57,8 @@ class Set:
         feeds: tuple[Any, Any] = (self.own, self.west)
         joining = Joining(flat_pairs([frozenset({"east", "west"})]), default_constraint(("*",)))
         self.watches: dict[str, Any] = {}
-        others = [Cluster("west", feeds[1], feeds[1], self.watches)]
-        self.publisher = SetPublisher(ClusterSet("east", ["west"], joining), feeds[0], others, max_age=MAX_AGE)
+        self.publisher = SetPublisher(ClusterSet("east", joining), feeds[0], max_age=MAX_AGE)
+        self.publisher.add(Cluster("west", feeds[1], feeds[1], self.watches))
         self.published: list[Snapshot] = []
         self.publisher.subscribe(lambda snapshot, _: self.published.append(snapshot))
 

@@ -37,7 +37,9 @@ class World(Controlled):
 
     def __init__(self, *, others: Sequence[str] = (), stored: Iterable[Item] = ()) -> None:
         self.now = 0.0
-        self.rules = HealthRules("east", others=others, timestamp=lambda: f"{self.now:06.1f}")
+        self.rules = HealthRules("east", timestamp=lambda: f"{self.now:06.1f}")
+        for cluster in others:
+            self.rules.objects.add(cluster, self.rules.elsewhere)
         super().__init__(self.rules, stored)
         self.start_probing()
 
