@@ -174,7 +174,7 @@ async def _http_failure(stream: trio.abc.Stream, host: str, path: str) -> str:
                 if not received:
                     return "the connection was closed without an answer"
                 read += len(received)
-                connection.receive_data(received)
+                connection.receive_data(bytes(received))
     except h11.RemoteProtocolError:
         return "the answer is no HTTP"
     return f"no answer within {MAX_ANSWER >> 10} KiB"
