@@ -155,8 +155,8 @@ class ListWatch:
         self._chance = chance
         self._changes = _changes_of(resource)
         self._deltas = DeltaBuilder(kind, resource)
-        self._listing = _ListWatchState.STREAM if streaming else _ListWatchState.PAGES
-        self._state = self._requested = self._listing
+        self._first = _ListWatchState.STREAM if streaming else _ListWatchState.PAGES
+        self._state = self._requested = self._listing = self._first
         self._version = ""
         self._witnesses = Witnesses()
         self._checks: list[WitnessCheck] = []
@@ -367,7 +367,7 @@ class ListWatch:
         *problem* is what there was before the response to the last request was ended for that.
         """
         self.restart_reason, self.problem, self.pause = "", problem, 0.0
-        self._backoff = Backoff()
+        self._backoff, self._listing = Backoff(), self._first
         self._list_again()
 
     def read_with(self, resource: Resource) -> None:

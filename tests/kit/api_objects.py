@@ -39,6 +39,7 @@ VERSIONS = {
     "ClusterRole": "rbac.authorization.k8s.io/v1",
     "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
     "Deployment": "apps/v1",
+    "DNSEndpoint": "externaldns.k8s.io/v1alpha1",
     "EndpointSlice": "discovery.k8s.io/v1",
     "PodLocator": "topodns.io/v1alpha1",
     "RoleBinding": "rbac.authorization.k8s.io/v1",

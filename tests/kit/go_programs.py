@@ -23,6 +23,7 @@ BUILDING = 3600.0  # seconds that a build may take; the control plane takes 5 mi
 GO = (1, 26)  # as in controlplane/go.mod
 KUBERNETES = "v1.36.3"  # as in controlplane/go.mod and kubeproxy/go.mod
 COREDNS = "v1.14.7"
+EXTERNAL_DNS = "v0.21.0"  # v0.22.0 needs modules that not every proxy has
 HELM = "v4.3.1"
 MCS_API = "v0.5.2"  # as in CoreDNS' go.mod
 PROMETHEUS = "v0.316.0"
@@ -69,6 +70,11 @@ def coredns() -> Path:
     return _installed("github.com/coredns/coredns", COREDNS)
 
 
+def external_dns() -> Path:
+    """Return the path of external-dns, with the providers of all clouds: linking it takes 2 GB."""
+    return _installed("sigs.k8s.io/external-dns", EXTERNAL_DNS)
+
+
 def helm() -> Path:
     """Return the path of Helm."""
     return _installed("helm.sh/helm/v4/cmd/helm", HELM)
@@ -82,6 +88,12 @@ def promtool() -> Path:
 def mcs_crds() -> Path:
     """Return the folder that holds the CRDs of the Multi-Cluster Services API (KEP-1645)."""
     return _fetched("mcs-crds", "sigs.k8s.io/mcs-api", MCS_API, "config/crd")
+
+
+def dns_endpoints_crd() -> Path:
+    """Return the CRD of DNSEndpoints, of external-dns."""
+    fetched = _fetched("external-dns-crds", "sigs.k8s.io/external-dns", EXTERNAL_DNS, "config/crd/standard")
+    return fetched / "dnsendpoints.externaldns.k8s.io.yaml"
 
 
 def monitoring_crds() -> Path:

@@ -407,6 +407,13 @@ def test_wrong_settings(topodns: Run, tmp_path: Path, flags: Sequence[str], word
     assert words in ran.err and "expected" in ran.err
 
 
+def test_publish_without_a_federation(topodns: Run) -> None:
+    """There is no name to publish: status 2 before anything is read."""
+    ran = topodns("controller", "--publish")
+    assert (ran.status, ran.err) == (
+        2, "topodns: --publish: given without --federation, expected the zone of its names\n")  # fmt: skip
+
+
 NEEDS_ANOTHER = [
     ("flat_network", "local,west", "--federation"),
     ("federation_spares", "1", "--federation"),

@@ -173,6 +173,28 @@ def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
     run(Answers(Answer(LISTED, waits=True)), check)
 
 
+@pytest.mark.parametrize("lists", [False, True], ids=["watching", "while it lists"])
+def test_another_api_server_is_listed_anew(lists: bool) -> None:
+    """What is known stays until its list is there, and contact is not lost meanwhile."""
+    first = Answer(LISTED[:1] if lists else LISTED, waits=True)
+    answers = Answers(first, Answer([line("ADDED", raw("b", 1)), bookmark(2, INITIAL_END)], waits=True))
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        if lists:
+            await until_in_trio(lambda: answers.asked)
+        else:
+            assert (await receive.receive()).deltas == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
+            await until_in_trio(lambda: one.listed)
+        (moved,) = answers.on_moved
+        moved()
+        assert (await receive.receive()).deltas == [Replace(Namespace, [Namespace("b", {"v": "1"})])]
+        await until_in_trio(lambda: one.lost_since is None)
+        assert not one.restarts
+
+    run(answers, check)
+    assert not answers.on_moved
+
+
 def test_contact_that_is_cut_at_once_is_none() -> None:
     """A connection that closes at once, as by a balancer without backends, is no contact."""
     answers = Answers(Answer(LISTED, then=cut()), Answer(then=cut()))
