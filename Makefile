@@ -14,7 +14,7 @@ SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 WORKERS ?= 3
 
-.PHONY: run demo test e2e fuzz soak release reproducible bench docs man screenshots site lint spdx lock sbom audit clean
+.PHONY: run demo federation test e2e fuzz soak release reproducible bench docs man screenshots site lint spdx lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -22,6 +22,10 @@ run: $(VENV)/.installed
 # Plays a busy day on the example cluster until Ctrl-C: something to look at in the console, /metrics and 'topodns tail'.
 demo: $(VENV)/.installed
 	@$(VENV)/bin/python -m examples.demo
+
+# Runs a federation API and three clusters until Ctrl-C: 'topodns controller --federate', to look at by hand.
+federation: $(VENV)/.installed-tests
+	@$(VENV)/bin/python -m examples.federation
 
 # The tests that need nothing but .venv.
 test: $(VENV)/.installed-tests

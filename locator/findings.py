@@ -124,6 +124,7 @@ class ClusterCode(FindingCode):
     PolicySelectsNothing = WARNING
     EmptyTopologyKeys = WARNING
     UnknownAnnotation = WARNING
+    UnknownTrafficDistribution = WARNING
     InvalidMinEndpoints = WARNING
     InvalidMaxOverload = WARNING
     InvalidClients = WARNING
@@ -142,6 +143,7 @@ class ClusterCode(FindingCode):
     HintsIncomplete = WARNING
     AutoWithoutHints = INFO
     HintsElsewhere = INFO
+    HintsCannotSay = WARNING
     TwinWithoutConstraint = INFO
     NoTrustedForwarder = WARNING
     NodeWithoutZone = WARNING
@@ -160,9 +162,16 @@ class ClusterCode(FindingCode):
     ExternalNameExported = WARNING
     FederatedConstraintsDiffer = WARNING
     ExportsDisagree = WARNING
+    PortsDiffer = WARNING
+    HealthWithoutMajority = WARNING
     ExportedInOneCluster = INFO
     ExportWithoutService = WARNING
     FlatNetworkOverlaps = WARNING
     ClusterUnreachable = WARNING
+    InvalidClusterFile = WARNING
+    InvalidFederation = ERROR
+    NotDistributed = WARNING
+    NotOurs = WARNING
+    Refused = WARNING
     ObjectTwice = WARNING
     PassedOver = INFO

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.kit.commands_in_process import Run, commands_in_process
+from tests.kit.federation import Federation, running_federation
 from tests.kit.in_memory import Cluster
 from tests.kit.kube import ControlPlane, running_control_plane
 from tests.kit.topodns_process import Server, serving
@@ -67,6 +68,13 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 def frail_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Run a control plane whose API server tests may kill and stop; after each test it must run again."""
     with running_control_plane(tmp_path_factory.mktemp("frail-control-plane")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """Run a federation of real control planes for the tests of one file; each test uses its own namespaces."""
+    with running_federation(tmp_path_factory.mktemp("federation")) as running:
         yield running
 
 

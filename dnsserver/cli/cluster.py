@@ -21,7 +21,7 @@ from dnsserver.cli.progress import shown_progress
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.sockets import CannotListen
 from dnsserver.programs.clusters import Clusters
-from dnsserver.programs.from_settings import authority_of, source_of, tried_by_kubectl, upstream_of
+from dnsserver.programs.from_settings import authority_of, tried_by_kubectl, upstream_of
 from dnsserver.responder.answer_sizes import too_large
 from dnsserver.settings.settings import Settings
 from locator.api.decoding import with_pod_labels
@@ -168,7 +168,7 @@ def _own_errors(settings: Settings, client: ApiClient | None) -> Iterator[None]:
 async def _read_all(settings: Settings, clusters: Clusters, own: ReadOnce, others: ReadOnce) -> ReadClusters:
     """Read the own cluster, then the others, and publish them, each once, as a server does first."""
     read = {OWN: await clusters.source.read_once(own)}
-    unreachable = await _read_others(clusters.others, others, read)
+    unreachable = await _read_others(clusters, others, read)
     own.report("working out what was read")
     published = list[Publication]()
     clusters.subscribe(lambda snapshot, findings: published.append(Publication(snapshot, findings)))
@@ -185,9 +185,9 @@ async def _read_all(settings: Settings, clusters: Clusters, own: ReadOnce, other
     return ReadClusters(clusters, published[-1], read, settings.cluster_name)
 
 
-async def _read_others(others: Sequence[Cluster], wanted: ReadOnce, read: dict[str, ReadBatch]) -> dict[str, Finding]:
-    """Read the other clusters into *read*; return a finding for each that cannot be reached."""
-    unreachable = dict[str, Finding]()
+async def _read_others(clusters: Clusters, wanted: ReadOnce, read: dict[str, ReadBatch]) -> dict[str, Finding]:
+    """Read the other clusters into *read*; return a finding for each that cannot be."""
+    unreachable, opened = dict[str, Finding](), clusters.opened
 
     async def read_live(cluster: Cluster) -> None:
         from locator.cluster.responses import Refused, Unreachable
@@ -196,14 +196,23 @@ async def _read_others(others: Sequence[Cluster], wanted: ReadOnce, read: dict[s
             read[cluster.name] = await cluster.source.read_once(wanted)
         except (Refused, Unreachable) as error:
             code, expected = ClusterCode.ClusterUnreachable, "a cluster whose API server answers"
-            finding = code.finding(field=source_of(cluster.name), message=str(error), expected=expected)
+            finding = code.finding(field=opened.source_of(cluster.name), message=str(error), expected=expected)
             unreachable[cluster.name] = finding
 
-    for cluster in others:
-        if not cluster.watches:
+    async def read_dump(cluster: Cluster) -> None:
+        from locator.cluster.dumps.reading import BadDump
+
+        try:
             read[cluster.name] = await cluster.source.read_once(wanted)
+        except BadDump:
+            if opened.is_required(cluster.name):
+                raise  # else it is a finding
+
+    for cluster in clusters.others:
+        if not cluster.watches:
+            await read_dump(cluster)
     async with trio.open_nursery() as nursery:  # side by side: a slow one costs no more than its own time
-        for cluster in others:
-            if cluster.watches:
+        for cluster in clusters.others:
+            if cluster.watches and opened.is_usable(cluster.name):
                 nursery.start_soon(read_live, cluster)
     return unreachable

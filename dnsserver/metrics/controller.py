@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 
 from dnsserver.metrics.counters import Durations
 from dnsserver.metrics.families import (
+    ANY_VALUE,
     COUNTER,
     GAUGE,
     LEADING,
@@ -20,11 +21,11 @@ from dnsserver.metrics.families import (
     Watch,
     watched,
 )
-from locator.control.writes import METHODS, PATCH, RESULTS
+from locator.control.writes import CREATE, DELETE, METHODS, PATCH, RESULTS
 
 PODLOCATOR_WRITES = Family(
     "topodns_podlocator_writes", COUNTER, "Writes of PodLocators, by verb and result.",
-    {"verb": tuple(METHODS), "result": RESULTS},
+    {"verb": (CREATE, PATCH, DELETE), "result": RESULTS},
 )  # fmt: skip
 PODLOCATORS_WAITING = Family(
     "topodns_podlocators_waiting", GAUGE, "PodLocators in the work queue; only the leader takes them out."
@@ -35,11 +36,11 @@ SERVICEPOLICY_WRITES = Family(
 )  # fmt: skip
 SERVICEHEALTH_WRITES = Family(
     "topodns_servicehealth_writes", COUNTER, "Writes of ServiceHealths, by verb and result.",
-    {"verb": tuple(METHODS), "result": RESULTS}, "`--health`",
+    {"verb": (CREATE, PATCH, DELETE), "result": RESULTS}, "`--health`",
 )  # fmt: skip
 DNSENDPOINT_WRITES = Family(
     "topodns_dnsendpoint_writes", COUNTER, "Writes of DNSEndpoints, by verb and result.",
-    {"verb": tuple(METHODS), "result": RESULTS}, "`--publish`",
+    {"verb": (CREATE, PATCH, DELETE), "result": RESULTS}, "`--publish`",
 )  # fmt: skip
 # Servers have a metric of this name, too, of something else: the queries of doctor. Only the labels differ.
 PROBES = Family(
@@ -54,9 +55,24 @@ PROBED_ADDRESSES = Family(
     {"healthy": ("true", "false")}, "`--health`",
 )  # fmt: skip
 
+FEDERATION_WRITES = Family(
+    "topodns_federation_writes", COUNTER,
+    "Writes of objects of a federation, by cluster (empty: the federation API), verb and result.",
+    {"cluster": ANY_VALUE, "verb": tuple(METHODS), "result": RESULTS}, "`--federate`",
+)  # fmt: skip
+FEDERATION_WAITING = Family(
+    "topodns_federation_waiting", GAUGE,
+    "Objects of a federation in the work queue of a cluster (empty: the federation API).",
+    {"cluster": ANY_VALUE}, "`--federate`",
+)  # fmt: skip
+FEDERATION_REACHABLE = Family(
+    "topodns_federation_reachable", GAUGE, "Whether a cluster to which objects are distributed can be read.",
+    {"cluster": ANY_VALUE}, "`--federate`",
+)  # fmt: skip
+
 OF_CONTROLLERS = (
     LEADING, PODLOCATOR_WRITES, PODLOCATORS_WAITING, SERVICEPOLICY_WRITES, SERVICEHEALTH_WRITES, PROBES,
-    PROBED_ADDRESSES, DNSENDPOINT_WRITES,
+    PROBED_ADDRESSES, DNSENDPOINT_WRITES, FEDERATION_WRITES, FEDERATION_WAITING, FEDERATION_REACHABLE,
 )  # fmt: skip
 
 

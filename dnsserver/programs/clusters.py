@@ -8,9 +8,11 @@ client of an API server.
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,14 +22,13 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.programs.from_settings import (
     cluster_of,
     cluster_set_of,
-    other_clients_of,
     other_store_of,
-    source_of,
     store_of,
 )
+from dnsserver.programs.other_clusters import OtherClusters
 from dnsserver.programs.server_log import log_loaded, read_text
 from dnsserver.settings.settings import Settings
-from locator.cluster.publisher import Publisher, Source, Subscriber, on_new_findings
+from locator.cluster.publisher import Publisher, Subscriber, on_new_findings
 from locator.cluster.set_publisher import Cluster, SetPublisher
 from locator.model import OWN, Health
 from locator.state.store import Store
@@ -35,6 +36,8 @@ from locator.state.store import Store
 if TYPE_CHECKING:
     from dnsserver.metrics.server import ServerMetrics
     from locator.cluster.api_client import ApiClient
+    from locator.cluster.cluster_folder import OpenedCluster
+    from locator.cluster.dump_files import DumpFiles
     from locator.cluster.dumps.reading import Dump
     from locator.cluster.state_file import StateFile
 
@@ -54,23 +57,26 @@ class Clusters:
         store = store_of(settings)
         self.kinds = [kind.__name__ for kind in store.kinds]
         self.client = None if settings.snapshot else cluster_of(settings)
-        self.own = _cluster(settings, OWN, store, self.client, settings.snapshot, counts)
+        if self.client is None:
+            from locator.cluster.dump_files import DumpFiles
+
+            self.own = _of_files(OWN, store, DumpFiles(settings.snapshot), counts)
+        else:
+            self.own = _live(settings, OWN, store, self.client, counts)
         self.source, self.publisher = self.own.source, self.own.publisher
-        clients = other_clients_of(settings, self.client)
-        self.others = [
-            _cluster(settings, name, other_store_of(settings, name), clients[name], [cluster.path], counts)
-            for cluster in settings.cluster
-            for name in [cluster.name]
-        ]
+        self.others: list[Cluster] = []
+        self.by_name = {settings.cluster_name: self.publisher}
+        """The publisher of each cluster, the own one first."""
+        self._counts = counts
+        self._nursery: trio.Nursery | None = None  # while the clusters are followed
+        self.opened = OtherClusters(settings, self.client)
+        """What the others are read from."""
         self.joined: SetPublisher | None = None
         if (clusters := cluster_set_of(settings)) is not None:
-            self.joined = SetPublisher(clusters, self.publisher, self.others, max_age=settings.cluster_max_age)
-
-    @property
-    def by_name(self) -> dict[str, Publisher]:
-        """The publisher of each cluster, the own one first."""
-        own = {self._settings.cluster_name: self.publisher}
-        return own | {cluster.name: cluster.publisher for cluster in self.others}
+            self.joined = SetPublisher(clusters, self.publisher, max_age=settings.cluster_max_age)
+            self.joined.note(OWN, self.opened.findings)
+        for name, opened in self.opened.opened.items():
+            self._add(name, opened)
 
     @property
     def namespace(self) -> str:
@@ -100,19 +106,15 @@ class Clusters:
 
     def start(self, nursery: trio.Nursery) -> None:
         """Read all clusters, and follow them, in tasks of *nursery*."""
+        self._nursery = nursery
         nursery.start_soon(self.publisher.run)
         nursery.start_soon(self.source.run)
-        if self.joined is not None:
-            nursery.start_soon(self.joined.run)
-        for cluster in self.others:
-            nursery.start_soon(cluster.publisher.run)
-            nursery.start_soon(cluster.source.run)
-
-    def log_loaded(self, nursery: trio.Nursery) -> None:
-        """Log what was loaded from each cluster, once it is, in tasks of *nursery*."""
         nursery.start_soon(log_loaded, self.publisher, self._settings.trusted_forwarder)
         for cluster in self.others:
-            nursery.start_soon(log_loaded, cluster.publisher, (), f"cluster {cluster.name}: ")
+            nursery.start_soon(_follow, cluster)
+        if self.joined is not None:
+            nursery.start_soon(self.joined.run)
+            nursery.start_soon(self.opened.follow, self._change, partial(self.joined.note, OWN))
 
     def read_again(self) -> None:
         """Read everything again that topodns does not follow by itself."""
@@ -134,23 +136,67 @@ class Clusters:
         others = {f"cluster {cluster.name}": cluster.health() for cluster in self.others}
         return {**self.source.health(), **published, **others}
 
+    def _change(self, name: str, opened: OpenedCluster | None) -> None:
+        """Read another cluster from now on, or no longer if *opened* is None."""
+        if opened is None:
+            self._remove(name)
+        else:
+            self._add(name, opened)
+            log.info("cluster %s: new in --cluster-dir", name)
+
+    def _add(self, name: str, opened: OpenedCluster) -> None:
+        """Read another cluster, too. Raises BadDump if it must be there, and is not."""
+        from locator.cluster.cluster_folder import unreadable
+        from locator.cluster.dump_files import DumpFiles
+
+        joined, store = self.joined, other_store_of(self._settings, name)
+        assert joined is not None  # there is one whenever there may be others
+        if isinstance(opened, DumpFiles):
+            (path,) = opened.paths
+
+            def note(problem: str) -> None:
+                joined.note(name, [unreadable(path, problem)] if problem else ())
+
+            about, required = self.opened.source_of(name), self.opened.is_required(name)
+            cluster = _of_files(name, store, opened, self._counts, about=about, required=required, on_problem=note)
+        else:
+            cluster = _live(self._settings, name, store, opened, self._counts)
+        self.others.append(cluster)
+        self.by_name[name] = cluster.publisher
+        joined.add(cluster)
+        if self._nursery is not None:
+            self._nursery.start_soon(_follow, cluster)
+
+    def _remove(self, name: str) -> None:
+        """Read another cluster no longer, and forget it."""
+        assert self.joined is not None
+        (cluster,) = (other for other in self.others if other.name == name)
+        cluster.scope.cancel()
+        self.others.remove(cluster)
+        del self.by_name[name]
+        self.joined.remove(name)
+        gc.unfreeze()  # so that the next full collection finds its objects
+        log.info("cluster %s: no longer in --cluster-dir", name)
+
     def problems(self) -> Collection[str]:
         """Return why the own cluster's API server is not listed, once for all kinds with the same problem."""
         return {watch.problem for watch in self.own.watches.values() if watch.restarts}
 
 
-def _cluster(
-    settings: Settings, name: str, store: Store, client: ApiClient | None, paths: Sequence[str], counts: Counts
-) -> Cluster:
-    """Return what reads a cluster into *store*: with *client* from its API server, else from files.
+async def _follow(cluster: Cluster) -> None:
+    """Read another cluster, and follow it, until its scope ends."""
+    with cluster.scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.publisher.run)
+            nursery.start_soon(cluster.source.run)
+            nursery.start_soon(log_loaded, cluster.publisher, (), f"cluster {cluster.name}: ")
 
-    *name* is "" for the own one. Raises BadDump.
-    """
-    publisher = Publisher(store, on_programmed=counts.programmed)
-    if client is None:
-        return Cluster(name, _files(publisher, paths, counts, source_of(name) if name else ""), publisher)
+
+def _live(settings: Settings, name: str, store: Store, client: ApiClient, counts: Counts) -> Cluster:
+    """Return what reads a cluster into *store* from its API server; *name* is "" for the own one."""
     from locator.cluster.informer import Informer
 
+    publisher = Publisher(store, on_programmed=counts.programmed)
     informer = Informer(
         client, store.kinds, publisher, state_file=_state_file(settings, name, store, client), cluster=name
     )
@@ -173,14 +219,27 @@ def _state_file(settings: Settings, cluster: str, store: Store, client: ApiClien
     )
 
 
-def _files(publisher: Publisher, paths: Sequence[str], counts: Counts, about: str) -> Source:
-    from locator.cluster import dump_files
+def _of_files(
+    name: str,
+    store: Store,
+    files: DumpFiles,
+    counts: Counts,
+    *,
+    about: str = "",
+    required: bool = True,
+    on_problem: Callable[[str], None] = lambda problem: None,
+) -> Cluster:
+    """Return what reads a cluster into *store* from files. Raises BadDump if they are *required*, and not there."""
+    from locator.cluster.dump_files import DumpSource
+
+    publisher = Publisher(store, on_programmed=counts.programmed)
 
     async def deliver(dump: Dump) -> None:
         log.info("%s", read_text(dump.counts, about), extra={"fields": dump.counts._asdict()})
         await publisher.batches.send(dump.batch())
         await publisher.flush()
 
-    files = dump_files.DumpFiles(paths)
-    files.check()
-    return dump_files.DumpSource(files, deliver, on_reread=counts.reread, about=about)
+    if required:
+        files.check()
+    source = DumpSource(files, deliver, on_reread=counts.reread, on_problem=on_problem, about=about, required=required)
+    return Cluster(name, source, publisher)

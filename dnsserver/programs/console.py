@@ -104,7 +104,6 @@ class _ConsoleProgram:
         async with trio.open_nursery() as nursery:
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                 self._clusters.start(nursery)
-                self._clusters.log_loaded(nursery)
                 nursery.start_soon(self._open, nursery)
                 await next_ending(signals, self._clusters.read_again)
                 nursery.cancel_scope.cancel()

@@ -7,9 +7,9 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -24,21 +24,26 @@ from dnsserver.metrics.controller import (
     SERVICEPOLICY_WRITES,
     ControllerMetrics,
 )
-from dnsserver.metrics.families import LEADING, Family, Values, labelled
+from dnsserver.metrics.families import LEADING, Family, Values, Watch, labelled
 from dnsserver.net.bounds import HeldOctets
-from dnsserver.programs.from_settings import cluster_of, other_clients_of
+from dnsserver.programs.from_settings import cluster_of
+from dnsserver.programs.other_clusters import OtherClusters
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.settings import Settings
+from locator.cluster import memory
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, timestamp_now
+from locator.cluster.publisher import FindingLog
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
 from locator.times import time_text
 
 if TYPE_CHECKING:
+    from dnsserver.programs.federation import Federation
     from dnsserver.programs.publishing import NamePublisher
     from locator.cluster.api_client import ApiClient
+    from locator.cluster.cluster_folder import OpenedCluster
     from locator.cluster.leading.prober import LeaderProber
 
 log = logging.getLogger("topodns")
@@ -48,11 +53,80 @@ LEASE = FIELD_MANAGER = "topodns-controller"
 
 def run(settings: Settings) -> None:
     """Keep what the controller writes true until SIGTERM or SIGINT. Raises CannotListen, BadCluster, BadDump."""
+    memory.keep_little()
     run_program(_run, settings)
 
 
 async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
+    others = OtherClusters(settings, client)
+    federation = _federation(settings, client, others)
+    parts = None if federation is not None and federation.is_own else _parts(settings, client, others)
+    prober = parts.prober if parts is not None else None
+    reads_others = prober is not None or federation is not None or settings.publish
+    if not reads_others and (settings.cluster or settings.cluster_dir is not None):
+        flag = "--cluster" if settings.cluster else "--cluster-dir"
+        log.warning("%s has no effect without --health, --publish or --federate", flag)
+    if settings.federation and not settings.publish:
+        log.warning("--federation has no effect without --publish: the controller publishes no names")
+
+    def change(name: str, opened: OpenedCluster | None) -> None:
+        if prober is not None:
+            _change(prober.controller, name, opened)
+        if federation is not None:
+            federation.change(name, opened)
+
+    def health() -> Mapping[str, Health]:
+        found = {} if parts is None else parts.health()
+        return found if federation is None else {**found, **federation.federator.health()}
+
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            metrics = metrics_of(parts, federation)
+            await start_http(nursery, settings, metrics, HeldOctets(metrics.failures), health)
+            nursery.start_soon(loop_delay.measure, metrics.loop_delays)
+            if parts is not None:
+                nursery.start_soon(parts.elector.lead, *parts.works())
+            if federation is not None:
+                nursery.start_soon(federation.run)
+            FindingLog().log(others.findings)
+            nursery.start_soon(others.follow, change, FindingLog().log)
+            async for _ in signals:
+                break
+            log.info("ending: the controller stops writing, and releases its Lease if it leads")
+            nursery.cancel_scope.cancel()
+
+
+class Parts(NamedTuple):
+    """What the controller does in its own cluster while it leads there.
+
+    ``prober`` is None without ``--health``, ``names`` without ``--publish``.
+    """
+
+    elector: LeaderElector
+    locators: Controller
+    policies: Controller
+    prober: LeaderProber | None
+    names: NamePublisher | None
+
+    @property
+    def needed(self) -> list[Controller]:
+        """What readiness needs."""
+        return [self.locators, *([] if self.prober is None else [self.prober.controller])]
+
+    def works(self) -> list[Callable[[], Awaitable[None]]]:
+        """Return what runs while the controller leads."""
+        more = [part.run for part in (self.prober, self.names) if part is not None]
+        return [self.policies.run, *(controller.run for controller in self.needed), *more]
+
+    def health(self) -> Mapping[str, Health]:
+        """Return the checks of readiness. Nothing depends on what watches ServicePolicies."""
+        status = {name: Health(True, found.text) for name, found in self.policies.health().items()}
+        status |= {name: found for controller in self.needed for name, found in controller.health().items()}
+        return status if self.names is None else {**status, **self.names.health()}
+
+
+def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Parts:
     more = [*(["ServiceHealths"] if settings.health else []), *(["DNSEndpoints"] if settings.publish else [])]
     kinds = f"{', '.join(['PodLocators', *more])} and the status of ServicePolicies"
     election = election_of(settings, client, LEASE)
@@ -60,83 +134,82 @@ async def _run(settings: Settings) -> None:
     make = partial(Controller, client, elector, field_manager=FIELD_MANAGER)
     locators = make(LocatorRules(settings.labels))
     policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
-    prober = _prober(settings, client, elector, make) if settings.health else None
-    publisher = _publisher(settings, election.namespace, make) if settings.publish else None
-    if settings.cluster and prober is None and publisher is None:
-        log.warning("--cluster has no effect without --health or --publish: the controller probes nothing")
-    if settings.federation and publisher is None:
-        log.warning("--federation has no effect without --publish: the controller publishes no names")
-    needed = [locators, *([] if prober is None else [prober.controller])]
+    prober = _prober(settings, others, elector, make) if settings.health else None
+    names = _names(settings, election.namespace, make) if settings.publish else None
+    return Parts(elector, locators, policies, prober, names)
 
-    def health() -> Mapping[str, Health]:
-        status = {name: Health(True, found.text) for name, found in policies.health().items()}  # nothing depends on it
-        status |= {name: found for controller in needed for name, found in controller.health().items()}
-        return status if publisher is None else {**status, **publisher.health()}
 
-    works = [policies.run, *(controller.run for controller in needed), *([] if prober is None else [prober.run])]
-    works += [] if publisher is None else [publisher.run]
-    async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            metrics = metrics_of(
-                elector, locators, policies, prober, None if publisher is None else publisher.controller
-            )
-            await start_http(nursery, settings, metrics, HeldOctets(metrics.failures), health)
-            nursery.start_soon(loop_delay.measure, metrics.loop_delays)
-            nursery.start_soon(elector.lead, *works)
-            async for _ in signals:
-                break
-            log.info("ending: the controller stops writing, and releases its Lease if it leads")
-            nursery.cancel_scope.cancel()
+def _federation(settings: Settings, client: ApiClient, others: OtherClusters) -> Federation | None:
+    """Return what distributes objects, None without ``--federate``. Raises BadCluster."""
+    if settings.federate is None:
+        if settings.federate_selector is not None:
+            log.warning("--federate-selector has no effect without --federate")
+        return None
+    from dnsserver.programs.federation import federation_of
+
+    return federation_of(settings, client, others)
 
 
 def _prober(
-    settings: Settings, client: ApiClient, elector: LeaderElector, make: Callable[..., Controller]
+    settings: Settings, others: OtherClusters, elector: LeaderElector, make: Callable[..., Controller]
 ) -> LeaderProber:
-    """Return what probes load balancers, and its controller. Raises BadCluster, BadDump."""
-    from locator.cluster.dump_files import DumpFiles
+    """Return what probes load balancers, and its controller."""
     from locator.cluster.leading.prober import LeaderProber
     from locator.health.rules import HealthRules
 
-    clients = other_clients_of(settings, client)
-    others = {cluster.name: clients[cluster.name] or DumpFiles((cluster.path,)) for cluster in settings.cluster}
-    rules = HealthRules(settings.cluster_name, others=others, timestamp=timestamp_now)
-    return LeaderProber(make(rules, others=others), rules, elector)
+    rules = HealthRules(settings.cluster_name, timestamp=timestamp_now)
+    controller = make(rules)
+    for name, opened in others.opened.items():
+        controller.add_cluster(name, opened)
+    return LeaderProber(controller, rules, elector)
 
 
-def _publisher(settings: Settings, namespace: str, make: Callable[..., Controller]) -> NamePublisher:
+def _change(controller: Controller, name: str, opened: OpenedCluster | None) -> None:
+    """Have a controller read another cluster from now on, or no longer if *opened* is None."""
+    if opened is None:
+        controller.remove_cluster(name)
+    else:
+        controller.add_cluster(name, opened)
+
+
+def _names(settings: Settings, namespace: str, make: Callable[..., Controller]) -> NamePublisher:
     """Return what publishes federated names, beside the Lease in *namespace*. Raises BadCluster, BadDump."""
     from dnsserver.programs.publishing import NamePublisher
 
     return NamePublisher(settings, namespace, make)
 
 
-def metrics_of(
-    elector: LeaderElector,
-    locators: Controller,
-    policies: Controller,
-    prober: LeaderProber | None,
-    names: Controller | None,
-) -> ControllerMetrics:
-    """Return the metrics of a controller; *prober* is None without ``--health``, *names* without ``--publish``."""
-    controllers, watches = [policies, locators], locators.watches
+def metrics_of(parts: Parts | None, federation: Federation | None) -> ControllerMetrics:
+    """Return the metrics of a controller."""
+    controllers: list[Controller] = []
+    watches: Mapping[str, Watch] = {}
+    electors = [part.elector for part in (parts, federation) if part is not None]
     shown: dict[Family, Callable[[], Values | float]] = {
-        LEADING: lambda: {(elector.lease,): elector.is_leader()},
-        PODLOCATOR_WRITES: lambda: locators.writer.writes,
-        PODLOCATORS_WAITING: lambda: locators.writer.waiting,
-        SERVICEPOLICY_WRITES: lambda: policies.writer.writes,
+        LEADING: lambda: {(elector.lease,): elector.is_leader() for elector in electors}
     }
-    if prober is not None:
-        controllers.append(prober.controller)
-        watches = watches | prober.controller.watches
+    if parts is not None:
+        locators, policies, prober = parts.locators, parts.policies, parts.prober
+        controllers, watches = [policies, locators], locators.watches
         shown |= {
-            SERVICEHEALTH_WRITES: lambda: prober.controller.writer.writes,
-            PROBES: lambda: labelled(prober.results),
-            PROBED_ADDRESSES: lambda: {(str(state).lower(),): number for state, number in prober.addresses.items()},
+            PODLOCATOR_WRITES: lambda: locators.writer.writes,
+            PODLOCATORS_WAITING: lambda: locators.writer.waiting,
+            SERVICEPOLICY_WRITES: lambda: policies.writer.writes,
         }
-    if names is not None:
-        controllers.append(names)
-        watches = watches | names.watches
-        shown[DNSENDPOINT_WRITES] = lambda: names.writer.writes
+        if prober is not None:
+            controllers.append(prober.controller)
+            watches = watches | prober.controller.watches
+            shown |= {
+                SERVICEHEALTH_WRITES: lambda: prober.controller.writer.writes,
+                PROBES: lambda: labelled(prober.results),
+                PROBED_ADDRESSES: lambda: {(str(state).lower(),): number for state, number in prober.addresses.items()},
+            }
+        if parts.names is not None:
+            names = parts.names.controller
+            controllers.append(names)
+            watches = watches | names.watches
+            shown[DNSENDPOINT_WRITES] = lambda: names.writer.writes
+    if federation is not None:
+        shown |= federation.shown
 
     def objects() -> dict[str, int]:
         return {kind: number for controller in controllers for kind, number in controller.object_counts.items()}

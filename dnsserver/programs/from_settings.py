@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from dnsserver.answers.decision import Authority
 from dnsserver.names import FEDERATION, MULTICLUSTER, VERIFIED
 from dnsserver.net.sockets import WILDCARDS, default_listen, in_pod
 from dnsserver.settings.settings import Settings
-from dnsserver.settings.values import HONOR, NODES, POD_LOCATORS, PODS, ClusterSource, ListenAddress
+from dnsserver.settings.values import HONOR, NODES, POD_LOCATORS, PODS, ListenAddress
 from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint, flat_pairs
 from locator.ip import Network
@@ -79,20 +78,20 @@ def other_store_of(settings: Settings, cluster: str) -> Store:
 
 
 def cluster_set_of(settings: Settings) -> ClusterSet | None:
-    """Return what reads all clusters as one, None if nothing needs more than the own one."""
+    """Return what reads all clusters as one, the own one at first; None if nothing needs more than that."""
     if not _reads_several(settings):
         return None
     default = default_constraint(settings.federation_topology_keys)
     return ClusterSet(
         settings.cluster_name,
-        [cluster.name for cluster in settings.cluster],
         Joining(flat_pairs(settings.flat_network), default, resolves=bool(upstream_of(settings))),
         honor_kubernetes=settings.traffic_distribution == HONOR,
     )
 
 
 def _reads_several(settings: Settings) -> bool:
-    return bool(settings.cluster or settings.federation or settings.multicluster)
+    several = settings.cluster or settings.cluster_dir is not None
+    return bool(several or settings.federation or settings.multicluster)
 
 
 def _subnets_of(settings: Settings) -> dict[Network, dict[str, str]]:
@@ -152,51 +151,6 @@ def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:
 def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
     """Return the addresses on which a server answers DNS."""
     return settings.listen or (default_listen(DEFAULT_PORT),)
-
-
-def other_clients_of(settings: Settings, own: ApiClient | None) -> dict[str, ApiClient | None]:
-    """Return a client of each other cluster by its name, None for one whose source is a dump; *own* is the own one's.
-
-    Warns of a cluster that is given twice: nobody can tell in which of the two an address is, and its votes count
-    twice. Raises BadCluster and BadDump, whose texts begin with the flag and the cluster's name.
-    """
-    known = {os.path.realpath(path): settings.cluster_name for path in settings.snapshot}
-    if own is not None:
-        known[own.identity] = settings.cluster_name
-    clients: dict[str, ApiClient | None] = {}
-    for cluster in settings.cluster:
-        client = clients[cluster.name] = _other_client_of(cluster)
-        identity, where = (os.path.realpath(cluster.path), "") if client is None else (client.identity, client.host)
-        first = known.setdefault(identity, cluster.name)
-        if first != cluster.name:
-            log.warning(
-                "%s: %s is cluster %s, too, expected each cluster once",
-                source_of(cluster.name), where or cluster.path, first,
-            )  # fmt: skip
-    return clients
-
-
-def _other_client_of(cluster: ClusterSource) -> ApiClient | None:
-    from locator.cluster import dump_files
-    from locator.cluster.dumps.reading import BadDump
-
-    try:
-        if cluster.context is None and not dump_files.is_kubeconfig(cluster.path):
-            return None
-    except BadDump as error:
-        raise BadDump(f"{source_of(cluster.name)}: {error}") from None
-    from locator.cluster.api_client import ApiClient
-    from locator.cluster.credentials import BadCluster
-
-    try:
-        return ApiClient(kubeconfig=cluster.path, context=cluster.context)
-    except BadCluster as error:
-        raise BadCluster(f"{source_of(cluster.name)}: {error}") from None
-
-
-def source_of(cluster: str) -> str:
-    """Return how a message begins that is about the source of another cluster, which has this name."""
-    return f"--cluster {cluster}"
 
 
 def kubectl_of(settings: Settings) -> str:

@@ -142,6 +142,10 @@ async def start_http(
 
 def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElection:
     """Return this process's part in the election for the Lease of the settings, by default *name*."""
-    namespace, name = settings.lease or (cluster.namespace, name)
+    return election_for(*(settings.lease or (cluster.namespace, name)))
+
+
+def election_for(namespace: str, name: str) -> LeaderElection:
+    """Return this process's part in the election for that Lease."""
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # unique: a restarted container must not take itself for leader
     return LeaderElection(identity, namespace=namespace, name=name)

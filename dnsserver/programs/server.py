@@ -140,7 +140,6 @@ class _ServerProgram:
                         nursery.start_soon(query_log.write, self._tap, self._authority, self._settings.log_queries)
                     self._clusters.start(nursery)
                     self._clusters.post_events(nursery)
-                    self._clusters.log_loaded(nursery)
                     kubectl = tried_by_kubectl(self._settings)
                     nursery.start_soon(log_delay, self._clusters.publisher, self._clusters.problems, kubectl)
                     if self._hosts is not None:
@@ -186,6 +185,8 @@ async def collect_garbage() -> None:
     while True:
         await trio.sleep(COLLECT_SECONDS)
         gc.collect()
+        if not gc.get_freeze_count():  # a cluster has gone, with objects that were exempt from collection
+            gc.freeze()
 
 
 def native_code(settings: Settings, *, seed: int) -> AnswerTable | None:

@@ -18,6 +18,7 @@ from dnsserver.settings.values import (
     ListenAddress,
     Subnet,
     ZoneKeys,
+    any_text,
     choice,
     or_off,
     seconds,
@@ -143,6 +144,16 @@ class SeveralClustersSettings:
         commands=WITH_CLUSTERS,
     )
     """A cluster that cannot be reached costs the others nothing."""
+
+    cluster_dir: str | None = single(
+        None,
+        any_text("PATH", "a folder"),
+        help="Read the clusters in this folder, too, and follow it while it changes: a kubeconfig or dump for each, "
+        "named for its cluster, such as us-east.yaml",
+        shown="none",
+        commands=WITH_CLUSTERS,
+    )
+    """Made for a mounted Secret. A cluster that comes or goes, or whose token is renewed, needs no restart."""
 
     cluster_max_age: int = single(
         3600,

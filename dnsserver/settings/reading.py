@@ -25,12 +25,12 @@ T = TypeVar("T")
 ENVIRONMENT = "TOPODNS_"
 CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"  # stands for --config, which is not a setting
 MAX_BITS = 64  # of a number in a file; Python refuses to print numbers of thousands of digits in decimal
-# Settings that have no effect without another one.
+# Settings that have no effect without one of others.
 NEEDED = {
-    "flat_network": "federation",
-    "federation_spares": "federation",
-    "federation_topology_keys": "federation",
-    "cluster_max_age": "cluster",
+    "flat_network": ("federation",),
+    "federation_spares": ("federation",),
+    "federation_topology_keys": ("federation",),
+    "cluster_max_age": ("cluster", "cluster_dir"),
 }
 _NAMES = (*FLAGS, *OLD_NAMES)
 # Variables that Kubernetes sets in pods if there is a Service named topodns.
@@ -186,7 +186,7 @@ def _check_clusters(settings: Settings, sources: Mapping[str, str]) -> None:
                 f"{sources['cluster']}: the name {cluster.name} is {other}, expected a name of its own"
             )
         known.append(cluster.name)
-    for names in settings.flat_network:
+    for names in settings.flat_network if settings.cluster_dir is None else ():  # a folder may have any, some day
         for name in sorted(names):
             if name not in known:
                 raise InvalidSetting(
@@ -240,7 +240,8 @@ def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
             f"{sources['client_source']}: with pods alone, topodns knows the node of a client, but not the node's "
             "labels, such as its zone"
         )
-    if settings.federation and not settings.multicluster:  # an MCS controller may know further clusters
+    # A folder may have further clusters some day, and an MCS controller may know some.
+    if settings.federation and not settings.multicluster and settings.cluster_dir is None:
         known = [settings.cluster_name, *(cluster.name for cluster in settings.cluster)]
         given = [value for subnet in settings.subnet for key, value in subnet.labels if key == CLUSTER]
         for name in dict.fromkeys(given):
@@ -249,9 +250,9 @@ def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
                 yield f"{sources['subnet']}: {found}, {expected}: to federated names, its clients are in no cluster"
     if settings.console and settings.http == OFF:
         yield f"{sources['console']} has no effect with {sources['http']} off"
-    for name, other in NEEDED.items():
-        if name in sources and not getattr(settings, other):
-            yield f"{sources[name]} has no effect without {option(other)}"
+    for name, others in NEEDED.items():
+        if name in sources and not any(getattr(settings, other) for other in others):
+            yield f"{sources[name]} has no effect without {' or '.join(map(option, others))}"
 
 
 def _flag(name: str) -> Flag:

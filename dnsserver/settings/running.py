@@ -9,7 +9,17 @@ from typing import Literal
 
 from dnsserver.settings import values
 from dnsserver.settings.flags import ENDING_LATE, SERVING, SERVING_HTTP, WRITING, repeatable, single, switch
-from dnsserver.settings.values import OFF, ListenAddress, any_text, choice, or_off, seconds, whole_number
+from dnsserver.settings.values import (
+    OFF,
+    FederationSource,
+    ListenAddress,
+    any_text,
+    choice,
+    or_off,
+    seconds,
+    whole_number,
+)
+from locator.labels import Selector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +149,20 @@ class ControllerSettings:
         "write the results as ServiceHealth objects, which 'serve' reads"
     )
     """Off, because the probes come from wherever the controller runs, and must get through firewalls."""
+
+    federate: FederationSource | None = single(
+        None,
+        values.FEDERATION_SOURCE,
+        help="Distribute the Services, workloads and what they need from this federation API, an API server of its "
+        "own, to all clusters. NAME is the zone of the federated names",
+        shown="none",
+    )
+    """Whoever may write to that API decides what runs in all clusters."""
+
+    federate_selector: Selector | None = single(
+        None, values.SELECTOR, help="Distribute only objects whose labels match this selector", shown="all"
+    )
+    """For a federation API that holds other things, too."""
 
     publish: bool = switch(
         help="Write a DNSEndpoint object for each federated name (--federation) that has load balancers, with their "

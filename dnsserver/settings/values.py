@@ -97,6 +97,14 @@ class ClusterSource(NamedTuple):
     context: str | None = None
 
 
+class FederationSource(NamedTuple):
+    """A federation API: the federation's name, the path of a kubeconfig, and a context of it or None."""
+
+    name: str
+    path: str
+    context: str | None = None
+
+
 def parse_upstream(text: str) -> ListenAddress:
     """Parse the address of a DNS server, with or without a port. Raises ValueError.
 
@@ -282,11 +290,24 @@ def _zone_keys(text: str) -> ZoneKeys:
 
 
 def _cluster(text: str) -> ClusterSource:
+    name, path, context = _named_path(text)
+    if not is_dns_label(name):
+        raise ValueError(repr(text))
+    return ClusterSource(name, path, context)
+
+
+def _federation(text: str) -> FederationSource:
+    name, path, context = _named_path(text)
+    return FederationSource(parse_zone(name).name, path, context)
+
+
+def _named_path(text: str) -> tuple[str, str, str | None]:
+    """Return the parts of ``NAME=PATH[#CONTEXT]``. Raises ValueError."""
     name, _, where = text.partition("=")
     path, mark, context = where.rpartition("#")
-    if not is_dns_label(name) or not where or (mark and not (path and context)):
+    if not where or (mark and not (path and context)):
         raise ValueError(repr(text))
-    return ClusterSource(name, _text(path), context) if mark else ClusterSource(name, _text(where))
+    return (name, _text(path), context) if mark else (name, _text(where), None)
 
 
 def _cluster_names(text: str) -> frozenset[str]:
@@ -346,6 +367,11 @@ SUBNET = Syntax("CIDR=KEY=VALUE[,KEY=VALUE]", "CIDR=KEY=VALUE[,KEY=VALUE]", _sub
 ZONE_KEYS = Syntax("ZONE=KEY[,KEY]", "ZONE=KEY[,KEY] with a domain name, label keys, and * only at the end", _zone_keys)
 CLUSTER_NAME = Syntax("NAME", "a DNS label: lower-case letters, digits and inner hyphens", _dns_label)
 CLUSTER_SOURCE = Syntax("NAME=PATH[#CONTEXT]", "NAME=PATH or NAME=PATH#CONTEXT, where NAME is a DNS label", _cluster)
+FEDERATION_SOURCE = Syntax(
+    "NAME=KUBECONFIG[#CONTEXT]",
+    "NAME=KUBECONFIG or NAME=KUBECONFIG#CONTEXT, where NAME is a domain name such as fed.example.com",
+    _federation,
+)
 CLUSTER_NAMES = Syntax("NAME,NAME[,...]", "names of two or more clusters, separated by commas", _cluster_names)
 TOPOLOGY_KEYS = Syntax("KEY[,KEY]", "label keys, separated by commas, and * only at the end", _topology_keys)
 OTHER_ZONE: Syntax[tuple[Zone, ...]] = Syntax(

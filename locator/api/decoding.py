@@ -49,6 +49,8 @@ class Resource(NamedTuple):
     fields. ``optional``: the API server may not know the kind, since its CRD may be installed later or never.
     ``older_path`` is that of an older version of the API, which is asked if the server does not know this one.
     ``labels`` are the keys of the labels that records keep, where they keep only those that somebody asks for.
+    ``label_selector`` is that of the requests: other objects are not read.
+    ``metadata_only``: the API server is asked for the objects' metadata alone, as PartialObjectMetadata.
     """
 
     name: str
@@ -59,6 +61,8 @@ class Resource(NamedTuple):
     older_path: str = ""
     code: ClusterCode = ClusterCode.UnreadableObject
     labels: frozenset[str] = frozenset()
+    label_selector: str = ""
+    metadata_only: bool = False
 
     @property
     def group(self) -> str:
@@ -115,6 +119,8 @@ RESOURCES: Mapping[type[Object], Resource] = {
         optional=True,
     ),
 }
+# For those who need the labels of nodes, but neither their addresses nor their pod CIDRs.
+NODE_METADATA = RESOURCES[Node]._replace(metadata_only=True)
 _CLIENT_POD = Decoder(schema.ClientPod)
 # Only dumps are read for Endpoints: in a live cluster, Kubernetes writes EndpointSlices of them.
 _ENDPOINTS = Resource(ENDPOINTS, "/api/v1/endpoints", Decoder(schema.Endpoints), conversion.to_endpoints)
@@ -200,6 +206,7 @@ def converted(resource: Resource, typed: Any, where: str = "") -> Decoded:
 
 class _UidMeta(Struct):
     uid: str = ""
+    labels: dict[str, str] | None = None
 
 
 class _Identified(Struct):
@@ -215,6 +222,14 @@ def uid_untrusted(raw: bytes) -> str:
         return _IDENTIFIED.decode(raw).metadata.uid
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
+
+
+def labels_untrusted(raw: bytes) -> Mapping[str, str]:
+    """Return the labels of an object of any kind, none if it is unreadable."""
+    try:
+        return _IDENTIFIED.decode(raw).metadata.labels or {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
 
 
 def error_words(error: Exception) -> tuple[str, str]:

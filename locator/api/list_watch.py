@@ -48,6 +48,11 @@ FORBIDDEN, NOT_FOUND, GONE, TIMEOUT = 403, 404, 410, 504
 DOUBTFUL = (400, NOT_FOUND, GONE, 422)
 INITIAL_END = "k8s.io/initial-events-end"
 
+# What requests accept. A server that cannot reduce objects to their metadata sends them whole, which decode alike.
+JSON = "application/json"
+METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+
 # Why a list or watch was started again: values of the metric's label ``reason``.
 ENDED = "ended"  # the server ended the watch, as planned or early
 EXPIRED = "expired"  # 410: the server has no changes since that resourceVersion, or no more pages of that list
@@ -66,13 +71,14 @@ HAS_EXPIRED = "the resourceVersion has expired"
 class ListWatchRequest(NamedTuple):
     """One GET request. The lines of a *watch* go to ``lines`` as they come, any other response goes to ``page``.
 
-    The response to a *check* brings no objects.
+    The response to a *check* brings no objects. ``accept`` is the value of the header ``Accept``.
     """
 
     path: str
     query: Mapping[str, str]
     watch: bool
     check: bool = False
+    accept: str = JSON
 
 
 class _ListWatchState(Enum):
@@ -149,8 +155,8 @@ class ListWatch:
         self._chance = chance
         self._changes = _changes_of(resource)
         self._deltas = DeltaBuilder(kind, resource)
-        self._listing = _ListWatchState.STREAM if streaming else _ListWatchState.PAGES
-        self._state = self._requested = self._listing
+        self._first = _ListWatchState.STREAM if streaming else _ListWatchState.PAGES
+        self._state = self._requested = self._listing = self._first
         self._version = ""
         self._witnesses = Witnesses()
         self._checks: list[WitnessCheck] = []
@@ -168,16 +174,22 @@ class ListWatch:
 
     def next_request(self) -> ListWatchRequest:
         """Return the request to send now."""
+        request = self._next_request()
+        if not self._resource.metadata_only:
+            return request
+        return request._replace(accept=METADATA if request.watch else METADATA_LIST)
+
+    def _next_request(self) -> ListWatchRequest:
         self.over, self.pause, self.restart_reason, self.went_back = False, 0.0, "", False
         self._requested = self._state
         if self._state is _ListWatchState.CHECK:
             path, query = self._checks[0].request(self._path)
-            return ListWatchRequest(path, query, watch=False, check=True)
+            return ListWatchRequest(path, {**query, **self._selected}, watch=False, check=True)
         if self._state is _ListWatchState.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
             if self._continue:
                 query["continue"] = self._continue
-            return ListWatchRequest(self._path, query, watch=False)
+            return ListWatchRequest(self._path, {**query, **self._selected}, watch=False)
         query = {"watch": "1", "allowWatchBookmarks": "true"}
         if self._state is _ListWatchState.STREAM:
             self._deltas.forget_list()
@@ -186,7 +198,13 @@ class ListWatch:
         else:
             query["resourceVersion"] = self._version
         query["timeoutSeconds"] = str(int(WATCH_SECONDS * (1 + self._chance())))
-        return ListWatchRequest(self._path, query, watch=True)
+        return ListWatchRequest(self._path, {**query, **self._selected}, watch=True)
+
+    @property
+    def _selected(self) -> dict[str, str]:
+        """The part of each query that says which objects are read."""
+        selector = self._resource.label_selector
+        return {"labelSelector": selector} if selector else {}
 
     def lines(self, batch: Sequence[bytes]) -> DeltaBatch:
         """Process whole lines of a watch, and return their deltas. Never raises; check ``over`` afterwards."""
@@ -342,6 +360,15 @@ class ListWatch:
         if not self.lists:
             self.restart_reason, self.problem, self.pause = EXPIRED, HAS_EXPIRED, 0.0
             self._list_again()
+
+    def server_moved(self, problem: str) -> None:
+        """List again at once, since another API server answers: versions of the one before mean nothing there.
+
+        *problem* is what there was before the response to the last request was ended for that.
+        """
+        self.restart_reason, self.problem, self.pause = "", problem, 0.0
+        self._backoff, self._listing = Backoff(), self._first
+        self._list_again()
 
     def read_with(self, resource: Resource) -> None:
         """Decode the objects otherwise from now on, and so list them again at once."""

@@ -24,9 +24,9 @@ import urllib3
 
 from locator.api.decoding import RESOURCES, Resources
 from locator.api.deltas import Delta, DeltaBatch
-from locator.api.list_watch import ListWatch
+from locator.api.list_watch import JSON, ListWatch
 from locator.backoff import BETWEEN_RETURNS, POLL, POLL_TIMEOUT, REFUSING
-from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of
+from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of, no_access
 from locator.cluster.responses import (
     CONNECT_SECONDS,
     READ_ERRORS,
@@ -45,40 +45,73 @@ READ_SILENCE = 60.0  # seconds, for a list: the API server gives up after that
 class ApiClient:
     """The API server of one cluster. Threads may share it."""
 
-    host: str
-    """The address of the API server, ``https://HOST:PORT``."""
     identity: str
     """A digest of the address and the certificate authority, which differs between clusters."""
+    unusable: str
+    """Why the configuration could not be read at first; empty if it could, or could since."""
     namespace: str
     """The pod's own namespace in a pod, otherwise the context's, otherwise "default"."""
     server_readiness: ApiServerReadiness
     """Tells when the API server is back. Only one trio run may use it; threads may share everything else."""
     on_history_lost: list[Callable[[float], None]]
     """What to call, in that trio run, when the API server may have gone back to an older state since a time."""
+    on_moved: list[Callable[[], None]]
+    """What to call, in that trio run, when it has another address or certificate authority: it may be another one."""
 
-    def __init__(self, *, kubeconfig: str | None = None, context: str | None = None) -> None:
+    def __init__(self, *, kubeconfig: str | None = None, context: str | None = None, required: bool = True) -> None:
         """Read the configuration, without any request to the API server.
 
         *kubeconfig* and *context* select a context. If both are None, topodns uses the service account in a pod, and
-        elsewhere ``$KUBECONFIG`` or ``~/.kube/config``. Raises BadCluster.
+        elsewhere ``$KUBECONFIG`` or ``~/.kube/config``. Raises BadCluster if the configuration is *required*; else all
+        requests are Unreachable until it can be read.
         """
         self._source = credentials_source(kubeconfig, context)
         self._lock = threading.Lock()
-        access = self._source.access(run_plugin=False)
+        self.unusable, self.identity = "", ""
+        try:
+            access = self._source.access(run_plugin=False)
+            self.identity = identity_of(access.host, access.ca_file)
+        except BadCluster as error:
+            if required:
+                raise
+            access, self.unusable = no_access(kubeconfig or ""), str(error)
         self._access = access
-        self.host, self.namespace = access.host, access.namespace
-        self.identity = identity_of(access.host, access.ca_file)
-        self.on_history_lost = []
+        self.namespace = access.namespace
+        self.on_history_lost, self.on_moved = [], []
         self.server_readiness = ApiServerReadiness(
             partial(trio.to_thread.run_sync, self.readiness, abandon_on_cancel=True)
         )
 
-    def open(self, path: str, query: Mapping[str, str], *, silence: float) -> Stream:
+    @property
+    def host(self) -> str:
+        """The address of the API server, ``https://HOST:PORT``; the file that should name it if that is unusable."""
+        return self._access.host
+
+    async def reconfigure(self) -> None:
+        """Read the configuration again, since it has changed, and use it from now on; whoever waits tries again.
+
+        Raises BadCluster if it cannot be read, and goes on with the last one.
+        """
+        if await trio.to_thread.run_sync(self._reconfigure):
+            for moved in self.on_moved:
+                moved()
+        self.server_readiness.announce()
+
+    def _reconfigure(self) -> bool:
+        """Do so; return whether the API server may be another one than before."""
+        with self._lock:
+            access = self._source.access(run_plugin=False)
+            identity, before = identity_of(access.host, access.ca_file), self.identity
+            self._use(access)
+            self.identity = identity
+            return identity != before
+
+    def open(self, path: str, query: Mapping[str, str], *, silence: float, accept: str = JSON) -> Stream:
         """Send a GET and return its response as a stream. Raises Refused, Unreachable.
 
-        *silence* is how many seconds may pass without a byte.
+        *silence* is how many seconds may pass without a byte. *accept* is the value of the header ``Accept``.
         """
-        return Stream(self._send("GET", path, query, None, {}, silence), self.host, silence)
+        return Stream(self._send("GET", path, query, None, {"Accept": accept}, silence), self.host, silence)
 
     def request(
         self,
@@ -87,7 +120,7 @@ class ApiClient:
         *,
         query: Mapping[str, str] | None = None,
         body: object = None,
-        media: str = "application/json",
+        media: str = JSON,
         timeout: float = 10.0,
     ) -> bytes:
         """Send a request and return the whole response. Raises Refused, Unreachable.
@@ -100,6 +133,8 @@ class ApiClient:
 
     def readiness(self) -> Readiness:
         """Ask the API server whether it is ready. Never raises; does not renew credentials."""
+        if self._access.client is None:
+            return Readiness.AWAY
         try:
             response = self._send_once(self._access, "GET", "/readyz", {}, None, {}, POLL_TIMEOUT)
             Stream(response, self.host, POLL_TIMEOUT).read()
@@ -114,9 +149,13 @@ class ApiClient:
         """Return newer credentials than *expired*. One thread reads them, and all others wait for it."""
         with self._lock:
             if self._access is expired:
-                self._access = self._source.access(run_plugin=True)
-                expired.client.rest_client.close()  # idle connections only
+                self._use(self._source.access(run_plugin=True))
             return self._access
+
+    def _use(self, access: Access) -> None:
+        expired, self._access, self.unusable = self._access, access, ""
+        if expired.client is not None:
+            expired.client.rest_client.close()  # idle connections only
 
     def _send(
         self,
@@ -151,8 +190,8 @@ class ApiClient:
         headers: dict[str, str],
         silence: float,
     ) -> Any:
-        url = f"{self.host}{path}?{urllib.parse.urlencode(query)}" if query else f"{self.host}{path}"
-        common = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "topodns"}
+        url = f"{access.host}{path}?{urllib.parse.urlencode(query)}" if query else f"{access.host}{path}"
+        common = {"Accept": JSON, "Accept-Encoding": "gzip", "User-Agent": "topodns"}
         headers = {**common, **headers, **access.authorization()}
         try:
             return access.client.rest_client.pool_manager.request(
@@ -166,7 +205,7 @@ class ApiClient:
                 timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, silence), read=silence),
             )
         except READ_ERRORS as error:
-            raise unreachable(self.host, error, silence, begun=False) from None
+            raise unreachable(access.host, error, silence, begun=False) from None
 
 
 class Readiness(IntEnum):
@@ -197,6 +236,11 @@ class ApiServerReadiness:
     def ready(self) -> bool:
         """Whether the API server was ready when it was last asked, or nobody had to ask."""
         return self._known is Readiness.READY
+
+    def announce(self) -> None:
+        """Have all who wait try again now: something is otherwise than when they failed."""
+        self.next.set()
+        self.next = trio.Event()
 
     async def wait(self, event: trio.Event) -> None:
         """Wait until *event*, which was ``next``, is set; until then ask for the readiness.
@@ -233,8 +277,7 @@ class ApiServerReadiness:
         elif found > self._known and not (self._fell and self._asked_at < self._returned_at + BETWEEN_RETURNS):
             self._known, self._fell, self._returned_at = found, False, self._asked_at
             self._changed_at = self._asked_at
-            self.next.set()
-            self.next = trio.Event()
+            self.announce()
 
 
 def list_once(
@@ -261,7 +304,7 @@ def list_once(
             report(f"{client.host}: reading {resource.name} objects{f', {read / 1e6:.1f} MB so far' if read else ''}")
             request = listwatch.next_request()
             try:
-                with client.open(request.path, request.query, silence=silence) as stream:
+                with client.open(request.path, request.query, silence=silence, accept=request.accept) as stream:
                     body = stream.read()
                     read += len(body)
                     batch = listwatch.page(body)

@@ -13,6 +13,7 @@ import hashlib
 import os
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +49,8 @@ class Access(NamedTuple):
     """A configured client of the official library.
 
     ``ca_file`` is the certificate authority's file, None if TLS is not verified or the system's authorities are used.
-    ``complete`` is False if the credentials still have to come from an exec plugin.
+    ``complete`` is False if the credentials still have to come from an exec plugin, or the configuration could not be
+    read: ``client`` is None then.
     """
 
     client: Any
@@ -67,6 +69,11 @@ class Access(NamedTuple):
         return {key: value.strip() for key, value in headers.items()}
 
 
+def no_access(file: str) -> Access:
+    """Return what there is while the configuration in a file cannot be read."""
+    return Access(None, file, "default", None, complete=False)
+
+
 def _access(configuration: Any, namespace: str, *, complete: bool = True) -> Access:
     from kubernetes.client.api_client import ApiClient
 
@@ -75,7 +82,26 @@ def _access(configuration: Any, namespace: str, *, complete: bool = True) -> Acc
     if not configuration.verify_ssl:  # the kubeconfig says so; the library would warn at each request
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     ca_file = configuration.ssl_ca_cert if configuration.verify_ssl else None
-    return Access(ApiClient(configuration), configuration.host, namespace, ca_file, complete)
+    client = ApiClient(configuration)
+    _share_tls(client.rest_client.pool_manager.connection_pool_kw)
+    return Access(client, configuration.host, namespace, ca_file, complete)
+
+
+def _share_tls(pool: dict[str, Any]) -> None:
+    """Let all connections of a pool share one TLS context: each of its own takes a quarter of a megabyte.
+
+    If its files cannot be read, each connection says so.
+    """
+    context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=pool["cert_reqs"])
+    authorities = {"cafile": pool["ca_certs"], "cadata": pool["ca_cert_data"]}
+    with suppress(OSError, ValueError):  # SSLError is an OSError
+        if any(authorities.values()):
+            context.load_verify_locations(**authorities)
+        elif context.verify_mode != ssl.CERT_NONE:
+            context.load_default_certs()
+        if pool["cert_file"]:
+            context.load_cert_chain(pool["cert_file"], pool["key_file"])
+        pool.update(ssl_context=context, ca_certs=None, ca_cert_data=None, cert_file=None, key_file=None)
 
 
 def _socket_options() -> list[tuple[int, int, int]]:

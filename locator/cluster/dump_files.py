@@ -43,12 +43,12 @@ class DumpFiles:
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self._paths = tuple(paths)
+        self.paths = tuple(paths)
         self._pipes: dict[str, bytes] = {}  # by path, what was read from it
 
     def check(self) -> None:
         """Raise BadDump if a path does not exist, or standard input is closed. Reads no file."""
-        for path in self._paths:
+        for path in self.paths:
             try:
                 os.stat(0 if path == STDIN else path)  # what is opened later may get the number of a closed one
             except OSError as error:
@@ -59,12 +59,12 @@ class DumpFiles:
 
         Calls *report* before it waits for a pipe.
         """
-        inputs = [source for path in self._paths for source in self._inputs_at(path, report)]
+        inputs = [source for path in self.paths for source in self._inputs_at(path, report)]
         passed = [(source.name, source.passed_over.found) for source in inputs if source.passed_over is not None]
         if len(passed) == len(inputs):
             first = "; ".join(f"{name}: {reason}" for name, reason in passed[:MENTIONED])
             found = f" ({first})" if first else ""
-            raise BadDump(f"{', '.join(self._paths)}: nothing to read, expected {folders.EXPECTED_ENDING}{found}")
+            raise BadDump(f"{', '.join(self.paths)}: nothing to read, expected {folders.EXPECTED_ENDING}{found}")
         return inputs
 
     def _inputs_at(self, path: str, report: Report) -> list[Input]:
@@ -185,6 +185,7 @@ class DumpSource:
     """Reads *files* into *deliver*, and reads them again whenever one changes.
 
     Calls *on_reread* after each reading but the first: True if it succeeded, False if the previous objects stay in use.
+    Calls *on_problem* after each reading with why it failed, empty if it did not; of a single one, only if it failed.
     Messages begin with *about*. The first reading must not fail if the files are *required*.
     """
 
@@ -194,11 +195,13 @@ class DumpSource:
         deliver: Callable[[Dump], Awaitable[None]],
         *,
         on_reread: Callable[[bool], None] = lambda succeeded: None,
+        on_problem: Callable[[str], None] = lambda problem: None,
         about: str = "",
         required: bool = True,
     ) -> None:
         self._required = required
         self._files, self._deliver, self._on_reread = files, deliver, on_reread
+        self._on_problem = on_problem
         self._about = f"{about}: " if about else ""
         self._requested = trio.Event()
         self._was_read, self._problem = False, ""  # the problem is that of the last reading
@@ -250,6 +253,7 @@ class DumpSource:
                     log.info("%ssnapshot read again", self._about)
             if not is_first:
                 self._on_reread(not self._problem)
+            self._on_problem(self._problem)
             is_first = False
             await self._wait_for_change_or_request(signature)
 
@@ -262,6 +266,7 @@ class DumpSource:
         try:
             dump = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
         except BadDump as error:
+            self._on_problem(str(error))
             raise BadDump(f"{self._about}{error}") from None
         return ReadBatch(dump.batch(), dump.counts)
 

@@ -77,6 +77,7 @@ class Reflector:
         self._warned = ""  # the problem logged last, empty after contact
         self._response = _Response()
         self._doubted = False  # whether another kind doubts the history since the last request
+        self._moved = False  # whether the client has another API server since then
         self._resource: Resource | None = None  # with which to read from the next request on
         self._listed_at = 0.0  # when the last request for a list began
         self._followed_until = 0.0  # when the last list or watch ended
@@ -86,11 +87,13 @@ class Reflector:
         """List and watch for ever. Failures are logged, shown as ``problem``, and tried again."""
         self.problem_since = self.lost_since = trio.current_time()
         self._client.on_history_lost.append(self._doubt)
+        self._client.on_moved.append(self._move)
         try:
             while True:
                 await self._list_or_watch()
         finally:
             self._client.on_history_lost.remove(self._doubt)
+            self._client.on_moved.remove(self._move)
 
     def read_with(self, resource: Resource) -> None:
         """List again, and decode the objects as *resource* says from now on."""
@@ -102,6 +105,11 @@ class Reflector:
         if not self._listwatch.lists and self._listed_at <= since:
             self._doubted = True
             self._response.end()
+
+    def _move(self) -> None:
+        """List again, from the API server that the client has now. Until then, what is known stays."""
+        self._moved = True
+        self._response.end()
 
     async def _list_or_watch(self) -> None:
         """Send one request, process the response to its end, and wait until the next one is due."""
@@ -141,6 +149,9 @@ class Reflector:
             self._check_silence = CHECK_SILENCE
 
     def _list_again_if_told(self) -> None:
+        if self._moved:
+            self._moved = False
+            self._listwatch.server_moved(self.problem)
         if self._doubted:
             self._listwatch.doubt_history()
         if self._resource is not None:
@@ -176,7 +187,7 @@ class Reflector:
         began: float | None = None
         try:
             silence = min(self._silence, self._check_silence) if request.check else self._silence
-            with self._client.open(request.path, request.query, silence=silence) as stream:
+            with self._client.open(request.path, request.query, silence=silence, accept=request.accept) as stream:
                 began, response.followed = response.begin(stream), not request.check
                 if not request.watch:
                     body, self._check_silence = stream.read(), CHECK_SILENCE

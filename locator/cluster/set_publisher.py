@@ -42,6 +42,8 @@ class Cluster:
         self.name, self.source, self.publisher = name, source, publisher
         self.watches: Mapping[str, Reflector] = watches or {}
         self.lost = False
+        self.scope = trio.CancelScope()
+        """Of the tasks that follow it."""
 
     @property
     def is_on_its_way(self) -> bool:
@@ -59,6 +61,9 @@ class Cluster:
 
     def health(self) -> Health:
         """Return what ``/readyz?verbose`` tells of it. It always passes: one cluster does not hold up the others."""
+        if self.publisher.snapshot is None and not self.watches:
+            text = self.source.health()["snapshot"].text
+            return Health(True, text, text)
         if self.publisher.snapshot is None:
             problems = {reflector.problem for reflector in self.watches.values() if reflector.problem}
             text = f"not read yet{''.join(f'; {problem}' for problem in sorted(problems)[:1])}"
@@ -77,21 +82,41 @@ class SetPublisher:
     refuses or cannot be reached.
     """
 
-    def __init__(self, clusters: ClusterSet, own: Publisher, others: Sequence[Cluster], *, max_age: float) -> None:
+    def __init__(self, clusters: ClusterSet, own: Publisher, *, max_age: float) -> None:
         self.clusters = clusters
-        self._others, self._max_age = others, max_age
+        self._others: dict[str, Cluster] = {}
+        self._max_age = max_age
         self._subscribers: list[Subscriber] = []
         self._found: dict[str, Sequence[Finding]] = {}  # by cluster, as its publisher gave them; the own one is ""
         self._findings: dict[str, Sequence[Finding]] = {}  # likewise, each with its cluster
-        self._publishers = {"": own, **{cluster.name: cluster.publisher for cluster in others}}
+        self._noted: dict[str, Sequence[Finding]] = {}  # by cluster, about its source
+        self._publishers = {"": own}
         self._between: Sequence[Finding] = ()  # between the clusters
         self._between_in_files: Sequence[Finding] = ()  # the same ones, each with its file
         self._asked: Mapping[str, str] = {}
         self._ask: Callable[[Mapping[str, str]], None] | None = None
         self._started = self._resolved = False
         own.subscribe(partial(self._update, None))
-        for cluster in others:
-            cluster.publisher.subscribe(partial(self._update, cluster))
+
+    def add(self, cluster: Cluster) -> None:
+        """Publish another cluster, too, once it has been read."""
+        self._others[cluster.name], self._publishers[cluster.name] = cluster, cluster.publisher
+        self.clusters.add(cluster.name)
+        cluster.publisher.subscribe(partial(self._update, cluster))
+        self._publish()
+
+    def remove(self, name: str) -> None:
+        """Publish all without another cluster, and listen to it no longer."""
+        for known in (self._others, self._publishers, self._found, self._findings, self._noted):
+            known.pop(name, None)
+        self.clusters.remove(name)
+        self._publish()
+
+    def note(self, name: str, findings: Sequence[Finding]) -> None:
+        """Publish *findings* about the source of a cluster, "" for all of them, in place of those noted before."""
+        if self._noted.get(name, ()) != findings:
+            self._noted[name] = findings
+            self._publish()
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call *subscriber* at each publication from now on, after all earlier subscribers."""
@@ -115,7 +140,7 @@ class SetPublisher:
         while not self.clusters.complete:
             await trio.sleep(POLL_SECONDS)
         with trio.move_on_after(START_SECONDS):
-            while any(cluster.is_on_its_way for cluster in self._others):
+            while any(cluster.is_on_its_way for cluster in self._others.values()):
                 await trio.sleep(POLL_SECONDS)
             self.clusters.publish(time.time(), moment=trio.current_time())
             self._follow_hosts()
@@ -125,7 +150,7 @@ class SetPublisher:
 
     def start(self, missing: Mapping[str, Finding] | None = None) -> None:
         """Publish what there is now, and from now on each change. *missing* says why there is nothing of a cluster."""
-        self._findings |= {name: [finding] for name, finding in (missing or {}).items()}
+        self._noted |= {name: [finding] for name, finding in (missing or {}).items()}
         self._started = True
         self._publish()
 
@@ -133,7 +158,7 @@ class SetPublisher:
         """Return whether something has been published. Before, there are no answers, whatever is known."""
         if self._started:
             return Health(True)
-        slow = [cluster.name for cluster in self._others if cluster.is_on_its_way]
+        slow = [name for name, cluster in self._others.items() if cluster.is_on_its_way]
         if not self.clusters.complete or not slow:
             return Health(False, "nothing to answer from yet")
         return Health(False, f"waiting up to {START_SECONDS:g} s for {', '.join(slow)}")
@@ -147,7 +172,7 @@ class SetPublisher:
         due = self.clusters.due
         if due is not None and due <= trio.current_time():
             self._publish()
-        for cluster in self._others:
+        for cluster in self._others.values():
             lost = cluster.source.age() > self._max_age
             if lost is cluster.lost:
                 continue
@@ -166,6 +191,8 @@ class SetPublisher:
 
     def _update(self, cluster: Cluster | None, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         name = "" if cluster is None else cluster.name
+        if cluster is not None and self._others.get(name) is not cluster:
+            return  # it has gone
         if self._found.get(name) is not findings:
             self._found[name] = findings
             self._findings[name] = [finding.in_cluster(name) for finding in findings] if name else findings
@@ -183,7 +210,8 @@ class SetPublisher:
         if self._between is not self.clusters.findings():
             self._between = self.clusters.findings()
             self._between_in_files = [self._publishers[finding.cluster].with_file(finding) for finding in self._between]
-        within = [finding for name in self._publishers for finding in self._findings.get(name, ())]
+        known = (self._findings, self._noted)
+        within = [finding for name in self._publishers for found in known for finding in found.get(name, ())]
         findings = [*within, *self._between_in_files]
         for subscriber in self._subscribers:
             subscriber(snapshot, findings)

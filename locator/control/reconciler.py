@@ -9,6 +9,7 @@ version that the controller saw, so it never overwrites a change that it has not
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -53,16 +54,38 @@ class KnownObjects:
         *,
         keep: Callable[[Any], Any] = lambda known: known,
     ) -> None:
-        self.kinds: Mapping[str, tuple[type[Any], ...]] = {
-            cluster: tuple(of_cluster) for cluster, of_cluster in {OWN: kinds, **(others or {})}.items()
-        }
+        self.kinds: dict[str, tuple[type[Any], ...]] = {}
         """The kinds by cluster, the own one first."""
         self._keep = keep
-        self._objects: dict[tuple[str, type[Any]], dict[str, Any]] = {
-            (cluster, kind): {} for cluster, of_cluster in self.kinds.items() for kind in of_cluster
-        }
-        self._incomplete = set(self._objects)  # not listed yet
-        self._awaited = set(self._objects)  # those of them that are waited for
+        self._objects: dict[tuple[str, type[Any]], dict[str, Any]] = {}
+        self._incomplete: set[tuple[str, type[Any]]] = set()  # not listed yet
+        self._awaited: set[tuple[str, type[Any]]] = set()  # those of them that are waited for
+        self._waits = True
+        self.add(OWN, kinds)
+        for cluster, of_cluster in (others or {}).items():
+            self.add(cluster, of_cluster)
+
+    def add(self, cluster: str, kinds: Iterable[type[Any]]) -> None:
+        """Know *kinds* of another cluster, too. It is not waited for once all others have been listed."""
+        new = {(cluster, kind): dict[str, Any]() for kind in kinds}
+        self.kinds[cluster] = tuple(kind for _, kind in new)
+        self._objects |= new
+        self._incomplete |= new.keys()
+        if cluster == OWN or (self._waits and not self.has_synced):
+            self._awaited |= new.keys()
+
+    def remove(self, cluster: str) -> Iterator[ObjectChange]:
+        """Forget another cluster; yield each of its objects right after it was forgotten."""
+        tables = [(cluster, kind) for kind in self.kinds[cluster]]
+        for table in tables:
+            objects = self._objects[table]
+            for key in list(objects):
+                yield ObjectChange(table[1], key, objects.pop(key), None, cluster)
+        for table in tables:
+            del self._objects[table]
+        self._incomplete.difference_update(tables)
+        self._awaited.difference_update(tables)
+        del self.kinds[cluster]
 
     @property
     def has_synced(self) -> bool:
@@ -82,16 +105,21 @@ class KnownObjects:
             known.setdefault(kind, []).append(objects)
         return {kind: len(found[0] if len(found) == 1 else set().union(*found)) for kind, found in known.items()}
 
-    def of_kind(self, kind: type[Any]) -> Mapping[str, Any]:
-        """Return the objects of a kind in the own cluster, by their keys."""
-        return self._objects[OWN, kind]
+    def of_kind(self, kind: type[Any], cluster: str = OWN) -> Mapping[str, Any]:
+        """Return the objects of a kind in a cluster, by their keys."""
+        return self._objects[cluster, kind]
 
     def get(self, kind: type[Any], key: str, cluster: str = OWN) -> Any:
         """Return an object, None if there is none."""
         return self._objects[cluster, kind].get(key)
 
+    def is_listed(self, cluster: str) -> bool:
+        """Whether everything of a cluster has been listed."""
+        return not any(known == cluster for known, _ in self._incomplete)
+
     def stop_waiting(self) -> None:
-        """Go on without the other clusters that could not be listed yet."""
+        """Go on without the other clusters that could not be listed yet, or are added later."""
+        self._waits = False
         self._awaited = {(cluster, kind) for cluster, kind in self._awaited if cluster == OWN}
 
     def apply(self, delta: Delta, cluster: str) -> Iterator[ObjectChange]:
@@ -127,29 +155,31 @@ class KnownObjects:
                 yield kind, key, None
 
 
-class Rules(Protocol):
-    """What one controller wants; the rules of each derive from this.
-
-    A key of the work queue stands for one object that it may write.
-    """
+class WriteRules(Protocol):
+    """What is to be written to the API server of one cluster. A key of the work queue stands for one object there."""
 
     resources: Mapping[type[Any], Resource]
     """How each kind is read."""
-    writes: type[Any]
-    """The kind that it writes. Its records have the field ``version``, by which an event that comes late is known."""
-    urgent: Collection[type[Any]]
-    """The kinds whose single changes are compared before what follows from lists and from other kinds."""
     objects: KnownObjects
+    cluster: str = OWN
+    """The cluster that it writes to."""
+    deletions_linger: bool = False
+    """Whether finalizers may hold an object that was deleted, so that its watch alone tells when it is gone."""
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether everything that is waited for has been listed. Until then, no write is due."""
+        return self.objects.has_synced
 
     def namespace_of(self, key: str) -> str:
         """Return the namespace of a key: each gets its turn."""
         return namespace_of(key)
 
-    def changed(self, change: ObjectChange) -> Iterable[str]:
-        """Return the keys of what may need a write after a change, or is gone with it."""
+    def written_object(self, key: str) -> tuple[type[Any], str]:
+        """Return the kind of the object that a key stands for, and its own key.
 
-    def exists(self, key: str) -> bool:
-        """Whether there is anything to compare."""
+        The kind's records have the field ``version``, by which an event that comes late is known.
+        """
 
     def write_for(self, key: str, now: float) -> Write | Later | None:
         """Return the write that an object needs *now*, None if it is as it should be."""
@@ -162,33 +192,50 @@ class Rules(Protocol):
         """
         return True
 
+    def failed(self, write: Write, result: str, words: str) -> None:
+        """Learn of a write that failed, with one of ``writes.RESULTS`` and in what *words*. It is tried again."""
+        return
 
-class Reconciler:
-    """The work queue of *rules*, and what it is filled from."""
 
-    def __init__(self, rules: Rules) -> None:
+class Rules(WriteRules, Protocol):
+    """What one controller wants; the rules of each derive from this.
+
+    It writes one kind.
+    """
+
+    writes: type[Any]
+    """That kind."""
+    elsewhere: Collection[type[Any]] = ()
+    """The kinds that it reads in each other cluster."""
+    urgent: Collection[type[Any]]
+    """The kinds whose single changes are compared before what follows from lists and from other kinds."""
+
+    def written_object(self, key: str) -> tuple[type[Any], str]:
+        """Return the kind that it writes, and the key."""
+        return self.writes, key
+
+    def changed(self, change: ObjectChange) -> Iterable[str]:
+        """Return the keys of what may need a write after a change, or is gone with it."""
+
+    def exists(self, key: str) -> bool:
+        """Whether there is anything to compare."""
+
+
+class Destination(ABC):
+    """Where one controller writes: the work queue of *rules*."""
+
+    def __init__(self, rules: WriteRules) -> None:
         self.rules = rules
         self.queue = WorkQueue(rules.namespace_of)
 
     @property
     def has_synced(self) -> bool:
         """Whether everything that is waited for has been listed. Until then, no write is due."""
-        return self.rules.objects.has_synced
+        return self.rules.has_synced
 
+    @abstractmethod
     def apply(self, delta: Delta, cluster: str = OWN) -> None:
         """Take in a delta from a list, a watch or the response to a write."""
-        rules, is_list = self.rules, isinstance(delta, Replace)
-        lacked_a_list = rules.objects.has_synced and not rules.objects.is_complete
-        for change in rules.objects.apply(delta, cluster):
-            urgent = not is_list and change.kind in rules.urgent
-            for key in rules.changed(change):
-                if rules.exists(key):
-                    self.queue.add(key, urgent=urgent)
-                else:
-                    self.queue.discard(key)  # a follower, which takes no key out, must forget it, too
-        if lacked_a_list and rules.objects.is_complete:  # this may be all that a write lacked
-            for key in filter(rules.exists, rules.objects.of_kind(rules.writes)):
-                self.queue.add(key)
 
     def next_write(self, now: float) -> Write | None:
         """Return the next write. None if no key is due, or if the next MAX_KEYS keys need no write.
@@ -217,16 +264,55 @@ class Reconciler:
         what was to be written, something at admission has undone it, and perhaps no event will come.
         """
         if write.verb == DELETE:
-            self.gone(write)
-        elif write.version and self.rules.objects.get(self.rules.writes, write.key) is None:
+            if not self.rules.deletions_linger:
+                self.gone(write)
+        elif write.version and self._known(write.key) is None:
             return True  # it has been deleted since, and no event would tell so again
         elif found is not None:
-            self.apply(Put(found))
+            self.apply(Put(found), self.rules.cluster)
         return self.rules.written(write, found, began)
 
     def gone(self, write: Write) -> None:
         """Record that the object of a write does not exist, unless a newer version is known."""
-        kind = self.rules.writes
-        known = self.rules.objects.get(kind, write.key)
+        known = self._known(write.key)
         if known is not None and known.version == write.version:
-            self.apply(Drop(kind, write.key))
+            self.apply(Drop(*self.rules.written_object(write.key)), self.rules.cluster)
+
+    def _known(self, key: str) -> Any:
+        kind, found = self.rules.written_object(key)
+        return self.rules.objects.get(kind, found, self.rules.cluster)
+
+
+class Reconciler(Destination):
+    """The work queue of *rules*, which is filled by what they read."""
+
+    rules: Rules
+
+    def __init__(self, rules: Rules) -> None:
+        super().__init__(rules)
+
+    def apply(self, delta: Delta, cluster: str = OWN) -> None:
+        """Take in a delta from a list, a watch or the response to a write."""
+        self._take_in(self.rules.objects.apply(delta, cluster), may_be_urgent=not isinstance(delta, Replace))
+
+    def add_cluster(self, cluster: str) -> None:
+        """Know the objects of another cluster, too."""
+        self.rules.objects.add(cluster, self.rules.elsewhere)
+
+    def remove_cluster(self, cluster: str) -> None:
+        """Forget another cluster with its objects."""
+        self._take_in(self.rules.objects.remove(cluster), may_be_urgent=False)
+
+    def _take_in(self, changes: Iterable[ObjectChange], *, may_be_urgent: bool) -> None:
+        rules = self.rules
+        lacked_a_list = rules.objects.has_synced and not rules.objects.is_complete
+        for change in changes:
+            urgent = may_be_urgent and change.kind in rules.urgent
+            for key in rules.changed(change):
+                if rules.exists(key):
+                    self.queue.add(key, urgent=urgent)
+                else:
+                    self.queue.discard(key)  # a follower, which takes no key out, must forget it, too
+        if lacked_a_list and rules.objects.is_complete:  # this may be all that a write lacked
+            for key in filter(rules.exists, rules.objects.of_kind(rules.writes)):
+                self.queue.add(key)

@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from locator.api.decoding import Resource
 
-CREATE, PATCH, DELETE = "create", "patch", "delete"
-METHODS = {CREATE: "POST", PATCH: "PATCH", DELETE: "DELETE"}
+CREATE, APPLY, PATCH, DELETE = "create", "apply", "patch", "delete"
+METHODS = {CREATE: "POST", APPLY: "PATCH", PATCH: "PATCH", DELETE: "DELETE"}
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"  # RFC 6902
+APPLY_PATCH = "application/apply-patch+yaml"  # server-side apply (KEP-555); JSON is YAML
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced, a field that is null is removed
 
 # What becomes of a write, as the metrics count it. LATE and BEHIND are not sent: this replica does not lead any more,
@@ -26,20 +28,23 @@ RESULTS = (DONE, CONFLICT, REFUSED, UNREACHABLE, FAILED, LATE, BEHIND)
 
 
 class Existing(NamedTuple):
-    """An object at an API path, with that uid unless it is empty."""
+    """An object at an API path, with that uid unless it is empty, and ``without`` that label and value, if any."""
 
     path: str
     uid: str = ""
+    without: tuple[str, str] | None = None
 
-    def is_found(self, uid: str) -> bool:
-        """Whether it exists, if the object at its path has that *uid*, empty if there is none."""
-        return uid != "" and self.uid in ("", uid)
+    def is_found(self, uid: str, labels: Mapping[str, str]) -> bool:
+        """Whether it exists, if the object at its path has that *uid*, empty if there is none, and these *labels*."""
+        lacks_it = self.without is None or self.without not in labels.items()
+        return uid != "" and self.uid in ("", uid) and lacks_it
 
 
 class Write(Struct, frozen=True):
     """One write of one object.
 
-    ``key`` is that of the work queue. ``version`` is the resourceVersion of the object that the write replaces, empty
+    ``key`` is that of the work queue, mostly that of the object.
+    ``version`` is the resourceVersion of the object that the write replaces, empty
     for a new one. The write is not sent while the object ``unless`` exists.
     """
 
@@ -50,6 +55,12 @@ class Write(Struct, frozen=True):
     version: str = ""
     media: str = JSON
     unless: Existing | None = None
+    force: bool = False
+    """Whether to take the fields of a server-side apply from their other owners."""
+
+    def with_key(self, key: str) -> Write:
+        """Return the same write for another key of the work queue."""
+        return replace(self, key=key)
 
     @property
     def method(self) -> str:
@@ -72,11 +83,34 @@ def _group_and_plural(resource: Resource) -> tuple[str, str]:
 
 def creation(resource: Resource, key: str, fields: Mapping[str, Any]) -> Write:
     """Return the write that creates an object with these *fields*."""
+    return Write(CREATE, object_path(resource, key).rpartition("/")[0], _whole(resource, key, fields), key)
+
+
+def application(
+    resource: Resource,
+    key: str,
+    version: str,
+    fields: Mapping[str, Any],
+    *,
+    force: bool,
+    unless: Existing | None = None,
+) -> Write:
+    """Return the write that applies these *fields*, which the writer then owns, to this version of an object.
+
+    Without a *version* it creates the object. With *force* it takes fields from other owners.
+    """
+    body = _whole(resource, key, fields)
+    if version:
+        body["metadata"]["resourceVersion"] = version
+    return Write(APPLY, object_path(resource, key), body, key, version, APPLY_PATCH, unless, force)
+
+
+def _whole(resource: Resource, key: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with these *fields*, its name and its kind."""
     namespace, _, name = key.rpartition("/")
     meta = {**({"namespace": namespace} if namespace else {}), "name": name, **fields.get("metadata", {})}
     api_version = _group_and_plural(resource)[0].removeprefix("/apis/").removeprefix("/api/")
-    body = {"apiVersion": api_version, "kind": resource.name, **fields, "metadata": meta}
-    return Write(CREATE, object_path(resource, key).rpartition("/")[0], body, key)
+    return {"apiVersion": api_version, "kind": resource.name, **fields, "metadata": meta}
 
 
 def merge_patch(

@@ -38,20 +38,22 @@ _NOTHING = Snapshot({}, frozenset(), AddressBook(), 0)
 class ClusterSet:
     """The latest snapshot of each cluster, and of all of them together.
 
-    *own* is the name of the own cluster, *others* are those of the other ones. *joining* says what federated Services
-    are made with, besides. *honor_kubernetes* is that of ``Store``.
+    *own* is the name of the own cluster. *joining* says what federated Services are made with, besides the clusters.
+    *honor_kubernetes* is that of ``Store``.
     """
 
-    def __init__(self, own: str, others: Iterable[str], joining: Joining, *, honor_kubernetes: bool = True) -> None:
-        self._own, self._others = own, tuple(others)
+    def __init__(self, own: str, joining: Joining, *, honor_kubernetes: bool = True) -> None:
+        self._own = own
+        self._places: list[str] = []  # the other clusters, "" where one has gone: the books of those behind it stay
         self._joining = joining
         self._honor_kubernetes = honor_kubernetes
         self._snapshots: dict[str, Snapshot] = {}
         self._before: dict[str, Snapshot] = {}  # as of the last publication
         self._resolved_anew: set[str] = set()  # host names
         self._unready: dict[str, tuple[LocatedEndpoint, ...]] = {}  # of multi-cluster Services, by their cache_key
-        self._votes = Votes((own, *self._others))
+        self._votes = Votes((own,))
         self._voted_anew: set[str] = set()  # Services
+        self._joined_anew = False  # whether clusters have come or gone since the last publication
         self._of_service: dict[str, tuple[Finding, ...]] = {}
         self._findings: Sequence[Finding] | None = None  # all of these; None: something changed
         self._snapshot: Snapshot | None = None
@@ -62,9 +64,30 @@ class ClusterSet:
         several, the one with the fewest names, since look-ups are shared among namespaces."""
 
     @property
+    def names(self) -> list[str]:
+        """The names of all clusters, known or not, the own one first."""
+        return [self._own, *filter(None, self._places)]
+
+    @property
     def complete(self) -> bool:
         """Whether the own cluster is known, so that there is something to publish."""
         return self._own in self._snapshots
+
+    def add(self, cluster: str) -> None:
+        """Read another cluster, too, whose snapshot is to come. It is one of those that make a majority."""
+        self._votes.add(cluster)
+        self._joined_anew = True
+        if "" in self._places:
+            self._places[self._places.index("")] = cluster
+        else:
+            self._places.append(cluster)
+
+    def remove(self, cluster: str) -> None:
+        """Forget another cluster."""
+        self._votes.remove(cluster)
+        self._joined_anew = True
+        self._places[self._places.index(cluster)] = ""
+        self._snapshots.pop(cluster, None)
 
     def update_own(self, snapshot: Snapshot) -> None:
         """Take in the own cluster's new snapshot."""
@@ -114,7 +137,7 @@ class ClusterSet:
         if self._snapshot is not None and not answers_differ(before, after):
             after = replace(after, serial=before.serial)
         self._before = dict(self._snapshots)
-        self._resolved_anew, self._voted_anew = set(), set()
+        self._resolved_anew, self._voted_anew, self._joined_anew = set(), set(), False
         self._snapshot = after
         return after
 
@@ -129,7 +152,7 @@ class ClusterSet:
 
         While a cluster is not known, nobody can tell what it exports.
         """
-        names = (self._own, *self._others)
+        names = self.names
         if self._snapshots.keys() >= set(names):
             for key in sorted({key for snapshot in self._snapshots.values() for key in snapshot.exported}):
                 yield from export_advice(self._exported(key), names, self._own)
@@ -140,24 +163,29 @@ class ClusterSet:
 
     def _addresses(self, before: Book) -> Book:
         """Return the address book of all clusters; *before* itself if none of theirs differs."""
-        books, old = (
-            [book_of(known.get(name, _NOTHING)) for name in (self._own, *self._others)] for known in self._known()
-        )
-        same = all(one is other for one, other in zip(books, old, strict=True))
-        return before if same and self._snapshot is not None else JoinedBook(books[0], books[1:])
+        books = [book_of(self._snapshots.get(name, _NOTHING)) for name in (self._own, *self._places)]
+        known = before.books if self._snapshot is not None else ()
+        same = len(books) == len(known) and all(one is other for one, other in zip(books, known, strict=True))
+        return before if same else JoinedBook(books[0], books[1:])
 
     def _known(self) -> Sequence[Mapping[str, Snapshot]]:
         """Return the snapshots of now, and those of the last publication."""
         return self._snapshots, self._before
 
+    def _now_or_before(self) -> Iterable[str]:
+        """Return the clusters of now, and those of the last publication."""
+        return dict.fromkeys((*self.names, *self._before))
+
     def _federated(self, last: Snapshot) -> tuple[Mapping[str, FederatedService], frozenset[str]]:
         """Return the federated Services, and their namespaces; those of the *last* snapshot if nothing differs."""
         before = last.federated
         changed = set[str]()
-        for name in (self._own, *self._others):
+        for name in self._now_or_before():
             now, then = (known.get(name, _NOTHING).exported for known in self._known())
             if now is not then:
                 changed.update(key for key, _ in now.items() ^ then.items())
+            if self._joined_anew:  # what is a majority, and what all clusters should export
+                changed |= now.keys()
         anew = self._resolved_anew
         changed.update(key for key, names in self._hosts_of.items() if anew and not anew.isdisjoint(names))
         changed |= self._voted_anew
@@ -194,7 +222,7 @@ class ClusterSet:
         return {name: namespace for namespace in by_number for name in of_namespace[namespace]}
 
     def _note_findings(self, key: str, exported: Mapping[str, ExportedService]) -> None:
-        found = tuple(export_findings(exported, (self._own, *self._others), self._joining, self._own))
+        found = tuple(export_findings(exported, self.names, self._joining, self._own))
         if found != self._of_service.get(key, ()):
             self._findings = None
             self._of_service[key] = found
@@ -208,7 +236,7 @@ class ClusterSet:
 
     def _count_votes(self, now: float, moment: float) -> None:
         self._voted_anew |= self._votes.expire(moment)
-        for name in (self._own, *self._others):
+        for name in self.names:
             healths, before = (known.get(name, _NOTHING).healths for known in self._known())
             if healths is not before:
                 self._voted_anew |= self._votes.observe(name, healths.values(), now=moment, unix_time=now)
@@ -226,7 +254,7 @@ class ClusterSet:
         if own.services is not old.services:
             changed.update(key for key in own.imports if own.services.get(key) is not old.services.get(key))
         nodes, old_nodes = (
-            {name: known.get(name, _NOTHING).nodes for name in (self._own, *self._others)} for known in self._known()
+            {name: known.get(name, _NOTHING).nodes for name in self._now_or_before()} for known in self._known()
         )
         moved = {
             node

@@ -76,9 +76,10 @@ class HealthRules(Rules):
     }
     writes: type[Any] = ServiceHealth
     urgent: Collection[type[Any]] = (Service,)
+    elsewhere: Collection[type[Any]] = (Service,)
 
-    def __init__(self, cluster: str, *, others: Iterable[str] = (), timestamp: Callable[[], str]) -> None:
-        self.objects = KnownObjects(self.resources, dict.fromkeys(others, (Service,)), keep=_keep)
+    def __init__(self, cluster: str, *, timestamp: Callable[[], str]) -> None:
+        self.objects = KnownObjects(self.resources, keep=_keep)
         self._cluster = cluster
         self._timestamp = timestamp
         self._probing = False

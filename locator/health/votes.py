@@ -48,9 +48,19 @@ class Votes:
     """The votes of *clusters*, by name, as one reader has seen them. Services are given by their keys."""
 
     def __init__(self, clusters: Iterable[str]) -> None:
-        self._seen: dict[str, dict[str, _Sighting]] = {cluster: {} for cluster in clusters}  # by cluster, by Service
-        # A heap of ``until``, cluster and Service; what a renewal made obsolete is skipped.
+        self._seen: dict[str, dict[str, _Sighting]] = {}  # by cluster, by Service
+        # A heap of ``until``, cluster and Service; what a renewal made obsolete, or is gone, is skipped.
         self._ends: list[tuple[float, str, str]] = []
+        for cluster in clusters:
+            self.add(cluster)
+
+    def add(self, cluster: str) -> None:
+        """Count a cluster among all from now on, also while it votes for nobody."""
+        self._seen[cluster] = {}
+
+    def remove(self, cluster: str) -> None:
+        """Count a cluster no longer, and forget its votes."""
+        del self._seen[cluster]
 
     @property
     def due(self) -> float | None:
@@ -117,7 +127,7 @@ class Votes:
 
     def _ending(self, until: float, cluster: str, service: str) -> _Sighting | None:
         """Return the votes that end at *until*, None if they have been renewed, or have ended."""
-        sighting = self._seen[cluster].get(service)
+        sighting = self._seen.get(cluster, {}).get(service)
         return sighting if sighting is not None and sighting.counts and sighting.until == until else None
 
 

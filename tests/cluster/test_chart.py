@@ -18,7 +18,7 @@ from docs.pages.chart_pages import PAGE
 from tests.kit import kustomize
 from tests.kit.helm import CLUSTERS, FEDERATED, Values, by_name, rendered
 from tests.kit.kube import Item
-from tests.kit.kustomize import MANIFESTS, NAMESPACE, VARIANTS, WEBHOOK, rights_in, settings_of
+from tests.kit.kustomize import MANIFESTS, NAMESPACE, RIGHTS_ALONE, VARIANTS, WEBHOOK, rights_in, settings_of
 
 # What the chart's page says: the values that make of the chart what an overlay or a component is.
 OF_PAGE: Mapping[str, Values] = {
@@ -136,7 +136,7 @@ def test_the_page_has_values_of_each_overlay_and_component() -> None:
     assert compared >= folders
 
 
-@pytest.mark.parametrize("variant", sorted(VARIANTS.keys() - {"remote"}))  # which installs no topodns
+@pytest.mark.parametrize("variant", sorted(VARIANTS.keys() - {*RIGHTS_ALONE}))
 def test_the_chart_makes_what_kustomize_builds(variant: str) -> None:
     """With the values of its page, object for object and field for field, but for ``MEANT`` and ``LEFT_OUT``."""
     objects = rendered(values_of(variant))

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tests.kit.kustomize import object_of, rights_in
+from tests.kit.kustomize import FEDERATION, object_of, rights_in
 from tests.kit.page_commands import table
 from tests.kit.this_machine import ROOT
 
@@ -18,13 +18,15 @@ PROGRAMS = {
     "`topodns serve`": ("base", "topodns"),
     "`topodns controller`": ("base with controller", "topodns-controller"),
     "`topodns webhook`": ("base with webhook", "topodns-webhook"),
+    "`topodns controller --federate`, in the federation API": ("federation api", FEDERATION),
+    "... in each cluster": ("federation cluster", FEDERATION),
     "topodns in another cluster (`--cluster`)": ("remote", "topodns-reader"),
 }
 
 
 def resources(text: str) -> set[str]:
     """Return the resources of the kinds that a text names."""
-    kinds = re.findall(r"\b(?:[A-Z][a-z]+){1,2}(?:ies|s)\b|\bPodLocators\b|\bEndpointSlices\b", text)
+    kinds = re.findall(r"\b(?:[A-Z][a-z]+){1,3}(?:ies|s)\b|\bPodLocators\b|\bEndpointSlices\b", text)
     return {kind.lower() for kind in kinds}
 
 

@@ -21,7 +21,7 @@ from tests.kit.this_machine import lacking, needs_tool
 BUILDING = 3600.0  # seconds that a build may take; the control plane takes 5 minutes on two cores
 
 GO = (1, 26)  # as in controlplane/go.mod
-KUBERNETES = "v1.36.3"  # as in controlplane/go.mod
+KUBERNETES = "v1.36.3"  # as in controlplane/go.mod and kubeproxy/go.mod
 COREDNS = "v1.14.7"
 EXTERNAL_DNS = "v0.21.0"  # v0.22.0 needs modules that not every proxy has
 HELM = "v4.3.1"
@@ -54,15 +54,15 @@ def control_plane() -> Path:
     return _built("controlplane", [path.read_bytes() for path in sorted(source.iterdir())], build)
 
 
+def kube_proxy() -> Path:
+    """Return the path of a program that chooses endpoints as kube-proxy does (``oracle.kube_proxy``)."""
+    return _module("kubeproxy", ".")
+
+
 def etcdutl() -> Path:
     """Return the path of etcdutl, which restores a snapshot of etcd."""
-    source = Path(__file__).parent / "etcdutl"  # a module that only names it: ``go install`` refuses its go.mod
-
-    def build(go: str, folder: Path) -> None:
-        package = "go.etcd.io/etcd/etcdutl/v3"
-        _compile((go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(folder / "etcdutl"), package), cwd=source)
-
-    return _built("etcdutl", [path.read_bytes() for path in sorted(source.iterdir())], build) / "etcdutl"
+    # Its module only names this package: ``go install`` refuses the go.mod that etcdutl has.
+    return _module("etcdutl", "go.etcd.io/etcd/etcdutl/v3")
 
 
 def coredns() -> Path:
@@ -111,6 +111,16 @@ def _installed(package: str, version: str, *flags: str) -> Path:
         _compile(command, cwd=folder, env={"GOBIN": str(folder)})
 
     return _built(name, [version.encode()], build) / name
+
+
+def _module(name: str, package: str) -> Path:
+    """Return the path of the program that is made of a *package* by the module in the folder *name*."""
+    source = Path(__file__).parent / name
+
+    def build(go: str, folder: Path) -> None:
+        _compile((go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(folder / name), package), cwd=source)
+
+    return _built(name, [path.read_bytes() for path in sorted(source.iterdir())], build) / name
 
 
 def _fetched(name: str, module: str, version: str, where: str) -> Path:

@@ -135,6 +135,8 @@ class ClustersInMemory:
         clusters = cluster_set_of(self._settings)
         assert clusters is not None
         self.clusters = clusters
+        for name in others:
+            self.clusters.add(name)
         stores = {"": store_of(self._settings)} | {name: other_store_of(self._settings, name) for name in others}
         self._publishers = {name: Publisher(store) for name, store in stores.items()}
         self.clusters.resolve(hosts or {})

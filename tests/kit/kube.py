@@ -37,6 +37,8 @@ SERVICE_RANGES = "10.96.0.0/16,fd00:96::/112"
 # The API server's address in its own EndpointSlice, where loopback is not allowed; for documentation (RFC 5737).
 ADVERTISED = "198.51.100.1"
 TOKEN = "of-the-tests"
+# All controllers, but no kubelet renews a node's lease here, and tests set the pod CIDRs.
+ALL = "*,-node-lifecycle-controller,-node-ipam-controller"
 DUMPED = "namespaces,nodes,pods,services,endpointslices"  # as in the README
 THREADS = 8  # requests at a time
 
@@ -55,6 +57,12 @@ KINDS = {
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
     "Deployment": ("/apis/apps/v1", "deployments", True),
     "ReplicaSet": ("/apis/apps/v1", "replicasets", True),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
+    "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
+    "Job": ("/apis/batch/v1", "jobs", True),
+    "ReplicationController": ("/api/v1", "replicationcontrollers", True),
+    "HorizontalPodAutoscaler": ("/apis/autoscaling/v2", "horizontalpodautoscalers", True),
+    "ResourceQuota": ("/api/v1", "resourcequotas", True),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
     "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
@@ -187,20 +195,22 @@ class Api:
 class ControlPlane:
     """A running control plane; tests can kill, restart, stop and continue its API server."""
 
-    def __init__(self, folder: Path, programs: Path, stack: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, programs: Path, stack: ExitStack, *flags: str, tokens: str = "", controllers: str = ALL
+    ) -> None:
         self.folder = folder
         """Certificates, etcd's data, and the output of each program."""
         self.programs = programs
         self.kubeconfig = folder / "kubeconfig"
         self.port = free_port()
-        self._stack = stack
+        self._stack, self._flags, self._controllers = stack, flags, controllers
         self._programs: dict[str, Daemon] = {}  # by name; the last one started
         self._etcd, self._peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         self._certificate = folder / "certificates" / "apiserver.crt"
         self._key, self._tokens = folder / "tokens.key", folder / "tokens.csv"
         private_key = subprocess.run([programs / "private-key"], capture_output=True, check=True).stdout
         self._key.write_bytes(private_key)
-        self._tokens.write_text(f'{TOKEN},tests,1,"system:masters"\n')
+        self._tokens.write_text(f'{TOKEN},tests,1,"system:masters"\n{tokens}')
         self.kubeconfig.write_text(self._config(TOKEN, self.port))
         stack.callback(self._end)
         self._start_etcd()
@@ -221,11 +231,12 @@ class ControlPlane:
         )
 
     def _start_controllers(self) -> None:
+        if not self._controllers:
+            return
         controllers = self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
-            # No kubelet renews a node's lease here, and tests set the pod CIDRs.
-            "--controllers=*,-node-lifecycle-controller,-node-ipam-controller",
+            f"--controllers={self._controllers}",
             f"--service-account-private-key-file={self._key}",
             "--leader-elect=false",
             "--secure-port=0",
@@ -233,7 +244,7 @@ class ControlPlane:
             "--kube-api-burst=2000",
         )
         # The API server writes the slice and a controller the account: once both exist, both programs work.
-        for kind in ("EndpointSlice", "ServiceAccount"):
+        for kind in ("EndpointSlice", "ServiceAccount") if self._controllers == ALL else ():
             controllers.until(lambda kind=kind: self.api.items(kind, "default"), within=STARTING)
 
     def start(self, *flags: str) -> None:
@@ -255,6 +266,7 @@ class ControlPlane:
             "--max-requests-inflight=0",
             "--max-mutating-requests-inflight=0",
             "--enable-priority-and-fairness=false",
+            *self._flags,
             *flags,
         )
         # The API server writes the key after the certificate: when the key exists, the certificate is complete.
@@ -270,8 +282,7 @@ class ControlPlane:
 
     def rebuild(self) -> None:
         """Kill the whole control plane, and start it on an empty etcd: same address, certificates and tokens."""
-        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
-            self._kill(name)
+        self._kill_all()
         shutil.rmtree(self.folder / "etcd")
         self._start_etcd()
         self.start()
@@ -291,8 +302,7 @@ class ControlPlane:
         self.api.close()
         if politely:
             self._programs["kube-apiserver"].end()
-        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
-            self._kill(name)
+        self._kill_all()
         shutil.rmtree(self.folder / "etcd")
         command = [go_programs.etcdutl(), "snapshot", "restore", snapshot, f"--data-dir={self.folder / 'etcd'}"]
         cluster = (f"--initial-cluster=default={self._peer}", f"--initial-advertise-peer-urls={self._peer}")
@@ -309,6 +319,16 @@ class ControlPlane:
         """Continue the API server after ``stop``."""
         self._programs["kube-apiserver"].process.send_signal(signal.SIGCONT)
 
+    @property
+    def pid(self) -> int:
+        """The process of the API server."""
+        return self._programs["kube-apiserver"].process.pid
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether the API server does not run: ``start`` starts it again."""
+        return self._programs["kube-apiserver"].process.poll() is not None
+
     def _run(self, program: str, *arguments: str) -> Daemon:
         daemon = Daemon.start([str(self.programs / program), *arguments], self.folder, name=program)
         self._programs[program] = daemon
@@ -318,6 +338,11 @@ class ControlPlane:
         daemon = self._programs[program]
         daemon.process.kill()
         daemon.process.wait()
+
+    def _kill_all(self) -> None:
+        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
+            if name in self._programs:
+                self._kill(name)
 
     def _end(self) -> None:
         """End the controllers before the API server, which would wait for them, and etcd last."""
@@ -394,14 +419,17 @@ def config_of(
 
 
 @contextmanager
-def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
+def running_control_plane(
+    folder: Path, *flags: str, tokens: str = "", controllers: str = ALL
+) -> Iterator[ControlPlane]:
     """Run a control plane, with its files in *folder*, until the block ends.
 
-    Raises ``waiting.NotReadyError``, with the last lines of output, if it does not start.
+    *flags* are for its API server, and *tokens* lines of its token file. *controllers* are the names of those that run,
+    empty for none. Raises ``waiting.NotReadyError``, with the last lines of output, if it does not start.
     """
     programs = go_programs.control_plane()
     with ExitStack() as stack:
-        yield ControlPlane(folder, programs, stack)
+        yield ControlPlane(folder, programs, stack, *flags, tokens=tokens, controllers=controllers)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ NAMESPACE = "topodns"
 SERVER, CONTROLLER, WEBHOOK = "topodns", "topodns-controller", "topodns-webhook"  # Deployments, and ServiceAccounts
 INSTALLER = "topodns-webhook-ca"  # the ServiceAccount of the Job that lets API servers trust the webhook
 HOOKS = "MutatingWebhookConfiguration"
+FEDERATION = "topodns-federation"  # the ServiceAccount of 'topodns controller --federate', and its namespace
 READER = "topodns-reader"  # the ServiceAccount for topodns in another cluster, and its namespace
 
 # Variants that a user may build: the folder, and the components beside those that it includes already.
@@ -60,13 +61,16 @@ VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "clusters with podlocators": ("overlays/clusters", ("controller", "podlocators", "webhook")),
     "clusters with openshift": ("overlays/clusters", ("controller", "webhook", "openshift")),
     "remote": ("remote", ()),
+    "federation api": ("federation/api", ()),
+    "federation cluster": ("federation/cluster", ()),
     "webhook": ("overlays/webhook", ()),
     "webhook with metrics": ("overlays/webhook", ("metrics", "admission")),
     "snapshot": ("overlays/snapshot", ()),
     "snapshot with metrics": ("overlays/snapshot", ("metrics",)),
 }
 EVERYTHING = "coredns-stub with all"  # but without admission, which would refuse what tests of other rules create
-
+# Variants that give rights alone, and install no topodns.
+RIGHTS_ALONE = ("remote", "federation api", "federation cluster")
 
 Right = tuple[str, str, str]  # API group, resource, verb
 

@@ -25,6 +25,7 @@ from tests.kit.waiting import PATIENCE, until
 RECOVERY = 90.0  # seconds; after many failures Kubernetes' own controllers wait up to 30 s before they try again
 # Seconds until topodns has caught up with an API server that is back: 5, and three times as much on a busy machine.
 CAUGHT_UP = 15.0
+PLAIN = "svc.cluster.local"
 TRUSTED = "127.0.0.1/32"  # tests name their clients by EDNS client subnet
 
 
@@ -48,17 +49,17 @@ def serving_live(
 
 
 def asked(
-    server: Server, name: str, client: str, rtype: str = "A", *, timeout: float = PATIENCE
+    server: Server, name: str, client: str, rtype: str = "A", *, zone: str = PLAIN, timeout: float = PATIENCE
 ) -> dns.message.Message:
-    """Ask as a trusted forwarder that names *client* by ECS; return the reply."""
+    """Ask for *name* in a zone as a trusted forwarder that names *client* by ECS; return the reply."""
     subnet = dns.edns.ECSOption(client, 32 if "." in client else 128)
-    query = dns.message.make_query(f"{name}.svc.cluster.local", rtype, use_edns=0, options=[subnet])
+    query = dns.message.make_query(f"{name}.{zone}", rtype, use_edns=0, options=[subnet])
     return server.ask(query, timeout=timeout)
 
 
-def answered(server: Server, name: str, client: str) -> set[str]:
+def answered(server: Server, name: str, client: str, *, zone: str = PLAIN) -> set[str]:
     """Return the addresses that *client* gets, or the rcode's name if that is not NOERROR."""
-    return addresses(asked(server, name, client))
+    return addresses(asked(server, name, client, zone=zone))
 
 
 def addresses(reply: dns.message.Message) -> set[str]:
@@ -74,9 +75,9 @@ def extended_errors(reply: dns.message.Message) -> set[int]:
 class Asker:
     """Asks for one name as several clients, again and again, until the block ends; records each different answer."""
 
-    def __init__(self, server: Server, name: str, clients: Mapping[str, str]) -> None:
+    def __init__(self, server: Server, name: str, clients: Mapping[str, str], *, zone: str = PLAIN) -> None:
         self._server = server
-        self._name = name
+        self._name, self._zone = name, zone
         self._clients = clients
         self._ended = threading.Event()
         self._lock = threading.Lock()
@@ -99,7 +100,7 @@ class Asker:
             for who, client in self._clients.items():
                 asked_in = self._round
                 try:
-                    answer = frozenset(addresses(asked(self._server, self._name, client)))
+                    answer = frozenset(answered(self._server, self._name, client, zone=self._zone))
                 except (dns.exception.DNSException, OSError) as error:
                     self.lost.append(f"{who}: {error}")
                     continue
@@ -117,7 +118,7 @@ class Asker:
         """
 
         def now() -> dict[str, set[str]]:
-            return {who: answered(self._server, self._name, self._clients[who]) for who in expected}
+            return {who: answered(self._server, self._name, self._clients[who], zone=self._zone) for who in expected}
 
         until(lambda: now() == expected, lambda: f"{expected}, but {now()}", within=CAUGHT_UP)
         with self._lock:

@@ -25,8 +25,10 @@ LEASE = {"duration": 4.0, "deadline": 3.0, "retry": 0.5}
 class Probing(Process):
     """A running ``topodns controller --health``. ``topodns_process.COMMAND`` must be ``COMMAND``."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
-        super().__init__(["controller", "--health", "--http=127.0.0.1:0", *arguments])
+    def __init__(
+        self, arguments: Sequence[str], *, flags: Sequence[str] = ("--health",), command: Sequence[str] = ()
+    ) -> None:
+        super().__init__(["controller", *flags, "--http=127.0.0.1:0", *arguments], command=command)
         self.http = self.wait_for(r"^listening http (\S+)$")[1]
 
     def until_leading(self) -> Probing:
@@ -48,10 +50,15 @@ class Probing(Process):
             return list(response.read().decode().splitlines())
 
 
-if __name__ == "__main__":
-    application.METRICS_SECONDS = 0.0
-    prober.INTERVAL_SECONDS, probe.ANSWER_SECONDS, prober.WAIT_SECONDS = INTERVAL, ANSWER, WAIT
+def shorten_lease() -> None:
+    """Let the replicas of this process take the Lease over from one that was killed, within seconds."""
     defaults = LeaderElection.__init__.__kwdefaults__
     assert defaults is not None and LEASE.keys() <= defaults.keys()
     defaults.update(LEASE)
+
+
+if __name__ == "__main__":
+    application.METRICS_SECONDS = 0.0
+    prober.INTERVAL_SECONDS, probe.ANSWER_SECONDS, prober.WAIT_SECONDS = INTERVAL, ANSWER, WAIT
+    shorten_lease()
     raise SystemExit(main())

@@ -15,6 +15,11 @@ EXAMPLES = (
         "Write PodLocators, with the labels of topology only:", "topodns controller --labels 'topology.kubernetes.io/*'"
     ),
     Example(
+        "Distribute what a federation API holds to two clusters:",
+        "topodns controller --federate fed.example.com=federation.kubeconfig --cluster-name east --cluster "
+        "west=west.kubeconfig",
+    ),
+    Example(
         "Probe load balancers, too, also those of another cluster:",
         "topodns controller --health --cluster-name east --cluster west=west.kubeconfig",
     ),
@@ -28,11 +33,11 @@ STATUSES = {**STATUSES, EXIT_DONE: "ended by SIGTERM or SIGINT", EXIT_FAILED: "a
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the settings."""
-    add_settings(parser, "controller", common=("health", "publish", "labels"))
+    add_settings(parser, "controller", common=("federate", "health", "labels", "publish"))
 
 
 def run(arguments: Namespace) -> int:
-    """Keep up to date what the controller writes until SIGTERM or SIGINT."""
+    """Keep up to date what the controller writes, until SIGTERM or SIGINT."""
     settings = settings_of(arguments)
     from dnsserver.cli.cluster import cluster_errors
     from dnsserver.programs import controller

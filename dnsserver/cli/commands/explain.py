@@ -33,6 +33,7 @@ ARGUMENTS = {"name": "NAME", "type": "TYPE", "client": "--client", "namespace": 
 # The themes whose settings a running server has of its own.
 OF_A_SERVER = (SourceSettings, AnswerSettings, SeveralClustersSettings, ClientSettings)
 
+UNREAD = (ClusterCode.ClusterUnreachable.name, ClusterCode.InvalidClusterFile.name)
 TYPES = ("A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT")  # that answers have
 
 EXAMPLES = (
@@ -137,7 +138,7 @@ def run(arguments: Namespace) -> int:
     kinds: tuple[type[Object], ...] = (client.kind,) if isinstance(client, naming.ObjectReference) else ()
     reading, authority = read_objects(settings, kinds), authority_of(settings)
     for finding in reading.publication.findings:
-        if finding.code == ClusterCode.ClusterUnreachable.name:  # the answer lacks what that cluster has
+        if finding.code in UNREAD:  # the answer lacks what that cluster has
             say(str(finding))
     served = settings.serve_namespace
     cluster = reading.clusters.client

@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -32,8 +32,7 @@ DELTAS_AT_ONCE = 50  # applied before other tasks get a turn: admission reviews 
 class Controller:
     """Keeps what *rules* want true in the cluster of *client*, while this replica leads by *elector*.
 
-    *others* are the other clusters that the rules read, live or from files, by name. All replicas write as
-    *field_manager*: each further manager adds a kilobyte to every object.
+    All replicas write as *field_manager*: each further manager adds a kilobyte to every object.
     """
 
     def __init__(
@@ -43,19 +42,18 @@ class Controller:
         rules: Rules,
         *,
         field_manager: str,
-        others: Mapping[str, ApiClient | DumpFiles] | None = None,
     ) -> None:
         self.reconciler = Reconciler(rules)
         self.writer = Writer(client, elector, self.reconciler, field_manager=field_manager)
-        self._received: dict[str, trio.MemoryReceiveChannel[DeltaBatch]] = {}
-        self._others: list[tuple[str, Reflector | DumpSource]] = []
-        self.watches = {rules.resources[kind].name: watch for kind, watch in self._watch(client, OWN).items()}
+        self._own = self._followed(OWN, client)
+        self.watches: dict[str, Reflector] = {
+            rules.resources[kind].name: watch
+            for kind, watch in zip(rules.objects.kinds[OWN], self._own.sources, strict=True)
+            if isinstance(watch, Reflector)
+        }
         """By kind, the watches of the cluster that it writes to."""
-        for cluster, source in (others or {}).items():
-            if isinstance(source, ApiClient):
-                self._others += ((cluster, watch) for watch in self._watch(source, cluster).values())
-            else:
-                self._others.append((cluster, self._follow_dump(source, cluster)))
+        self._others: dict[str, _FollowedCluster] = {}
+        self._nursery: trio.Nursery | None = None  # while it runs
         self._subscribers: list[Callable[[], None]] = []
 
     @property
@@ -66,59 +64,90 @@ class Controller:
 
     def health(self) -> dict[str, Health]:
         """Return the state of what is read. Other clusters pass: one cluster does not hold up the others."""
-        others = {f"cluster {cluster}": Health(True, _state_of(source)) for cluster, source in self._others}
+        others = {
+            f"cluster {name}": Health(True, _state_of(source))
+            for name, cluster in self._others.items()
+            for source in cluster.sources
+        }
         return {kind: watch.health() for kind, watch in self.watches.items()} | others
 
     def on_change(self, subscriber: Callable[[], None]) -> None:
         """Call *subscriber* after changes have been taken in."""
         self._subscribers.append(subscriber)
 
+    def add_cluster(self, name: str, source: ApiClient | DumpFiles) -> None:
+        """Read what the rules need of another cluster, too, live or from files."""
+        self.reconciler.add_cluster(name)
+        cluster = self._others[name] = self._followed(name, source)
+        if self._nursery is not None:
+            self._nursery.start_soon(self._follow, cluster)
+
+    def remove_cluster(self, name: str) -> None:
+        """Read another cluster no longer, and forget its objects."""
+        self._others.pop(name).scope.cancel()
+        self.reconciler.remove_cluster(name)
+        self._tell()
+
     async def run(self) -> None:
         """Watch, and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
-        async with trio.open_nursery() as nursery:
-            for source in (*self.watches.values(), *(source for _, source in self._others)):
-                nursery.start_soon(source.run)
-            for cluster, receive in self._received.items():
-                nursery.start_soon(self._take_in, cluster, receive)
-            nursery.start_soon(self.writer.run)
+        async with trio.open_nursery() as self._nursery:
+            for cluster in (self._own, *self._others.values()):
+                self._nursery.start_soon(self._follow, cluster)
+            self._nursery.start_soon(self.writer.run)
 
-    def _watch(self, client: ApiClient, cluster: str) -> dict[type[Any], Reflector]:
-        """Return the watches of what the rules read in a cluster, by kind."""
-        rules, send = self.reconciler.rules, self._channel_of(cluster)
-        return {
-            kind: Reflector(client, kind, rules.resources[kind], send, cluster=cluster)
-            for kind in rules.objects.kinds[cluster]
-        }
+    async def _follow(self, cluster: _FollowedCluster) -> None:
+        with cluster.scope:
+            async with trio.open_nursery() as nursery:
+                for source in cluster.sources:
+                    nursery.start_soon(source.run)
+                nursery.start_soon(self._take_in, cluster)
 
-    def _follow_dump(self, files: DumpFiles, cluster: str) -> DumpSource:
-        """Return what reads the same from files, and again when they change."""
+    def _followed(self, name: str, source: ApiClient | DumpFiles) -> _FollowedCluster:
+        """Return what the rules read in a cluster: a watch for each kind, or files that are read when they change."""
+        send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
+        rules = self.reconciler.rules
+        kinds = rules.objects.kinds[name]
+        if isinstance(source, ApiClient):
+            watches = [Reflector(source, kind, rules.resources[kind], send, cluster=name) for kind in kinds]
+            return _FollowedCluster(name, watches, receive)
         from locator.cluster.dump_files import DumpSource
-
-        kinds, send = self.reconciler.rules.objects.kinds[cluster], self._channel_of(cluster)
 
         async def deliver(dump: Dump) -> None:
             found = {kind: [one for one in dump.objects if isinstance(one, kind)] for kind in kinds}
             await send.send(DeltaBatch([Replace(kind, objects) for kind, objects in found.items()]))
 
-        return DumpSource(files, deliver, about=f"cluster {cluster}", required=False)
+        dumps = DumpSource(source, deliver, about=f"cluster {name}", required=False)
+        return _FollowedCluster(name, [dumps], receive)
 
-    def _channel_of(self, cluster: str) -> trio.MemorySendChannel[DeltaBatch]:
-        send, self._received[cluster] = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
-        return send
-
-    async def _take_in(self, cluster: str, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
-        async for batch in receive:  # without its findings: the server and ``check`` report those
+    async def _take_in(self, cluster: _FollowedCluster) -> None:
+        async for batch in cluster.receive:  # without its findings: the server and ``check`` report those
             had_synced = self.reconciler.has_synced
             for number, delta in enumerate(batch.deltas, start=1):
-                self.reconciler.apply(delta, cluster)
+                if cluster.scope.cancel_called:
+                    return  # it has gone
+                self.reconciler.apply(delta, cluster.name)
                 if number % DELTAS_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
             if self.reconciler.has_synced and not had_synced:
                 gc.collect()
                 gc.freeze()  # the objects live long, and collections that visit them would hold up whatever waits
-            self.writer.wake()
-            for subscriber in self._subscribers:
-                subscriber()
+            self._tell()
+
+    def _tell(self) -> None:
+        """Have everybody look at what has changed."""
+        self.writer.wake()
+        for subscriber in self._subscribers:
+            subscriber()
+
+
+class _FollowedCluster:
+    """A cluster whose *sources* send to *receive*; ``scope`` ends that."""
+
+    def __init__(
+        self, name: str, sources: Sequence[Reflector | DumpSource], receive: trio.MemoryReceiveChannel[DeltaBatch]
+    ) -> None:
+        self.name, self.sources, self.receive = name, sources, receive
+        self.scope = trio.CancelScope()
 
 
 def _state_of(source: Reflector | DumpSource) -> str:

@@ -21,13 +21,13 @@ from functools import partial
 
 import trio
 
-from locator.api.decoding import decode_untrusted, uid_untrusted
+from locator.api.decoding import Resource, decode_untrusted, labels_untrusted, uid_untrusted
 from locator.api.list_watch import LONGEST_REQUESTED
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.reconciler import Reconciler
+from locator.control.reconciler import Destination
 from locator.control.work_queue import RateLimiter
 from locator.control.writes import (
     BEHIND,
@@ -65,27 +65,30 @@ class NotLeading(Exception):
 
 
 class Writer:
-    """Sends the writes of *reconciler* while this replica leads by *elector*, as *field_manager*."""
+    """Sends the writes that are due at *destination* while this replica leads by *elector*, as *field_manager*."""
 
     def __init__(
         self,
         client: ApiClient,
         elector: LeaderElector,
-        reconciler: Reconciler,
+        destination: Destination,
         *,
         field_manager: str,
+        rate: RateLimiter | None = None,
+        cluster: str = "",
     ) -> None:
+        """*rate* is ``WRITES_PER_SECOND`` unless given. *cluster* is the name of another cluster, for the log."""
         self.writes: Counter[tuple[str, str]] = Counter()
         """The number of writes by verb and result."""
         self._client = client
         self._elector = elector
-        self._reconciler = reconciler
-        self._resource = reconciler.rules.resources[reconciler.rules.writes]
+        self._destination = destination
         self._field_manager = field_manager
         self._timeout = elector.margin / 2  # applies twice: to the connection and to the response
         self._slots = trio.Semaphore(IN_FLIGHT)
         self._threads = trio.CapacityLimiter(IN_FLIGHT)
-        self._rate = RateLimiter(WRITES_PER_SECOND)
+        self._rate = rate or RateLimiter(WRITES_PER_SECOND)
+        self._about = f"cluster {cluster}: " if cluster else ""
         self._wake = trio.Event()
         self._backoff = Backoff()
         self._resume_at = -math.inf
@@ -95,7 +98,7 @@ class Writer:
     @property
     def waiting(self) -> int:
         """The number of objects still to be looked at."""
-        return len(self._reconciler.queue)
+        return len(self._destination.queue)
 
     async def run(self) -> None:
         """Write for ever, while this replica leads."""
@@ -110,7 +113,7 @@ class Writer:
 
     async def _next_due_write(self) -> tuple[Write, float]:
         """Wait until a write is due and may be sent; return it, and the present moment."""
-        queue = self._reconciler.queue
+        queue = self._destination.queue
         while True:
             self._wake = trio.Event()
             moment = boot_seconds()
@@ -119,10 +122,10 @@ class Writer:
                 await self._wake.wait()
             elif wait > 0:
                 await trio.sleep(wait)
-            elif write := self._reconciler.next_write(moment):
+            elif write := self._destination.next_write(moment):
                 self._rate.spend(moment)
                 return write, moment
-            elif queue.ready and self._reconciler.has_synced:  # many keys that need no write
+            elif queue.ready and self._destination.has_synced:  # many keys that need no write
                 await trio.lowlevel.checkpoint()
             else:
                 due = queue.due()
@@ -131,21 +134,23 @@ class Writer:
 
     async def _carry_out(self, write: Write, began: float) -> None:
         """Try a write and count its result. A failed write is tried again later."""
+        words = ""
         try:
             result = await self._send(write, began)
         except NotLeading:
             result = LATE
         except Exception as error:  # boundary: one try of a write
-            result = self._fail(write, error)
+            result, words = self._fail(write, error), str(error)
         finally:
             self._slots.release()
         self.writes[write.verb, result] += 1
         if result == DONE:
             self._backoff = Backoff()
-            self._reconciler.queue.done(write.key)
+            self._destination.queue.done(write.key)
         else:
+            self._destination.rules.failed(write, result, words)
             # Refused writes come after all others: one namespace's quota must not delay other namespaces.
-            self._reconciler.queue.retry(write.key, boot_seconds(), random.random(), urgent=result != REFUSED)
+            self._destination.queue.retry(write.key, boot_seconds(), random.random(), urgent=result != REFUSED)
         self.wake()
 
     async def _send(self, write: Write, began: float) -> str:
@@ -159,19 +164,25 @@ class Writer:
                 return CONFLICT  # the watch brings what stands there
             if error.status != http.HTTPStatus.NOT_FOUND or not write.version:
                 raise
-            path = object_path(self._resource, write.key)
+            path = object_path(self._resource_of(write), self._destination.rules.written_object(write.key)[1])
             if write.path != path and await self._exists(Existing(path)):
                 raise Refused(error.status, error.reason, WITHOUT_STATUS) from None
-            self._reconciler.gone(write)
+            self._destination.gone(write)
             return DONE  # nothing is left to write
-        found = None if write.verb == DELETE else decode_untrusted(self._resource, raw).built
-        return DONE if self._reconciler.written(write, found, began=began) else CONFLICT
+        found = None if write.verb == DELETE else decode_untrusted(self._resource_of(write), raw).built
+        return DONE if self._destination.written(write, found, began=began) else CONFLICT
+
+    def _resource_of(self, write: Write) -> Resource:
+        rules = self._destination.rules
+        return rules.resources[rules.written_object(write.key)[0]]
 
     def _request(self, write: Write) -> bytes:
         """Send a write if this replica leads, in a thread: nothing comes between the check and the sending."""
         if not self._elector.is_leader():
             raise NotLeading
         query = {} if write.verb == DELETE else {"fieldManager": self._field_manager}
+        if write.force:
+            query["force"] = "true"
         return self._client.request(
             write.method, write.path, query=query, body=write.body, media=write.media, timeout=self._timeout
         )
@@ -185,7 +196,7 @@ class Writer:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise
             return False
-        return asked.is_found(uid_untrusted(raw))
+        return asked.is_found(uid_untrusted(raw), labels_untrusted(raw))
 
     def _fail(self, write: Write, error: Exception) -> str:
         """Log a failure, and slow down if other writes would fail too; return the result to count."""
@@ -202,7 +213,7 @@ class Writer:
         cause = (write.verb, str(status or result))
         if moment - self._logged_at.get(cause, -math.inf) >= LOG_SECONDS:
             self._logged_at[cause] = moment
-            log.warning(
-                "%s %s: %s", self._resource.name, write.key, error, exc_info=error if result == FAILED else None
-            )
+            kind, key = self._resource_of(write).name, self._destination.rules.written_object(write.key)[1]
+            cause_of_ours = error if result == FAILED else None
+            log.warning("%s%s %s: %s", self._about, kind, key, error, exc_info=cause_of_ours)
         return result

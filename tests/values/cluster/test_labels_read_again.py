@@ -44,13 +44,14 @@ class Server:
         self.host = "server"
         self.server_readiness = ApiServerReadiness(self._ready)
         self.on_history_lost: list[Callable[[float], None]] = []
+        self.on_moved: list[Callable[[], None]] = []
         self.asked: list[tuple[str, Mapping[str, str]]] = []
         self._service = service("web", keys=f"{ZONE},*", annotations=annotations or {})
 
     async def _ready(self) -> Readiness:
         return Readiness.READY
 
-    def open(self, path: str, query: Mapping[str, str], *, silence: float) -> Answer:
+    def open(self, path: str, query: Mapping[str, str], *, silence: float, accept: str) -> Answer:
         self.asked.append((path, query))
         if "watch" in query:
             return Answer([line("ADDED", known()), bookmark(2, INITIAL_END)], waits=True)

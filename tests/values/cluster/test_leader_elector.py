@@ -43,6 +43,7 @@ class FakeServer:
         self.asked: list[tuple[str, str]] = []
         self.server_readiness = ApiServerReadiness(self.is_ready)
         self.on_history_lost: list[Callable[[float], None]] = []
+        self.on_moved: list[Callable[[], None]] = []
         self.refuse: Callable[[str, str], Refused | None] = lambda method, path: None
         self._lock = threading.Lock()
         self._version = 0
@@ -50,7 +51,7 @@ class FakeServer:
     async def is_ready(self) -> Readiness:
         return Readiness.READY
 
-    def open(self, path: str, query: Any, *, silence: float) -> Answer:
+    def open(self, path: str, query: Any, *, silence: float, accept: str) -> Answer:
         lines = [line("ADDED", item) for item in self.lists[path]]
         return Answer([*lines, bookmark(1, INITIAL_END)], waits=True)
 

@@ -199,7 +199,7 @@ class Controlling:
 
     def finish(self, write: Write, lost: str = "") -> None:
         alive = self.api.pods.get(write.key)
-        if write.unless is not None and write.unless.is_found(alive.uid if alive else ""):
+        if write.unless is not None and write.unless.is_found(alive.uid if alive else "", {}):
             lost = "request"
         failed = bool(lost)
         if lost != "request":

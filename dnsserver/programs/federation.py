@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Puts together what ``controller --federate`` runs."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dnsserver.metrics.controller import FEDERATION_REACHABLE, FEDERATION_WAITING, FEDERATION_WRITES
+from dnsserver.metrics.families import Family, Values
+from dnsserver.programs.other_clusters import OtherClusters
+from dnsserver.programs.run import election_for
+from dnsserver.settings.settings import Settings
+from locator.cluster.api_client import ApiClient
+from locator.cluster.cluster_folder import OpenedCluster
+from locator.cluster.credentials import BadCluster
+from locator.cluster.leading.elector import LeaderElector
+from locator.cluster.leading.federator import Federator
+
+log = logging.getLogger("topodns")
+
+LEASE = "topodns-federation"
+
+
+class Federation(NamedTuple):
+    """What distributes objects while it leads by a Lease in the federation API."""
+
+    elector: LeaderElector
+    federator: Federator
+    identity: str
+    """That of the federation API (``ApiClient.identity``)."""
+    is_own: bool
+    """Whether the own cluster is the federation API, so that nothing else is to be done there."""
+
+    async def run(self) -> None:
+        """Distribute for ever; release the Lease when cancelled."""
+        await self.elector.lead(self.federator.run)
+
+    def change(self, name: str, opened: OpenedCluster | None) -> None:
+        """Distribute to another cluster from now on, or no longer if *opened* is None."""
+        if opened is None:
+            if name in self.federator.clusters:
+                self.federator.remove_cluster(name)
+        elif problem := self.problem_with(opened):
+            log.warning("cluster %s: %s; nothing is distributed to it", name, problem)
+        elif isinstance(opened, ApiClient):
+            self.federator.add_cluster(name, opened)
+
+    def problem_with(self, opened: OpenedCluster) -> str:
+        """Return why nothing can be distributed to a cluster, empty if it can."""
+        if not isinstance(opened, ApiClient):
+            return "a dump found, expected a kubeconfig"
+        if opened.identity == self.identity:
+            return f"{opened.host} is the federation API, expected a cluster"
+        twin = self.federator.identities.get(opened.identity) if opened.identity else None
+        return f"{opened.host} is cluster {twin}, too, expected each cluster once" if twin else ""
+
+    @property
+    def shown(self) -> dict[Family, Callable[[], Values]]:
+        """Its metrics: what returns the values of each family."""
+        federator = self.federator
+        return {
+            FEDERATION_WRITES: lambda: {
+                (cluster, *which): number
+                for cluster, writer in federator.writers.items()
+                for which, number in writer.writes.items()
+            },
+            FEDERATION_WAITING: lambda: {(cluster,): writer.waiting for cluster, writer in federator.writers.items()},
+            FEDERATION_REACHABLE: lambda: {(cluster,): can for cluster, can in federator.reachable.items()},
+        }
+
+
+def federation_of(settings: Settings, own: ApiClient, others: OtherClusters) -> Federation:
+    """Return what ``--federate`` asks for; *own* is the client of the own cluster. Raises BadCluster."""
+    source = settings.federate
+    assert source is not None
+    try:
+        client = ApiClient(kubeconfig=source.path, context=source.context)
+    except BadCluster as error:
+        raise BadCluster(f"--federate {source.name}: {error}") from None
+    elector = LeaderElector(
+        client, election_for(client.namespace, LEASE), writes=f"the copies of federation {source.name}"
+    )
+    federator = Federator(
+        source.name, client, elector, selector=settings.federate_selector, instance=socket.gethostname()
+    )
+    federation = Federation(elector, federator, client.identity, own.identity == client.identity)
+    for name, opened in others.opened.items():
+        problem = federation.problem_with(opened)
+        if problem and others.is_required(name):
+            raise BadCluster(f"{others.source_of(name)}: {problem}")
+        federation.change(name, opened)
+    # The federation API may be where topodns runs; and the own cluster may be among the others, under a name.
+    if not federation.is_own and own.identity not in federator.identities:
+        federator.add_cluster(settings.cluster_name, own)
+    return federation

@@ -1,0 +1,531 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The objects of a federation API and their copies in clusters: which kinds, how they are read, what is kept of them.
+
+Of an original topodns keeps the copy that it makes of it, as JSON. Of a copy it keeps a digest of the fields that it
+owns there by server-side apply (KEP-555): if that is the digest of the copy that is wanted, there is nothing to write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.json import Decoder
+
+from locator.api import schema
+from locator.api.decoding import Resource
+from locator.api.finding_collector import FindingCollector
+from locator.distribution.instructions import Instructions, Problem, read_instructions
+from locator.labels import Selector
+from locator.model import MAX_NAME
+from locator.topology.annotations import FEDERATED, FEDERATION, FEDERATION_STATUS, OF_FEDERATIONS
+
+T = TypeVar("T", bound=Struct)
+
+FIELD_MANAGER = "topodns-federation"
+LABEL = FINALIZER = FEDERATION
+APPLIED = "Apply"  # the operation of fields that are owned by server-side apply
+MAX_LABEL = 63
+_DIGITS = 12  # of a hash that shortens a label
+
+SYSTEM_NAMESPACES = "kube-"  # the beginning of their names
+HEADLESS = "None"
+SINGLE_STACK = "SingleStack"
+# Annotations that say something about the object in the federation API alone.
+NOT_COPIED = frozenset(
+    (*OF_FEDERATIONS, "kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision")
+)
+TOKEN_TYPES = ("kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token")
+# What Kubernetes makes itself, by kind: namespace (None: any) and name.
+MADE_BY_KUBERNETES = {
+    "ConfigMap": ((None, "kube-root-ca.crt"),),
+    "ServiceAccount": ((None, "default"),),
+    "Service": (("default", "kubernetes"),),
+}
+
+
+class Key(NamedTuple):
+    """An object among all that a federation has, and the key of the work queue that stands for it."""
+
+    kind: str
+    object: str
+    """Its ``NAMESPACE/NAME``, or the name of a Namespace."""
+
+    @classmethod
+    def parse(cls, text: str) -> Key:
+        """Return the key whose text is this."""
+        kind, _, found = text.partition(" ")
+        return cls(kind, found)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.object}"
+
+    @property
+    def namespace(self) -> str:
+        """The namespace, a Namespace's own name."""
+        return self.object.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.object.rpartition("/")[2]
+
+
+NAMESPACE = "Namespace"
+
+
+def namespace_key(name: str) -> Key:
+    """Return the key of a namespace."""
+    return Key(NAMESPACE, name)
+
+
+class Replicas(Struct, frozen=True):
+    """How many pods a workload has, and how many of them are in which state, as its status says."""
+
+    replicas: int = 0
+    ready: int = 0
+    available: int = 0
+    updated: int = 0
+    unavailable: int = 0
+
+
+class Original(Struct, frozen=True):
+    """An object in the federation API.
+
+    ``manifest`` is its copy as JSON, without replicas and without what names it. ``replicas`` is None of a kind that
+    has none. It is ``distributed`` unless nobody asks for that: somebody owns it, say. ``problems`` are about it alone.
+    ``status`` is what stands in the fields of its status that topodns writes, ``told`` the value of its annotation
+    ``topodns.io/federation-status``.
+    """
+
+    namespace: str
+    name: str
+    version: str
+    uid: str
+    manifest: bytes
+    instructions: Instructions
+    problems: tuple[Problem, ...]
+    finalizers: tuple[str, ...]
+    generation: int = 0
+    replicas: int | None = None
+    balanced: bool = False
+    """Whether it is a Service of type LoadBalancer."""
+    deleting: bool = False
+    distributed: bool = True
+    status: Mapping[str, Any] = {}
+    told: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its ``NAMESPACE/NAME``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it cannot go before its copies."""
+        return FINALIZER in self.finalizers
+
+
+class Copy(Struct, frozen=True):
+    """A copy of an original in a cluster.
+
+    ``digest`` is that of the fields that topodns owns there. ``replicas`` is None of a kind that has none, and
+    ``owns_replicas`` says whether topodns was the last to set that field. It is ``observed`` if its status is about its
+    present generation.
+    """
+
+    namespace: str
+    name: str
+    version: str
+    uid: str
+    digest: bytes
+    replicas: int | None = None
+    owns_replicas: bool = False
+    status: Replicas = Replicas()
+    observed: bool = True
+    deleting: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its ``NAMESPACE/NAME``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Undistributed(Struct, frozen=True):
+    """A workload in the federation API of a kind that is not distributed."""
+
+    namespace: str
+    name: str
+    version: str
+
+    @property
+    def key(self) -> str:
+        """Its ``NAMESPACE/NAME``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ClusterNamespace(Struct, frozen=True):
+    """A namespace of a cluster."""
+
+    name: str
+    version: str
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.name
+
+
+class Autoscaler(Struct, frozen=True):
+    """A HorizontalPodAutoscaler: the workload that it names."""
+
+    namespace: str
+    name: str
+    version: str
+    target: Key
+
+    @property
+    def key(self) -> str:
+        """Its ``NAMESPACE/NAME``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class _ManagedFields(Struct):
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields: dict[str, Any] | None = field(name="fieldsV1", default=None)
+
+
+class _Meta(schema.AnnotatedMeta):
+    uid: str = ""
+    generation: int = 0
+    deleted: str | None = field(name="deletionTimestamp", default=None)
+    finalizers: list[str] | None = None
+    owners: list[Any] | None = field(name="ownerReferences", default=None)
+    managed: list[_ManagedFields] | None = field(name="managedFields", default=None)
+
+
+class _Manifest(Struct, rename="camel"):
+    """An object of any kind that is distributed."""
+
+    metadata: _Meta
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+    binary_data: dict[str, Any] | None = None
+    immutable: bool | None = None
+    type: str | None = None
+    image_pull_secrets: list[Any] | None = None
+    automount_service_account_token: bool | None = None
+
+
+class _Named(Struct):
+    metadata: _Meta
+
+
+class _Target(Struct):
+    kind: str = ""
+    name: str = ""
+
+
+class _AutoscalerSpec(Struct):
+    target: _Target = field(name="scaleTargetRef", default_factory=_Target)
+
+
+class _Autoscaler(Struct):
+    metadata: _Meta
+    spec: _AutoscalerSpec = field(default_factory=_AutoscalerSpec)
+
+
+class Kind(NamedTuple):
+    """A kind that is distributed: its API, the types of its originals and copies, and whether it has replicas."""
+
+    name: str
+    path: str
+    original: type[Original]
+    copy: type[Copy]
+    has_replicas: bool = False
+    counts_updated: bool = False
+    """Whether its status says how many replicas are of the latest template, and how many are missing."""
+
+
+def _kind(name: str, path: str, *, has_replicas: bool = False, counts_updated: bool = False) -> Kind:
+    # A type for each kind, since a list replaces all that is known of its type.
+    return Kind(name, path, _subtype(Original, name), _subtype(Copy, name), has_replicas, counts_updated)
+
+
+def _subtype(base: type[T], name: str) -> type[T]:
+    subtype: Any = msgspec.defstruct(f"{base.__name__}{name}", [], bases=(base,), frozen=True)
+    return cast("type[T]", subtype)
+
+
+# In the order in which a cluster needs them.
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        _kind("ConfigMap", "/api/v1/configmaps"),
+        _kind("Secret", "/api/v1/secrets"),
+        _kind("ServiceAccount", "/api/v1/serviceaccounts"),
+        _kind("Service", "/api/v1/services"),
+        _kind("Deployment", "/apis/apps/v1/deployments", has_replicas=True, counts_updated=True),
+        _kind("ReplicaSet", "/apis/apps/v1/replicasets", has_replicas=True),
+        _kind("ReplicationController", "/api/v1/replicationcontrollers", has_replicas=True),
+    )
+}
+OTHER_WORKLOADS: Mapping[str, tuple[str, type[Undistributed]]] = {
+    name: (path, _subtype(Undistributed, name))
+    for name, path in (
+        ("StatefulSet", "/apis/apps/v1/statefulsets"),
+        ("DaemonSet", "/apis/apps/v1/daemonsets"),
+        ("Job", "/apis/batch/v1/jobs"),
+        ("CronJob", "/apis/batch/v1/cronjobs"),
+    )
+}
+KIND_OF: Mapping[type[Any], str] = {
+    **{kind.original: name for name, kind in KINDS.items()},
+    **{kind.copy: name for name, kind in KINDS.items()},
+    **{type_: name for name, (_, type_) in OTHER_WORKLOADS.items()},
+    ClusterNamespace: NAMESPACE,
+}
+"""The name of the kind by type."""
+
+
+def label_value(federation: str) -> str:
+    """Return the value of the label of copies, by the federation's name; a long one is shortened by a hash."""
+    if len(federation) <= MAX_LABEL:
+        return federation
+    digest = hashlib.sha256(federation.encode()).hexdigest()[:_DIGITS]
+    return f"{re.sub('[^a-z0-9]+$', '', federation[: MAX_LABEL - _DIGITS - 1])}-{digest}"
+
+
+def original_resources(federation: str, selector: Selector | None) -> dict[type[Any], Resource]:
+    """Return how the objects of a federation API are read; with *selector* only those that it matches count."""
+    decoder = Decoder(_Manifest)
+    found: dict[type[Any], Resource] = {
+        kind.original: Resource(name, kind.path, decoder, partial(_original, kind, federation, selector))
+        for name, kind in KINDS.items()
+    }
+    named = Decoder(_Named)
+    for name, (path, type_) in OTHER_WORKLOADS.items():
+        found[type_] = Resource(name, path, named, partial(_undistributed, type_, selector), optional=True)
+    return found
+
+
+def copy_resources(federation: str) -> dict[type[Any], Resource]:
+    """Return how a cluster is read: its copies, namespaces and autoscalers."""
+    decoder, selector = Decoder(_Manifest), f"{LABEL}={label_value(federation)}"
+    found: dict[type[Any], Resource] = {
+        kind.copy: Resource(name, kind.path, decoder, partial(_copy, kind), label_selector=selector)
+        for name, kind in KINDS.items()
+    }
+    found[ClusterNamespace] = Resource("Namespace", "/api/v1/namespaces", Decoder(_Named), _namespace)
+    path = "/apis/autoscaling/v1/horizontalpodautoscalers"
+    found[Autoscaler] = Resource("HorizontalPodAutoscaler", path, Decoder(_Autoscaler), _autoscaler, optional=True)
+    return found
+
+
+def wanted_manifest(original: Original, replicas: int | None) -> dict[str, Any]:
+    """Return the copy of an original, without what names it; *replicas* is None if it is not to set them."""
+    manifest: dict[str, Any] = msgspec.json.decode(original.manifest)
+    if replicas is not None:
+        manifest["spec"]["replicas"] = replicas
+    return manifest
+
+
+def digest_of(manifest: Any) -> bytes:
+    """Return a digest of JSON values that differs if one of them does."""
+    return hashlib.blake2b(msgspec.json.encode(manifest, order="deterministic"), digest_size=12).digest()
+
+
+# --- What is kept of an object ----------------------------------------------------------------------------------------
+
+
+def _original(
+    kind: Kind, federation: str, selector: Selector | None, raw: _Manifest, _: FindingCollector
+) -> Original | None:
+    meta = raw.metadata
+    namespace, name = meta.namespace or "", meta.name or ""
+    labels, annotations, spec = meta.labels or {}, meta.annotations or {}, raw.spec or {}
+    finalizers = tuple(meta.finalizers or ())
+    distributed = (
+        not meta.owners
+        and not namespace.startswith(SYSTEM_NAMESPACES)
+        and not any(
+            where in (None, namespace) and name == other for where, other in MADE_BY_KUBERNETES.get(kind.name, ())
+        )
+        and raw.type not in TOKEN_TYPES
+        and (selector is None or selector.matches(labels))
+    )
+    if not distributed and FINALIZER not in finalizers:
+        return None
+    instructions, problems = read_instructions(annotations)
+    balanced = kind.name == "Service" and spec.get("type") == "LoadBalancer"
+    if kind.name == "Service" and len(f"{name}.{namespace}.{federation}") > MAX_NAME:
+        message = f"the federated name {name}.{namespace}.{federation} has more than {MAX_NAME} characters"
+        problems.append(Problem("metadata.name", message, "a shorter name"))
+    return kind.original(
+        namespace, name, meta.version or "", meta.uid,
+        manifest=msgspec.json.encode(_copied(kind, federation, raw)),
+        instructions=instructions,
+        problems=tuple(problems),
+        finalizers=finalizers,
+        generation=meta.generation,
+        replicas=spec.get("replicas", 1) if kind.has_replicas else None,
+        balanced=balanced,
+        deleting=meta.deleted is not None,
+        distributed=distributed,
+        status=_written_status(kind, raw.status or {}),
+        told=annotations.get(FEDERATION_STATUS, ""),
+    )  # fmt: skip
+
+
+def _is_made_by_kubernetes(kind: Kind, namespace: str, name: str) -> bool:
+    made = MADE_BY_KUBERNETES.get(kind.name, ())
+    return any(name == one and where in (None, namespace) for where, one in made)
+
+
+def _copied(kind: Kind, federation: str, raw: _Manifest) -> dict[str, Any]:
+    """Return what a copy has of an object: all that somebody wrote, and nothing that a server gave it."""
+    meta = raw.metadata
+    labels = {**(meta.labels or {}), LABEL: label_value(federation)}
+    annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in NOT_COPIED}
+    spec = dict(raw.spec or {})
+    if kind.name == "Service":
+        annotations[FEDERATED] = "true"
+        _forget_allocated(spec)
+    spec.pop("replicas", None)
+    content: dict[str, Any] = {
+        "metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})},
+        "spec": spec if raw.spec is not None else None,
+        "data": raw.data,
+        "binaryData": raw.binary_data,
+        "immutable": raw.immutable,
+        "type": raw.type,
+        "imagePullSecrets": raw.image_pull_secrets,
+        "automountServiceAccountToken": raw.automount_service_account_token,
+    }
+    copied: dict[str, Any] = _without_nulls(content)
+    return copied
+
+
+def _forget_allocated(spec: dict[str, Any]) -> None:
+    """Take out of a Service's *spec* what each cluster allocates itself."""
+    if spec.get("clusterIP") != HEADLESS:
+        spec.pop("clusterIP", None)
+    for name in ("clusterIPs", "ipFamilies", "healthCheckNodePort"):
+        spec.pop(name, None)
+    if spec.get("ipFamilyPolicy") == SINGLE_STACK:  # what a server of one address family sets
+        del spec["ipFamilyPolicy"]
+    if isinstance(ports := spec.get("ports"), list):
+        spec["ports"] = [{key: value for key, value in port.items() if key != "nodePort"} for port in ports]
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+_NUMBERS = {
+    "replicas": "replicas",
+    "readyReplicas": "ready",
+    "availableReplicas": "available",
+    "updatedReplicas": "updated",
+    "unavailableReplicas": "unavailable",
+}
+"""The fields of a workload's status, and the members of ``Replicas``."""
+
+
+def status_of(kind: Kind, numbers: Replicas, generation: int) -> dict[str, Any]:
+    """Return the status of a workload in the federation API; a *generation* of 0 is none."""
+    names = list(_NUMBERS)[: None if kind.counts_updated else 3]
+    status = {name: getattr(numbers, _NUMBERS[name]) for name in names}
+    return {**status, **({"observedGeneration": generation} if generation else {})}
+
+
+def _written_status(kind: Kind, status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a status topodns writes."""
+    if kind.name == "Service":
+        return {"loadBalancer": status.get("loadBalancer") or {}}
+    if not kind.has_replicas:
+        return {}
+    numbers = {name: status.get(name, 0) for name in status_of(kind, Replicas(), 0)}
+    return {**numbers, "observedGeneration": status.get("observedGeneration", 0)}
+
+
+def _copy(kind: Kind, raw: _Manifest, _: FindingCollector) -> Copy:
+    meta, status = raw.metadata, raw.status or {}
+    manifest = {
+        "metadata": {"labels": meta.labels or {}, "annotations": meta.annotations or {}},
+        "spec": raw.spec,
+        "data": raw.data,
+        "binaryData": raw.binary_data,
+        "immutable": raw.immutable,
+        "type": raw.type,
+        "imagePullSecrets": raw.image_pull_secrets,
+        "automountServiceAccountToken": raw.automount_service_account_token,
+    }
+    owned = next((one.fields or {} for one in meta.managed or () if _is_ours(one)), {})
+    numbers = {member: status.get(name, 0) for name, member in _NUMBERS.items()} if kind.has_replicas else {}
+    return kind.copy(
+        meta.namespace or "", meta.name or "", meta.version or "", meta.uid,
+        digest=digest_of(_owned_part(manifest, owned) if owned else {}),
+        replicas=(raw.spec or {}).get("replicas", 1) if kind.has_replicas else None,
+        owns_replicas="f:replicas" in owned.get("f:spec", {}),
+        status=Replicas(**numbers),
+        observed=not kind.has_replicas or status.get("observedGeneration", 0) >= meta.generation,
+        deleting=meta.deleted is not None,
+    )  # fmt: skip
+
+
+def _is_ours(fields: _ManagedFields) -> bool:
+    return fields.manager == FIELD_MANAGER and fields.operation == APPLIED and not fields.subresource
+
+
+def _owned_part(value: Any, owned: Mapping[str, Any]) -> Any:
+    """Return the part of a JSON *value* that *owned*, a set of fields in the form FieldsV1, names."""
+    names = [name for name in owned if name != "."]
+    if not names:
+        return {} if "." in owned and isinstance(value, dict) else [] if "." in owned else value
+    if isinstance(value, dict):
+        fields = {name.removeprefix("f:"): name for name in names if name.startswith("f:")}
+        return {field: _owned_part(value[field], owned[name]) for field, name in fields.items() if field in value}
+    found: dict[int, Any] = {}
+    for name in names:
+        sort, _, text = name.partition(":")
+        sought = msgspec.json.decode(text)
+        for position, item in enumerate(value if isinstance(value, list) else ()):
+            if item == sought if sort == "v" else isinstance(item, dict) and sought.items() <= item.items():
+                found[position] = _owned_part(item, owned[name])
+    return [found[position] for position in sorted(found)]
+
+
+def _undistributed(
+    type_: type[Undistributed], selector: Selector | None, raw: _Named, _: FindingCollector
+) -> Undistributed | None:
+    meta = raw.metadata
+    namespace = meta.namespace or ""
+    if meta.owners or namespace.startswith(SYSTEM_NAMESPACES):
+        return None
+    if selector is not None and not selector.matches(meta.labels or {}):
+        return None
+    return type_(namespace, meta.name or "", meta.version or "")
+
+
+def _namespace(raw: _Named, _: FindingCollector) -> ClusterNamespace | None:
+    meta = raw.metadata
+    return None if meta.deleted else ClusterNamespace(meta.name or "", meta.version or "")
+
+
+def _autoscaler(raw: _Autoscaler, _: FindingCollector) -> Autoscaler:
+    meta, target = raw.metadata, raw.spec.target
+    namespace = meta.namespace or ""
+    key = Key(target.kind, f"{namespace}/{target.name}")
+    return Autoscaler(namespace, meta.name or "", meta.version or "", key)

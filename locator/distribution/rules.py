@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""What the controller of a federation writes: copies into each cluster, and into its API what became of them.
+
+Each cluster has a work queue of its own, and so has the federation API: one that is slow holds up no other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from locator.api.decoding import Resource
+from locator.control.reconciler import Later, WriteRules
+from locator.control.writes import (
+    BEHIND,
+    Existing,
+    Write,
+    application,
+    creation,
+    deletion,
+    merge_patch,
+    object_path,
+)
+from locator.control.writes import REFUSED as WRITE_REFUSED
+from locator.distribution.distribution import Distribution, Plan, Refusal
+from locator.distribution.instructions import Problem
+from locator.distribution.manifests import (
+    FINALIZER,
+    KINDS,
+    LABEL,
+    NAMESPACE,
+    OTHER_WORKLOADS,
+    ClusterNamespace,
+    Copy,
+    Key,
+    Original,
+    Replicas,
+    digest_of,
+    label_value,
+    namespace_key,
+    status_of,
+    wanted_manifest,
+)
+from locator.distribution.told import (
+    NOT_OURS,
+    REFUSED,
+    SYNCED,
+    UNREACHABLE,
+    WAITING,
+    InCluster,
+    read_told,
+    told_text,
+)
+from locator.findings import ClusterCode
+from locator.model import OWN, Finding
+from locator.topology.annotations import ADOPT, FEDERATION_STATUS, ORPHAN, field_of
+
+SETTLING_SECONDS = 2.0  # for which a copy may be on its way before that is told: most arrive sooner
+LOOK_AGAIN_SECONDS = 1.0
+
+Report = Callable[[Finding], None]
+
+
+class DistributionRules(WriteRules):
+    """What the rules of all destinations have in common; *distribution* is shared by them."""
+
+    def __init__(self, distribution: Distribution, cluster: str) -> None:
+        self.resources: Mapping[type[Any], Resource] = distribution.resources
+        self.objects = distribution.objects
+        self.cluster = cluster
+        self._distribution = distribution
+
+    def namespace_of(self, key: str) -> str:
+        """Return the namespace of an object."""
+        return Key.parse(key).namespace
+
+
+class CopyRules(DistributionRules):
+    """Compares the copies in one cluster with what is wanted there."""
+
+    deletions_linger = True
+
+    def __init__(self, distribution: Distribution, cluster: str, told: Callable[[Key], None]) -> None:
+        """Call *told* with each object about which the cluster's API server has said something."""
+        super().__init__(distribution, cluster)
+        self._told = told
+        self._sent: dict[str, bytes] = {}  # by key: the digest of what is being applied
+        # By key: the digest of what was applied, and that of what the cluster made of it. If admission changes a copy,
+        # or an older API server does not know a field, to apply it again would change nothing.
+        self._accepted: dict[str, tuple[bytes, bytes]] = {}
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the federation API and the cluster have been read completely, and the cluster can be read."""
+        contact = self._distribution.contacts.get(self.cluster)
+        listed = self.objects.is_listed(OWN) and contact is not None and self.objects.is_listed(self.cluster)
+        return listed and contact is not None and not contact.unreachable
+
+    def written_object(self, key: str) -> tuple[type[Any], str]:
+        """Return the type of the copy that a key stands for, and its ``NAMESPACE/NAME``."""
+        kind, found = Key.parse(key)
+        return ClusterNamespace if kind == NAMESPACE else KINDS[kind].copy, found
+
+    def write_for(self, key: str, now: float) -> Write | Later | None:
+        """Return the write that a copy, or a namespace, needs; None if it is as it should be."""
+        parsed = Key.parse(key)
+        if parsed.kind == NAMESPACE:
+            return self._namespace(parsed)
+        original, copy = self._distribution.original(parsed), self._distribution.copy(parsed, self.cluster)
+        if original is None or original.deleting or not original.distributed:
+            return self._end(parsed, original, copy)
+        plan = self._distribution.plan(parsed, original)
+        if not original.is_held or not isinstance(plan, Plan):
+            return None
+        if self.cluster not in plan.shares:
+            return self._deletion(parsed, copy)
+        if copy is not None and copy.deleting:
+            return None
+        if not self._distribution.has_namespace(parsed.namespace, self.cluster):
+            return None
+        wanted = self._wanted(parsed, original, copy, plan)
+        digest = digest_of(wanted)
+        if copy is not None and self._is_as(key, copy, digest):
+            return None
+        self._sent[key] = digest
+        resource = self.resources[KINDS[parsed.kind].copy]
+        if copy is not None:
+            return application(resource, parsed.object, copy.version, wanted, force=True).with_key(key)
+        adopts = original.instructions.adopt
+        # With the label, it is a copy that was made when the answer of the API server got lost.
+        ours = LABEL, label_value(self._distribution.name)
+        unless = None if adopts else Existing(object_path(resource, parsed.object), without=ours)
+        return application(resource, parsed.object, "", wanted, force=adopts, unless=unless).with_key(key)
+
+    def is_synced(self, key: Key, original: Original, plan: Plan) -> bool:
+        """Whether the copy is as it should be, as far as topodns can tell or do."""
+        copy = self._distribution.copy(key, self.cluster)
+        if copy is None or copy.deleting:
+            return False
+        return self._is_as(str(key), copy, digest_of(self._wanted(key, original, copy, plan)))
+
+    def written(self, write: Write, found: Any, began: float) -> bool:
+        """Note that nothing refuses the object any more, and what the cluster made of what was applied."""
+        self._distribution.refusals.pop((self.cluster, Key.parse(write.key)), None)
+        sent = self._sent.pop(write.key, None)
+        self._accepted.pop(write.key, None)
+        if isinstance(found, Copy) and sent is not None and found.digest != sent:
+            self._accepted[write.key] = sent, found.digest
+        self._told(Key.parse(write.key))
+        return True
+
+    def failed(self, write: Write, result: str, words: str) -> None:
+        """Note what the API server said to a write, or that the object is somebody else's."""
+        self._sent.pop(write.key, None)
+        key = Key.parse(write.key)
+        if result == BEHIND:
+            message = f"there is a {key.kind} of this name, and it is not of this federation"
+            self._distribution.refusals[self.cluster, key] = Refusal(message, not_ours=True)
+        elif result == WRITE_REFUSED:
+            self._distribution.refusals[self.cluster, key] = Refusal(words)
+        self._told(key)
+
+    def _is_as(self, key: str, copy: Copy, digest: bytes) -> bool:
+        return copy.digest == digest or self._accepted.get(key) == (digest, copy.digest)
+
+    def _wanted(self, key: Key, original: Original, copy: Copy | None, plan: Plan) -> dict[str, Any]:
+        replicas = plan.shares[self.cluster]
+        scales_itself = self._distribution.scales_itself(key, original, self.cluster)
+        if copy is not None and (scales_itself or self.cluster in plan.migrated):
+            # To leave out a field that nobody else owns would reset it to its default.
+            replicas = copy.replicas if copy.owns_replicas else None
+        return wanted_manifest(original, replicas)
+
+    def _end(self, key: Key, original: Original | None, copy: Copy | None) -> Write | None:
+        """Return the write that ends a copy whose original ends, or is gone."""
+        if copy is None or (original is None and self._distribution.is_empty):
+            return None
+        if original is not None and original.deleting:
+            if any(problem.field == field_of(ORPHAN) for problem in original.problems):
+                return None
+            if original.instructions.orphan:
+                resource, fields = self.resources[KINDS[key.kind].copy], {"metadata": {"labels": {LABEL: None}}}
+                return merge_patch(resource, key.object, copy.version, fields).with_key(str(key))
+        return self._deletion(key, copy)
+
+    def _deletion(self, key: Key, copy: Copy | None) -> Write | None:
+        if copy is None or copy.deleting:
+            return None
+        resource = self.resources[KINDS[key.kind].copy]
+        return deletion(resource, key.object, copy.version, uid=copy.uid).with_key(str(key))
+
+    def _namespace(self, key: Key) -> Write | None:
+        """Return the write that creates a namespace, None if it exists, or nothing needs it."""
+        distribution, name = self._distribution, key.object
+        if distribution.has_namespace(name, self.cluster) or not distribution.wants_namespace(name, self.cluster):
+            return None
+        return creation(self.resources[ClusterNamespace], name, {}).with_key(str(key))
+
+
+class OriginalRules(DistributionRules):
+    """Compares what stands in the objects of the federation API with what became of them in all *clusters*.
+
+    Calls *report* with each new finding about one of them.
+    """
+
+    def __init__(self, distribution: Distribution, clusters: Mapping[str, CopyRules], report: Report) -> None:
+        super().__init__(distribution, OWN)
+        self._clusters, self._report = clusters, report
+        self._reported: dict[str, tuple[Finding, ...]] = {}
+        self._unsettled: dict[str, float] = {}  # by key: since when something is on its way
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the federation API has been read completely."""
+        return self.objects.is_listed(OWN)
+
+    def written_object(self, key: str) -> tuple[type[Any], str]:
+        """Return the type of the object that a key stands for, and its ``NAMESPACE/NAME``."""
+        kind, found = Key.parse(key)
+        return KINDS[kind].original, found
+
+    def write_for(self, key: str, now: float) -> Write | Later | None:
+        """Return the write that an object of the federation API needs."""
+        parsed = Key.parse(key)
+        if parsed.kind in OTHER_WORKLOADS:
+            self._tell(key, self._not_distributed(parsed))
+            return None
+        original = self._distribution.original(parsed)
+        if original is None:
+            self._tell(key, ())
+            self._unsettled.pop(key, None)
+            return None
+        if original.deleting or not original.distributed:
+            return self._end(parsed, original, now)
+        plan = self._distribution.plan(parsed, original)
+        if not isinstance(plan, Plan):
+            self._tell(key, [_invalid(parsed, problem) for problem in plan])
+            return None
+        if not original.is_held:
+            return self._patch(parsed, original, {"metadata": {"finalizers": [*original.finalizers, FINALIZER]}})
+        if self._is_early(plan.shares):
+            return Later(now + LOOK_AGAIN_SECONDS)
+        states = self._states(parsed, original, plan)
+        self._tell(key, _refusals(parsed, states))
+        if any(found.state == WAITING for found in states.values()):
+            began = self._unsettled.setdefault(key, now)
+            if now < began + SETTLING_SECONDS:
+                return Later(began + SETTLING_SECONDS)
+        else:
+            self._unsettled.pop(key, None)
+        told = told_text(states)
+        if told != original.told:
+            return self._patch(parsed, original, {"metadata": {"annotations": {FEDERATION_STATUS: told}}})
+        status = self._status(parsed, original, states)
+        if status and any(original.status.get(name) != value for name, value in status.items()):
+            return self._patch(parsed, original, {"status": status}, subresource="/status")
+        return None
+
+    def _is_early(self, clusters: Collection[str]) -> bool:
+        """Whether one of the clusters is neither read yet nor out of reach."""
+        contacts = self._distribution.contacts
+        return any(not contacts[name].unreachable and not self.objects.is_listed(name) for name in clusters)
+
+    def _states(self, key: Key, original: Original, plan: Plan) -> dict[str, InCluster]:
+        before = read_told(original.told)
+        found = {}
+        for cluster in self._distribution.contacts:
+            copy = self._distribution.copy(key, cluster)
+            if cluster not in plan.shares and copy is None:
+                continue
+            state, message = self._state(key, original, plan, cluster)
+            wanted, replicas, ready = plan.shares.get(cluster), None, None
+            if original.replicas is not None:
+                if copy is not None and self._distribution.scales_itself(key, original, cluster):
+                    wanted = None
+                replicas, ready = (copy.status.replicas, copy.status.ready) if copy is not None else (0, 0)
+                if not self.objects.is_listed(cluster) and cluster in before:  # as it was read last, by another leader
+                    replicas, ready = before[cluster].replicas, before[cluster].ready
+            found[cluster] = InCluster(wanted, replicas, ready, state, message)
+        return found
+
+    def _state(self, key: Key, original: Original, plan: Plan, cluster: str) -> tuple[str, str]:
+        distribution = self._distribution
+        contact = distribution.contacts[cluster]
+        if contact.unreachable:
+            return UNREACHABLE, contact.problem
+        for refused in (namespace_key(key.namespace), key):
+            refusal = distribution.refusals.get((cluster, refused))
+            if refusal is not None:
+                return NOT_OURS if refusal.not_ours else REFUSED, refusal.words
+        if cluster in plan.shares and self._clusters[cluster].is_synced(key, original, plan):
+            return SYNCED, ""
+        return WAITING, ""
+
+    def _status(self, key: Key, original: Original, states: Mapping[str, InCluster]) -> dict[str, Any]:
+        """Return what the status of an object must say."""
+        kind, distribution = KINDS[key.kind], self._distribution
+        if original.balanced:
+            name = f"{original.name}.{original.namespace}.{distribution.name}"
+            return {"loadBalancer": {"ingress": [{"hostname": name}]}}
+        if not kind.has_replicas:
+            return {}
+        counted = [self._counted(key, cluster, found) for cluster, found in states.items()]
+        members = Replicas.__struct_fields__
+        numbers = Replicas(**{member: sum(getattr(one, member) for one in counted) for member in members})
+        reachable = [cluster for cluster, found in states.items() if found.state != UNREACHABLE]
+        observed = all(states[cluster].state == SYNCED and self._observes(key, cluster) for cluster in reachable)
+        return status_of(kind, numbers, original.generation if observed else 0)
+
+    def _counted(self, key: Key, cluster: str, found: InCluster) -> Replicas:
+        """Return the numbers of a cluster as they were read last."""
+        copy = self._distribution.copy(key, cluster)
+        if copy is not None:
+            return copy.status
+        # This leader has not read the cluster yet, and the one before has told less than all.
+        replicas, ready = found.replicas or 0, found.ready or 0
+        return Replicas(replicas, ready, available=ready, updated=replicas, unavailable=max(0, replicas - ready))
+
+    def _observes(self, key: Key, cluster: str) -> bool:
+        copy = self._distribution.copy(key, cluster)
+        return copy is not None and copy.observed
+
+    def _end(self, key: Key, original: Original, now: float) -> Write | Later | None:
+        """Return the write that lets an object go, if no cluster has a copy of it."""
+        if not original.is_held:
+            return None
+        contacts = self._distribution.contacts
+        if self._is_early(contacts):
+            return Later(now + LOOK_AGAIN_SECONDS)
+        unknown = [name for name in contacts if contacts[name].unreachable or not self.objects.is_listed(name)]
+        left = [name for name in contacts if self._distribution.copy(key, name) is not None]
+        if not unknown and not left:
+            others = [name for name in original.finalizers if name != FINALIZER]
+            return self._patch(key, original, {"metadata": {"finalizers": others}})
+        states = {name: InCluster(0, None, None, WAITING, "being deleted") for name in left}
+        states |= {name: InCluster(0, None, None, UNREACHABLE, contacts[name].problem) for name in unknown}
+        self._tell(str(key), [])
+        began = self._unsettled.setdefault(str(key), now)
+        if now < began + SETTLING_SECONDS:
+            return Later(began + SETTLING_SECONDS)
+        told = told_text(states)
+        if told == original.told:
+            return None
+        return self._patch(key, original, {"metadata": {"annotations": {FEDERATION_STATUS: told}}})
+
+    def _patch(self, key: Key, original: Original, fields: Mapping[str, Any], *, subresource: str = "") -> Write:
+        resource = self.resources[KINDS[key.kind].original]
+        write = merge_patch(resource, key.object, original.version, fields, subresource=subresource)
+        return write.with_key(str(key))
+
+    def _not_distributed(self, key: Key) -> Iterator[Finding]:
+        type_ = OTHER_WORKLOADS[key.kind][1]
+        if self.objects.get(type_, key.object) is not None:
+            yield _finding(
+                ClusterCode.NotDistributed, key, Problem(
+                    "", f"a {key.kind} is not distributed to clusters", f"one of {', '.join(KINDS)}"
+                )
+            )  # fmt: skip
+
+    def _tell(self, key: str, findings: Collection[Finding] | Iterator[Finding]) -> None:
+        """Report those of the findings about an object that are new."""
+        after, before = tuple(findings), self._reported.pop(key, ())
+        if after:
+            self._reported[key] = after
+        for finding in after:
+            if finding not in before:
+                self._report(finding)
+
+
+def _finding(code: ClusterCode, key: Key, problem: Problem) -> Finding:
+    return code.finding(
+        key.kind, key.namespace, key.name, field=problem.field, message=problem.message, expected=problem.expected
+    )
+
+
+def _invalid(key: Key, problem: Problem) -> Finding:
+    return _finding(ClusterCode.InvalidFederation, key, problem)
+
+
+def _refusals(key: Key, states: Mapping[str, InCluster]) -> Iterator[Finding]:
+    for cluster, found in states.items():
+        message = f"cluster {cluster}: {found.message}"
+        if found.state == NOT_OURS:
+            expected = f'{ADOPT}: "true" here to take it over, or another name'
+            yield _finding(ClusterCode.NotOurs, key, Problem("metadata.name", message, expected))
+        elif found.state == REFUSED:
+            yield _finding(ClusterCode.Refused, key, Problem("", message, ""))
