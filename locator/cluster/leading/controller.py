@@ -45,10 +45,13 @@ class Controller:
     ) -> None:
         self.reconciler = Reconciler(rules)
         self.writer = Writer(client, elector, self.reconciler, field_manager=field_manager)
-        send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
-        self.watches = self._watches(OWN, client, send)
+        self._own = self._watched(OWN, client)
+        self.watches: dict[str, Reflector] = {
+            rules.resources[kind].name: watch
+            for kind, watch in zip(rules.objects.kinds[OWN], self._own.sources, strict=True)
+            if isinstance(watch, Reflector)
+        }
         """By kind, the watches of the cluster that it writes to."""
-        self._own = _FollowedCluster(OWN, list(self.watches.values()), receive)
         self._others: dict[str, _FollowedCluster] = {}
         self._nursery: trio.Nursery | None = None  # while it runs
         self._subscribers: list[Callable[[], None]] = []
@@ -75,13 +78,8 @@ class Controller:
     def add_cluster(self, name: str, source: ApiClient | DumpFiles) -> None:
         """Read what the rules need of another cluster, too, live or from files."""
         self.reconciler.add_cluster(name)
-        send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
-        sources: Sequence[Reflector | DumpSource] = (
-            list(self._watches(name, source, send).values())
-            if isinstance(source, ApiClient)
-            else [self._dumps(name, source, send)]
-        )
-        cluster = self._others[name] = _FollowedCluster(name, sources, receive)
+        cluster = self._watched(name, source) if isinstance(source, ApiClient) else self._dumped(name, source)
+        self._others[name] = cluster
         if self._nursery is not None:
             self._nursery.start_soon(self._follow, cluster)
 
@@ -105,25 +103,27 @@ class Controller:
                     nursery.start_soon(source.run)
                 nursery.start_soon(self._take_in, cluster)
 
-    def _watches(self, name: str, client: ApiClient, send: trio.MemorySendChannel[DeltaBatch]) -> dict[str, Reflector]:
-        """Return what watches a cluster, by the kinds that the rules read there."""
+    def _watched(self, name: str, client: ApiClient) -> _FollowedCluster:
+        """Return what the rules read in a live cluster: a watch for each kind."""
+        send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
         rules = self.reconciler.rules
-        return {
-            rules.resources[kind].name: Reflector(client, kind, rules.resources[kind], send, cluster=name)
-            for kind in rules.objects.kinds[name]
-        }
+        kinds = rules.objects.kinds[name]
+        watches = [Reflector(client, kind, rules.resources[kind], send, cluster=name) for kind in kinds]
+        return _FollowedCluster(name, watches, receive)
 
-    def _dumps(self, name: str, files: DumpFiles, send: trio.MemorySendChannel[DeltaBatch]) -> DumpSource:
-        """Return what reads the same from files, and again when they change."""
+    def _dumped(self, name: str, files: DumpFiles) -> _FollowedCluster:
+        """Return what the rules read in the files of a cluster, again when they change."""
         from locator.cluster.dump_files import DumpSource
 
+        send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
         kinds = self.reconciler.rules.objects.kinds[name]
 
         async def deliver(dump: Dump) -> None:
             found = {kind: [one for one in dump.objects if isinstance(one, kind)] for kind in kinds}
             await send.send(DeltaBatch([Replace(kind, objects) for kind, objects in found.items()]))
 
-        return DumpSource(files, deliver, about=f"cluster {name}", required=False)
+        dumps = DumpSource(files, deliver, about=f"cluster {name}", required=False)
+        return _FollowedCluster(name, [dumps], receive)
 
     async def _take_in(self, cluster: _FollowedCluster) -> None:
         async for batch in cluster.receive:  # without its findings: the server and ``check`` report those
