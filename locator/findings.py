@@ -124,6 +124,7 @@ class ClusterCode(FindingCode):
     PolicySelectsNothing = WARNING
     EmptyTopologyKeys = WARNING
     UnknownAnnotation = WARNING
+    UnknownTrafficDistribution = WARNING
     InvalidMinEndpoints = WARNING
     InvalidMaxOverload = WARNING
     InvalidClients = WARNING
@@ -142,6 +143,7 @@ class ClusterCode(FindingCode):
     HintsIncomplete = WARNING
     AutoWithoutHints = INFO
     HintsElsewhere = INFO
+    HintsCannotSay = WARNING
     TwinWithoutConstraint = INFO
     NoTrustedForwarder = WARNING
     NodeWithoutZone = WARNING
@@ -160,6 +162,8 @@ class ClusterCode(FindingCode):
     ExternalNameExported = WARNING
     FederatedConstraintsDiffer = WARNING
     ExportsDisagree = WARNING
+    PortsDiffer = WARNING
+    HealthWithoutMajority = WARNING
     ExportedInOneCluster = INFO
     ExportWithoutService = WARNING
     FlatNetworkOverlaps = WARNING

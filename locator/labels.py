@@ -106,7 +106,7 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirem
 def valid_label_key(key: str) -> bool:
     """Whether *key* is a label key: a name of at most 63 characters, optionally after ``DNS-DOMAIN/``."""
     prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _DOMAIN.fullmatch(prefix)):
+    if slash and not is_dns_subdomain(prefix):
         return False
     return _NAME.fullmatch(name) is not None
 
@@ -131,6 +131,11 @@ def valid_label_value(text: str) -> bool:
 def is_dns_label(text: str) -> bool:
     """Whether *text* is a lower-case DNS label: 1 to 63 letters, digits and inner hyphens (RFC 1123, section 2.1)."""
     return _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """Whether *text* is what a Node may be called: lower-case labels with dots between them, at most 253 characters."""
+    return len(text) <= 253 and _DOMAIN.fullmatch(text) is not None
 
 
 def is_number(text: str) -> bool:

@@ -243,12 +243,12 @@ class ServicePolicy(Namespaced, frozen=True):
     """A constraint on all Services of a namespace whose labels ``selector`` matches.
 
     ``topology_key`` and ``mode`` may be invalid: they hold what the user wrote, but a mode by its alias is the mode
-    itself. ``created`` is RFC 3339 text.
+    itself. A policy whose ``topology_key`` is None says nothing. ``created`` is RFC 3339 text.
     """
 
     created: str
     selector: Selector
-    topology_key: str
+    topology_key: str | None
     mode: str
 
 

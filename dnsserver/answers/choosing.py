@@ -12,10 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from dnsserver.answers.decision import ADDRESS_SIZES, AddressedEndpoint, EndpointChoice, Request
-from locator.model import Location
+from dnsserver.message import wire
 from locator.state.snapshot import AnyService, Entry, FederatedService
 from locator.topology.constraints import in_effect
 from locator.topology.selection import LocatedEndpoint, Narrowing, select, tiers_after
+
+# Of a member whose ``ports_differ``, for a client in a flat network that asks for addresses.
+IN_SRV_ALONE = "pods listen at other ports than the Service, so only SRV records name them"
 
 
 def choose(request: Request, found: AnyService) -> EndpointChoice:
@@ -36,7 +39,8 @@ def _choose_entries(request: Request, found: FederatedService) -> EndpointChoice
     """
     client, unknown_gets_all = request.location, request.authority.unknown_gets_all
     viewer = found.viewer(client)
-    declaration, entries = found.declaration(viewer), found.entries(viewer)
+    declaration = found.declaration(viewer)
+    entries = found.entries(viewer, with_ports=request.qtype == wire.SRV)
     constraint = declaration.constraint
     healthy = [entry for entry in entries if not (isinstance(entry, Entry) and entry.down)]
     selection = select(constraint, client, healthy, unknown_gets_all=unknown_gets_all)
@@ -80,13 +84,18 @@ def ttls_of(endpoints: Iterable[LocatedEndpoint]) -> dict[bytes, int]:
     return ttls
 
 
-def why_none(found: AnyService, choice: EndpointChoice, client: Location) -> str:
+def why_none(request: Request, found: AnyService, choice: EndpointChoice) -> str:
     """Say why a client gets no endpoint, although others do.
 
     Name the keys and values that no ready endpoint matches: ``Narrowing`` demands all, other types one of them.
     """
-    if isinstance(found, FederatedService) and not found.entries(found.viewer(client)):
-        return "no address of the Service can be reached from where the client is"
+    client = request.location
+    if isinstance(found, FederatedService):
+        viewer = found.viewer(client)
+        if not found.entries(viewer, with_ports=request.qtype == wire.SRV):
+            if found.entries(viewer, with_ports=True):
+                return IN_SRV_ALONE
+            return "no address of the Service can be reached from where the client is"
     steps, joint = choice.selection.steps, " and " if isinstance(choice.constraint, Narrowing) else " or "
     absent = " or ".join(step.key for step in steps if step.value is None)
     if not client.known:

@@ -147,7 +147,7 @@ def _answer(request: Request, found: AnyService, wanted: WantedPort) -> Decision
         return replace(
             decision,
             authority_records=(request.soa(ttl=0),),
-            extended_error=(wire.EDE_OTHER, why_none(found, choice, request.location)),
+            extended_error=(wire.EDE_OTHER, why_none(request, found, choice)),
         )
     if decision.answers or not choice.client_keys:
         return decision

@@ -38,6 +38,10 @@ SERVICEHEALTH_WRITES = Family(
     "topodns_servicehealth_writes", COUNTER, "Writes of ServiceHealths, by verb and result.",
     {"verb": (CREATE, PATCH, DELETE), "result": RESULTS}, "`--health`",
 )  # fmt: skip
+DNSENDPOINT_WRITES = Family(
+    "topodns_dnsendpoint_writes", COUNTER, "Writes of DNSEndpoints, by verb and result.",
+    {"verb": (CREATE, PATCH, DELETE), "result": RESULTS}, "`--publish`",
+)  # fmt: skip
 # Servers have a metric of this name, too, of something else: the queries of doctor. Only the labels differ.
 PROBES = Family(
     "topodns_probes",
@@ -68,7 +72,7 @@ FEDERATION_REACHABLE = Family(
 
 OF_CONTROLLERS = (
     LEADING, PODLOCATOR_WRITES, PODLOCATORS_WAITING, SERVICEPOLICY_WRITES, SERVICEHEALTH_WRITES, PROBES,
-    PROBED_ADDRESSES, FEDERATION_WRITES, FEDERATION_WAITING, FEDERATION_REACHABLE,
+    PROBED_ADDRESSES, DNSENDPOINT_WRITES, FEDERATION_WRITES, FEDERATION_WAITING, FEDERATION_REACHABLE,
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import trio
 
 from dnsserver.http import loop_delay
 from dnsserver.metrics.controller import (
+    DNSENDPOINT_WRITES,
     PODLOCATOR_WRITES,
     PODLOCATORS_WAITING,
     PROBED_ADDRESSES,
@@ -40,6 +41,7 @@ from locator.times import time_text
 
 if TYPE_CHECKING:
     from dnsserver.programs.federation import Federation
+    from dnsserver.programs.publishing import NamePublisher
     from locator.cluster.api_client import ApiClient
     from locator.cluster.cluster_folder import OpenedCluster
     from locator.cluster.leading.prober import LeaderProber
@@ -61,9 +63,12 @@ async def _run(settings: Settings) -> None:
     federation = _federation(settings, client, others)
     parts = None if federation is not None and federation.is_own else _parts(settings, client, others)
     prober = parts.prober if parts is not None else None
-    if prober is None and federation is None and (settings.cluster or settings.cluster_dir is not None):
+    reads_others = prober is not None or federation is not None or settings.publish
+    if not reads_others and (settings.cluster or settings.cluster_dir is not None):
         flag = "--cluster" if settings.cluster else "--cluster-dir"
-        log.warning("%s has no effect without --health or --federate", flag)
+        log.warning("%s has no effect without --health, --publish or --federate", flag)
+    if settings.federation and not settings.publish:
+        log.warning("--federation has no effect without --publish: the controller publishes no names")
 
     def change(name: str, opened: OpenedCluster | None) -> None:
         if prober is not None:
@@ -93,12 +98,16 @@ async def _run(settings: Settings) -> None:
 
 
 class Parts(NamedTuple):
-    """What the controller does in its own cluster while it leads there; ``prober`` is None without ``--health``."""
+    """What the controller does in its own cluster while it leads there.
+
+    ``prober`` is None without ``--health``, ``names`` without ``--publish``.
+    """
 
     elector: LeaderElector
     locators: Controller
     policies: Controller
     prober: LeaderProber | None
+    names: NamePublisher | None
 
     @property
     def needed(self) -> list[Controller]:
@@ -107,22 +116,27 @@ class Parts(NamedTuple):
 
     def works(self) -> list[Callable[[], Awaitable[None]]]:
         """Return what runs while the controller leads."""
-        probing = [] if self.prober is None else [self.prober.run]
-        return [self.policies.run, *(controller.run for controller in self.needed), *probing]
+        more = [part.run for part in (self.prober, self.names) if part is not None]
+        return [self.policies.run, *(controller.run for controller in self.needed), *more]
 
     def health(self) -> Mapping[str, Health]:
         """Return the checks of readiness. Nothing depends on what watches ServicePolicies."""
         status = {name: Health(True, found.text) for name, found in self.policies.health().items()}
-        return status | {name: found for controller in self.needed for name, found in controller.health().items()}
+        status |= {name: found for controller in self.needed for name, found in controller.health().items()}
+        return status if self.names is None else {**status, **self.names.health()}
 
 
 def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Parts:
-    kinds = f"PodLocators{', ServiceHealths' if settings.health else ''} and the status of ServicePolicies"
-    elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
+    more = [*(["ServiceHealths"] if settings.health else []), *(["DNSEndpoints"] if settings.publish else [])]
+    kinds = f"{', '.join(['PodLocators', *more])} and the status of ServicePolicies"
+    election = election_of(settings, client, LEASE)
+    elector = LeaderElector(client, election, writes=kinds)
     make = partial(Controller, client, elector, field_manager=FIELD_MANAGER)
     locators = make(LocatorRules(settings.labels))
     policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
-    return Parts(elector, locators, policies, _prober(settings, others, elector, make) if settings.health else None)
+    prober = _prober(settings, others, elector, make) if settings.health else None
+    names = _names(settings, election.namespace, make) if settings.publish else None
+    return Parts(elector, locators, policies, prober, names)
 
 
 def _federation(settings: Settings, client: ApiClient, others: OtherClusters) -> Federation | None:
@@ -158,6 +172,13 @@ def _change(controller: Controller, name: str, opened: OpenedCluster | None) -> 
         controller.add_cluster(name, opened)
 
 
+def _names(settings: Settings, namespace: str, make: Callable[..., Controller]) -> NamePublisher:
+    """Return what publishes federated names, beside the Lease in *namespace*. Raises BadCluster, BadDump."""
+    from dnsserver.programs.publishing import NamePublisher
+
+    return NamePublisher(settings, namespace, make)
+
+
 def metrics_of(parts: Parts | None, federation: Federation | None) -> ControllerMetrics:
     """Return the metrics of a controller."""
     controllers: list[Controller] = []
@@ -182,6 +203,11 @@ def metrics_of(parts: Parts | None, federation: Federation | None) -> Controller
                 PROBES: lambda: labelled(prober.results),
                 PROBED_ADDRESSES: lambda: {(str(state).lower(),): number for state, number in prober.addresses.items()},
             }
+        if parts.names is not None:
+            names = parts.names.controller
+            controllers.append(names)
+            watches = watches | names.watches
+            shown[DNSENDPOINT_WRITES] = lambda: names.writer.writes
     if federation is not None:
         shown |= federation.shown
 

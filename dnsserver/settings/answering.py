@@ -97,9 +97,10 @@ class AnswerSettings:
     upstream: tuple[ListenAddress, ...] | None = repeatable(
         None,
         or_off(values.UPSTREAM_ADDRESS, None),
-        help="Resolve the targets of ExternalName Services outside the served zones through this DNS server. off: "
-        "answer with the CNAME alone",
+        help="Resolve the targets of ExternalName Services outside the served zones, and for federated names the host "
+        "names of load balancers, through this DNS server. off: answer with the CNAME alone, and without those",
         shown="in a pod the name servers of its resolv.conf, else none",
+        commands=WITH_CLUSTERS,
     )
     """Clients behind a stub zone do not follow a CNAME themselves."""
 
@@ -158,7 +159,7 @@ class SeveralClustersSettings:
         3600,
         seconds(1, 31_536_000),
         help="Forget another cluster once it has been out of reach for this long",
-        commands=SERVING,
+        commands=(*SERVING, "controller"),
     )
     """An API server can be away while its cluster works. The own cluster is never forgotten."""
 
@@ -176,6 +177,7 @@ class SeveralClustersSettings:
         help="Answer for federated names in this zone: SERVICE.NAMESPACE.<zone> is the exported Services of that name "
         "in all clusters, the nearest first",
         shown="none",
+        commands=WITH_CLUSTERS,
     )
     """A Service is exported by a ServiceExport, or by the annotation ``topodns.io/federated: "true"``."""
 

@@ -75,9 +75,12 @@ def repeatable(
     return field(default=default, metadata={Flag: flag})
 
 
-def several(default: D, syntax: Syntax[tuple[T, ...]], *, help: str, shown: str) -> D | tuple[T, ...]:
+def several(
+    default: D, syntax: Syntax[tuple[T, ...]], *, help: str, shown: str, commands: tuple[str, ...] = ()
+) -> D | tuple[T, ...]:
     """Return a field whose flag may be given several times, and each time for several values."""
-    return field(default=default, metadata={Flag: Flag(syntax, help, shown, repeatable=True, several=True)})
+    flag = Flag(syntax, help, shown, repeatable=True, several=True, commands=commands)
+    return field(default=default, metadata={Flag: flag})
 
 
 def switch(*, help: str, commands: tuple[str, ...] = ()) -> bool:

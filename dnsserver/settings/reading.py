@@ -151,6 +151,8 @@ def _check(settings: Settings, sources: Mapping[str, str]) -> None:
     _check_defaults(settings, sources)
     _check_clusters(settings, sources)
     _check_zones(settings, sources)
+    if settings.publish and not settings.federation:
+        raise InvalidSetting(f"{sources['publish']}: given without --federation, expected the zone of its names")
     _check_certificate(sources)
     networks = [subnet.network for subnet in settings.subnet]
     for index, network in enumerate(networks):

@@ -164,6 +164,12 @@ class ControllerSettings:
     )
     """For a federation API that holds other things, too."""
 
+    publish: bool = switch(
+        help="Write a DNSEndpoint object for each federated name (--federation) that has load balancers, with their "
+        "healthy addresses, so that external-dns publishes the name in other DNS services"
+    )
+    """Off, because names that were in the cluster's DNS alone are then in public DNS."""
+
     labels: tuple[str, ...] = repeatable(
         (),
         any_text("GLOB", "a pattern such as 'topology.kubernetes.io/*'"),

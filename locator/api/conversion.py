@@ -447,7 +447,7 @@ def to_service_policy(raw: schema.ServicePolicy, collector: FindingCollector) ->
         name=raw.metadata.name or "",
         created=raw.metadata.created or "",
         selector=selector or Selector(),
-        topology_key=topology.key or "",
+        topology_key=topology.key,
         mode=IGNORED if topology.mode is None else MODE_ALIASES.get(topology.mode, topology.mode),
     )
     if topology.mode is None:
@@ -455,6 +455,9 @@ def to_service_policy(raw: schema.ServicePolicy, collector: FindingCollector) ->
         collector.wrong("spec.topology.mode", message, ", ".join(MODES), code=code)
     if (error := policy_error(policy)) is not None:
         collector.wrong(*error)
+    elif policy.topology_key is None and policy.mode != IGNORED:
+        message, code = "policy without a key: it says nothing", ClusterCode.EmptyTopologyKeys
+        collector.wrong("spec.topology.key", message, "a label key", code=code)
     return None if selector is None else policy
 
 

@@ -50,6 +50,7 @@ class Resource(NamedTuple):
     ``older_path`` is that of an older version of the API, which is asked if the server does not know this one.
     ``labels`` are the keys of the labels that records keep, where they keep only those that somebody asks for.
     ``label_selector`` is that of the requests: other objects are not read.
+    ``metadata_only``: the API server is asked for the objects' metadata alone, as PartialObjectMetadata.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Resource(NamedTuple):
     code: ClusterCode = ClusterCode.UnreadableObject
     labels: frozenset[str] = frozenset()
     label_selector: str = ""
+    metadata_only: bool = False
 
     @property
     def group(self) -> str:
@@ -117,6 +119,8 @@ RESOURCES: Mapping[type[Object], Resource] = {
         optional=True,
     ),
 }
+# For those who need the labels of nodes, but neither their addresses nor their pod CIDRs.
+NODE_METADATA = RESOURCES[Node]._replace(metadata_only=True)
 _CLIENT_POD = Decoder(schema.ClientPod)
 # Only dumps are read for Endpoints: in a live cluster, Kubernetes writes EndpointSlices of them.
 _ENDPOINTS = Resource(ENDPOINTS, "/api/v1/endpoints", Decoder(schema.Endpoints), conversion.to_endpoints)

@@ -48,6 +48,11 @@ FORBIDDEN, NOT_FOUND, GONE, TIMEOUT = 403, 404, 410, 504
 DOUBTFUL = (400, NOT_FOUND, GONE, 422)
 INITIAL_END = "k8s.io/initial-events-end"
 
+# What requests accept. A server that cannot reduce objects to their metadata sends them whole, which decode alike.
+JSON = "application/json"
+METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+
 # Why a list or watch was started again: values of the metric's label ``reason``.
 ENDED = "ended"  # the server ended the watch, as planned or early
 EXPIRED = "expired"  # 410: the server has no changes since that resourceVersion, or no more pages of that list
@@ -66,13 +71,14 @@ HAS_EXPIRED = "the resourceVersion has expired"
 class ListWatchRequest(NamedTuple):
     """One GET request. The lines of a *watch* go to ``lines`` as they come, any other response goes to ``page``.
 
-    The response to a *check* brings no objects.
+    The response to a *check* brings no objects. ``accept`` is the value of the header ``Accept``.
     """
 
     path: str
     query: Mapping[str, str]
     watch: bool
     check: bool = False
+    accept: str = JSON
 
 
 class _ListWatchState(Enum):
@@ -149,8 +155,8 @@ class ListWatch:
         self._chance = chance
         self._changes = _changes_of(resource)
         self._deltas = DeltaBuilder(kind, resource)
-        self._listing = _ListWatchState.STREAM if streaming else _ListWatchState.PAGES
-        self._state = self._requested = self._listing
+        self._first = _ListWatchState.STREAM if streaming else _ListWatchState.PAGES
+        self._state = self._requested = self._listing = self._first
         self._version = ""
         self._witnesses = Witnesses()
         self._checks: list[WitnessCheck] = []
@@ -168,6 +174,12 @@ class ListWatch:
 
     def next_request(self) -> ListWatchRequest:
         """Return the request to send now."""
+        request = self._next_request()
+        if not self._resource.metadata_only:
+            return request
+        return request._replace(accept=METADATA if request.watch else METADATA_LIST)
+
+    def _next_request(self) -> ListWatchRequest:
         self.over, self.pause, self.restart_reason, self.went_back = False, 0.0, "", False
         self._requested = self._state
         if self._state is _ListWatchState.CHECK:
@@ -355,7 +367,7 @@ class ListWatch:
         *problem* is what there was before the response to the last request was ended for that.
         """
         self.restart_reason, self.problem, self.pause = "", problem, 0.0
-        self._backoff = Backoff()
+        self._backoff, self._listing = Backoff(), self._first
         self._list_again()
 
     def read_with(self, resource: Resource) -> None:

@@ -24,7 +24,7 @@ import urllib3
 
 from locator.api.decoding import RESOURCES, Resources
 from locator.api.deltas import Delta, DeltaBatch
-from locator.api.list_watch import ListWatch
+from locator.api.list_watch import JSON, ListWatch
 from locator.backoff import BETWEEN_RETURNS, POLL, POLL_TIMEOUT, REFUSING
 from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of, no_access
 from locator.cluster.responses import (
@@ -106,12 +106,12 @@ class ApiClient:
             self.identity = identity
             return identity != before
 
-    def open(self, path: str, query: Mapping[str, str], *, silence: float) -> Stream:
+    def open(self, path: str, query: Mapping[str, str], *, silence: float, accept: str = JSON) -> Stream:
         """Send a GET and return its response as a stream. Raises Refused, Unreachable.
 
-        *silence* is how many seconds may pass without a byte.
+        *silence* is how many seconds may pass without a byte. *accept* is the value of the header ``Accept``.
         """
-        return Stream(self._send("GET", path, query, None, {}, silence), self.host, silence)
+        return Stream(self._send("GET", path, query, None, {"Accept": accept}, silence), self.host, silence)
 
     def request(
         self,
@@ -120,7 +120,7 @@ class ApiClient:
         *,
         query: Mapping[str, str] | None = None,
         body: object = None,
-        media: str = "application/json",
+        media: str = JSON,
         timeout: float = 10.0,
     ) -> bytes:
         """Send a request and return the whole response. Raises Refused, Unreachable.
@@ -191,7 +191,7 @@ class ApiClient:
         silence: float,
     ) -> Any:
         url = f"{access.host}{path}?{urllib.parse.urlencode(query)}" if query else f"{access.host}{path}"
-        common = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "topodns"}
+        common = {"Accept": JSON, "Accept-Encoding": "gzip", "User-Agent": "topodns"}
         headers = {**common, **headers, **access.authorization()}
         try:
             return access.client.rest_client.pool_manager.request(
@@ -304,7 +304,7 @@ def list_once(
             report(f"{client.host}: reading {resource.name} objects{f', {read / 1e6:.1f} MB so far' if read else ''}")
             request = listwatch.next_request()
             try:
-                with client.open(request.path, request.query, silence=silence) as stream:
+                with client.open(request.path, request.query, silence=silence, accept=request.accept) as stream:
                     body = stream.read()
                     read += len(body)
                     batch = listwatch.page(body)

@@ -187,7 +187,7 @@ class Reflector:
         began: float | None = None
         try:
             silence = min(self._silence, self._check_silence) if request.check else self._silence
-            with self._client.open(request.path, request.query, silence=silence) as stream:
+            with self._client.open(request.path, request.query, silence=silence, accept=request.accept) as stream:
                 began, response.followed = response.begin(stream), not request.check
                 if not request.watch:
                     body, self._check_silence = stream.read(), CHECK_SILENCE

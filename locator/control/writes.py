@@ -70,9 +70,15 @@ class Write(Struct, frozen=True):
 
 def object_path(resource: Resource, key: str) -> str:
     """Return the API path of an object; *key* is ``NAMESPACE/NAME``, or the name of one without a namespace."""
-    group, _, plural = resource.path.rpartition("/")
+    group, plural = _group_and_plural(resource)
     namespace, _, name = key.rpartition("/")
     return f"{group}/namespaces/{namespace}/{plural}/{name}" if namespace else f"{resource.path}/{name}"
+
+
+def _group_and_plural(resource: Resource) -> tuple[str, str]:
+    """Return the path of a resource's API group, and its name in the plural, also if it is read in one namespace."""
+    path, _, plural = resource.path.rpartition("/")
+    return path.partition("/namespaces/")[0], plural
 
 
 def creation(resource: Resource, key: str, fields: Mapping[str, Any]) -> Write:
@@ -103,7 +109,7 @@ def _whole(resource: Resource, key: str, fields: Mapping[str, Any]) -> dict[str,
     """Return an object with these *fields*, its name and its kind."""
     namespace, _, name = key.rpartition("/")
     meta = {**({"namespace": namespace} if namespace else {}), "name": name, **fields.get("metadata", {})}
-    api_version = resource.path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+    api_version = _group_and_plural(resource)[0].removeprefix("/apis/").removeprefix("/api/")
     return {"apiVersion": api_version, "kind": resource.name, **fields, "metadata": meta}
 
 

@@ -314,7 +314,9 @@ def original_resources(federation: str, selector: Selector | None) -> dict[type[
     }
     named = Decoder(_Named)
     for name, (path, type_) in OTHER_WORKLOADS.items():
-        found[type_] = Resource(name, path, named, partial(_undistributed, type_, selector), optional=True)
+        found[type_] = Resource(
+            name, path, named, partial(_undistributed, type_, selector), optional=True, metadata_only=True
+        )
     return found
 
 
@@ -325,7 +327,9 @@ def copy_resources(federation: str) -> dict[type[Any], Resource]:
         kind.copy: Resource(name, kind.path, decoder, partial(_copy, kind), label_selector=selector)
         for name, kind in KINDS.items()
     }
-    found[ClusterNamespace] = Resource("Namespace", "/api/v1/namespaces", Decoder(_Named), _namespace)
+    found[ClusterNamespace] = Resource(
+        "Namespace", "/api/v1/namespaces", Decoder(_Named), _namespace, metadata_only=True
+    )
     path = "/apis/autoscaling/v1/horizontalpodautoscalers"
     found[Autoscaler] = Resource("HorizontalPodAutoscaler", path, Decoder(_Autoscaler), _autoscaler, optional=True)
     return found

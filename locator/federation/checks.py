@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
-from locator.federation.federating import Joining, is_host_name
+from locator.federation.federating import Joining, differing_ports, is_host_name
 from locator.findings import ClusterCode
 from locator.ip import Network, address_text, network_text
-from locator.model import Finding, Port, Service, ServiceImport
+from locator.model import Finding, Port, Service, ServiceImport, and_more
 from locator.places.book import POD, AddressBook
 from locator.places.prefix_table import PrefixTable
 from locator.state.snapshot import ExportedService, ImportedObjects
-from locator.topology.annotations import FEDERATED
+from locator.topology.annotations import FEDERATED, HEALTH, field_of, health_check
 from locator.topology.constraints import SOURCE
 
 Exported = Mapping[str, ExportedService]  # the Service of one name in each cluster that exports it
@@ -26,6 +26,8 @@ def export_findings(exported: Exported, clusters: Collection[str], joining: Join
     """Yield what is wrong with a Service that some of the *clusters* export; *own* is the own one's name."""
     yield from _disagreeing(exported, own)
     yield from _conflicting(exported, own)
+    if len(clusters) == 2:
+        yield from _without_majority(exported, own)
     for cluster, service in sorted(exported.items()):
         if service.compiled.service.alias is not None:
             code, message = ClusterCode.ExternalNameExported, "an ExternalName Service has no address to contribute"
@@ -33,6 +35,8 @@ def export_findings(exported: Exported, clusters: Collection[str], joining: Join
             continue
         ingress = service.compiled.service.ingress
         joined = [(cluster, other) in joining.flat for other in clusters if other != cluster]
+        if any(joined):
+            yield from _differing_ports(cluster, service, own)
         if not ingress and not all(joined):
             outside = f"cluster {cluster} and its flat networks" if any(joined) else f"cluster {cluster}"
             headless = service.compiled.service.headless  # the API server refuses it the type LoadBalancer
@@ -50,6 +54,31 @@ def export_findings(exported: Exported, clusters: Collection[str], joining: Join
             yield _about(
                 cluster, service, own, ClusterCode.HostNameWithoutUpstream, INGRESS, message, "--upstream ADDR"
             )
+
+
+def _differing_ports(cluster: str, exported: ExportedService, own: str) -> Iterator[Finding]:
+    """Yield a finding if pods do not listen at the numbers of the Service's ports; it names the first such port."""
+    differing = differing_ports(exported.compiled)
+    for port, numbers in list(differing.items())[:1]:
+        listen = f"listen at {', '.join(map(str, sorted(numbers)))}" if numbers else "do not listen there"
+        message = (
+            f"{_port_name(port)} is {port.number}, but pods {listen}{and_more(len(differing))}: clients in flat "
+            "networks get pods by SRV only, and by A and AAAA what clients elsewhere get"
+        )
+        expected = "targetPort to be the same as port in all of spec.ports"
+        yield _about(cluster, exported, own, ClusterCode.PortsDiffer, "spec.ports", message, expected)
+
+
+def _without_majority(exported: Exported, own: str) -> Iterator[Finding]:
+    """Yield a finding if the load balancers of a Service in two clusters are probed: only both are a majority."""
+    for cluster, found in sorted(exported.items()):
+        service = found.compiled.service
+        check = health_check(service.annotations.get(HEALTH, ""))
+        if check is not None and check.port_of(service) is not None:
+            message = "of two clusters, one is no majority: if one is lost, its load balancers stay in the answers"
+            code, expected = ClusterCode.HealthWithoutMajority, "a third --cluster with a prober, as a witness"
+            yield _about(cluster, found, own, code, field_of(HEALTH), message, expected)
+            return
 
 
 def _disagreeing(exported: Exported, own: str) -> Iterator[Finding]:
@@ -93,8 +122,11 @@ def _differences(service: Service, other: Service) -> Iterator[tuple[str, str, s
     for port in service.ports:
         namesake = by_name.get(port.name, port)
         if port != namesake:
-            name = f"port {port.name}" if port.name else "the port"
-            yield "spec.ports", f"{name} is {_port_text(port)}", _port_text(namesake)
+            yield "spec.ports", f"{_port_name(port)} is {_port_text(port)}", _port_text(namesake)
+
+
+def _port_name(port: Port) -> str:
+    return f"port {port.name}" if port.name else "the port"
 
 
 def _port_text(port: Port) -> str:
@@ -106,7 +138,7 @@ def export_advice(exported: Exported, clusters: Collection[str], own: str) -> It
     if len(exported) == 1 < len(clusters):
         ((cluster, service),) = exported.items()
         field, message = (
-            f"metadata.annotations[{FEDERATED}]",
+            field_of(FEDERATED),
             f"exported in {cluster} only, of {len(clusters)} clusters",
         )
         code, expected = ClusterCode.ExportedInOneCluster, "a ServiceExport or this annotation in other clusters, too"

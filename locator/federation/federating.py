@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from locator.ip import is_address, parse_address
-from locator.model import CLUSTER, Endpoint, Location
+from locator.model import CLUSTER, Endpoint, Location, Port
 from locator.places.book import shared_location
-from locator.state.snapshot import Entry, ExportedService, FederatedMember, FederatedService, Vote
+from locator.state.snapshot import CompiledService, Entry, ExportedService, FederatedMember, FederatedService, Vote
 from locator.topology.constraints import ZONE_DEFAULT, Declaration
 from locator.topology.selection import FirstMatch
 
@@ -96,8 +96,30 @@ def _member(
             if host.addresses:
                 endpoint, (down, votes) = Endpoint(host.addresses, service.ports), verdict(text)
                 balancers.append(Entry(endpoint, location, text, host.ttls, down, votes))
-    after = FederatedMember(cluster, exported, virtual, tuple(balancers))
+    if before is not None and before.exported is exported:
+        ports_differ = before.ports_differ
+    else:
+        ports_differ = any(cluster == one for one, _ in joining.flat) and bool(differing_ports(compiled))
+    after = FederatedMember(cluster, exported, virtual, tuple(balancers), ports_differ)
     return before if before is not None and _same(before, after) else after
+
+
+def differing_ports(compiled: CompiledService) -> dict[Port, frozenset[int]]:
+    """Return the ports of a Service with a cluster IP at whose number not all of its ready endpoints listen.
+
+    Each has the numbers at which they listen in its place; none if some do not have the port at all. An endpoint
+    without any port says nothing about them.
+    """
+    service, found = compiled.service, dict[Port, frozenset[int]]()
+    if not service.virtual:
+        return found
+    lists = {id(located.endpoint.ports): located.endpoint.ports for located in compiled.endpoints}  # slices share them
+    for targets in filter(None, lists.values()):
+        for port in service.ports:
+            numbers = {one.number for one in targets if (one.name, one.protocol) == (port.name, port.protocol)}
+            if numbers != {port.number}:
+                found[port] = found.get(port, frozenset()) | numbers - {port.number}
+    return found
 
 
 def is_host_name(ingress: str) -> bool:

@@ -14,12 +14,16 @@ from locator.topology.annotations import HEALTH, health_check
 
 
 class ProbeTarget(Struct, frozen=True):
-    """One address of a Service, given by its key, and how it is probed: by HTTP if *path* is not None, else by TCP."""
+    """One address of a Service, given by its key, and how it is probed: by TCP, or by HTTP if *path* is not None.
+
+    *tls*: by HTTPS.
+    """
 
     service: str
     address: str
     port: int
     path: str | None = None
+    tls: bool = False
 
     @property
     def namespace(self) -> str:
@@ -37,4 +41,4 @@ def targets_of(service: Service) -> Iterator[ProbeTarget]:
     if check is not None and port is not None:
         for address in service.ingress:
             if not is_address(address) or may_be_balancer(parse_address(address)):
-                yield ProbeTarget(service.key, address, port, check.path)
+                yield ProbeTarget(service.key, address, port, check.path, check.tls)

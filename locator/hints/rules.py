@@ -8,11 +8,14 @@ So they work while the API server does not reach the webhook; an empty write, le
 
 While the API server does not call the webhook, Kubernetes' EndpointSlice controller takes the hints away again. So a
 slice rests between two writes.
+
+Before version 1.34, the API server drops hints for nodes, without a word. So the leader learns for each slice whether
+they last, and does not write for their sake what would be dropped again.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +32,7 @@ from locator.model import Hints, Node, Service, ServicePolicy, in_cluster
 from locator.places.locations import Locations
 
 REST_SECONDS = 5.0  # between two writes of one slice
+NODE_TRIES = 3  # writes after which hints for nodes count as dropped, and not as undone by a replica that knew less
 
 
 def _nodes(one: HintedSlice) -> Iterable[str]:
@@ -54,6 +58,7 @@ class HintRules(Rules):
         self._zones = Zones()
         self._locations = Locations()
         self._written: OrderedDict[str, float] = OrderedDict()  # when the slices were written that may rest
+        self._lost_nodes: Counter[str] = Counter()  # by slice: writes that came back without hints for nodes
         # The Service whose hints were asked for last, and these: its slices are asked for one after the other.
         self._latest: tuple[str, dict[str, tuple[Hints | None, ...]]] | None = None
 
@@ -78,6 +83,8 @@ class HintRules(Rules):
         kind, key, before, after = change.kind, change.key, change.before, change.after
         if kind is HintedSlice:
             self._slices.move(key, before, after)
+            if after is None or any(endpoint.hints and endpoint.hints.nodes for endpoint in after.endpoints):
+                del self._lost_nodes[key]  # a Counter does not mind if there is none
             if before is not None and after is not None and replace(before, version=after.version) == after:
                 return ()
             return [key, *self._slices_of({one.service_key for one in (before, after) if one is not None})]
@@ -96,8 +103,7 @@ class HintRules(Rules):
     def write_for(self, key: str, now: float) -> Write | Later | None:
         """Return the write that a slice needs. None if its hints are right, or are to stay as they are."""
         actual: HintedSlice | None = self.objects.get(HintedSlice, key)
-        wanted = None if actual is None else self.wanted(actual)
-        patch = [] if actual is None or wanted is None else hints_patch(actual, wanted)
+        patch = [] if actual is None else self._patch(actual)
         if actual is None or not patch:
             return None
         if key in self._written and now < self._written[key] + REST_SECONDS:
@@ -109,13 +115,23 @@ class HintRules(Rules):
 
         At admission, a replica that does not know the latest change has put the old hints back.
         """
-        wanted = None if found is None else self.wanted(found)
-        if found is not None and wanted is not None and hints_patch(found, wanted):
+        if found is not None and self._patch(found):
+            if not self._patch(found, nodes=False):
+                self._lost_nodes[write.key] += 1
             return False
         while self._written and next(iter(self._written.values())) + REST_SECONDS <= began:
             self._written.popitem(last=False)
         self._written[write.key] = began
         return True
+
+    def _patch(self, one: HintedSlice, *, nodes: bool = True) -> list[dict[str, Any]]:
+        """Return the patch that a slice needs; without *nodes*, or where they do not last, of its hints for zones."""
+        wanted = self.wanted(one)
+        if wanted is None:
+            return []
+        if not nodes or self._lost_nodes[one.key] >= NODE_TRIES:
+            wanted = tuple(hints and replace(hints, nodes=()) for hints in wanted)
+        return hints_patch(one, wanted)
 
     def _hints_of(self, service: Service, newer: HintedSlice | None = None) -> dict[str, tuple[Hints | None, ...]]:
         """Return the hints of all slices of a Service by their names; *newer* is a slice that is not known yet."""

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 
 from locator.api import schema
 from locator.api.conversion import SERVICE_NAME, to_endpoint
-from locator.api.decoding import RESOURCES, Resource
+from locator.api.decoding import NODE_METADATA, RESOURCES, Resource
 from locator.api.finding_collector import FindingCollector
 from locator.labels import valid_label_value
 from locator.model import Endpoint, EndpointSlice, Hints, Namespaced, Node, Service, ServicePolicy
@@ -85,7 +85,9 @@ def hints_patch(actual: HintedSlice, wanted: Sequence[Hints | None]) -> list[dic
         if hints is None:
             patch.append({"op": "remove", "path": path})
         else:  # "add" replaces what is there (RFC 6902, section 4.1)
-            patch.append({"op": "add", "path": path, "value": {"forZones": [{"name": zone} for zone in hints.zones]}})
+            named = {"forZones": hints.zones, "forNodes": hints.nodes}
+            value = {field: [{"name": name} for name in names] for field, names in named.items() if names}
+            patch.append({"op": "add", "path": path, "value": value})
     return patch
 
 
@@ -120,6 +122,7 @@ def to_hinted_slice(raw: SliceJson, collector: FindingCollector) -> HintedSlice:
 
 
 HINT_RESOURCES: Mapping[type[Any], Resource] = {
-    **{kind: RESOURCES[kind] for kind in (Node, Service, ServicePolicy)},
+    Node: NODE_METADATA,
+    **{kind: RESOURCES[kind] for kind in (Service, ServicePolicy)},
     HintedSlice: RESOURCES[EndpointSlice]._replace(decoder=Decoder(SliceJson), build=to_hinted_slice),
 }

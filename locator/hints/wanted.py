@@ -2,13 +2,15 @@
 
 """From the endpoints of a Service and its constraint to the hints that make kube-proxy choose as topodns does.
 
-kube-proxy's rule (``topologyModeFromHints`` in its source): if every ready endpoint has a hint for a zone, and one has
-a hint for the zone of the node, then the node uses the endpoints with a hint for its zone; otherwise all endpoints.
-It judges the slices of each address family, and the endpoints of each port, on their own.
+kube-proxy's rule (``topologyModeFromHints`` in its source): if every ready endpoint has a hint for a node, and one has
+a hint for kube-proxy's own, then it uses the endpoints with such a hint; otherwise it does the same with hints for
+zones; otherwise it uses all endpoints. It judges the slices of each address family, and the endpoints of each port, on
+their own. Before Kubernetes 1.34, it does not know hints for nodes.
 
-Hints name zones, so a constraint is asked once for each zone, as a client with the labels that all nodes of the zone
-share. A zone that gets nothing is named by no hint: kube-proxy then uses all endpoints there. So is a zone that gets
-every endpoint, one without a zone among them. An endpoint that no zone gets has a hint for a zone that does not exist.
+A constraint is asked once for each zone, as a client with the labels that all nodes of the zone share. A zone that gets
+nothing is named by no hint: kube-proxy then uses all endpoints there. So is a zone that gets every endpoint, one
+without a zone among them. An endpoint that no zone gets has a hint for a zone that does not exist.
+Hints for nodes say no more than a host name that comes first: each endpoint is for its own node.
 """
 
 from __future__ import annotations
@@ -19,13 +21,15 @@ from itertools import chain
 from msgspec.structs import replace
 
 from locator.hints.slices import HintedEndpoint, HintedSlice
-from locator.labels import valid_label_value
-from locator.model import ZONE, Endpoint, Hints, Location, Service, ServicePolicy
+from locator.labels import is_dns_subdomain, valid_label_value
+from locator.model import UNKNOWN_LOCATION, ZONE, Endpoint, Hints, Location, Service, ServicePolicy
 from locator.state.joining import EndpointIdentities
 from locator.topology.constraints import deciding, declarations_of
-from locator.topology.selection import Constraint, LocatedEndpoint, select
+from locator.topology.hints import beyond_own_node
+from locator.topology.selection import Constraint, FirstMatch, LocatedEndpoint, Narrowing, select
 
-NO_ZONE = "none.topodns.io"  # no node has this zone; an endpoint without a hint would make kube-proxy ignore all others
+# No node has this zone or name; an endpoint without a hint would make kube-proxy ignore those of all others.
+NOWHERE = "none.topodns.io"
 MAX_ZONES = 8  # in the hints of one endpoint: the API server refuses more
 
 Locate = Callable[[Endpoint], Location]
@@ -87,8 +91,8 @@ def _own_zone(endpoint: HintedEndpoint, locate: Locate) -> str | None:
     return zone if valid_label_value(zone) else ""
 
 
-def _hints_for(zones: Iterable[str]) -> Hints:
-    return Hints(zones=tuple(sorted(zones)) or (NO_ZONE,))
+def _hints_for(zones: Iterable[str], nodes: tuple[str, ...] = ()) -> Hints:
+    return Hints(nodes, tuple(sorted(zones)) or (NOWHERE,))
 
 
 def _hints_by_constraint(
@@ -108,9 +112,12 @@ def _hints_by_constraint(
         if entry is not None:
             of_family.setdefault(entry[1], {})[id(entry[0])] = entry[0]
             zoneless |= set() if zone else {id(entry[0])}
+    every, farther = tuple(located.values()), beyond_own_node(constraint)
+    nodes = {} if farther is None else _own_nodes(farther, every, zones)
+    constraint = farther or constraint
     served: dict[tuple[int, int], list[str]] = {}  # the zones that get an endpoint, by its id and family
     for client, names in _alike(zones, constraint.client_keys):
-        selection = select(constraint, client, tuple(located.values()))
+        selection = select(constraint, client, every)
         for family, endpoints in of_family.items():
             chosen = [endpoint for endpoint in selection.endpoints if id(endpoint) in endpoints]
             if not chosen and constraint.soft:  # kube-proxy judges each family by itself, and DNS chooses again
@@ -122,9 +129,41 @@ def _hints_by_constraint(
     if any(len(names) > MAX_ZONES for names in served.values()):
         return [(None,) * len(one.endpoints) for one in slices]
     return [
-        tuple(None if entry is None else _hints_for(served.get((id(entry[0]), entry[1]), ())) for entry in row)
+        tuple(
+            None if entry is None else _hints_for(served.get((id(entry[0]), entry[1]), ()), nodes.get(id(entry[0]), ()))
+            for entry in row
+        )
         for row in entries
     ]
+
+
+def _own_nodes(
+    farther: FirstMatch | Narrowing, endpoints: Sequence[LocatedEndpoint], zones: Mapping[str, Location]
+) -> dict[int, tuple[str, ...]]:
+    """Return the node that each endpoint is for, by the endpoint's id: its own; empty if no node has enough of them.
+
+    The clients of a node with too few go *farther*, unless a hard constraint finds too few there, too: so such
+    endpoints are for no node, as one is that is on none.
+    """
+    on_node: dict[str, list[LocatedEndpoint]] = {}
+    for endpoint in endpoints:
+        on_node.setdefault(endpoint.location.node or "", []).append(endpoint)
+    few = {
+        node: zones.get(own[0].location.value(ZONE) or "", UNKNOWN_LOCATION)
+        for node, own in on_node.items()
+        if len(own) < farther.at_least
+    }
+    left: set[str] = set()
+    for client, nodes in _alike(few, farther.client_keys):
+        if farther.soft or len(farther.select(client, endpoints).endpoints) >= farther.at_least:
+            left.update(nodes)
+    staying = {node for node in on_node.keys() - left if is_dns_subdomain(node)}
+    return {
+        id(endpoint): (node if node in staying else NOWHERE,)
+        for node, own in on_node.items()
+        for endpoint in own
+        if staying
+    }
 
 
 def _entry(
@@ -139,10 +178,10 @@ def _entry(
     return located[key], len(endpoint.addresses[0])
 
 
-def _alike(zones: Mapping[str, Location], client_keys: Sequence[str]) -> Iterable[tuple[Location, list[str]]]:
-    """Yield the zones in groups that a constraint on *client_keys* cannot tell apart: one location, all names."""
+def _alike(places: Mapping[str, Location], client_keys: Sequence[str]) -> Iterable[tuple[Location, list[str]]]:
+    """Yield zones or nodes in groups that a constraint on *client_keys* cannot tell apart: one location, all names."""
     groups: dict[tuple[str | None, ...], tuple[Location, list[str]]] = {}
-    for name, location in zones.items():
+    for name, location in places.items():
         values = tuple(location.value(key) for key in client_keys)
         groups.setdefault(values, (location, []))[1].append(name)
     return groups.values()

@@ -19,9 +19,9 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from locator.api import schema
-from locator.api.decoding import RESOURCES, Resource
+from locator.api.decoding import NODE_METADATA, RESOURCES, Resource
 from locator.api.finding_collector import FindingCollector
-from locator.model import Node, Pod, PodLocator
+from locator.model import Pod, PodLocator
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -223,6 +223,6 @@ def _pod_locator(raw: _PodLocator, collector: FindingCollector) -> ActualLocator
 
 LOCATOR_RESOURCES: Mapping[type[ControllerObject], Resource] = {
     OwnerPod: RESOURCES[Pod]._replace(decoder=Decoder(_Pod), build=_pod),
-    LabelledNode: RESOURCES[Node]._replace(decoder=Decoder(_Node), build=_node),
+    LabelledNode: NODE_METADATA._replace(decoder=Decoder(_Node), build=_node),
     ActualLocator: RESOURCES[PodLocator]._replace(decoder=Decoder(_PodLocator), build=_pod_locator),
 }

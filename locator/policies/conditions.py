@@ -14,7 +14,16 @@ from msgspec import Struct
 
 from locator.findings import ClusterCode
 from locator.model import ERROR, Finding, Service, ServicePolicy
-from locator.topology.constraints import IGNORED, OF_PEERS, POLICY, REQUIRED, Declaration, deciding, declarations_of
+from locator.topology.constraints import (
+    IGNORED,
+    OF_PEERS,
+    POLICY,
+    REQUIRED,
+    Declaration,
+    deciding,
+    declarations_of,
+    silence_of,
+)
 from locator.topology.service_checks import (
     CarriedKeys,
     may_choose,
@@ -29,6 +38,7 @@ ACCEPTED, EFFECTIVE = "Accepted", "Effective"
 CONSTRAINS = "Constrains"
 NOT_ACCEPTED = "NotAccepted"
 MODE_IGNORED = "Ignored"
+WITHOUT_KEY = "WithoutKey"
 SELECTS_NOTHING = "SelectsNothing"
 NONE_HEADLESS = "NotHeadless"
 PUBLISH_NOT_READY = "PublishNotReady"
@@ -69,9 +79,9 @@ def conditions_of(
             PolicyCondition(EFFECTIVE, False, NOT_ACCEPTED, "topodns does not accept the policy"),
         )
     accepted = PolicyCondition(ACCEPTED, True, ACCEPTED, "the policy is valid")
-    if policy.mode == IGNORED:
-        why = next(map(_text, findings), f"its mode is {IGNORED}")
-        return accepted, PolicyCondition(EFFECTIVE, False, MODE_IGNORED, why)
+    if (silence := silence_of(policy)) is not None:
+        reason = MODE_IGNORED if policy.mode == IGNORED else WITHOUT_KEY
+        return accepted, PolicyCondition(EFFECTIVE, False, reason, next(map(_text, findings), silence))
     obstacle = next(_obstacles(policy, selected, policies, carried), None)
     if obstacle is not None:
         return accepted, PolicyCondition(EFFECTIVE, False, *obstacle)

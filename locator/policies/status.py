@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 
 from locator.api import schema
 from locator.api.conversion import to_service_policy
-from locator.api.decoding import RESOURCES, Resource
+from locator.api.decoding import NODE_METADATA, RESOURCES, Resource
 from locator.api.finding_collector import FindingCollector
 from locator.model import Finding, Namespaced, Node, Service, ServicePolicy
 from locator.policies.conditions import PolicyCondition
@@ -86,6 +86,7 @@ def _actual_policy(raw: _PolicyJson, collector: FindingCollector) -> ActualPolic
 
 
 POLICY_RESOURCES: Mapping[type[Any], Resource] = {
-    **{kind: RESOURCES[kind] for kind in (Node, Service)},
+    Node: NODE_METADATA,
+    Service: RESOURCES[Service],
     ActualPolicy: RESOURCES[ServicePolicy]._replace(decoder=Decoder(_PolicyJson), build=_actual_policy),
 }

@@ -54,11 +54,12 @@ from locator.state.object_checks import (
 )
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
+from locator.state.split_zones import SplitZones
 from locator.topology import balance_checks
 from locator.topology.annotations import CLIENTS, FEDERATED, MAX_OVERLOAD
 from locator.topology.balance import Balance
-from locator.topology.constraints import IGNORED, has_unmatched, zone_default
-from locator.topology.hints import incomplete_hints
+from locator.topology.constraints import has_unmatched, silence_of, zone_default
+from locator.topology.hints import hints_cannot_say, incomplete_hints, said_by_hints
 from locator.topology.selection import Hinted
 from locator.topology.service_checks import (
     CarriedKeys,
@@ -163,6 +164,7 @@ class Checker:
         self._running: balance_checks.Running | None = None
         self._carried = CarriedKeys()
         self._keys_in_effect: Relation[str, str] = Relation()  # of each Service
+        self._split_zones = SplitZones(objects)
 
     def mark_services(self, keys: Iterable[str]) -> None:
         """Note that the findings of some Services may change."""
@@ -211,6 +213,7 @@ class Checker:
         self._follow_keys()
         if self._zones:
             self._check_zones()
+            self._services |= self._split_zones.renew()
         for key in self._imports:
             self._findings.set(FindingOrder.IMPORT, key, self._import_findings(key))
             self._services.add(key)
@@ -301,6 +304,7 @@ class Checker:
     def _check_service(self, key: str, compiled: CompiledService | None) -> None:
         found: list[Finding] = []
         asked: tuple[str, ...] = ()
+        hinted: tuple[str, ...] = ()
         constrained = False
         if compiled is not None:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
@@ -314,11 +318,15 @@ class Checker:
             if declaration is not None and chooses(service, declaration):
                 found += service_key_findings(service, declaration, compiled.locations, self._carried)
                 asked, constrained = declaration.constraint.keys, service.headless
+                if said_by_hints(service, declaration):
+                    hinted = asked
+                    found += hints_cannot_say(service, declaration, self._split_zones.of_key)
         export = self._objects.of(ServiceExport).get(key)
         if export is not None and key not in self._objects.of(Service):
             found.append(export_without_service(export))
         self._findings.set(FindingOrder.SERVICE, key, found)
         self._keys_in_effect.set(key, asked)
+        self._split_zones.ask(key, hinted)
         if constrained != (key in self._constrained):
             (self._constrained.add if constrained else self._constrained.discard)(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
@@ -373,7 +381,7 @@ class Checker:
         services_there = sorted(self._objects.services_in(namespace))
         known = [self._as_exported(self._objects.of(Service)[key]) for key in services_there]
         for policy in self._objects.policies_in(namespace):
-            if policy.mode == IGNORED:
+            if silence_of(policy) is not None:
                 continue
             selected = [service for service in known if policy.selector.matches(service.labels)]
             yield from policy_findings(policy, selected)

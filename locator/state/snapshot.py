@@ -147,12 +147,17 @@ class Entry(LocatedEndpoint, frozen=True, eq=False, gc=False):
 
 
 class FederatedMember(Struct, frozen=True, eq=False, gc=False):
-    """A federated Service in one *cluster*: what clients there get, and what those get that reach no pods there."""
+    """A federated Service in one *cluster*: what clients there get, and what those get that reach no pods there.
+
+    ``ports_differ``: it has a cluster IP, and some of its pods do not listen at the numbers of its ports. An address
+    alone would lead clients of a flat network to the wrong port, so only SRV records name its pods.
+    """
 
     cluster: str
     exported: ExportedService
     virtual: Entry | None
     balancers: tuple[Entry, ...]
+    ports_differ: bool = False
 
     @property
     def unresolved(self) -> list[str]:
@@ -165,11 +170,16 @@ class FederatedMember(Struct, frozen=True, eq=False, gc=False):
         """The ready endpoints."""
         return self.exported.compiled.endpoints
 
-    def entries(self, viewer: str, *, flat: bool) -> tuple[LocatedEndpoint, ...]:
-        """Return what a client in the cluster *viewer* gets; *flat*: it reaches the pods of this cluster."""
-        if viewer == self.cluster and not self.exported.compiled.service.headless:
+    def entries(self, viewer: str, *, flat: bool, with_ports: bool) -> tuple[LocatedEndpoint, ...]:
+        """Return what a client in the cluster *viewer* gets; *flat*: it reaches the pods of this cluster.
+
+        *with_ports*: the records that it asks for name ports, as SRV does.
+        """
+        if viewer == self.cluster:
+            if self.exported.compiled.service.headless:
+                return self.endpoints
             return () if self.virtual is None else (self.virtual,)
-        return self.endpoints if viewer == self.cluster or flat else self.balancers
+        return self.endpoints if flat and (with_ports or not self.ports_differ) else self.balancers
 
     def reachable(self, flat: frozenset[tuple[str, str]]) -> tuple[LocatedEndpoint, ...]:
         """Return what any client gets; *flat* is that of ``FederatedService``."""
@@ -215,9 +225,12 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
         """Return the cluster that a client is in, as far as that decides what it gets; empty for elsewhere."""
         return client.cluster if client.cluster in self._viewers else ""
 
-    def entries(self, viewer: str) -> tuple[LocatedEndpoint, ...]:
-        """Return the entries for clients in the cluster *viewer*, or with "" elsewhere."""
-        entries = (member.entries(viewer, flat=(viewer, member.cluster) in self.flat) for member in self.members)
+    def entries(self, viewer: str, *, with_ports: bool) -> tuple[LocatedEndpoint, ...]:
+        """Return the entries for clients in the cluster *viewer*, or with "" elsewhere, as ``FederatedMember``."""
+        entries = (
+            member.entries(viewer, flat=(viewer, member.cluster) in self.flat, with_ports=with_ports)
+            for member in self.members
+        )
         return tuple(chain.from_iterable(entries))
 
     def by_precedence(self, viewer: str) -> list[FederatedMember]:

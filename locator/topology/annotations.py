@@ -51,7 +51,10 @@ MAX_CLIENTS = 2000  # characters of topodns.io/clients
 
 LEAST_OVERLOAD, MOST_OVERLOAD = 1.1, 10  # values of topodns.io/max-overload
 _MAX_OVERLOAD = re.compile(r"0*(1\.[1-9][0-9]*|[2-9](\.[0-9]+)?|10(\.0+)?)")
-_HEALTH = re.compile(r"tcp(?::([1-9][0-9]{0,4}))?|http:([1-9][0-9]{0,4})(/[!-~]{0,999})")
+_HEALTH = re.compile(
+    r"tcp(?::(?P<tcp>[1-9][0-9]{0,4}))?|http(?P<tls>s?):(?P<http>[1-9][0-9]{0,4})(?P<path>/[!-~]{0,999})"
+)
+HEALTH_CHECKS = "tcp, tcp:PORT, http:PORT/PATH or https:PORT/PATH"
 _LAST_PORT = 65535
 
 
@@ -59,11 +62,12 @@ class HealthCheck(Struct, frozen=True):
     """How the load balancers of a Service are probed.
 
     ``port`` is None for the first TCP port of the Service. ``path`` is what HTTP asks for, None if a TCP connection is
-    enough.
+    enough; with ``tls``, by HTTPS.
     """
 
     port: int | None
     path: str | None
+    tls: bool
 
     def port_of(self, service: Service) -> int | None:
         """Return the port to probe, None if it is none of ``probed_ports``."""
@@ -146,7 +150,7 @@ def has_mode_auto(service: Service) -> bool:
 
 
 def health_check(text: str) -> HealthCheck | None:
-    """Return what *text* asks for: ``tcp``, ``tcp:PORT`` or ``http:PORT/PATH``. None if it is none of them.
+    """Return what *text* asks for, one of ``HEALTH_CHECKS``; None if it is none of them.
 
     PORT is 1 to 65535, without leading zeros. PATH is visible ASCII, as HTTP sends it (RFC 9112, section 3.2), at most
     1,000 characters with the slash before it.
@@ -154,7 +158,7 @@ def health_check(text: str) -> HealthCheck | None:
     match = _HEALTH.fullmatch(trimmed(text))
     if match is None:
         return None
-    port = match[1] or match[2]
+    port = match["tcp"] or match["http"]
     if port is not None and int(port) > _LAST_PORT:
         return None
-    return HealthCheck(None if port is None else int(port), match[3])
+    return HealthCheck(None if port is None else int(port), match["path"], match["tls"] == "s")

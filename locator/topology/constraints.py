@@ -52,7 +52,8 @@ SWITCHED_OFF = "switched off by --traffic-distribution ignore"
 SOME_HINTS = "some ready endpoints have no hint, so none counts"
 NO_HINTS = "the Service's topology mode is Auto, and no ready endpoint has a hint"
 
-# spec.trafficDistribution -> the keys that mean the same (KEP-4444, KEP-3015). PreferClose is an alias.
+# All that Kubernetes knows as spec.trafficDistribution -> the keys that mean the same (KEP-4444, KEP-3015). PreferClose
+# is an alias.
 DISTRIBUTIONS = {
     "PreferSameZone": (ZONE, ANY_ENDPOINT),
     "PreferClose": (ZONE, ANY_ENDPOINT),
@@ -67,7 +68,7 @@ class Declaration(Struct, frozen=True, gc=False):
     None if it can. ``ignored`` says why it does not even count where no other source declares one, None if it does.
     ``unmatched``: it is ignored although it asks Kubernetes for near endpoints, which gives no hints that count.
     ``policies`` are the names of the ServicePolicies that declare it, in the order of their keys; ``policy_keys``
-    has the key of each.
+    has the key of each, empty if it has none.
     """
 
     source: str
@@ -203,24 +204,22 @@ def _policies(declared: Declared) -> Iterator[Declaration]:
     """Read every ServicePolicy that selects the Service: required ones first, then by age and name."""
     matching = [policy for policy in declared.policies if policy.selector.matches(declared.service.labels)]
     matching.sort(key=lambda policy: (policy.mode != REQUIRED, policy.created, policy.name))
-    selecting = [policy for policy in matching if policy.mode != IGNORED]
-    if selecting:
-        yield _joint(declared, selecting)
+    speaking = [policy for policy in matching if silence_of(policy) is None]
+    if speaking:
+        yield _joint(declared, speaking)
     for policy in matching:
-        if policy.mode == IGNORED:
-            yield _declaration(
-                POLICY, Narrowing((policy.topology_key,)), declared, ignored=f"its mode is {IGNORED}", policies=[policy]
-            )
+        if (why := silence_of(policy)) is not None:
+            yield _declaration(POLICY, Narrowing(keys_of([policy])), declared, ignored=why, policies=[policy])
 
 
 def _joint(declared: Declared, policies: Sequence[ServicePolicy]) -> Declaration:
     """Return what *policies*, which all select the Service, declare together."""
     service = declared.service
-    keys = tuple(dict.fromkeys(policy.topology_key for policy in policies))  # two policies may name the same key
+    keys = keys_of(policies)
     errors = (f"ServicePolicy {policy.name}: {wrong[1]}" for policy in policies if (wrong := policy_error(policy)))
     # A policy covers many Services; externalTrafficPolicy contradicts it only on headless ones.
     error = next(errors, None) or (_service_keys_error(keys, service) if service.headless else keys_error(keys))
-    required = tuple(dict.fromkeys(policy.topology_key for policy in policies if policy.mode == REQUIRED))
+    required = keys_of(policy for policy in policies if policy.mode == REQUIRED)
     shown = keys if error is None else _as_shown(keys)
     constraint = Narrowing(shown, required, at_least=min_endpoints(service) or 1)
     return _declaration(POLICY, constraint, declared, error=error, policies=policies)
@@ -305,7 +304,7 @@ def _declaration(
     if row.of_kubernetes and not declared.honor_kubernetes:
         ignored = SWITCHED_OFF
     unmatched = unmatched and ignored != SWITCHED_OFF and without_effect is None
-    names, keys = [policy.name for policy in policies], [policy.topology_key for policy in policies]
+    names, keys = [policy.name for policy in policies], [policy.topology_key or "" for policy in policies]
     return Declaration(source, constraint, error, without_effect, ignored, unmatched, tuple(names), tuple(keys))
 
 
@@ -336,11 +335,23 @@ def _keys_error(keys: tuple[str, ...]) -> str | None:
     return None
 
 
+def silence_of(policy: ServicePolicy) -> str | None:
+    """Return why a policy asks for nothing although it is valid, or None."""
+    if policy.mode == IGNORED:
+        return f"its mode is {IGNORED}"
+    return "it has no topology key" if policy.mode in MODES and policy.topology_key is None else None
+
+
+def keys_of(policies: Iterable[ServicePolicy]) -> tuple[str, ...]:
+    """Return the keys of *policies* in their order. Two of them may name the same key, and some none."""
+    return tuple(dict.fromkeys(policy.topology_key for policy in policies if policy.topology_key is not None))
+
+
 def policy_error(policy: ServicePolicy) -> tuple[str, str, str] | None:
     """Return why a policy is invalid, or None: the field, what was found there, and what was expected."""
     if policy.mode not in MODES:
         return "spec.topology.mode", f"{quoted(policy.mode)} is no mode", ", ".join(MODES)
-    if not valid_label_key(policy.topology_key):
+    if policy.topology_key is not None and not valid_label_key(policy.topology_key):
         return "spec.topology.key", f"{quoted(policy.topology_key)} is no valid label key", "a label key"
     return None
 

@@ -27,12 +27,13 @@ from locator.model import (
     and_more,
     listed,
 )
-from locator.printable import quoted
+from locator.printable import cut, quoted
 from locator.topology.annotations import (
     ANNOTATIONS,
     FEDERATED,
     FEDERATION,
     HEALTH,
+    HEALTH_CHECKS,
     MIN_ENDPOINTS,
     PREFIXES,
     TOPOLOGY_KEYS,
@@ -47,6 +48,7 @@ from locator.topology.annotations import (
 )
 from locator.topology.balance_checks import invalid_values
 from locator.topology.constraints import (
+    DISTRIBUTIONS,
     HINTS,
     LOCAL_TRAFFIC,
     NOT_HEADLESS,
@@ -58,6 +60,7 @@ from locator.topology.constraints import (
     Declaration,
     deciding,
     keys_error,
+    keys_of,
     title_of,
 )
 from locator.topology.hints import FOR_KUBE_PROXY, OPT_IN_LABELS, asks_for_hints, hint_advice
@@ -123,6 +126,8 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
     yield from invalid_values(service)
     if HEALTH in service.annotations:
         yield from _health_findings(service, service.annotations[HEALTH])
+    if service.traffic_distribution and service.traffic_distribution not in DISTRIBUTIONS:
+        yield _unknown_distribution(service)
     yield from _unknown_names(service)
     yield from _unknown_values(service)
 
@@ -178,8 +183,7 @@ def _health_findings(service: Service, text: str) -> Iterator[Finding]:
     """Yield a finding if the annotation counts as none, and for each address that is not probed."""
     check, field = health_check(text), field_of(HEALTH)
     if check is None:
-        expected = "tcp, tcp:PORT or http:PORT/PATH"
-        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none", expected)
+        yield ClusterCode.InvalidHealth.about(service, field, f"{quoted(text)} counts as none", HEALTH_CHECKS)
         return
     if check.port_of(service) is None:
         ports = listed(list(map(str, probed_ports(service))), MAX_PORTS)
@@ -190,6 +194,14 @@ def _health_findings(service: Service, text: str) -> Iterator[Finding]:
         if is_address(address) and not may_be_balancer(parse_address(address)):
             field, message = f"status.loadBalancer.ingress[{position}]", f"{address} is not probed"
             yield ClusterCode.InvalidHealth.about(service, field, message, "an address of a load balancer")
+
+
+def _unknown_distribution(service: Service) -> Finding:
+    """Return the finding that Kubernetes does not know the value of ``spec.trafficDistribution``."""
+    known, text = {name.lower(): name for name in DISTRIBUTIONS}, service.traffic_distribution
+    (nearest,) = difflib.get_close_matches(cut(text).lower(), known, 1, 0.0)
+    message, field = f"{quoted(text)} counts as none: Kubernetes does not know it", SOURCE[TRAFFIC_DISTRIBUTION].field
+    return ClusterCode.UnknownTrafficDistribution.about(service, field, message, known[nearest])
 
 
 def _unknown_names(service: Service) -> Iterator[Finding]:
@@ -246,9 +258,12 @@ class CarriedKeys:
     def __init__(self, keys: frozenset[str] = frozenset()) -> None:
         self.keys = keys
 
-    def nearest(self, key: str) -> str | None:
-        """Return the key that nodes carry and that is most like a topology key; None if they may carry that itself."""
-        if not self.keys or key in (ANY_ENDPOINT, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
+    def nearest(self, key: str | None) -> str | None:
+        """Return the key that nodes carry and that is most like a topology key.
+
+        None if they may carry that itself, or if the *key* is None.
+        """
+        if key is None or not self.keys or key in (ANY_ENDPOINT, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
             return None
         return _nearest(key, self.keys)
 
@@ -280,7 +295,7 @@ def policy_key_findings(
 ) -> Iterator[Finding]:
     """Yield a finding if no node carries the key of a valid policy; *locations* are those of its endpoints."""
     severity = ERROR if policy.mode == REQUIRED else WARNING
-    for key, nearest in carried.missing([policy.topology_key], locations):
+    for key, nearest in carried.missing(keys_of([policy]), locations):
         yield ClusterCode.KeyOnNoNode.about(policy, "spec.topology.key", _on_no_node(key), nearest, severity=severity)
 
 

@@ -207,6 +207,25 @@ def test_a_policy_without_a_mode_is_found(cluster: ControlPlane) -> None:
     assert decoded.built.mode == "Ignored"
 
 
+WITHOUT: list[tuple[str, Item, list[str]]] = [
+    ("without-a-key", policy("no-key", topology={"mode": "Required"}), ["EmptyTopologyKeys"]),
+    ("ignored-without-a-key", policy("no-key-ignored", topology={"mode": "Ignored"}), []),
+    ("empty-topology", policy("empty-topology", topology={}), ["PolicyWithoutMode"]),
+    ("without-topology", item("ServicePolicy", "no-topology", spec={"serviceSelector": SELECTOR}),
+     ["PolicyWithoutMode"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("item", "codes"), [row[1:] for row in WITHOUT], ids=[row[0] for row in WITHOUT])
+def test_a_policy_may_have_no_key(cluster: ControlPlane, item: Item, codes: list[str]) -> None:
+    """It says nothing. No label stands in for the key, in the schema neither."""
+    stored = create(cluster, item)
+    assert stored["spec"] == item["spec"]
+    decoded = decode_untrusted(RESOURCES[ServicePolicy], json.dumps(stored).encode())
+    assert [finding.code for finding in decoded.findings] == codes
+    assert decoded.built.topology_key is None
+
+
 EXPRESSION_VALUES = "In and NotIn need values, Exists and DoesNotExist take none"
 
 
@@ -230,8 +249,6 @@ def expressed(**expression: Any) -> Item:
         pytest.param(expressed(key="app", operator="Exists", values=["a"]), EXPRESSION_VALUES, id="Exists with one"),
         pytest.param(expressed(key="app", operator="Gt", values=["1"]), 'Unsupported value: "Gt"', id="operator"),
         pytest.param(expressed(key="a b", operator="Exists"), r"matchExpressions\[0\].key in body", id="key of one"),
-        pytest.param(policy(topology=None), "spec.topology: Required value", id="no topology"),
-        pytest.param(policy(topology={"mode": "required"}), "spec.topology.key: Required value", id="no key"),
         pytest.param(policy(topology={"key": ""}), "spec.topology.key", id="key of nothing"),
         pytest.param(policy(topology={"key": "*"}), "spec.topology.key in body should match", id="any"),
         pytest.param(policy(topology={"key": f"{ZONE},*"}), "spec.topology.key in body should match", id="several"),

@@ -20,10 +20,12 @@ import yaml
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
+from locator.publishing.dns_endpoints import OURS as OURS_ALONE
 from locator.topology.hints import OPT_IN_LABELS
 from tests.kit import api_objects, kustomize
 from tests.kit.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.kit.balanced_services import balanced
+from tests.kit.go_programs import dns_endpoints_crd
 from tests.kit.kube import ControlPlane, Item
 from tests.kit.kustomize import (
     CONTROLLER,
@@ -52,18 +54,23 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LOCATORS = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/podlocators"
 HEALTHS = f"/apis/{OURS}/v1alpha1/servicehealths"
 POLICIES = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/servicepolicies"
+PUBLISH = ("--publish", "--federation=fed.example.com")
 COMMANDS = {
     SERVER: ("serve", "--listen=127.0.0.1:0", "--federation=fed.example.com", "--multicluster=clusterset.local"),
     READER: ("serve", "--listen=127.0.0.1:0", "--federation=fed.example.com", f"--snapshot={ROOT / 'examples'}"),
-    CONTROLLER: ("controller", "--health", f"--lease={NAMESPACE}/{LEASE}"),
+    CONTROLLER: ("controller", "--health", f"--lease={NAMESPACE}/{LEASE}", *PUBLISH),
     WEBHOOK: ("webhook", "--webhook-listen=127.0.0.1:0", f"--lease={NAMESPACE}/{WEBHOOK}",
               f"--tls-secret={NAMESPACE}/{WEBHOOK}"),
     INSTALLER: ("webhook", "--install-ca", f"--tls-secret={NAMESPACE}/{WEBHOOK}"),
 }  # fmt: skip
+EXTERNAL = "externaldns.k8s.io"
+NAMES = f"/apis/{EXTERNAL}/v1alpha1/namespaces/{NAMESPACE}/dnsendpoints"
+PUBLISHED, MOVED, ENDED = (f"{name}.{WHERE}.fed.example.com" for name in ("published", "moved", "ended"))
 WATCH = ("list", "watch")
 FEDERATED = "serviceexports", "servicehealths"  # only --federation needs them
 IMPORTED = ("serviceimports",)  # only --multicluster needs them
 SEVERAL = *FEDERATED, *IMPORTED
+OF_NAMES = ("namespaces", "endpointslices", "serviceexports", "dnsendpoints")  # only --publish needs them
 
 
 class Row(NamedTuple):
@@ -120,10 +127,17 @@ ROWS = (
     Row(CONTROLLER, OURS, "servicepolicies", WATCH, "which policies there are", "ServicePolicy: 403"),
     Row(CONTROLLER, OURS, "servicepolicies", ("get",), "is one there whose status is not?", ""),
     Row(CONTROLLER, OURS, "servicepolicies/status", ("patch",), "their status", f"ServicePolicy {WHERE}/near: 403"),
-    Row(CONTROLLER, OURS, "servicehealths", WATCH, "--health: what stands written", "ServiceHealth: 403"),
+    Row(CONTROLLER, OURS, "servicehealths", WATCH, "--health: what is there; --publish: votes", "ServiceHealth: 403"),
     Row(CONTROLLER, OURS, "servicehealths", ("create",), "--health: votes", "ServiceHealth balanced.rbac: 403"),
     Row(CONTROLLER, OURS, "servicehealths", ("patch",), "--health: renewals", "ServiceHealth stale.rbac: 403"),
     Row(CONTROLLER, OURS, "servicehealths", ("delete",), "--health: no Service", "ServiceHealth gone.rbac: 403"),
+    Row(CONTROLLER, "", "namespaces", WATCH, "--publish, as the server", "Namespace: 403"),
+    Row(CONTROLLER, "discovery.k8s.io", "endpointslices", WATCH, "--publish: is any ready?", "EndpointSlice: 403"),
+    Row(CONTROLLER, MULTICLUSTER, "serviceexports", WATCH, "--publish: what is exported", "ServiceExport: 403"),
+    Row(CONTROLLER, EXTERNAL, "dnsendpoints", WATCH, "--publish: what there is", "DNSEndpoint: 403", own=True),
+    Row(CONTROLLER, EXTERNAL, "dnsendpoints", ("create",), "--publish: names", f"{PUBLISHED}: 403", own=True),
+    Row(CONTROLLER, EXTERNAL, "dnsendpoints", ("patch",), "--publish: addresses", f"{MOVED}: 403", own=True),
+    Row(CONTROLLER, EXTERNAL, "dnsendpoints", ("delete",), "--publish: no balancer", f"{ENDED}: 403", own=True),
     Row(CONTROLLER, "coordination.k8s.io", "leases", ("create",), "the first to lead", "Lease .*: 403", own=True),
     Row(CONTROLLER, "coordination.k8s.io", "leases", ("get",), "who leads", "Lease .*: 403", own=True, only=LEASE),
     Row(CONTROLLER, "coordination.k8s.io", "leases", ("update",), "leading on", "Lease .*: 403", own=True, only=LEASE),
@@ -187,8 +201,9 @@ ACCOUNTS = {
         pytest.param("clusters", SERVER, IMPORTED, (), id="clusters"),
         pytest.param("clusters with multicluster", SERVER, (), (), id="clusters-and-multicluster"),
         pytest.param("remote", READER, (), (), id="remote"),
-        pytest.param("base with podlocators", CONTROLLER, ("servicehealths",), (), id="controller"),
-        pytest.param("base with health", CONTROLLER, (), (), id="health"),
+        pytest.param("base with podlocators", CONTROLLER, ("servicehealths", *OF_NAMES), (), id="controller"),
+        pytest.param("base with health", CONTROLLER, OF_NAMES, (), id="health"),
+        pytest.param(EVERYTHING, CONTROLLER, (), (), id="health-and-publish"),
         pytest.param("webhook", WEBHOOK, (), (), id="webhook"),
         pytest.param("webhook", INSTALLER, (), (), id="installer"),
     ],
@@ -215,6 +230,13 @@ def pod(name: str, address: str) -> Item:
     return api_objects.pod(name, [address], "rbac-node", where=WHERE)
 
 
+def exported(name: str) -> list[Item]:
+    """Return a Service with a federated name, which has an endpoint, and a load balancer in the status."""
+    made = service(name, where=WHERE, cluster_ips=(), annotations={"topodns.io/federated": "true"}, type="LoadBalancer")
+    slices = endpoint_slice(name, "1", [endpoint("10.253.0.1", nodeName="rbac-node", zone="a")], where=WHERE)
+    return [{**made, "status": api_objects.load_balancer_status(["127.0.2.2"])}, slices]
+
+
 SERVICE = service("bad", where=WHERE, keys="*,not-last")
 HOMES = [endpoint("10.253.0.1", nodeName="rbac-node", zone="a")]
 SLICE = endpoint_slice("bad", "old", HOMES, where=WHERE, labels={OPT_IN_LABELS[0]: "true"})
@@ -228,6 +250,7 @@ WORLD = [
     SERVICE,
     *BALANCED,
     SLICE,
+    *(one for name in ("published", "moved") for one in exported(name)),
 ]
 
 
@@ -240,10 +263,11 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     roles = [*objects_of("remote"), object_of("clusters with multicluster", "ClusterRole", SERVER)]
     roles += [object_of(EVERYTHING, "ClusterRole", name) for name in (CONTROLLER, WEBHOOK, INSTALLER)]
     tried = [item for name, rows in ACCOUNTS.items() for item in account_with(name, rows)]
-    with kustomize.installed(control_plane, [*objects_of(EVERYTHING, *kinds), *roles]):
+    names = yaml.safe_load(dns_endpoints_crd().read_text())
+    with kustomize.installed(control_plane, [*objects_of(EVERYTHING, *kinds), *roles, names]):
         control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(tried))
         control_plane.api.create(*WORLD)
-        for one in BALANCED:
+        for one in (item for item in WORLD if item["kind"] == "Service" and "status" in item):
             control_plane.api.patch_status(one, one["status"])
         for one in COMMANDS:  # who grants rights hears of a role a moment after it was made
             granted = granted_by(rows_of(one))
@@ -305,13 +329,17 @@ def test_an_account_may_do_what_the_table_says_and_no_more(cluster: ControlPlane
 
 
 @contextmanager
-def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Iterator[Server]:
-    """Run a program as one of ``ACCOUNTS``, with work to do; undo it afterwards."""
+def running(
+    plane: ControlPlane, name: str, account: str, folder: Path, *, without: Sequence[str] = ()
+) -> Iterator[Server]:
+    """Run a program as one of ``ACCOUNTS``, *without* some of its flags, with work to do; undo it afterwards."""
     kubeconfig = plane.kubeconfig_with(folder / "kubeconfig", token=token_of(plane, name))
     for locator in ("wrong", "orphan") if account == CONTROLLER else ():
         plane.api.request("POST", LOCATORS, api_objects.item("PodLocator", locator, nodeName="elsewhere"))
     for name in ("stale", "gone") if account == CONTROLLER else ():
         plane.api.create(api_objects.item("ServiceHealth", f"{name}.{WHERE}"))
+    for name in (MOVED, ENDED) if account == CONTROLLER else ():
+        plane.api.create(api_objects.item("DNSEndpoint", name, NAMESPACE, labels=OURS_ALONE, spec={"endpoints": []}))
     if account == CONTROLLER:
         plane.api.create(POLICY)
     if account == WEBHOOK:
@@ -319,12 +347,13 @@ def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Itera
     if account in (WEBHOOK, INSTALLER):
         plane.api.patch(api_objects.item("Secret", WEBHOOK, NAMESPACE), {"data": None})
     cluster = f"--cluster=west={kubeconfig}" if account == READER else f"--kubeconfig={kubeconfig}"
-    process = Server([*COMMANDS[account], "--http=127.0.0.1:0", cluster])
+    flags = [flag for flag in COMMANDS[account] if flag not in without]
+    process = Server([*flags, "--http=127.0.0.1:0", cluster])
     try:
         yield process
     finally:
         process.end()
-        for path in (f"/api/v1/namespaces/{WHERE}/events", LOCATORS, HEALTHS, POLICIES, LEASES):
+        for path in (f"/api/v1/namespaces/{WHERE}/events", LOCATORS, HEALTHS, POLICIES, LEASES, NAMES):
             plane.api.request("DELETE", path)
 
 
@@ -341,6 +370,12 @@ def votes(plane: ControlPlane) -> dict[str, int]:
     """Return the number of votes in each ServiceHealth."""
     found = plane.api.items("ServiceHealth")
     return {item["metadata"]["name"]: len(item.get("status", {}).get("entries", ())) for item in found}
+
+
+def published(plane: ControlPlane) -> dict[str, int]:
+    """Return the number of records in each DNSEndpoint."""
+    found = plane.api.items("DNSEndpoint", NAMESPACE)
+    return {item["metadata"]["name"]: len(item["spec"].get("endpoints", ())) for item in found}
 
 
 def test_serve_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
@@ -369,6 +404,7 @@ def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path
         until(lambda: locators(cluster) == LOCATED, lambda: f"{locators(cluster)}: {process.lines}")
         until(lambda: votes(cluster) == {"balanced.rbac": 1, "stale.rbac": 1}, lambda: f"{votes(cluster)}")
         until(lambda: cluster.api.request("GET", cluster.api.path_of(POLICY)).get("status"), "the status of a policy")
+        until(lambda: published(cluster) == {PUBLISHED: 1, MOVED: 1}, lambda: f"{published(cluster)}")
         assert not [line for line in process.lines if re.search(r"\b403\b", line)]
 
 
@@ -377,7 +413,7 @@ def test_a_controller_without_the_rights_for_policies(cluster: ControlPlane, tmp
     account = next(
         name for name, row in LACKING.items() if (row.account, row.resource) == (CONTROLLER, "servicepolicies")
     )
-    with running(cluster, account, CONTROLLER, tmp_path) as process:
+    with running(cluster, account, CONTROLLER, tmp_path, without=PUBLISH) as process:
         process.http = process.wait_for(r"^listening http (\S+)$")[1]
         until(lambda: locators(cluster) == LOCATED, lambda: f"{locators(cluster)}: {process.lines}")
         until(lambda: process.get("/readyz")[0] == 200, lambda: f"ready: {process.get('/readyz?verbose')}")

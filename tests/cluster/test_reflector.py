@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import yaml
 
-from locator.api.decoding import RESOURCES
+from locator.api.decoding import NODE_METADATA, RESOURCES
 from locator.api.deltas import Replace
-from locator.api.list_watch import EXPIRED, SILENT, ListWatch
+from locator.api.list_watch import CUT, EXPIRED, SILENT, ListWatch
 from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
 from locator.model import EndpointSlice, Namespace, Node, Pod, PodLocator, Service, ServiceImport
 from tests.kit import api_objects
-from tests.kit.api_objects import ZONE, namespace, node
+from tests.kit.api_objects import HOSTNAME, ZONE, namespace, node
 from tests.kit.go_programs import mcs_crds
 from tests.kit.kube import ControlPlane, Item
 from tests.kit.live_server import RECOVERY
@@ -98,6 +98,30 @@ def test_every_kind_is_listed_and_followed(plane: ControlPlane) -> None:
             one.until_same()
         assert [one.replaced for one in all_of_them] == before, "by events, not by lists"
         assert not any(one.reflector.restarts for one in all_of_them)
+
+
+def test_nodes_without_spec_and_status(plane: ControlPlane, tmp_path: Path) -> None:
+    """The API server sends their metadata alone, in a streamed list, in a watch, in a check and in pages."""
+    item = node("reflected-a", {ZONE: "a"}, cidrs=["10.9.1.0/24"], addresses=["10.9.0.1"])
+    plane.api.create(item)
+    direct, expected = cluster_of(plane), Node("reflected-a", {ZONE: "a", HOSTNAME: "reflected-a"})
+    with Proxy(plane.port) as proxy:
+        through = ApiClient(kubeconfig=str(plane.kubeconfig_with(tmp_path / "kubeconfig", port=proxy.port)))
+        with following(through, Node, resource=NODE_METADATA) as followed:
+            until(lambda: followed.view.get("reflected-a") == expected, "the node in the list")
+            plane.api.patch(item, {"metadata": {"labels": {ZONE: "b"}}})
+            until(lambda: followed.view["reflected-a"].labels[ZONE] == "b", "its label")
+            proxy.cut()
+            until(lambda: followed.reflector.restarts[CUT], "cut")
+            plane.api.patch(item, {"metadata": {"labels": {ZONE: "c"}}})
+            until(lambda: followed.view["reflected-a"].labels[ZONE] == "c", "its label after a check", within=RECOVERY)
+            assert followed.replaced == 1, "watched on from the last version"
+            (listed,) = api_client.list_once(direct, [Node], resources={Node: NODE_METADATA}).deltas
+            assert isinstance(listed, Replace)
+            assert {one.key: one for one in listed.objects} == followed.view
+            assert not any(one.addresses or one.pod_cidrs for one in listed.objects)
+            plane.api.delete(item)
+            until(lambda: "reflected-a" not in followed.view, "the node gone")
 
 
 # Faults of the API server

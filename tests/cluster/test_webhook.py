@@ -31,9 +31,9 @@ from locator.hints.rules import HintRules
 from locator.hints.slices import HINT_RESOURCES, HintedSlice
 from locator.model import Service
 from tests.kit import api_objects
-from tests.kit.api_objects import SERVICE_NAME, TOPOLOGY_KEYS, ZONE, namespace, node
+from tests.kit.api_objects import HOSTNAME, SERVICE_NAME, TOPOLOGY_KEYS, ZONE, namespace, node
 from tests.kit.certificates import issued
-from tests.kit.hint_worlds import records_of, rules_of, zones_of
+from tests.kit.hint_worlds import nodes_of, records_of, rules_of, zones_of
 from tests.kit.kube import ApiError, ControlPlane, Item
 from tests.kit.this_machine import ROOT
 from tests.kit.waiting import until, until_in_trio
@@ -176,6 +176,22 @@ def test_changes_that_write_no_slice(plane: ControlPlane, space: str, webhook: W
     for on in NODES:
         plane.api.patch(on, {"metadata": {"labels": {"example.com/rack": None}}})
     assert webhook.metric("topodns_webhook_slices_rewritten_total", result="done") >= 1
+
+
+def test_the_own_node_first(plane: ControlPlane, space: str, webhook: Webhook) -> None:
+    """The API server keeps hints for nodes; they come and go with the constraint, within 10 s."""
+    asked = service("web", space, keys=f"{HOSTNAME},{ZONE},*")
+    plane.api.create(asked, pod("p1", "a1", 1, space), pod("p2", "b1", 2, space))
+
+    def found() -> list[Any]:
+        return sorted(nodes for one in slices_of(plane, space) if one["endpoints"] for nodes in nodes_of(one))
+
+    own = [["hint-a1"], ["hint-b1"]]
+    until(lambda: found() == own, lambda: f"{found()}")
+    assert hints(plane, space) == {"10.88.0.1": ["a", "c"], "10.88.0.2": ["b", "c"]}
+    for keys, expected in ((f"{ZONE},*", [[], []]), (f"{HOSTNAME},{ZONE},*", own)):
+        plane.api.patch(asked, {"metadata": {"annotations": {TOPOLOGY_KEYS: keys}}})
+        until(lambda expected=expected: found() == expected, lambda: f"{found()}", within=WITHIN)
 
 
 def test_without_the_label_hints_go(plane: ControlPlane, space: str, webhook: Webhook) -> None:

@@ -39,6 +39,7 @@ VERSIONS = {
     "ClusterRole": "rbac.authorization.k8s.io/v1",
     "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
     "Deployment": "apps/v1",
+    "DNSEndpoint": "externaldns.k8s.io/v1alpha1",
     "EndpointSlice": "discovery.k8s.io/v1",
     "PodLocator": "topodns.io/v1alpha1",
     "RoleBinding": "rbac.authorization.k8s.io/v1",
@@ -291,13 +292,12 @@ def pod_locator(name: str, where: str, addresses: Sequence[str], **fields: Any) 
 
 
 def service_policy(
-    name: str, key: str, mode: str | None = "Required", *, where: str = "shop", app: str = "web"
+    name: str, key: str | None, mode: str | None = "Required", *, where: str = "shop", app: str = "web"
 ) -> Item:
-    """Return a ServicePolicy for the Services with the label *app*."""
-    topology = {"key": key} | ({} if mode is None else {"mode": mode})
-    return item(
-        "ServicePolicy", name, where, spec={"serviceSelector": {"matchLabels": {"app": app}}, "topology": topology}
-    )
+    """Return a ServicePolicy for the Services with the label *app*; without ``topology`` if that would be empty."""
+    topology = {name: text for name, text in (("key", key), ("mode", mode)) if text is not None}
+    spec = {"serviceSelector": {"matchLabels": {"app": app}}, "topology": topology}
+    return item("ServicePolicy", name, where, spec={field: value for field, value in spec.items() if value})
 
 
 def service_health(name: str, cluster: str, votes: Mapping[str, bool], renewed: float) -> Item:

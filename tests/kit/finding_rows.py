@@ -41,6 +41,8 @@ SPREAD = [endpoint("10.0.1.1", nodeName="a1"), endpoint("10.0.2.1", nodeName="b1
 FEDERATED = {"topodns.io/federated": "true"}
 MULTICLUSTER = {"multicluster": "clusterset.local"}
 IMPORTED = [service_import("web"), imported_slice("web", "east", SPREAD)]
+OF_IMPORT = service_import("web")
+OF_IMPORT["spec"]["trafficDistribution"] = "Close"
 POD = {"kind": "Pod", "name": "web-0"}
 GARDENER = "endpoint-slice-hints.resources.gardener.cloud/consider"
 OVERLOAD, ASKING = f"metadata.annotations[{MAX_OVERLOAD}]", f"metadata.annotations[{CLIENTS}]"
@@ -60,7 +62,7 @@ def virtual(endpoints: Sequence[Item] = SPREAD, **fields: Any) -> list[Item]:
     return web(endpoints, cluster_ips=("10.96.0.7",), **fields)
 
 
-def policy(key: str, mode: str | None = "required", *, name: str = "near", app: str = "web") -> Item:
+def policy(key: str | None, mode: str | None = "required", *, name: str = "near", app: str = "web") -> Item:
     return service_policy(name, key, mode, app=app)
 
 
@@ -101,6 +103,11 @@ INVALID = [
     Row("policy-without-mode", [*HEALTHY, *web(), policy(ZONE, None)],
         [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "Required, Preferred, Ignored")]),
     Row("policy-written-ignored", [*HEALTHY, *web(), policy(ZONE, "ignored")]),
+    Row("policy-without-key", [*HEALTHY, *web(), policy(None)],
+        [("EmptyTopologyKeys", WARNING, NEAR, POLICY, "policy without a key")]),
+    Row("policy-without-key-written-ignored", [*HEALTHY, *web(), policy(None, "ignored")]),
+    Row("policy-without-topology", [*HEALTHY, *web(), policy(None, None)],
+        [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "Required, Preferred, Ignored")]),
     Row("policy-for-nothing", [*HEALTHY, *web(), policy(ZONE, app="none")],
         [("PolicySelectsNothing", WARNING, NEAR, "spec.serviceSelector", "no Service")]),
     Row("empty-annotation", [*HEALTHY, *web(keys=" ")],
@@ -123,8 +130,19 @@ INVALID = [
     Row("of-a-federation-api", [*HEALTHY, *web(annotations={"topodns.io/cluster-weights": "a=2,b=1"})]),
     Row("invalid-federation", [*HEALTHY, *web(annotations={"topodns.io/cluster-weights": "a"})],
         [("InvalidFederation", ERROR, WEB, "metadata.annotations[topodns.io/cluster-weights]", "CLUSTER=WEIGHT")]),
+    *(Row(f"distribution-{written}", [*HEALTHY, *made(trafficDistribution=written)],
+          [("UnknownTrafficDistribution", WARNING, WEB, DISTRIBUTION,
+            f"'{written}' counts as none: Kubernetes does not know it, expected {nearest} [")])
+      for written, nearest, made in (
+          ("preferClose", "PreferClose", web), ("PREFERSAMENODE", "PreferSameNode", virtual),
+          ("PreferZone", "PreferSameZone", web),
+      )),
+    Row("distribution-of-an-import", [*HEALTHY, OF_IMPORT, IMPORTED[1]],
+        [("UnknownTrafficDistribution", WARNING, "ServiceImport shop/web", DISTRIBUTION, "expected PreferClose [")],
+        MULTICLUSTER),
     Row("health", [*HEALTHY, *web(annotations={"topodns.io/health": "ping"})],
-        [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]", "'ping' counts as none")]),
+        [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]",
+          "'ping' counts as none, expected tcp, tcp:PORT, http:PORT/PATH or https:PORT/PATH")]),
     Row("health-at-another-port", [*HEALTHY, *web(annotations={"topodns.io/health": "http:10250/pods"})],
         [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]",
           "10250 is none of the Service's own TCP ports, expected PORT to be one of 80")]),
@@ -340,7 +358,48 @@ def region(name: str, zone: str, of: str) -> Item:
     return node(name, {ZONE: zone, "topology.kubernetes.io/region": of})
 
 
+ZONE_A = [*HEALTHY, node("a2", {ZONE: "a", RACK: "r2"})]  # two nodes, of two racks
+ASKS = {"labels": {"app": "web", GARDENER: "true"}}
+UNSAID = ("HintsCannotSay", WARNING, WEB, ANNOTATION)
+RACK_UNSAID = f"hints cannot say {RACK}, which tells nodes of one zone apart: in zone a kube-proxy"
+HOST_UNSAID = f"hints cannot say {HOSTNAME}, a hard host name:"
+FOR_HINTS = [
+    Row("hints-say-zones", [*ZONE_A, *virtual(keys=f"{ZONE},*", **ASKS)]),
+    Row("hints-say-a-hard-zone", [*ZONE_A, *virtual(keys=ZONE, **ASKS)]),
+    Row("hints-say-a-soft-host", [*ZONE_A, *virtual(keys=f"{HOSTNAME},{ZONE},*", **ASKS)]),
+    Row("hints-say-a-soft-host-of-a-hard-list", [*ZONE_A, *virtual(keys=f"{HOSTNAME},{ZONE}", **ASKS)]),
+    Row("hints-say-a-preferred-host", [*ZONE_A, *virtual(**ASKS), policy(HOSTNAME, "preferred")]),
+    Row("hints-cannot-say-a-hard-host", [*ZONE_A, *virtual(keys=HOSTNAME, **ASKS)],
+        [(*UNSAID, f"{HOST_UNSAID} in zone a kube-proxy uses all endpoints, expected keys of which ... host")]),
+    Row("hints-cannot-say-a-hard-host-in-zones-of-one-node", [*HEALTHY, *virtual(keys=HOSTNAME, **ASKS)],
+        [(*UNSAID, f"{HOST_UNSAID} where a node has no endpoint kube-proxy uses all endpoints")]),
+    Row("hints-cannot-say-a-required-host", [*ZONE_A, *virtual(**ASKS), policy(HOSTNAME)],
+        [("HintsCannotSay", WARNING, WEB, LABELS, f"{HOST_UNSAID} in zone a kube-proxy uses all endpoints")]),
+    Row("hints-cannot-say-a-host-that-comes-later", [*ZONE_A, *virtual(keys=f"{ZONE},{HOSTNAME}", **ASKS)],
+        [(*UNSAID, f"goes by {ZONE} alone, and uses all endpoints where that gives none")]),
+    Row("hints-cannot-say-racks", [*ZONE_A, *virtual(keys=f"{RACK},{ZONE},*", **ASKS)],
+        [(*UNSAID, f"{RACK_UNSAID} goes by {ZONE} alone, expected")]),
+    Row("hints-cannot-say-racks-after-the-host", [*ZONE_A, *virtual(keys=f"{HOSTNAME},{RACK},*", **ASKS)],
+        [(*UNSAID, f"{RACK_UNSAID} goes by {HOSTNAME} alone, expected")]),
+    Row("hints-cannot-say-racks-alone", [*ZONE_A, *virtual(keys=f"{RACK},*", **ASKS)],
+        [(*UNSAID, f"{RACK_UNSAID} uses all endpoints")]),
+    Row("hints-cannot-say-what-some-nodes-lack", [*HEALTHY, node("a2", {ZONE: "a"}), *virtual(keys=RACK, **ASKS)],
+        [(*UNSAID, f"{RACK_UNSAID} uses all endpoints")]),
+    Row("hints-cannot-say-required-racks",
+        [*ZONE_A, *virtual(**ASKS), policy(RACK), policy(ZONE, "preferred", name="zones")],
+        [("HintsCannotSay", WARNING, WEB, LABELS, f"{RACK_UNSAID} uses all endpoints")]),
+    Row("hints-cannot-say-racks-in-many-zones",
+        [*HEALTHY, *(node(f"{zone}-{rack}", {ZONE: zone, RACK: rack}) for zone in "cdefgh" for rack in "rs"),
+         *virtual(keys=f"{RACK},*", **ASKS)],
+        [(*UNSAID, "in zone c, d, e, f, g and 1 more kube-proxy")]),
+    Row("hints-say-racks-of-one-zone-each", [*HEALTHY, *virtual(keys=f"{RACK},*", **ASKS)]),
+    Row("racks-of-a-headless-service-with-hints", [*ZONE_A, *web(keys=f"{RACK},*", **ASKS)]),
+    Row("racks-of-peers-by-a-policy", [*ZONE_A, *virtual(**ASKS, **PEERS), policy(RACK, "preferred")]),
+    Row("an-invalid-constraint-for-hints", [*ZONE_A, *virtual(keys=f"{HOSTNAME},{HOSTNAME}", **ASKS)],
+        [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "twice")]),
+]  # fmt: skip
 NEARNESS = [
+    *FOR_HINTS,
     Row("hints-of-some", [*HEALTHY, *web([ON_A, SPREAD[1]], trafficDistribution="PreferClose")], [LACKING]),
     Row("hints-of-some-alone", [*HEALTHY, *web([ON_A, SPREAD[1]])], [(*LACKING[:4], f"{LACKING[4]} ... {EACH}")]),
     Row("hints-of-some-for-nodes",

@@ -21,8 +21,9 @@ from tests.kit.this_machine import lacking, needs_tool
 BUILDING = 3600.0  # seconds that a build may take; the control plane takes 5 minutes on two cores
 
 GO = (1, 26)  # as in controlplane/go.mod
-KUBERNETES = "v1.36.3"  # as in controlplane/go.mod
+KUBERNETES = "v1.36.3"  # as in controlplane/go.mod and kubeproxy/go.mod
 COREDNS = "v1.14.7"
+EXTERNAL_DNS = "v0.21.0"  # v0.22.0 needs modules that not every proxy has
 HELM = "v4.3.1"
 MCS_API = "v0.5.2"  # as in CoreDNS' go.mod
 PROMETHEUS = "v0.316.0"
@@ -53,20 +54,25 @@ def control_plane() -> Path:
     return _built("controlplane", [path.read_bytes() for path in sorted(source.iterdir())], build)
 
 
+def kube_proxy() -> Path:
+    """Return the path of a program that chooses endpoints as kube-proxy does (``oracle.kube_proxy``)."""
+    return _module("kubeproxy", ".")
+
+
 def etcdutl() -> Path:
     """Return the path of etcdutl, which restores a snapshot of etcd."""
-    source = Path(__file__).parent / "etcdutl"  # a module that only names it: ``go install`` refuses its go.mod
-
-    def build(go: str, folder: Path) -> None:
-        package = "go.etcd.io/etcd/etcdutl/v3"
-        _compile((go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(folder / "etcdutl"), package), cwd=source)
-
-    return _built("etcdutl", [path.read_bytes() for path in sorted(source.iterdir())], build) / "etcdutl"
+    # Its module only names this package: ``go install`` refuses the go.mod that etcdutl has.
+    return _module("etcdutl", "go.etcd.io/etcd/etcdutl/v3")
 
 
 def coredns() -> Path:
     """Return the path of CoreDNS."""
     return _installed("github.com/coredns/coredns", COREDNS)
+
+
+def external_dns() -> Path:
+    """Return the path of external-dns, with the providers of all clouds: linking it takes 2 GB."""
+    return _installed("sigs.k8s.io/external-dns", EXTERNAL_DNS)
 
 
 def helm() -> Path:
@@ -84,6 +90,12 @@ def mcs_crds() -> Path:
     return _fetched("mcs-crds", "sigs.k8s.io/mcs-api", MCS_API, "config/crd")
 
 
+def dns_endpoints_crd() -> Path:
+    """Return the CRD of DNSEndpoints, of external-dns."""
+    fetched = _fetched("external-dns-crds", "sigs.k8s.io/external-dns", EXTERNAL_DNS, "config/crd/standard")
+    return fetched / "dnsendpoints.externaldns.k8s.io.yaml"
+
+
 def monitoring_crds() -> Path:
     """Return the folder that holds the CRDs of the Prometheus Operator."""
     module = "github.com/prometheus-operator/prometheus-operator"
@@ -99,6 +111,16 @@ def _installed(package: str, version: str, *flags: str) -> Path:
         _compile(command, cwd=folder, env={"GOBIN": str(folder)})
 
     return _built(name, [version.encode()], build) / name
+
+
+def _module(name: str, package: str) -> Path:
+    """Return the path of the program that is made of a *package* by the module in the folder *name*."""
+    source = Path(__file__).parent / name
+
+    def build(go: str, folder: Path) -> None:
+        _compile((go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(folder / name), package), cwd=source)
+
+    return _built(name, [path.read_bytes() for path in sorted(source.iterdir())], build) / name
 
 
 def _fetched(name: str, module: str, version: str, where: str) -> Path:

@@ -81,5 +81,14 @@ def patched(item: Item, patch: Sequence[Mapping[str, Any]]) -> Item:
 
 def zones_of(item: Item) -> list[list[str] | None]:
     """Return the zones that each endpoint of a slice is for, None without hints."""
+    return _named(item, "forZones")
+
+
+def nodes_of(item: Item) -> list[list[str] | None]:
+    """Return the nodes that each endpoint of a slice is for, None without hints."""
+    return _named(item, "forNodes")
+
+
+def _named(item: Item, field: str) -> list[list[str] | None]:
     hints = [endpoint.get("hints") for endpoint in item["endpoints"]]
-    return [None if hint is None else [zone["name"] for zone in hint.get("forZones", ())] for hint in hints]
+    return [None if hint is None else [entry["name"] for entry in hint.get(field, ())] for hint in hints]

@@ -8,7 +8,7 @@ import importlib.util
 import io
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ def resolved(hosts: Mapping[str, Sequence[str]], *, ttl: int = 60) -> dict[str, 
 class ClustersInMemory:
     """Several clusters in memory, as a server with *flags* reads them; *others* are the other ones by name.
 
-    *hosts* has the addresses of the host names of load balancers.
+    *hosts* has the addresses of the host names of load balancers. *read_as* changes the settings.
     """
 
     def __init__(
@@ -128,9 +128,10 @@ class ClustersInMemory:
         flags: Flags | None = None,
         *,
         hosts: Mapping[str, ResolvedHost] | None = None,
+        read_as: Callable[[Settings], Settings] = lambda settings: settings,
     ) -> None:
         self.flags = {**(flags or {}), "cluster": [f"{name}={name}.yaml" for name in others]}
-        self._settings = settings_of(self.flags)
+        self._settings = read_as(settings_of(self.flags))
         clusters = cluster_set_of(self._settings)
         assert clusters is not None
         self.clusters = clusters

@@ -77,6 +77,7 @@ KINDS = {
     "ServiceExport": ("/apis/multicluster.x-k8s.io/v1beta1", "serviceexports", True),
     "ServiceImport": ("/apis/multicluster.x-k8s.io/v1beta1", "serviceimports", True),
     "ServiceHealth": ("/apis/topodns.io/v1alpha1", "servicehealths", False),
+    "DNSEndpoint": ("/apis/externaldns.k8s.io/v1alpha1", "dnsendpoints", True),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
 }
 

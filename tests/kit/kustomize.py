@@ -40,6 +40,7 @@ VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "base with admission": ("base", ("admission",)),
     "base with controller": ("base", ("controller",)),
     "base with health": ("base", ("controller", "health")),
+    "base with publish": ("base", ("controller", "publish")),
     "base with multicluster": ("base", ("multicluster",)),
     "base with webhook": ("base", ("webhook",)),
     "base with quota": ("base", ("quota",)),
@@ -49,7 +50,7 @@ VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "coredns-stub": ("overlays/coredns-stub", ()),
     "coredns-stub with all": (
         "overlays/coredns-stub",
-        ("metrics", "controller", "health", "multicluster", "podlocators", "webhook", "quota"),
+        ("metrics", "controller", "health", "publish", "multicluster", "podlocators", "webhook", "quota"),
     ),
     "coredns-stub without pods": ("overlays/coredns-stub", ("without-pods", "metrics", "admission")),
     "nodelocal": ("overlays/nodelocal", ()),

@@ -379,8 +379,11 @@ def policy(rng: random.Random, name: str, *, invalid: bool) -> Item:
     topology = {"key": key, "mode": mode if not invalid or chance(rng, 90) else "REQUIRED"}
     if mode is None:
         del topology["mode"]
+    if chance(rng, 5):
+        del topology["key"]
     where = "shop" if chance(rng, 90) else "kube-system"
-    made = item("ServicePolicy", name, where, spec={"serviceSelector": selector, "topology": topology})
+    asked = {"topology": topology} if topology else {}
+    made = item("ServicePolicy", name, where, spec={"serviceSelector": selector, **asked})
     made["metadata"]["creationTimestamp"] = f"2024-01-0{rng.choice((1, 1, 2, 3))}T00:00:00Z"
     return made
 

@@ -41,6 +41,7 @@ KEYS = (CLUSTER, CLUSTER, HOSTNAME, RACK, ZONE, REGION)
 MCS = ("multicluster.x-k8s.io/v1beta1", "multicluster.x-k8s.io/v1alpha1")
 FEDERATED = "topodns.io/federated"
 PORTS = [{"name": "main", "port": 80, "protocol": "TCP"}]
+OTHER_PORTS = [{**PORTS[0], "port": 8080}]
 # By host name: what a resolver says.
 HOSTS = {
     "four.lb.example": ["198.18.200.4", "198.18.200.5"],
@@ -103,6 +104,9 @@ def case_of(seed: int) -> Case:
         now=NOW,
     )
     clients = rng.sample(sorted(set(addresses)), 8) + rng.sample(IN_SUBNETS, 3)
+    for items in made.values():
+        for found in shop(items):
+            listen(rng, items, found["metadata"]["name"])
     return Case(world, service_names(world), clients)
 
 
@@ -165,7 +169,7 @@ def federate(rng: random.Random, items: list[Item], number: int) -> None:
                 row["hostname"] = "peer"
     for found in of_kind(items, "ServicePolicy"):
         if chance(rng, 25):
-            found["spec"]["topology"]["key"] = CLUSTER
+            found["spec"].setdefault("topology", {})["key"] = CLUSTER
     for found in of_kind(items, "Node"):
         if chance(rng, 5):
             found["metadata"]["labels"][CLUSTER] = "east"  # not for a node to say
@@ -174,6 +178,13 @@ def federate(rng: random.Random, items: list[Item], number: int) -> None:
 def slices_of(items: Sequence[Item], name: str) -> list[Item]:
     found = of_kind(items, "EndpointSlice")
     return [owned for owned in found if owned["metadata"]["labels"].get(SERVICE_NAME) == name]
+
+
+def listen(rng: random.Random, items: Sequence[Item], name: str) -> None:
+    """Let the pods of a Service listen at its port, some of them elsewhere, or all."""
+    percent = rng.choice((0, 0, 50, 100))
+    for owned in slices_of(items, name):
+        owned["ports"] = [*(OTHER_PORTS if chance(rng, percent) else PORTS)]
 
 
 def keys(rng: random.Random) -> list[str]:
@@ -279,7 +290,7 @@ def changed(case: Case, seed: int) -> Case:
     world = case.world
     name = rng.choice(sorted(world.clusters))
     items = copy.deepcopy(list(world.clusters[name]))
-    what = rng.choice(("anything", "anything", "export", "balancer", "kind", "votes", "hosts", "ready"))
+    what = rng.choice(("anything", "anything", "export", "balancer", "kind", "votes", "hosts", "ready", "ports"))
     services = shop(items)
     found = rng.choice(services) if services else None
     if what == "hosts":
@@ -292,6 +303,8 @@ def changed(case: Case, seed: int) -> Case:
         export(rng, items, found)
     elif what == "balancer":
         balance(rng, found, rng.randrange(4))
+    elif what == "ports":
+        listen(rng, items, found["metadata"]["name"])
     elif what == "kind":
         change_kind(rng, found)
     elif what == "ready":

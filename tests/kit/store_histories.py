@@ -185,7 +185,7 @@ policies = st.builds(
         space, name, created, Selector((requirement("app", "in", [value]),)), key, mode
     ),
     st.sampled_from(SPACES), st.sampled_from(("q", "r")), st.sampled_from(("2024", "2025")), st.sampled_from("12"),
-    st.sampled_from((ZONE, "rack", "-bad-")), st.sampled_from((REQUIRED, PREFERRED, IGNORED)),
+    st.sampled_from((ZONE, "rack", "-bad-", None)), st.sampled_from((REQUIRED, PREFERRED, IGNORED)),
 )  # fmt: skip
 namespaces = st.builds(Namespace, st.sampled_from(SPACES), st.dictionaries(st.just("team"), st.sampled_from("ab")))
 exports = st.builds(ServiceExport, st.sampled_from(SPACES), st.sampled_from(NAMES))

@@ -1,41 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What kube-proxy makes of hints, written by hand after ``CategorizeEndpoints`` of Kubernetes 1.36 (pkg/proxy)."""
+"""What kube-proxy makes of hints, by its own code: a Go program asks ``CategorizeEndpoints`` of its package."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from tests.kit.api_objects import ZONE
+from tests.kit import go_programs
 
 Item = dict[str, Any]
+Used = Mapping[str, Mapping[str, Sequence[str]]]  # addresses by the name of a node, and by family: IPv4, IPv6
 
 
-def endpoints_on(node: Item, slices: Iterable[Item], *, family: str = "IPv4") -> set[str]:
-    """Return the addresses to which kube-proxy on *node* sends what comes for a Service's cluster IP of a *family*.
+class KubeProxy:
+    """A kube-proxy for each node of a cluster, without a network."""
 
-    *slices* are all EndpointSlices of the Service, which all have the same ports.
-    """
-    ready = [
-        endpoint
-        for one in slices
-        if one["addressType"] == family
-        for endpoint in one["endpoints"]
-        if endpoint.get("conditions", {}).get("ready") is not False
-    ]
-    name, zone = node["metadata"]["name"], node["metadata"].get("labels", {}).get(ZONE, "")
-    by_node = _hinted_for(name, [_names(endpoint, "forNodes") for endpoint in ready])
-    by_zone = _hinted_for(zone, [_names(endpoint, "forZones") for endpoint in ready])
-    used = by_node or by_zone or [True] * len(ready)
-    return {endpoint["addresses"][0] for endpoint, taken in zip(ready, used, strict=True) if taken}
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def used(self, service: Item, slices: Sequence[Item], nodes: Sequence[Item]) -> Used:
+        """Return the addresses to which each node sends what comes for the cluster IP of a Service with *slices*."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps({"service": service, "slices": slices, "nodes": nodes}), file=self._process.stdin, flush=True)
+        answer: Used = json.loads(self._process.stdout.readline())
+        return answer
 
 
-def _names(endpoint: Mapping[str, Any], field: str) -> list[str]:
-    return [entry["name"] for entry in (endpoint.get("hints") or {}).get(field) or ()]
-
-
-def _hinted_for(name: str, hints: Sequence[Sequence[str]]) -> list[bool]:
-    """Return which endpoints are for *name*; empty if that does not count: some has no hint, or none is for it."""
-    taken = [name in names for names in hints]
-    return taken if all(hints) and any(taken) else []
+@contextmanager
+def kube_proxy() -> Iterator[KubeProxy]:
+    """Run the program in the block."""
+    with subprocess.Popen(
+        [go_programs.kube_proxy()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:  # which closes its input after the block, and so ends it
+        yield KubeProxy(process)
+    assert process.returncode == 0

@@ -167,12 +167,13 @@ class Twin:
         for policy in self.policies:
             meta, spec = policy["metadata"], policy["spec"]
             topology = spec.get("topology", {})
-            written, label = topology.get("mode"), topology.get("key", "")
+            written, label = topology.get("mode"), topology.get("key")
             mode = written.lower() if written in ("Required", "Preferred", "Ignored") else written
             here = meta["namespace"] == service["metadata"]["namespace"]
             selected = selects(spec.get("serviceSelector"), service["metadata"].get("labels") or {})
-            if here and selected and mode not in (None, "ignored"):
-                rows.append((meta.get("creationTimestamp", ""), meta["name"], mode, label))
+            silent = mode in (None, "ignored") or (label is None and mode in ("required", "preferred"))
+            if here and selected and not silent:
+                rows.append((meta.get("creationTimestamp", ""), meta["name"], mode, label or ""))
         if not rows:
             return None
         keys = [label for *_, label in sorted(rows)]

@@ -133,8 +133,8 @@ class TwinClusters:
 
     def federated(self, key: Key, qtype: str, client: str) -> Expected:
         contexts = [*self.world.clusters, None]
-        for_anybody = [entry.addresses for context in contexts for entry in self.entries(key, context)]
-        tiers, asked = self.tiers(key, client), self.constraint(key, client)
+        for_anybody = [entry.addresses for context in contexts for entry in self.entries(key, context, "SRV")]
+        tiers, asked = self.tiers(key, client, qtype), self.constraint(key, client)
         found = reply(qtype, for_anybody, set().union(*(entry.addresses for entry in tiers[0])))
         if found.kind != ANSWER:
             return found
@@ -155,8 +155,11 @@ class TwinClusters:
         found = of_kind(self.world.clusters[cluster], "ServiceExport")
         return [export for export in found if export["apiVersion"].startswith("multicluster.x-k8s.io/")]
 
-    def entries(self, key: Key, context: str | None) -> list[Entry]:
-        """Return what a client in the cluster *context*, or in none, could get, whatever the votes say."""
+    def entries(self, key: Key, context: str | None, qtype: str) -> list[Entry]:
+        """Return what a client in the cluster *context*, or in none, could get, whatever the votes say.
+
+        Over all contexts, SRV has whatever any type has.
+        """
         found: list[Entry] = []
         for name, service in self.exported(key).items():
             rows = self.twins[name].ready(key)
@@ -165,7 +168,10 @@ class TwinClusters:
             labels = {**shared(Where("", None, row.labels) for row in rows).labels, CLUSTER: name}
             if context == name and service["spec"].get("clusterIP") != "None":
                 found.append(Entry(name, frozenset(service["spec"].get("clusterIPs") or ()), labels))
-            elif context == name or any({context, name} <= joined for joined in self.world.flat):
+            elif context == name or (
+                any({context, name} <= joined for joined in self.world.flat)
+                and (qtype == "SRV" or service["spec"].get("clusterIP") == "None" or self.listens(name, key))
+            ):
                 found += [Entry(name, row.addresses, {**row.labels, CLUSTER: name}) for row in rows]
             else:
                 for item in service.get("status", {}).get("loadBalancer", {}).get("ingress") or ():
@@ -173,6 +179,19 @@ class TwinClusters:
                     addresses = [item["ip"]] if item.get("ip") else self.world.hosts.get(item["hostname"], ())
                     found.append(Entry(name, frozenset(addresses), labels, voted_on))
         return [entry for entry in found if entry.addresses]
+
+    def listens(self, cluster: str, key: Key) -> bool:
+        """Whether all ready pods listen at the numbers of the Service's ports."""
+
+        def numbers(ports: Iterable[Item]) -> set[tuple[str, str, int]]:
+            return {(port["name"], port["protocol"], port["port"]) for port in ports}
+
+        twin = self.twins[cluster]
+        ready = [entry for row in twin.ready(key) for entry in row.entries]
+        slices = [
+            found for found in twin.map.slices if any(one is other for one in found["endpoints"] for other in ready)
+        ]
+        return all(numbers(found["ports"]) == numbers(twin.services[key]["spec"]["ports"]) for found in slices)
 
     def constraint(self, key: Key, client: str) -> Asked:
         """Return the first valid constraint: of the client's cluster, of the oldest Service, else of the settings."""
@@ -195,13 +214,13 @@ class TwinClusters:
         policies = None if spec.get("publishNotReadyAddresses") else self.twins[cluster].by_policies(free)
         return next((asked for asked in (policies, by_annotation(free), by_field(free)) if asked is not None), None)
 
-    def tiers(self, key: Key, client: str) -> list[list[Entry]]:
+    def tiers(self, key: Key, client: str, qtype: str) -> list[list[Entry]]:
         """Return the selection, and after it the tiers that follow, nearest first; each may hold those before it.
 
         What was voted out is left out, unless that leaves the client nothing.
         """
         where, asked = self.places.locate(client), self.constraint(key, client)
-        everything = self.entries(key, where.labels.get(CLUSTER))
+        everything = self.entries(key, where.labels.get(CLUSTER), qtype)
         healthy = [entry for entry in everything if not self.voted_out(key, entry)]
         tiers: list[list[Entry]] = [[]]
         for candidates in (healthy, everything):

@@ -38,6 +38,7 @@ from tests.kit.api_objects import (
     node,
     pod,
     service,
+    service_policy,
 )
 from tests.kit.commands_in_process import Run
 from tests.kit.console_pages import CONSOLE_CLUSTER, HTML, Page, is_safe, page, serving_console, untried
@@ -96,7 +97,7 @@ LEFT_BEHIND = [
 ]  # fmt: skip
 SORTS = [
     namespace("shop"), service("plain"), service("api", cluster_ips=["10.96.0.1"]), external("alias", "example.org"),
-    service("rendered", cluster_ips=()),
+    service("rendered", cluster_ips=()), service("keyless", labels={"app": "web"}), service_policy("near", None),
 ]  # fmt: skip
 MANY = [
     namespace("shop"),
@@ -317,6 +318,8 @@ SHOWN = [
     Shows("sorts", "/services/shop/plain", ["headless", "every client gets all its endpoints."]),
     Shows("sorts", "/services/shop/api", ["cluster IP", "behind which kube-proxy chooses an endpoint."]),
     Shows("sorts", "/services/shop/alias", ["external name", "every client gets the name that it is an alias of."]),
+    Shows("sorts", "/services/shop/keyless", ["no effect policy near it has no topology key"]),
+    Shows("sorts", "/explain?name=keyless.shop&client=10.0.0.1", ["policy near it has no topology key"]),
     Shows("sorts", "/services/shop/rendered", ["without address", "no records, because no address is written in it."]),
     Shows("sorts", "/services/shop/rendered?client=10.0.0.1", ["is written in the Service (spec.clusterIP)"]),
     Shows("skewed", "/services/shop/web", [

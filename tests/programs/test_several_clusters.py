@@ -21,6 +21,7 @@ from locator.model import INFO, WARNING, Finding
 from locator.state.store import Store, StoreOptions
 from tests.kit.api_objects import (
     HOSTNAME,
+    MAIN,
     SLICE_CONTROLLER,
     TOPOLOGY_KEYS,
     ZONE,
@@ -30,6 +31,7 @@ from tests.kit.api_objects import (
     imported_slice,
     item,
     listed,
+    namespace,
     node,
     pod,
     service,
@@ -73,6 +75,14 @@ def of_age(items: list[Item], year: int) -> list[Item]:
 
 HOST = [{"hostname": "lb.example.com"}]
 EXPORT = item("ServiceExport", "web", "shop")
+PROBED = {"annotations": {**FEDERATED, "topodns.io/health": "tcp"}}
+EAST_WEST = {"flat-network": "east,west"}
+OTHER_PORT = [("main", 8080, "TCP")]  # pods listen at 80
+HIGHER = endpoint_slice("web", 2, [endpoint("10.2.0.6", nodeName="n1")], ports=OTHER_PORT, by=SLICE_CONTROLLER)
+HIGHER_UNREADY = endpoint_slice(
+    "web", 2, [endpoint("10.2.0.6", nodeName="n1", ready=False)], ports=OTHER_PORT, by=SLICE_CONTROLLER
+)
+PORTLESS = endpoint_slice("web", 2, [endpoint("10.2.0.6", nodeName="n1")], ports=[], by=SLICE_CONTROLLER)
 PLAIN = {"annotations": {}}
 STARTING = endpoint("10.7.0.1", ready=False)
 TWO = [BESIDE := endpoint("10.7.0.2"), THERE := endpoint("10.7.0.1")]
@@ -113,6 +123,21 @@ ROWS = [
         [("ExportedInOneCluster", INFO, "", WEB, EXPORTED)]),
     Row("the-oldest-is-right", of_age(cluster(1, ports=[("main", 81, "TCP")]), 2026), of_age(cluster(2), 2020),
         [("ExportsDisagree", WARNING, "", WEB, "spec.ports")]),
+    Row("target-ports-that-differ", cluster(1, ports=OTHER_PORT), cluster(2, ports=OTHER_PORT),
+        [("PortsDiffer", WARNING, name, WEB, "spec.ports") for name in ("", "west")], EAST_WEST),
+    Row("a-target-port-that-differs-in-one-slice", cluster(1), [*cluster(2), HIGHER],
+        [("PortsDiffer", WARNING, "west", WEB, "spec.ports")], EAST_WEST),
+    Row("a-port-that-pods-do-not-have", *(cluster(number, ports=[*MAIN, ("more", 81, "TCP")]) for number in (1, 2)),
+        [("PortsDiffer", WARNING, name, WEB, "spec.ports") for name in ("", "west")], EAST_WEST),
+    Row("target-ports-that-differ-without-a-load-balancer", cluster(1), cluster(2, ports=OTHER_PORT, balancer=[]),
+        [("PortsDiffer", WARNING, "west", WEB, "spec.ports"), ("ExportsDisagree", WARNING, "west", WEB, "spec.ports")],
+        EAST_WEST),
+    Row("target-ports-that-differ-of-pods-that-are-not-ready", cluster(1), [*cluster(2), HIGHER_UNREADY],
+        flags=EAST_WEST),
+    Row("slices-without-ports", cluster(1), [*cluster(2), PORTLESS], flags=EAST_WEST),
+    Row("target-ports-that-differ-of-headless-services",
+        *(cluster(number, cluster_ips=("None",), ports=OTHER_PORT) for number in (1, 2)), flags=EAST_WEST),
+    Row("target-ports-that-differ-in-no-flat-network", cluster(1, ports=OTHER_PORT), cluster(2, ports=OTHER_PORT)),
     Row("no-balancer-in-a-flat-network", cluster(1, balancer=[]), cluster(2), flags={"flat-network": "east,west"}),
     Row("host-name", cluster(1), cluster(2, balancer=HOST), flags={"upstream": "127.0.0.1"}),
     Row("host-name-that-nobody-resolves", cluster(1), cluster(2, balancer=HOST),
@@ -156,6 +181,13 @@ ROWS = [
       ]),
     Row("health-that-is-none", cluster(1, annotations={**FEDERATED, "topodns.io/health": "ping"}), cluster(2),
         [("InvalidHealth", WARNING, "", WEB, "metadata.annotations[topodns.io/health]")]),
+    *(Row(f"health-of-two-clusters-{name}", cluster(1, **own), cluster(2, **west),
+          [("HealthWithoutMajority", WARNING, where, WEB, "metadata.annotations[topodns.io/health]")])
+      for name, own, west, where in [
+          ("here", PROBED, {}, ""), ("there", {}, PROBED, "west"), ("both", PROBED, PROBED, ""),
+      ]),
+    Row("health-that-no-export-needs", cluster(1), cluster(2, annotations={"topodns.io/health": "tcp"}),
+        [("ExportedInOneCluster", INFO, "", WEB, EXPORTED)]),
 ]  # fmt: skip
 
 
@@ -176,7 +208,8 @@ def test_findings(row: Row) -> None:
 
 AMONG_CLUSTERS = (
     "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
-    "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ExportsDisagree",
+    "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ExportsDisagree", "PortsDiffer",
+    "HealthWithoutMajority",
 )  # fmt: skip
 
 
@@ -195,6 +228,30 @@ def test_who_gets_nothing_without_a_load_balancer(flat: Sequence[str], outside: 
     flags = {**FLAGS, **OFF, "flat-network": list(flat)}
     (finding,) = ClustersInMemory(cluster(1, balancer=[]), others, flags).checked()
     assert finding.message == f"no address of a load balancer: clients outside of {outside} get nothing of it"
+
+
+@pytest.mark.parametrize(
+    ("ports", "message"),
+    [
+        ([(None, 8080, "TCP")], "the port is 8080, but pods do not listen there:"),  # that of pods has a name
+        ([("main", 8080, "TCP"), ("more", 81, "TCP")], "port main is 8080, but pods listen at 80 (and 1 more):"),
+    ],
+)
+def test_which_ports_differ(ports: Sequence[tuple[str | None, int, str]], message: str) -> None:
+    """The finding names the first of them."""
+    flags = {**FLAGS, **OFF, **EAST_WEST}
+    found = ClustersInMemory(cluster(1, ports=ports), {"west": cluster(2, annotations={})}, flags).checked()
+    assert [finding.message[: len(message)] for finding in found if finding.code == "PortsDiffer"] == [message]
+
+
+def test_a_third_cluster_makes_a_majority() -> None:
+    """Whatever is in it; and so does a cluster alone."""
+    flags = {**FLAGS, **OFF}
+    codes = [
+        [finding.code for finding in ClustersInMemory(cluster(1, **PROBED), others, flags).checked()]
+        for others in ({}, {"west": cluster(2)}, {"west": cluster(2), "witness": [namespace("x")]})
+    ]
+    assert codes == [[], ["HealthWithoutMajority"], []]
 
 
 # The command line
@@ -348,6 +405,13 @@ def test_wrong_settings(topodns: Run, tmp_path: Path, flags: Sequence[str], word
     ran = topodns("check", "--snapshot", written(tmp_path, "own", cluster(1)), *flags)
     assert (ran.status, ran.out) == (2, "")
     assert words in ran.err and "expected" in ran.err
+
+
+def test_publish_without_a_federation(topodns: Run) -> None:
+    """There is no name to publish: status 2 before anything is read."""
+    ran = topodns("controller", "--publish")
+    assert (ran.status, ran.err) == (
+        2, "topodns: --publish: given without --federation, expected the zone of its names\n")  # fmt: skip
 
 
 NEEDS_ANOTHER = [

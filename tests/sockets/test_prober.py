@@ -11,8 +11,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,69 +22,25 @@ import trio.testing
 from locator.cluster.leading import probe, prober
 from locator.cluster.leading.prober import FAILURE, SUCCESS, UNKNOWN, Prober
 from locator.health.targets import ProbeTarget
+from tests.kit.probed_servers import Handler, hangs, listening, request_of, says, status
 from tests.kit.waiting import PATIENCE
-
-Handler = Callable[[trio.SocketStream], Awaitable[None]]
 
 SHORT = 0.3  # seconds, in the place of ANSWER_SECONDS where a test waits for their end
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 
 
-@asynccontextmanager
-async def listening(handler: Handler, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[int]:
-    """Serve connections by *handler*, whatever becomes of them; yield the port."""
-
-    async def handle(stream: trio.SocketStream) -> None:
-        with suppress(trio.BrokenResourceError):  # the probe had enough
-            await handler(stream)
-
-    async with trio.open_nursery() as nursery:
-        listeners = await trio.open_tcp_listeners(port, host=host)
-        nursery.start_soon(trio.serve_listeners, handle, listeners)
-        yield listeners[0].socket.getsockname()[1]
-        nursery.cancel_scope.cancel()
-
-
-async def request_of(stream: trio.SocketStream) -> bytes:
-    """Return a whole request."""
-    request = b""
-    while not request.endswith(b"\r\n\r\n"):
-        request += await stream.receive_some()
-    return request
-
-
-def says(*parts: bytes, then: Handler | None = None) -> Handler:
-    """Return a handler that answers a request with *parts*, and closes."""
-
-    async def handler(stream: trio.SocketStream) -> None:
-        await request_of(stream)
-        for part in parts:
-            await stream.send_all(part)
-        if then is not None:
-            await then(stream)
-
-    return handler
-
-
-def status(line: str) -> Handler:
-    return says(f"HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n".encode())
-
-
-async def hangs(stream: trio.SocketStream) -> None:
-    await trio.sleep_forever()
-
-
-async def closes(stream: trio.SocketStream) -> None:
+async def closes(stream: trio.abc.Stream) -> None:
     pass
 
 
-async def resets(stream: trio.SocketStream) -> None:
+async def resets(stream: trio.abc.Stream) -> None:
+    assert isinstance(stream, trio.SocketStream)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     stream.socket.close()
 
 
 def repeats(part: bytes) -> Handler:
-    async def handler(stream: trio.SocketStream) -> None:
+    async def handler(stream: trio.abc.Stream) -> None:
         while True:
             await stream.send_all(part * 1000)
 
@@ -163,7 +118,7 @@ def test_what_is_asked(address: str, host: bytes) -> None:
     """A GET of the path as it is written, with the address and the port as Host."""
     requests, ports = [], []
 
-    async def handler(stream: trio.SocketStream) -> None:
+    async def handler(stream: trio.abc.Stream) -> None:
         requests.append(await request_of(stream))
         await stream.send_all(OK + b"\r\n")
 

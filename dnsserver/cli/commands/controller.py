@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""``topodns controller``: keeps PodLocators and ServicePolicies' status, probes load balancers, federates objects."""
+"""``topodns controller``: keeps PodLocators and the status of ServicePolicies, and what else it is told to keep."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ EXAMPLES = (
         "Probe load balancers, too, also those of another cluster:",
         "topodns controller --health --cluster-name east --cluster west=west.kubeconfig",
     ),
+    Example(
+        "Let external-dns publish the names of the federation:",
+        "topodns controller --publish --federation fed.example.com --cluster-name east --cluster west=west.kubeconfig",
+    ),
 )
 STATUSES = {**STATUSES, EXIT_DONE: "ended by SIGTERM or SIGINT", EXIT_FAILED: "an address or a port cannot be bound"}
 
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the settings."""
-    add_settings(parser, "controller", common=("health", "federate", "labels"))
+    add_settings(parser, "controller", common=("federate", "health", "labels", "publish"))
 
 
 def run(arguments: Namespace) -> int:

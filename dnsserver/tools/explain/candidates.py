@@ -13,9 +13,11 @@ from typing import Any
 from msgspec import UNSET
 
 from dnsserver import names
+from dnsserver.answers.choosing import IN_SRV_ALONE
 from dnsserver.answers.decision import ADDRESS_SIZES
 from dnsserver.answers.endpoint_names import endpoint_names
 from dnsserver.message.records import AddressData, type_name
+from dnsserver.message.wire import SRV
 from dnsserver.tools.explain.balance import HINTED, IN_VAIN, Room, common
 from dnsserver.tools.explain.explanation import CandidateExplained
 from dnsserver.tools.explain.reasons import ExplainedDecision, reason, unnarrowed, why_all
@@ -124,16 +126,19 @@ def _judged_entries(explained: ExplainedDecision, found: FederatedService) -> Ju
 def _judged_in(
     explained: ExplainedDecision, selection: Selection, found: FederatedService, member: FederatedMember
 ) -> Judged:
-    """Yield what the client can get of a member; if nothing, its endpoints, and why."""
+    """Yield what the client can get of a member; if nothing, or only by SRV, its endpoints, and why."""
     viewer = found.viewer(explained.location)
-    flat = (viewer, member.cluster) in found.flat
-    entries = member.entries(viewer, flat=flat)
+    flat, with_ports = (viewer, member.cluster) in found.flat, explained.decision.qtype == SRV
+    entries = member.entries(viewer, flat=flat, with_ports=with_ports)
     if member.exported.compiled.empty:
         yield _without_address(member, Endpoint((), ready=False)), False, _why_empty(member)
         return
-    if not entries:
+    by_srv = flat and member.ports_differ and not with_ports
+    if by_srv or not entries:
+        why = IN_SRV_ALONE if by_srv else _why_out_of_reach(member, viewer, flat=flat)
         for located in member.endpoints or [_without_address(member, Endpoint(()))]:
-            yield located, False, _why_out_of_reach(member, viewer, flat=flat)
+            yield located, False, why
+    if not entries:
         return
     if entries == member.balancers:
         for name in member.unresolved:

@@ -139,7 +139,8 @@ def _overridden(sources: Sequence[SourceExplained]) -> list[str]:
         if not source.decides:
             of_cluster = [f"of {source.cluster}"] if source.cluster else []
             name = " ".join([source.source, *source.policies, *of_cluster])
-            lines += _wrapped(f"{name} ({source.why}): {', '.join(source.keys)}")
+            keys = f": {', '.join(source.keys)}" if source.keys else ""
+            lines += _wrapped(f"{name} ({source.why}){keys}")
     return lines
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dnsserver import names
+from dnsserver.answers.choosing import IN_SRV_ALONE
 from dnsserver.answers.decision import ADDRESS_SIZES, Authority, Decision
 from dnsserver.answers.endpoint_names import endpoint_names
 from dnsserver.answers.resolution import MAX_ALIASES
@@ -236,8 +237,11 @@ def _none_chosen(explained: ExplainedDecision, query_name: QueryName, selection:
     """Return why the endpoints that a client gets, if any, have no record of the type that was asked for."""
     decision, found = explained.decision, explained.decision.federated
     if not selection.endpoints:
-        if found is not None and not found.entries(found.viewer(explained.location)):
-            return "nothing that the Service has can be reached by this client"
+        if found is not None:
+            viewer = found.viewer(explained.location)
+            if not found.entries(viewer, with_ports=decision.qtype == SRV):
+                by_srv = found.entries(viewer, with_ports=True)
+                return IN_SRV_ALONE if by_srv else "nothing that the Service has can be reached by this client"
         return _outcome(explained, selection)
     if other_types := _other_types(explained, query_name):
         return other_types

@@ -264,7 +264,7 @@ class _Answers:
             octets, viewer = None, federated.viewer(group.place.location)
         key = viewer, octets
         if key not in self._entries:
-            entries = self.endpoints if federated is None else federated.entries(viewer)
+            entries = self.endpoints if federated is None else federated.entries(viewer, with_ports=False)
             self._entries[key] = _reached(entries, octets)
         return self._entries[key]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One probe of one load balancer address: a TCP connection, or one HTTP request on it.
+"""One probe of one load balancer address: a TCP connection, or one HTTP or HTTPS request on it.
 
 Whatever is on the other side may refuse, hang, or send garbage without end: a probe ends within ANSWER_SECONDS, and
 reads no more than MAX_ANSWER.
@@ -12,7 +12,9 @@ import errno
 import math
 import os
 import socket
+import ssl
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import h11
@@ -24,7 +26,7 @@ from locator.ip import may_be_balancer, parse_address
 ANSWER_SECONDS = 2.0  # for the look-up of a host name, the connection and the answer
 MAX_ANSWER = 1 << 16  # bytes: no server takes a header of that size, and none needs to send one
 READ_AT_ONCE = 1 << 12
-HTTP_PORT = 80
+HTTP_PORT, HTTPS_PORT = 80, 443
 MAX_ADDRESSES = 8  # of one host name: a cloud's load balancer has one in each zone
 MAX_REASON = 200  # characters of a failure, which a ServiceHealth repeats
 LOOKUPS = 64  # threads that resolve host names, mostly for milliseconds
@@ -124,20 +126,36 @@ async def _failure_at(target: ProbeTarget, address: SocketAddress) -> str | None
             await connection.connect(address[1])
             if target.path is None:
                 return ""
-            return await _http_failure(trio.SocketStream(connection), _authority(target), target.path)
+            stream: trio.abc.Stream = trio.SocketStream(connection)
+            if target.tls:
+                # A certificate is for a name, so only a name is sent (RFC 6066, section 3).
+                name = None if _of_ip(target) else target.address
+                stream = trio.SSLStream(stream, _any_certificate(), server_hostname=name, https_compatible=True)
+            return await _http_failure(stream, _authority(target), target.path)
     except OSError as error:
         return None if error.errno in OF_THIS_MACHINE else _reason(error)
     except trio.BrokenResourceError as error:  # of a stream, from an OSError
         return _reason(error.__cause__ or error)
 
 
+@cache
+def _any_certificate() -> ssl.SSLContext:
+    """Return what accepts every certificate: expired, of nobody, for another name, with a short key.
+
+    A probe asks whether a load balancer works. Whom it may be taken for is the business of its clients.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 def _authority(target: ProbeTarget) -> str:
     """Return address and port as in a URL, which a request repeats as its Host (RFC 9110, section 7.2)."""
     address = f"[{target.address}]" if ":" in target.address else target.address
-    return address if target.port == HTTP_PORT else f"{address}:{target.port}"
+    return address if target.port == (HTTPS_PORT if target.tls else HTTP_PORT) else f"{address}:{target.port}"
 
 
-async def _http_failure(stream: trio.SocketStream, host: str, path: str) -> str:
+async def _http_failure(stream: trio.abc.Stream, host: str, path: str) -> str:
     """Send a GET request, and read the answer as far as its status."""
     connection = h11.Connection(h11.CLIENT)
     request = h11.Request(
@@ -156,7 +174,7 @@ async def _http_failure(stream: trio.SocketStream, host: str, path: str) -> str:
                 if not received:
                     return "the connection was closed without an answer"
                 read += len(received)
-                connection.receive_data(received)
+                connection.receive_data(bytes(received))
     except h11.RemoteProtocolError:
         return "the answer is no HTTP"
     return f"no answer within {MAX_ANSWER >> 10} KiB"
@@ -164,6 +182,8 @@ async def _http_failure(stream: trio.SocketStream, host: str, path: str) -> str:
 
 def _reason(error: BaseException) -> str:
     """Return the text of an error without the address and numbers, which say nothing to a reader of ServiceHealths."""
+    if isinstance(error, ssl.SSLError):  # its number is that of a table in OpenSSL
+        return f"TLS: {(error.reason or 'the handshake failed').replace('_', ' ').lower()}"[:MAX_REASON]
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not isinstance(number, int):
         return " ".join(str(error).split())[:MAX_REASON]

@@ -5,19 +5,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.api.decoding import RESOURCES
+from locator.api.decoding import RESOURCES, Resource
 from locator.api.deltas import Drop, Put, Replace
 from locator.api.list_watch import (
     CUT,
     DOUBT,
     ENDED,
     EXPIRED,
+    JSON,
     LONGEST_REQUESTED,
     PAGE_SIZE,
     REFUSED,
@@ -27,7 +28,10 @@ from locator.api.list_watch import (
     ListWatchRequest,
 )
 from locator.backoff import STEADY, STEADY_WATCH
+from locator.hints.slices import HINT_RESOURCES
 from locator.model import EndpointSlice, Namespace
+from locator.podlocators.locators import LOCATOR_RESOURCES
+from locator.policies.status import POLICY_RESOURCES
 from tests.kit.api_answers import INITIAL_END, Raw, bookmark, error, line, page, raw
 from tests.kit.list_watches import RESOURCE, changes, checked, fails_and_asks_again, kind, listwatch, replaced, watching
 
@@ -77,6 +81,33 @@ def test_a_server_that_refuses_to_stream_is_asked_for_pages(status: int) -> None
         "resourceVersion": "10",
         "timeoutSeconds": "300",
     }
+
+
+def test_metadata_alone_is_asked_for_by_the_header_accept() -> None:
+    """As client-go's metadata client does: the kind of a list differs, and whole objects are accepted, too."""
+
+    def accepted(request: ListWatchRequest) -> list[str]:
+        partial, whole = request.accept.split(",")
+        assert partial.endswith(";g=meta.k8s.io;v=v1")
+        return [partial.removesuffix(";g=meta.k8s.io;v=v1"), whole]
+
+    one, many = ([f"application/json;as=PartialObjectMetadata{suffix}", JSON] for suffix in ("", "List"))
+    machine = listwatch(RESOURCE._replace(metadata_only=True))
+    assert accepted(machine.next_request()) == one, "a streamed list is a watch"
+    machine.refused(400, "no")
+    assert accepted(machine.next_request()) == many
+    machine.page(page(raw("a", 5), version=10))
+    assert accepted(machine.next_request()) == one
+    machine.ended(300)
+    check = machine.next_request()
+    assert check.check and accepted(check) == many
+    assert listwatch().next_request().accept == JSON
+
+
+@pytest.mark.parametrize("resources", [HINT_RESOURCES, LOCATOR_RESOURCES, POLICY_RESOURCES])
+def test_controllers_read_the_metadata_of_nodes_alone(resources: Mapping[type[object], Resource]) -> None:
+    """They need labels. Of all other kinds, they need more."""
+    assert [resource.name for resource in resources.values() if resource.metadata_only] == ["Node"]
 
 
 @pytest.mark.parametrize("fault", [(0.1, CUT, "cut"), (0.0, UNREACHABLE, "refused"), (0.0, SILENT, "hangs")])

@@ -46,7 +46,7 @@ class Answers:
         await trio.lowlevel.checkpoint()
         return self.readiness.pop(0) if len(self.readiness) > 1 else self.readiness[0]
 
-    def open(self, path: str, query: Any, *, silence: float) -> Answer:
+    def open(self, path: str, query: Any, *, silence: float, accept: str) -> Answer:
         self.asked.append((query, silence))
         if "fieldSelector" in query:
             if silence < self.takes:
@@ -71,7 +71,7 @@ class Restored(Answers):
         self.lists: list[str] = []
         self.watches: dict[str, Answer] = {}
 
-    def open(self, path: str, query: Any, *, silence: float) -> Answer:
+    def open(self, path: str, query: Any, *, silence: float, accept: str) -> Answer:
         resource = path.rpartition("/")[2]
         before = [raw("web", 10)] if resource == "services" else [raw("a", 90)]
         after = [raw("late", 50), raw("web", 10)] if resource == "services" else [raw("a", 60)]
@@ -171,6 +171,28 @@ def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
         assert (one.problem, one.lost_since) == ("", None)
 
     run(Answers(Answer(LISTED, waits=True)), check)
+
+
+@pytest.mark.parametrize("lists", [False, True], ids=["watching", "while it lists"])
+def test_another_api_server_is_listed_anew(lists: bool) -> None:
+    """What is known stays until its list is there, and contact is not lost meanwhile."""
+    first = Answer(LISTED[:1] if lists else LISTED, waits=True)
+    answers = Answers(first, Answer([line("ADDED", raw("b", 1)), bookmark(2, INITIAL_END)], waits=True))
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        if lists:
+            await until_in_trio(lambda: answers.asked)
+        else:
+            assert (await receive.receive()).deltas == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
+            await until_in_trio(lambda: one.listed)
+        (moved,) = answers.on_moved
+        moved()
+        assert (await receive.receive()).deltas == [Replace(Namespace, [Namespace("b", {"v": "1"})])]
+        await until_in_trio(lambda: one.lost_since is None)
+        assert not one.restarts
+
+    run(answers, check)
+    assert not answers.on_moved
 
 
 def test_contact_that_is_cut_at_once_is_none() -> None:
@@ -320,10 +342,10 @@ def test_an_api_server_that_is_back_during_a_try_is_noticed(monkeypatch: pytest.
     monkeypatch.setattr("locator.backoff.CAP", 2_000.0)
 
     class Slow(Answers):
-        def open(self, path: str, query: Any, *, silence: float) -> Answer:
+        def open(self, path: str, query: Any, *, silence: float, accept: str) -> Answer:
             if isinstance(self.answers[0], Exception):
                 trio.from_thread.run(self.come_back)
-            return super().open(path, query, silence=silence)
+            return super().open(path, query, silence=silence, accept=accept)
 
         async def come_back(self) -> None:
             monkeypatch.setattr("locator.cluster.api_client.POLL", 0.0)
@@ -383,9 +405,9 @@ def test_a_read_that_is_ended_before_it_begins_ends() -> None:
     reached, answer = threading.Event(), Answer(waits=True)
 
     class Slow(Answers):
-        def open(self, path: str, query: Any, *, silence: float) -> Answer:
+        def open(self, path: str, query: Any, *, silence: float, accept: str) -> Answer:
             assert reached.wait(PATIENCE)
-            return super().open(path, query, silence=silence)
+            return super().open(path, query, silence=silence, accept=accept)
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await trio.testing.wait_all_tasks_blocked()

@@ -51,7 +51,7 @@ class Server:
     async def _ready(self) -> Readiness:
         return Readiness.READY
 
-    def open(self, path: str, query: Mapping[str, str], *, silence: float) -> Answer:
+    def open(self, path: str, query: Mapping[str, str], *, silence: float, accept: str) -> Answer:
         self.asked.append((path, query))
         if "watch" in query:
             return Answer([line("ADDED", known()), bookmark(2, INITIAL_END)], waits=True)

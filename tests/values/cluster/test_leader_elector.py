@@ -51,7 +51,7 @@ class FakeServer:
     async def is_ready(self) -> Readiness:
         return Readiness.READY
 
-    def open(self, path: str, query: Any, *, silence: float) -> Answer:
+    def open(self, path: str, query: Any, *, silence: float, accept: str) -> Answer:
         lines = [line("ADDED", item) for item in self.lists[path]]
         return Answer([*lines, bookmark(1, INITIAL_END)], waits=True)
 

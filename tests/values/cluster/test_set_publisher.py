@@ -16,6 +16,7 @@ import trio.testing
 from locator.cluster.set_publisher import START_SECONDS, Cluster, SetPublisher
 from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint
+from locator.findings import ClusterCode
 from locator.health.votes import VOTE_SECONDS
 from locator.ip import parse_address
 from locator.model import CLUSTER, Finding
@@ -60,7 +61,12 @@ class Set:
         self.publisher = SetPublisher(ClusterSet("east", joining), feeds[0], max_age=MAX_AGE)
         self.publisher.add(Cluster("west", feeds[1], feeds[1], self.watches))
         self.published: list[Snapshot] = []
-        self.publisher.subscribe(lambda snapshot, _: self.published.append(snapshot))
+        self.findings: Sequence[Finding] = ()
+        self.publisher.subscribe(self._take)
+
+    def _take(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+        self.published.append(snapshot)
+        self.findings = findings
 
     def knows(self) -> list[str]:
         """Return the clusters of an address in each, as published last."""
@@ -119,6 +125,33 @@ def test_a_lost_cluster_does_not_count_until_it_is_back(caplog: pytest.LogCaptur
         "cluster west: out of reach for 60 s (--cluster-max-age); it does not count until it is back",
         "cluster west: back in reach; it counts again",
     ]
+
+
+def test_a_cluster_that_comes_and_goes() -> None:
+    """What it publishes counts in between, as what is noted of it; votes need another majority at once."""
+
+    async def main(both: Set) -> None:
+        against = votes("east", "192.0.2.1", renewed=time.time() + VOTE_SECONDS)
+        both.own.publish("east", against)
+        both.west.publish("west")
+        both.publisher.remove("west")
+        await both.publisher.run()
+        seen = [(both.knows()[1], both.voted_out(), len(both.published[-1].federated["shop/web"].members))]
+        feed: Any = both.west
+        for number in (1, 2):
+            both.publisher.add(Cluster("west", feed, feed))
+            seen.append((both.knows()[1], both.voted_out(), number))
+            both.west.publish("west")
+            both.publisher.note("west", [finding := ClusterCode.InvalidClusterFile.finding(message=f"{number}")])
+            assert both.findings == [finding]
+            seen.append((both.knows()[1], both.voted_out(), number))
+            both.publisher.remove("west")
+            both.west.publish("west")
+            assert both.findings == []
+        assert seen == [("", True, 1), ("", False, 1), ("west", False, 1), ("", False, 2), ("west", False, 2)]
+        assert both.knows() == ["east", ""] and both.voted_out()
+
+    in_virtual_time(main)
 
 
 def test_a_vote_ends_without_an_event() -> None:

@@ -166,6 +166,37 @@ def test_a_cluster_that_was_never_read_deletes_nothing() -> None:
     assert world.written() == [DELETE]
 
 
+def test_a_cluster_that_comes_and_goes() -> None:
+    """Its addresses are probed from then on, and no longer; until it has been listed, it holds up deletions alone."""
+    world = World()
+    world.services(balanced_record("web", [ONE]))
+    assert world.written() == [CREATE]
+    world.reconciler.add_cluster(WEST)
+    assert world.reconciler.has_synced and not world.rules.objects.is_complete
+    world.reconciler.apply(Drop(Service, "shop/web"))
+    assert world.written() == []
+    world.services(balanced_record("web", [ONE, TWO]), balanced_record("api", [TWO]), cluster=WEST)
+    assert sorted(world.written()) == [CREATE, PATCH]
+    assert world.said("web.shop") == {ONE: True, TWO: True}
+    world.reconciler.remove_cluster(WEST)
+    assert (world.written(), world.rules.targets) == ([DELETE, DELETE], frozenset())
+    assert world.rules.objects.is_complete
+
+
+def test_a_cluster_that_goes_before_it_was_listed() -> None:
+    """What it held up goes on."""
+    world = World(others=(WEST,))
+    world.services(balanced_record("web", [ONE]))
+    assert not world.reconciler.has_synced
+    world.reconciler.remove_cluster(WEST)
+    assert world.reconciler.has_synced and world.written() == [CREATE]
+    world.reconciler.add_cluster(WEST)
+    world.services()
+    assert world.written() == []
+    world.reconciler.remove_cluster(WEST)
+    assert world.written() == [DELETE]
+
+
 NAMES = st.sampled_from(("web", "api"))
 STATED = (st.sampled_from((OWN, WEST)), NAMES, st.sampled_from((80, 81)), st.sets(st.sampled_from((ONE, TWO))))
 EVENTS = st.lists(

@@ -16,10 +16,21 @@ from hypothesis import strategies as st
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.control.reconciler import Reconciler
 from locator.control.writes import Write
-from locator.hints.rules import REST_SECONDS, HintRules
+from locator.hints.rules import NODE_TRIES, REST_SECONDS, HintRules
 from locator.hints.slices import HINT_RESOURCES, HintedSlice
 from locator.model import Node, Service, ServicePolicy
-from tests.kit.api_objects import RACK, REGION, ZONE, Item, endpoint, endpoint_slice, node, service, service_policy
+from tests.kit.api_objects import (
+    HOSTNAME,
+    RACK,
+    REGION,
+    ZONE,
+    Item,
+    endpoint,
+    endpoint_slice,
+    node,
+    service,
+    service_policy,
+)
 from tests.kit.controlled import record as record_of
 from tests.kit.hint_worlds import HINTED, admitted, patched, records_of, rules_of, zones_of
 
@@ -124,6 +135,34 @@ def test_a_slice_rests_between_two_writes() -> None:
     assert [key for key, _ in drained(reconciler, 100.0 + REST_SECONDS)] == ["shop/web-0"]
 
 
+def test_hints_for_nodes_that_the_api_server_drops() -> None:
+    """The leader writes them a few times: a replica that knew less may have dropped them. Then zones alone count.
+
+    Once a slice has such hints, the API server has learned to keep them.
+    """
+    reconciler = reconciler_of(WORLD)
+    reconciler.apply(Put(record(service_of(keys=f"{HOSTNAME},{ZONE}"))))
+    now, version = 100.0, 7
+    for _ in range(NODE_TRIES):
+        write = reconciler.next_write(now)
+        assert write is not None
+        assert write.body[1]["value"] == {"forZones": [{"name": "a"}], "forNodes": [{"name": "a1"}]}
+        version += 1
+        dropped = record(versioned(hinted_slice(0, "a1", zones="a"), version))
+        assert not reconciler.written(write, dropped, began=now)
+        reconciler.queue.retry(write.key, now, 0.0)
+        now += 2 * REST_SECONDS
+    assert drained(reconciler, now) == []
+    reconciler.apply(Put(record(node("a1", {ZONE: "c"}))))
+    ((_, patch),) = [row for row in drained(reconciler, now) if row[0] == "shop/web-0"]
+    assert patch[1]["value"] == {"forZones": [{"name": "c"}]}
+    kept = hinted_slice(0, "a1")
+    kept["endpoints"][0]["hints"] = {"forNodes": [{"name": "b1"}]}
+    reconciler.apply(Put(record(versioned(kept, version + 1))))
+    ((_, patch),) = drained(reconciler, now + 2 * REST_SECONDS)
+    assert patch[1]["value"] == {"forZones": [{"name": "c"}], "forNodes": [{"name": "a1"}]}
+
+
 def test_a_write_that_fails_is_tried_again_without_rest() -> None:
     """It waits out its backoff alone, and then fits the version that came between."""
     reconciler = reconciler_of(WORLD)
@@ -162,7 +201,7 @@ CHANGES: dict[str, Callable[[random.Random], Delta]] = {
         ({}, {ZONE: "a"}, {ZONE: "b", RACK: "r1"}, {ZONE: "a", RACK: "r1", REGION: "west"}))))),
     "no-node": lambda rng: Drop(Node, rng.choice(("a1", "a2", "b1"))),
     "service": lambda rng: Put(record(service_of(labels=rng.choice(({}, {"app": "web"})), keys=rng.choice(
-        (None, ZONE, RACK, f"{REGION},*", "*,*"))))),
+        (None, ZONE, RACK, f"{REGION},*", "*,*", f"{HOSTNAME},*"))))),
     "no-service": lambda rng: Drop(Service, "shop/web"),
     "policy": lambda rng: Put(record(POLICY)),
     "no-policy": lambda rng: Drop(ServicePolicy, "shop/p"),

@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The hints that EndpointSlices should carry: what kube-proxy makes of them is what DNS answers."""
+"""The hints that EndpointSlices should carry; tests/peers shows what kube-proxy makes of them."""
 
 from __future__ import annotations
 
-import copy
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dns.message
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.kit.api_objects import (
     HOSTNAME,
@@ -23,17 +18,12 @@ from tests.kit.api_objects import (
     ZONE,
     endpoint,
     endpoint_slice,
-    listed,
-    namespace,
     node,
-    pod,
     service,
     service_policy,
 )
-from tests.kit.hint_worlds import HINTED, admitted, rules_of, zones_of
-from tests.kit.in_memory import CountedResponder, ask_in_memory, responder_of
+from tests.kit.hint_worlds import HINTED, admitted, nodes_of, rules_of, zones_of
 from tests.kit.this_machine import ROOT
-from tests.oracle.kube_proxy import endpoints_on
 
 Item = dict[str, Any]
 NOWHERE = ["none.topodns.io"]
@@ -83,7 +73,9 @@ def hints_of(
         pytest.param({"keys": OLD[ZONE]}, [["a"], ["a"], ["b"]], id="old-name"),
         pytest.param({"field": [ZONE]}, [["a"], ["a"], ["b"]], id="field"),
         pytest.param({"keys": RACK}, [["b"], NOWHERE, ["b"]], id="label-that-a-zone-shares-in-part"),
-        pytest.param({"keys": f"{HOSTNAME},{REGION}"}, [["a"], ["a"], ["a", "b"]], id="host-of-a-zone-with-one-node"),
+        pytest.param({"keys": HOSTNAME}, [NOWHERE, NOWHERE, ["b"]], id="host-of-a-zone-with-one-node"),
+        pytest.param({"keys": f"{HOSTNAME},{REGION}"}, [["a", "b"]] * 3, id="what-follows-the-host"),
+        pytest.param({"keys": f"{HOSTNAME},*"}, [["a", "b", "c"]] * 3, id="all-follow-the-host"),
         pytest.param({"keys": "example.com/no"}, [NOWHERE] * 3, id="nobody-gets-anything"),
         pytest.param({"keys": f"{ZONE},{REGION}", "least": "2"}, [["a", "b"], ["a", "b"], ["b"]], id="min-endpoints"),
         pytest.param({"trafficDistribution": "PreferSameNode"}, [["a"], ["a"], ["b"]], id="not-trafficDistribution"),
@@ -106,6 +98,62 @@ def test_policies() -> None:
         assert zones_of(admitted(one, rules_of([*NODES, asking, one, required]))) == expected
 
 
+TWO_ON_A1 = [*WEB, on("a1", 4)]
+STRAY = endpoint("10.0.0.5", zone="b")
+OWN = [["a1"], ["a2"], ["b1"]]
+BY_HOST = {"keys": f"{HOSTNAME},{ZONE},*"}
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "asked", "expected"),
+    [
+        pytest.param(WEB, BY_HOST, OWN, id="soft"),
+        pytest.param(WEB, {"keys": f"{HOSTNAME},*"}, OWN, id="all-follow"),
+        pytest.param(WEB, {"keys": f"{HOSTNAME},{ZONE}"}, OWN, id="a-hard-key-follows"),
+        pytest.param(WEB, {"field": [HOSTNAME, "*"]}, OWN, id="field"),
+        pytest.param(WEB, {"keys": HOSTNAME}, [[]] * 3, id="hard-host"),
+        pytest.param(WEB, {"keys": f"{ZONE},{HOSTNAME},*"}, [[]] * 3, id="not-first"),
+        pytest.param(WEB, {"keys": f"{ZONE},*"}, [[]] * 3, id="no-host"),
+        pytest.param(WEB, {}, [[]] * 3, id="no-constraint"),
+        pytest.param(WEB, {"trafficDistribution": "PreferSameNode"}, [[]] * 3, id="not-trafficDistribution"),
+        pytest.param([*WEB, on("gone", 4)], BY_HOST, [*OWN, ["gone"]], id="no-such-node"),
+        pytest.param([*WEB, STRAY], BY_HOST, [*OWN, NOWHERE], id="on-no-node"),
+        pytest.param([*WEB, on("no_name!", 4)], BY_HOST, [*OWN, NOWHERE], id="no-name-of-a-node"),
+        pytest.param([STRAY], BY_HOST, [[]], id="all-on-no-node"),
+        pytest.param([*WEB, on("a1", 4, ready=False)], BY_HOST, [*OWN, None], id="not-ready"),
+        pytest.param(TWO_ON_A1, {**BY_HOST, "least": "2"}, [["a1"], NOWHERE, NOWHERE, ["a1"]], id="enough-on-one"),
+        pytest.param(WEB, {**BY_HOST, "least": "2"}, [[]] * 3, id="enough-on-none"),
+        pytest.param(WEB, {"keys": f"{HOSTNAME},{ZONE}", "least": "2"}, [NOWHERE, NOWHERE, ["b1"]],
+                     id="hard-and-too-few-farther-on"),
+    ],
+)  # fmt: skip
+def test_nodes_of_each_constraint(endpoints: Sequence[Item], asked: Mapping[str, Any], expected: object) -> None:
+    """Where the host name comes first, and the constraint goes on, each ready endpoint is for its own node."""
+    one = endpoint_slice("web", 0, endpoints, labels=HINTED)
+    cluster = [*NODES, service("web", cluster_ips=CLUSTER_IP, **asked), one]
+    assert nodes_of(admitted(one, rules_of(cluster))) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "expected"),
+    [("preferred", [], OWN), ("preferred", [ZONE], OWN), ("required", [], [[]] * 3), ("required", [ZONE], [[]] * 3)],
+)
+def test_nodes_by_policies(mode: str, more: Sequence[str], expected: object) -> None:
+    """A policy that only prefers the host name goes on by itself."""
+    one = endpoint_slice("web", 0, WEB, labels=HINTED)
+    policies = [service_policy(f"p{number}", key, mode) for number, key in enumerate([HOSTNAME, *more])]
+    cluster = [*NODES, service("web", cluster_ips=CLUSTER_IP, labels={"app": "web"}), *policies, one]
+    assert nodes_of(admitted(one, rules_of(cluster))) == expected
+
+
+def test_more_than_eight_nodes_are_no_obstacle() -> None:
+    """The API server refuses more in one hint, and each is for one."""
+    nodes = [node(f"n{number}", {ZONE: "a"}) for number in range(9)]
+    one = endpoint_slice("web", 0, [on(f"n{number}", number, zone="a") for number in range(9)], labels=HINTED)
+    after = admitted(one, rules_of([*nodes, service("web", cluster_ips=CLUSTER_IP, **BY_HOST), one]))
+    assert nodes_of(after) == [[f"n{number}"] for number in range(9)]
+
+
 @pytest.mark.parametrize(
     ("labels", "wanted"),
     [
@@ -126,16 +174,19 @@ def test_labels_that_opt_in(labels: Mapping[str, str], wanted: bool) -> None:
 BEFORE = [
     {"forZones": [{"name": "b"}]}, {"forNodes": [{"name": "a1"}]}, {"forZones": [{"name": "b"}, {"name": "a"}]},
     {"forZones": [{"name": "a"}], "forNodes": [{"name": "a1"}]}, {}, None,
+    {"forNodes": [{"name": "b1"}], "forZones": [{"name": "a"}]},
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("keys", [None, f"{HOSTNAME},{ZONE}"], ids=["no-constraint", "own-node"])
 @pytest.mark.parametrize("ready", [True, False], ids=["ready", "not-ready"])
-def test_whatever_was_there_before(ready: bool) -> None:
+def test_whatever_was_there_before(ready: bool, keys: str | None) -> None:
     """Earlier hints, those for nodes among them, make no difference; endpoints that are not ready have none."""
     one = endpoint_slice("web", 0, [on("a1", 1, ready=ready, hints=before) for before in BEFORE], labels=HINTED)
-    after = admitted(one, rules_of([*NODES, service("web", cluster_ips=CLUSTER_IP), one]))["endpoints"]
+    after = admitted(one, rules_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=keys), one]))["endpoints"]
     hints = [each.get("hints") for each in after]
-    assert hints == [{"forZones": [{"name": "a"}]}] * len(BEFORE) if ready else not any(hints)
+    wanted = {"forZones": [{"name": "a"}], **({"forNodes": [{"name": "a1"}]} if keys else {})}
+    assert hints == [wanted] * len(BEFORE) if ready else not any(hints)
 
 
 NO_ZONES: list[dict[str, Any]] = [{}, {"zone": ""}, {"zone": "no label value!"}]
@@ -214,8 +265,6 @@ def test_an_address_is_where_the_living_endpoint_is(keys: str | None, where: str
     zones = {one["addresses"][0]: one["hints"] for part in after for one in part["endpoints"]}
     assert zones == {one["addresses"][0]: one["hints"] for one in expected["endpoints"]}
     assert len({str(one["hints"]) for part in after for one in part["endpoints"]}) == 2
-    for on_node in NODES:
-        assert endpoints_on(on_node, after) == endpoints_on(on_node, [expected])
 
 
 def test_a_dead_pod_that_is_not_published_has_no_hints() -> None:
@@ -253,124 +302,3 @@ def test_a_slice_without_service_is_left_alone() -> None:
     """Its Service may be gone, or not have been seen yet: nobody knows what it asks for."""
     one = endpoint_slice("web", 0, [on("a1", 1, hints={"forZones": [{"name": "b"}]})], labels=HINTED)
     assert admitted(one, rules_of([*NODES, one])) == one
-
-
-class RandomCluster:
-    """A cluster whose labels are the same on all nodes of a zone, and a Service with a constraint by such labels.
-
-    Some nodes have no zone; some slices lack the zone of a node, or name a node that is not there.
-    """
-
-    def __init__(self, seed: int) -> None:
-        rng = self.rng = random.Random(seed)
-        zones = [f"z{number}" for number in range(rng.randint(1, 8))]
-        shared = {zone: self.labels(zone) for zone in zones}
-        self.nodes = [
-            node(f"n{number}", self.of_node(shared[rng.choice(zones)])) for number in range(rng.randint(1, 9))
-        ]
-        self.clients = [
-            pod(f"client-{number}", [f"10.1.0.{number + 1}"], one["metadata"]["name"])
-            for number, one in enumerate(self.nodes)
-        ]
-        asked = self.asked()
-        self.soft = asked["keys"].endswith("*")
-        # The same Service twice: by its name for DNS, by its cluster IP for kube-proxy.
-        self.headless = service("web", labels={"app": "web"}, **asked)
-        self.virtual = service("web", labels={"app": "web"}, cluster_ips=CLUSTER_IP, **asked)
-        self.policies = [
-            service_policy(f"p{number}", self.key(), rng.choice(("required", "preferred", "preferred", "ignored")))
-            for number in range(rng.choice((0, 0, 1, 2)))
-        ]
-        if any(one["spec"]["topology"]["mode"] != "ignored" for one in self.policies):
-            self.soft = all(one["spec"]["topology"]["mode"] != "required" for one in self.policies)
-        four, six = self.endpoints()
-        cuts = sorted(rng.choices(range(len(four) + 1), k=2))
-        parts = (four[: cuts[0]], four[cuts[0] : cuts[1]], four[cuts[1] :])
-        self.four = [endpoint_slice("web", number, part, labels=HINTED) for number, part in enumerate(parts)]
-        self.six = [endpoint_slice("web", 9, six, family="IPv6", labels=HINTED)] if six else []
-        self.slices = [*self.four, *self.six]
-
-    def of_node(self, labels: Mapping[str, str]) -> dict[str, str]:
-        return {key: text for key, text in labels.items() if key != ZONE} if self.rng.random() < 0.2 else dict(labels)
-
-    def labels(self, zone: str) -> dict[str, str]:
-        optional = {REGION: self.rng.choice("rs"), RACK: self.rng.choice("tuv"), "example.com/x": "1"}
-        return {ZONE: zone, **{key: value for key, value in optional.items() if self.rng.random() < 0.8}}
-
-    def key(self) -> str:
-        return self.rng.choice((ZONE, ZONE, REGION, RACK, "example.com/x", OLD[ZONE]))
-
-    def asked(self) -> dict[str, Any]:
-        keys = list(dict.fromkeys(self.key() for _ in range(self.rng.randint(1, 3))))
-        keys += ["*"] if self.rng.random() < 0.7 else []
-        asked: dict[str, Any] = {"keys": ",".join(keys)}
-        if self.rng.random() < 0.3:
-            asked["least"] = str(self.rng.randint(1, 4))
-        return asked
-
-    def endpoints(self) -> tuple[list[Item], list[Item]]:
-        """Return the endpoints of both families; some pods are in both."""
-        four, six = [], []
-        two_families = self.rng.random() < 0.5
-        for number in range(self.rng.randint(1, 12)):
-            made = self.endpoint(number)
-            sides = self.rng.choice(("4", "6", "46")) if two_families else "4"
-            four += [{**made, "addresses": [f"10.2.0.{number + 1}"]}] if "4" in sides else []
-            six += [{**made, "addresses": [f"fd00::{number + 1}"]}] if "6" in sides else []
-        return four, six
-
-    def endpoint(self, number: int) -> Item:
-        where = self.rng.choice([*self.nodes, node("gone", {ZONE: "z0"})])
-        zone = where["metadata"]["labels"].get(ZONE) if self.rng.random() < 0.7 else self.rng.choice(("", None))
-        hints = ({}, {"forNodes": [{"name": "n0"}]}, {"forZones": [{"name": "z0"}]})
-        return endpoint(
-            ready=self.rng.random() < 0.8,
-            nodeName=where["metadata"]["name"],
-            targetRef={"kind": "Pod", "name": f"web-{number}"},
-            hints=copy.deepcopy(self.rng.choice(hints)),
-            **({} if zone is None else {"zone": zone}),
-        )
-
-
-def ready_in(slices: Sequence[Item]) -> set[str]:
-    return {one["addresses"][0] for part in slices for one in part["endpoints"] if one["conditions"]["ready"]}
-
-
-@settings(max_examples=100)
-@given(st.integers(0, 10**9))
-def test_kube_proxy_does_what_dns_answers(seed: int) -> None:
-    """On each node with a zone; but where a hard constraint leaves DNS no answer, kube-proxy uses all endpoints.
-
-    Where a soft one leaves a client no address of a family, the choice is made again among those of that family.
-    """
-    world = RandomCluster(seed)
-    rules = rules_of([*world.nodes, world.virtual, *world.policies, *world.slices])
-    slices = [admitted(one, rules) for one in world.slices]
-    hints = [(one["conditions"]["ready"], zones) for part in slices
-             for one, zones in zip(part["endpoints"], zones_of(part), strict=True)]  # fmt: skip
-    assert not any(zones for ready, zones in hints if not ready)
-    assert all(len(zones or ()) <= 8 for _, zones in hints)
-    if not any(zones for _, zones in hints):
-        zones = {one["metadata"]["name"]: one["metadata"]["labels"].get(ZONE) for one in world.nodes}
-        ready = [one for part in slices for one in part["endpoints"] if one["conditions"]["ready"]]
-        assert not any(one.get("zone") or zones.get(one["nodeName"]) for one in ready)
-        return
-    assert all(zones for ready, zones in hints if ready), "one without hints, and kube-proxy would ignore all others"
-    unsliced = [namespace("shop"), *world.nodes, *world.clients, world.headless, *world.policies]
-    for family, rtype, own in (("IPv4", "A", world.four), ("IPv6", "AAAA", world.six)):
-        everything = ready_in(own)
-        both, alone = (responder_of(listed([*unsliced, *part])) for part in (world.slices, own))
-        for where, client in zip(world.nodes, world.clients, strict=True):
-            address = client["status"]["podIP"]
-            answered = addresses_of(both, rtype, address)
-            if not answered and world.soft:
-                answered = addresses_of(alone, rtype, address)
-            expected = answered or everything if ZONE in where["metadata"]["labels"] else everything
-            assert endpoints_on(where, slices, family=family) == expected
-
-
-def addresses_of(responder: CountedResponder, rtype: str, client: str) -> set[str]:
-    """Return the addresses that the Service's name has for a client."""
-    reply = ask_in_memory(responder, dns.message.make_query("web.shop.svc.cluster.local", rtype), client)
-    assert reply is not None
-    return {record.address for answer in reply.answer for record in answer}

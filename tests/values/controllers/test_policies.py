@@ -16,17 +16,20 @@ from locator.api.dump import entries
 from locator.labels import IN, Requirement, Selector
 from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
 from locator.topology.annotations import MIN_ENDPOINTS, TOPOLOGY_KEYS
-from locator.topology.constraints import MAX_KEYS, POLICY, Declaration, deciding, declarations_of
+from locator.topology.constraints import MAX_KEYS, POLICY, Declaration, deciding, declarations_of, keys_of
 from locator.topology.selection import LocatedEndpoint, Narrowing, select
 from tests.kit.api_objects import item
 from tests.kit.label_selectors import NO_OBJECTS, OBJECTS
 
 ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"
+REQUIRED_ZONE = {"key": ZONE, "mode": "required"}
 WEB = {"app": "web"}
 IS_WEB = Selector((Requirement("app", IN, frozenset(("web",))),))
 
 
-def policy(key: str, mode: str, *, name: str = "p", created: str = "", selector: Selector = IS_WEB) -> ServicePolicy:
+def policy(
+    key: str | None, mode: str, *, name: str = "p", created: str = "", selector: Selector = IS_WEB
+) -> ServicePolicy:
     return ServicePolicy("shop", name, created, selector, key, mode)
 
 
@@ -39,13 +42,9 @@ def declaration_of(asked: Service, policies: Sequence[ServicePolicy] = ()) -> De
     return deciding(declarations_of(asked, policies))
 
 
-def read(selector: object, topology: object = None) -> tuple[ServicePolicy | None, list[Finding]]:
+def read(selector: object, topology: object = REQUIRED_ZONE) -> tuple[ServicePolicy | None, list[Finding]]:
     """Return a policy as it is read, and its findings."""
-    spec = {
-        "serviceSelector": selector,
-        "topology": {"key": ZONE, "mode": "required"} if topology is None else topology,
-    }
-    made = item("ServicePolicy", "p", "shop", spec=spec)
+    made = item("ServicePolicy", "p", "shop", spec={"serviceSelector": selector, "topology": topology})
     made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
     found = [item for _, item in entries(json.dumps(made).encode())]
     built = [result for result in found if isinstance(result, ServicePolicy)]
@@ -93,28 +92,36 @@ def test_selects_nothing(selector: object) -> None:
         ({"key": ZONE, "mode": ""}, "", {"mode": "'' is no mode"}),
         ({"key": "*", "mode": "Preferred"}, "Preferred", {"key": "label key"}),
         ({"key": "a b", "mode": "Required"}, "Required", {"key": "label key"}),
-        ({"mode": "Required"}, "Required", {"key": "label key"}),
-        ({}, "Ignored", {"mode": "policy without a mode", "key": "label key"}),
+        ({"key": "", "mode": "Required"}, "Required", {"key": "label key"}),
+        ({"mode": "Required"}, "Required", {"key": "policy without a key"}),
+        ({"key": None, "mode": "preferred"}, "Preferred", {"key": "policy without a key"}),
+        ({"mode": "Ignored"}, "Ignored", {}),
+        ({"mode": "strict"}, "strict", {"mode": "'strict' is no mode"}),
+        ({}, "Ignored", {"mode": "policy without a mode"}),
+        (None, "Ignored", {"mode": "policy without a mode"}),
     ],
     ids=["required", "preferred", "ignored", "required-alias", "preferred-alias", "ignored-alias", "default", "null",
-         "capitals", "empty-mode", "any", "key", "no-key", "empty"],
+         "capitals", "empty-mode", "any", "key", "empty-key", "no-key", "null-key", "ignored-without-key",
+         "mode-without-key", "empty", "no-topology"],
 )  # fmt: skip
-def test_topology(topology: dict[str, Any], mode: str, wrong: dict[str, str]) -> None:
+def test_topology(topology: dict[str, Any] | None, mode: str, wrong: dict[str, str]) -> None:
     """One label key and one of three modes, in lower case, too; any other value stays as written and is a finding.
 
-    So is no mode.
+    So is no mode, and a mode without a key.
     """
     found, findings = read({"matchLabels": WEB}, topology)
-    assert found == ServicePolicy("shop", "p", "2026-01-02T03:04:05Z", IS_WEB, topology.get("key", ""), mode)
+    key = (topology or {}).get("key")
+    assert found == ServicePolicy("shop", "p", "2026-01-02T03:04:05Z", IS_WEB, key, mode)
     assert [finding.field for finding in findings] == [f"spec.topology.{field}" for field in wrong]
     for finding, words in zip(findings, wrong.values(), strict=True):
         assert words in finding.message and finding.expected
-        assert finding.code == ("PolicyWithoutMode" if "without" in words else "InvalidServicePolicy")
+        codes = {"policy without a mode": "PolicyWithoutMode", "policy without a key": "EmptyTopologyKeys"}
+        assert finding.code == codes.get(words, "InvalidServicePolicy")
 
 
 REQUIRES, PREFERS, IGNORES = policy(ZONE, "Required"), policy(RACK, "Preferred"), policy(RACK, "Ignored")
 MANY = [policy(f"example.com/k{n}", "Preferred", name=f"p{n:02}") for n in range(MAX_KEYS + 1)]
-MANY_KEYS = tuple(policy.topology_key for policy in MANY)
+MANY_KEYS = keys_of(MANY)
 FOR_OTHERS = policy(RACK, "Required", selector=Selector((Requirement("app", IN, frozenset(("db",))),)))
 
 
@@ -128,13 +135,16 @@ FOR_OTHERS = policy(RACK, "Required", selector=Selector((Requirement("app", IN, 
         (service(), [REQUIRES, policy("a b", "Preferred")], (ZONE, "a b"), (ZONE,), "ServicePolicy p: 'a b'"),
         (service(), [policy(ZONE, "strict", name="bad")], (ZONE,), (), "ServicePolicy bad: 'strict' is no mode"),
         (service(), [policy("a b", "Ignored")], None, (), None),
+        (service(), [policy(None, "Required"), policy(None, "Preferred")], None, (), None),
+        (service(), [policy(None, "Required"), PREFERS], (RACK,), (), None),
+        (service(), [policy(None, "strict"), PREFERS], (RACK,), (), "ServicePolicy p: 'strict' is no mode"),
         (service(), MANY[:MAX_KEYS], MANY_KEYS[:MAX_KEYS], (), None),
         (service(), MANY, MANY_KEYS, (), "17 keys, at most 16"),
         (service(external_traffic_policy="Local"), [REQUIRES], (ZONE,), (ZONE,), "externalTrafficPolicy"),
         (service(external_traffic_policy="Local", headless=False), [REQUIRES], (ZONE,), (ZONE,), None),
     ],
     ids=["both", "required-and-preferred", "by-age", "before-all-else", "key", "mode", "ignored-though-invalid",
-         "sixteen", "seventeen", "local", "local-of-many"],
+         "without-keys", "without-a-key", "mode-without-key", "sixteen", "seventeen", "local", "local-of-many"],
 )  # fmt: skip
 def test_constraint(
     asked: Service,
@@ -163,7 +173,7 @@ POLICIES = st.lists(
         name=st.uuids().map(str),
         created=st.sampled_from(("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")),
         selector=st.sampled_from((IS_WEB, FOR_OTHERS.selector)),
-        topology_key=KEYS,
+        topology_key=KEYS | st.none(),
         mode=st.sampled_from(("Required", "Preferred", "Ignored")),
     ),
     max_size=5,
@@ -180,9 +190,13 @@ POLICIES = st.lists(
 def test_policies_equal_the_rule_read_word_by_word(
     policies: list[ServicePolicy], here: dict[str, str], rows: list[dict[str, str]], least: int, order: Any
 ) -> None:
-    """All required keys hold; each preferred key narrows if enough endpoints stay; order does not matter."""
+    """All required keys hold; each preferred key narrows if enough endpoints stay; order does not matter.
+
+    A policy without a key is as none.
+    """
     asked = service(annotations={MIN_ENDPOINTS: str(least)})
-    selecting = [policy for policy in policies if policy.selector is IS_WEB and policy.mode != "Ignored"]
+    speaking = [policy for policy in policies if policy.mode != "Ignored" and policy.topology_key is not None]
+    selecting = [policy for policy in speaking if policy.selector is IS_WEB]
     required = {policy.topology_key for policy in selecting if policy.mode == "Required"}
     left = {n for n, row in enumerate(rows) if all(key in here and row.get(key) == here[key] for key in required)}
     narrowed = bool(required)

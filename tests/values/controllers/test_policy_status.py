@@ -23,7 +23,9 @@ NODES = [node("n1", {ZONE: "a", RACK: "r1"}), node("n2", {ZONE: "b"})]
 FOUR, FIVE = "2026-01-01T00:00:04Z", "2026-01-01T00:00:05Z"
 
 
-def policy(name: str = "near", key: str = ZONE, mode: str | None = "Required", app: str = "web", **meta: Any) -> Item:
+def policy(
+    name: str = "near", key: str | None = ZONE, mode: str | None = "Required", app: str = "web", **meta: Any
+) -> Item:
     made = service_policy(name, key, mode, app=app)
     made["metadata"] |= {"generation": 1, "resourceVersion": "1", **meta}
     return made
@@ -101,6 +103,14 @@ ROWS = (
     Row("old-name-of-a-key", [policy(key="failure-domain.beta.kubernetes.io/zone"), web()], OK, CONSTRAINS, "", 1),
     Row("ignored", [policy(mode="Ignored"), web()], OK, "Ignored", "its mode is Ignored", 1),
     Row("no-mode", [policy(mode=None), web()], OK, "Ignored", "policy without a mode", 1, "PolicyWithoutMode"),
+    Row("no-key", [policy(key=None), web()], OK, "WithoutKey", "policy without a key", 1, "EmptyTopologyKeys"),
+    Row("no-key-and-another", [policy(key=None), policy("rack", RACK), web()], OK, "WithoutKey", "", 1,
+        "EmptyTopologyKeys"),
+    Row("beside-one-without-key", [policy(), policy("keyless", None), web()], OK, CONSTRAINS, "", 1,
+        "EmptyTopologyKeys"),
+    Row("ignored-without-key", [policy(key=None, mode="Ignored"), web()], OK, "Ignored", "its mode is Ignored", 1),
+    Row("no-topology", [policy(key=None, mode=None), web()], OK, "Ignored", "without a mode", 1, "PolicyWithoutMode"),
+    Row("mode-without-key", [policy(key=None, mode="strict"), web()], INVALID, "NotAccepted", "", 1, INVALID),
     Row("selects-nothing", [policy(), web(app="db")], OK, "SelectsNothing", "selects no Service", 0,
         "PolicySelectsNothing"),
     Row("another-namespace", [policy(), web(where="lab")], OK, "SelectsNothing", "", 0, "PolicySelectsNothing"),
@@ -151,7 +161,8 @@ def test_conditions(row: Row) -> None:
 def test_check_finds_the_same(row: Row) -> None:
     """What keeps a policy from having an effect is a finding, too, unless somebody wrote that it is to have none."""
     found = {finding.code for finding in checked([item("Namespace", "shop"), *row.cluster, *NODES])}
-    about = {code.name for code in ClusterCode if "Policy" in code.name} | {"ConstraintWithoutEffect", "KeyOnNoNode"}
+    about = {code.name for code in ClusterCode if "Policy" in code.name}
+    about |= {"ConstraintWithoutEffect", "EmptyTopologyKeys", "KeyOnNoNode"}
     assert found & (about | {row.found}) == ({row.found} if row.found else set())
 
 

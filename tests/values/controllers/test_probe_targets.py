@@ -92,6 +92,13 @@ def test_what_is_probed(
     assert [(target.address, target.port, target.path) for target in found] == expected
 
 
+@pytest.mark.parametrize(("check", "tls"), [("tcp:443", False), ("http:443/", False), ("https:443/", True)])
+def test_what_is_probed_over_tls(check: str, tls: bool) -> None:
+    """What the annotation says, whatever the port is."""
+    (target,) = targets_of(balanced_record("web", [ONE], check))
+    assert (target.port, target.tls) == (443, tls)
+
+
 def test_the_port_for_health_checks_is_the_services_own() -> None:
     """``spec.healthCheckNodePort``, as with ``externalTrafficPolicy: Local``; but ``tcp`` alone does not mean it."""
     own = replace(balanced_record("web", [ONE], "http:30123/healthz", ports=()), health_check_port=30123)

@@ -85,6 +85,22 @@ def test_what_explain_shows() -> None:
     assert votes.numbers == {"a": 1, "b": 1, "c": 0, "d": 0}
 
 
+def test_clusters_that_come_and_go() -> None:
+    """One that comes is among all at once, also while it votes for nobody; one that goes takes its votes along."""
+    votes = Votes("ab")
+    for cluster in "ab":
+        votes.observe(cluster, [health(AGAINST)], now=0, unix_time=UNIX_TIME)
+    found = [bool(votes.voted_out(WEB))]
+    for change in (votes.add, votes.add, votes.remove, votes.remove):
+        change("cd"[len(found) % 2 == 0])
+        found.append(bool(votes.voted_out(WEB)))
+    assert found == [True, True, False, True, True]
+    votes.remove("b")
+    votes.add("c")
+    assert not votes.voted_out(WEB) and votes.of_address(WEB, ADDRESS) == {"a": UNHEALTHY, "c": NO_VOTE}
+    assert votes.expire(VOTE_SECONDS + 1) == {WEB} and votes.due is None
+
+
 # -- against a brute force, with clocks that differ by hours
 
 

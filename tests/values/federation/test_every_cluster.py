@@ -101,8 +101,8 @@ def targets(responder: CountedResponder, question: Question, message: dns.messag
         message, lambda target, qtype: message_for(responder, Question(target.to_text(), qtype, question.client))
     )
     by_priority: dict[int, list[str]] = {}
-    for data in chain(*message.answer):
-        by_priority.setdefault(data.priority, []).extend(of_target[data.target])
+    for priority, target in dict.fromkeys((data.priority, data.target) for data in chain(*message.answer)):
+        by_priority.setdefault(priority, []).extend(of_target[target])
     assert list(by_priority) == [10 * number for number in range(len(by_priority))]
     first, *others = by_priority.values()
     return told(first, list(chain(*others)), FAMILIES["SRV"])
@@ -111,7 +111,8 @@ def targets(responder: CountedResponder, question: Question, message: dns.messag
 def assert_targets_are_entries(twin: TwinClusters, responder: CountedResponder, question: Question) -> None:
     """Each target resolves to addresses of one entry, those that the reply has for it among them."""
     key = ("shop", question.name.split(".")[-5])
-    entries = [entry.addresses for context in (*twin.world.clusters, None) for entry in twin.entries(key, context)]
+    contexts = (*twin.world.clusters, None)
+    entries = [entry.addresses for context in contexts for entry in twin.entries(key, context, "SRV")]
     additional: dict[str, set[str]] = {}
     for rrset in message_for(responder, question).additional:
         additional.setdefault(str(rrset.name), set()).update(data.address for data in rrset)
@@ -133,7 +134,7 @@ def by_tier(twin: TwinClusters, question: Question, reply: Expected) -> Expected
     A target of SRV has one priority for both families, so those that are equally near may stand in either order.
     """
     service = next(label for label in question.name.split(".") if not label.startswith("_"))
-    tiers = twin.tiers(("shop", service), question.client)
+    tiers = twin.tiers(("shop", service), question.client, question.qtype)
     nearest: dict[str, int] = {}
     for number, tier in enumerate(tiers):
         for text in (text for entry in tier for text in entry.addresses):

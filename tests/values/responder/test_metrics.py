@@ -35,6 +35,7 @@ from locator.ip import parse_address
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
 from locator.printable import cut
+from locator.publishing.rules import PublishingRules
 from tests.kit import api_objects
 from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
 from tests.kit.crowded_zone import ADDRESSES, balanced, crowded
@@ -446,8 +447,8 @@ def controlled(rules: Rules) -> Controller:
 def controller() -> ControllerMetrics:
     rules = HealthRules("east", timestamp=str)
     prober = LeaderProber(controlled(rules), rules, ELECTOR)
-    policies = controlled(PolicyRules(str))
-    return controller_program.metrics_of(ELECTOR, controlled(LocatorRules()), policies, prober)
+    policies, names = controlled(PolicyRules(str)), controlled(PublishingRules(["fed.example"], "dns"))
+    return controller_program.metrics_of(ELECTOR, controlled(LocatorRules()), policies, prober, names)
 
 
 def webhook() -> ControllerMetrics:

@@ -271,7 +271,7 @@ def test_findings(row: Row, as_dump: bool) -> None:
 AMONG_CLUSTERS = {  # tests/programs/test_several_clusters.py shows these
     "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
     "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ClusterUnreachable",
-    "ExportsDisagree", "InvalidClusterFile",
+    "ExportsDisagree", "InvalidClusterFile", "PortsDiffer", "HealthWithoutMajority",
 }  # fmt: skip
 
 
@@ -334,6 +334,13 @@ LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str,
      [], ["EndpointWithoutLocation"], {}),
     ("service-asks-for-hints", [*HEALTHY, *virtual(keys=ZONE)], virtual(keys=ZONE, labels={GARDENER: "true"})[:1],
      ["ConstraintWithoutEffect"], [], {}),
+    ("service-asks-for-hints-that-cannot-say-it", [*HEALTHY, *virtual(keys=HOSTNAME)],
+     virtual(keys=HOSTNAME, labels={GARDENER: "true"})[:1], ["ConstraintWithoutEffect"], ["HintsCannotSay"], {}),
+    ("zone-gains-another-rack", [*HEALTHY, *virtual(keys=f"{RACK},*", labels={GARDENER: "true"})],
+     [node("a2", {ZONE: "a", RACK: "r2"})], [], ["HintsCannotSay"], {}),
+    ("rack-leaves-its-zone", [*HEALTHY, node("a2", {ZONE: "a", RACK: "r2"}),
+                              *virtual(keys=f"{RACK},*", labels={GARDENER: "true"})],
+     [node("a2", {ZONE: "c", RACK: "r2"})], ["HintsCannotSay"], [], {}),
     ("service-gains-a-wrong-label", [*HEALTHY, *web()], web(labels={"topodns.io/hint": "true"})[:1],
      [], ["UnknownAnnotation"], {}),
     ("service-is-exported", [*HEALTHY, *virtual(), policy(TYPO)], [item("ServiceExport", "web", "shop")],

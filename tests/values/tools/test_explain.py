@@ -24,10 +24,10 @@ from tests.kit.api_objects import (
     endpoint,
     endpoint_slice,
     external,
-    item,
     namespace,
     node,
     service,
+    service_policy,
 )
 from tests.kit.explanations import explanation_of
 from tests.kit.in_memory import snapshot_of
@@ -71,15 +71,11 @@ def explained(
     return explanation_of(snapshot_of(items, flags), name, client, rtype, flags=flags, candidates=candidates)
 
 
-def policy(name: str, key: str, mode: str) -> Item:
-    spec = {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": {"key": key, "mode": mode}}
-    return item("ServicePolicy", name, "shop", spec=spec)
-
-
 ZONE_DEFAULT = {"default-topology-keys": [f"cluster.local={REGION},*"]}
-REQUIRES = policy("in-zone", ZONE, "required")
-PREFERS = policy("near", RACK, "preferred")
-IGNORED = policy("off", HOSTNAME, "ignored")
+REQUIRES = service_policy("in-zone", ZONE, "required")
+PREFERS = service_policy("near", RACK, "preferred")
+IGNORED = service_policy("off", HOSTNAME, "ignored")
+KEYLESS = service_policy("keyless", None)
 WEB = {"labels": {"app": "web"}}
 ALL_SPEAK = service("web", keys=f"{ZONE},*", field=[HOSTNAME], trafficDistribution="PreferSameZone", **WEB)
 
@@ -95,6 +91,12 @@ SOURCES = {
         cluster(ALL_SPEAK, [IGNORED], ONE_FOR_ZONES), "", {},
         [("policy", False, "its mode is Ignored"), ("annotation", True, "the first source that declares one"),
          ("field", False, "overridden by annotation"), ("hints", False, "overridden by annotation"),
+         ("traffic-distribution", False, "overridden by annotation")]),
+    "policy-without-key": (
+        cluster(ALL_SPEAK, [KEYLESS, IGNORED], ONE_FOR_ZONES), "", {},
+        [("policy", False, "it has no topology key"), ("policy", False, "its mode is Ignored"),
+         ("annotation", True, "the first source that declares one"), ("field", False, "overridden by annotation"),
+         ("hints", False, "overridden by annotation"),
          ("traffic-distribution", False, "overridden by annotation")]),
     "invalid": (
         cluster(service("web", keys=f"*,{ZONE}", field=[ZONE])), "", {},
@@ -357,7 +359,7 @@ def test_the_reason_is_about_the_family_that_was_asked(
         )
     )
     slices = endpoint_slice("web", 1, four, ports=ports), endpoint_slice("web", 2, six, family="IPv6", ports=ports)
-    items = [namespace("shop"), *NODES, web, *slices, policy("near", ZONE, "preferred")]
+    items = [namespace("shop"), *NODES, web, *slices, service_policy("near", ZONE, "preferred")]
     said = explained(items, f"{label}web.shop.svc.cluster.local", rtype)
     rows = {row.addresses[0]: row.why for row in said.candidates}
     assert (said.reason, rows["10.0.0.1"]) == (reason, why)
@@ -436,13 +438,15 @@ def text_of(said: Explanation) -> str:
 
 def test_overridden_sources_as_text() -> None:
     """One row for each source that does not count, with the reason; lists of keys are wrapped."""
-    text = text_of(explained(cluster(ALL_SPEAK, [REQUIRES, PREFERS, IGNORED], ONE_FOR_ZONES), candidates=False))
+    policies = [REQUIRES, PREFERS, IGNORED, KEYLESS]
+    text = text_of(explained(cluster(ALL_SPEAK, policies, ONE_FOR_ZONES), candidates=False))
     assert (
         f"""
 constraint  {ZONE}, {RACK}  (by policy)
             required: {ZONE}
             policies: in-zone, near
-declared    policy off (its mode is Ignored): {HOSTNAME}
+declared    policy keyless (it has no topology key)
+            policy off (its mode is Ignored): {HOSTNAME}
             annotation (overridden by policy): {ZONE}, *
             field (overridden by policy): {HOSTNAME}
             hints (overridden by policy): {ZONE}, *

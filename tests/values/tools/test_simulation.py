@@ -310,7 +310,7 @@ def test_random_federations(simulate: Simulate, tmp_path: Path, seed: int) -> No
     twin = twins[world.own]
     keys = sorted({(found["metadata"]["namespace"], found["metadata"]["name"])
                    for items in kept.values() for found in items if found["kind"] == "Service"})  # fmt: skip
-    keys = [key for key in keys if any(twin.entries(key, context) for context in (*kept, None))]
+    keys = [key for key in keys if any(twin.entries(key, context, "SRV") for context in (*kept, None))]
     if not keys or not any(clients_of(items, NONE) for items in kept.values()):
         return
     rows = simulate(kept[world.own], "--config", str(flags), *others)["services"]
@@ -326,7 +326,7 @@ def test_random_federations(simulate: Simulate, tmp_path: Path, seed: int) -> No
         loads, unmet = Counter[str](), 0
         known = {endpoint["address"] for endpoint in row["endpoints"]}
         for name, client in clients:
-            chosen = twins[name].tiers(key, client)[0]
+            chosen = twins[name].tiers(key, client, "A")[0]
             unmet += not chosen
             for entry in chosen:
                 (address,) = known & entry.addresses  # the seeds have no two entries that share one

@@ -180,8 +180,9 @@ def test_neither_is_there() -> None:
 
 @pytest.mark.parametrize(("text", "valid"), annotation_values.HEALTH, ids=lambda value: repr(value)[:40])
 def test_health(text: str, valid: bool) -> None:
-    """``tcp``, ``tcp:PORT`` or ``http:PORT/PATH``; any other value counts as none and is a finding."""
-    asked = service(annotations={HEALTH: text}, ports=tuple(Port("", number) for number in (1, 80, 8080, 65535)))
+    """Four forms; any other value counts as none and is a finding."""
+    ports = tuple(Port("", number) for number in (1, 80, 443, 8080, 8443, 65535))
+    asked = service(annotations={HEALTH: text}, ports=ports)
     found = [(finding.code, finding.field) for finding in service_findings(asked, ())]
     assert found == ([] if valid else [("InvalidHealth", f"metadata.annotations[{HEALTH}]")])
 
