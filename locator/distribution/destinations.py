@@ -10,7 +10,7 @@ from typing import NamedTuple
 from locator.api.deltas import Delta
 from locator.control.reconciler import Destination
 from locator.distribution.distribution import Distribution
-from locator.distribution.manifests import NAMESPACE, OTHER_WORKLOADS, Key
+from locator.distribution.records import NAMESPACE, OTHER_WORKLOADS, Key
 from locator.distribution.rules import CopyRules, DistributionRules, OriginalRules, Report
 from locator.model import OWN
 

@@ -19,7 +19,8 @@ from msgspec import Struct
 from locator.api.decoding import Resource
 from locator.control.reconciler import KnownObjects, ObjectChange
 from locator.distribution.instructions import Problem, unknown_clusters
-from locator.distribution.manifests import (
+from locator.distribution.manifests import copy_resources, original_resources
+from locator.distribution.records import (
     KIND_OF,
     KINDS,
     Autoscaler,
@@ -27,9 +28,7 @@ from locator.distribution.manifests import (
     Copy,
     Key,
     Original,
-    copy_resources,
     namespace_key,
-    original_resources,
 )
 from locator.distribution.split import MAX_REPLICAS, split
 from locator.distribution.told import told_without_share

@@ -25,10 +25,10 @@ from locator.control.writes import (
 from locator.control.writes import REFUSED as WRITE_REFUSED
 from locator.distribution.distribution import Distribution, Plan, Refusal
 from locator.distribution.instructions import Problem
-from locator.distribution.manifests import (
+from locator.distribution.manifests import LABEL, digest_of, label_value, status_of, wanted_manifest
+from locator.distribution.records import (
     FINALIZER,
     KINDS,
-    LABEL,
     NAMESPACE,
     OTHER_WORKLOADS,
     ClusterNamespace,
@@ -36,11 +36,7 @@ from locator.distribution.manifests import (
     Key,
     Original,
     Replicas,
-    digest_of,
-    label_value,
     namespace_key,
-    status_of,
-    wanted_manifest,
 )
 from locator.distribution.told import (
     NOT_OURS,

@@ -19,13 +19,8 @@ from locator.control.reconciler import Destination
 from locator.control.writes import APPLY, BEHIND, CREATE, DELETE, REFUSED, Write
 from locator.distribution.destinations import ClusterContact, Destinations
 from locator.distribution.distribution import Distribution
-from locator.distribution.manifests import (
-    FIELD_MANAGER,
-    LABEL,
-    OTHER_WORKLOADS,
-    Key,
-    label_value,
-)
+from locator.distribution.manifests import FIELD_MANAGER, LABEL, label_value
+from locator.distribution.records import OTHER_WORKLOADS, Key
 from locator.labels import Selector
 from locator.model import OWN, Finding
 

@@ -27,7 +27,8 @@ from locator.control.reconciler import Destination
 from locator.control.work_queue import RateLimiter
 from locator.distribution.destinations import ClusterContact, Destinations
 from locator.distribution.distribution import Distribution
-from locator.distribution.manifests import FIELD_MANAGER, KINDS, OTHER_WORKLOADS
+from locator.distribution.manifests import FIELD_MANAGER
+from locator.distribution.records import KINDS, OTHER_WORKLOADS
 from locator.labels import Selector
 from locator.model import OWN, Finding, Health
 

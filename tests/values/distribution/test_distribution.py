@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from locator.distribution.manifests import FINALIZER, LABEL, MAX_LABEL, Key, label_value
+from locator.distribution.manifests import LABEL, MAX_LABEL, label_value
+from locator.distribution.records import FINALIZER, Key
 from locator.labels import parse_selector, valid_label_value
 from tests.kit.federation_world import ZONE, Item, World, autoscaler, deployment, scale, service
 
