@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.api_objects import Item, deployment, item, service
-from tests.kit.federation import FINALIZER, LABEL, NAMES, WITHIN, Federation
-from tests.kit.federator_process import Federating
+from tests.kit.federation import FINALIZER, LABEL, NAMES, WITHIN, Federating, Federation
 from tests.kit.proxy import Proxy
 from tests.kit.waiting import until
 
