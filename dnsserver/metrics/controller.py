@@ -58,16 +58,16 @@ PROBED_ADDRESSES = Family(
 FEDERATION_WRITES = Family(
     "topodns_federation_writes", COUNTER,
     "Writes of objects of a federation, by cluster (empty: the federation API), verb and result.",
-    {"cluster": ANY_VALUE, "verb": tuple(METHODS), "result": RESULTS}, "`--federate`",
+    {"source_cluster": ANY_VALUE, "verb": tuple(METHODS), "result": RESULTS}, "`--federate`",
 )  # fmt: skip
 FEDERATION_WAITING = Family(
     "topodns_federation_waiting", GAUGE,
     "Objects of a federation in the work queue of a cluster (empty: the federation API).",
-    {"cluster": ANY_VALUE}, "`--federate`",
+    {"source_cluster": ANY_VALUE}, "`--federate`",
 )  # fmt: skip
 FEDERATION_REACHABLE = Family(
     "topodns_federation_reachable", GAUGE, "Whether a cluster to which objects are distributed can be read.",
-    {"cluster": ANY_VALUE}, "`--federate`",
+    {"source_cluster": ANY_VALUE}, "`--federate`",
 )  # fmt: skip
 
 OF_CONTROLLERS = (

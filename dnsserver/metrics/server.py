@@ -241,7 +241,7 @@ OF_THE_CLUSTER: Mapping[Family, Callable[[ServerMetrics], Values | Durations | f
     ): lambda of: labelled(of.counts.reloads),
     Family(
         "topodns_cluster_objects", GAUGE, "Objects read from another cluster, by kind.",
-        {"source_cluster": ANY_VALUE, "kind": ANY_VALUE}, "`--cluster`",
+        {"source_cluster": ANY_VALUE, "kind": ANY_VALUE}, "`--cluster` or `--cluster-dir`",
     ): lambda of: of.of_each_other(lambda other: labelled(other.object_counts())),
     Family(
         "topodns_cluster_view_age_seconds", GAUGE,
@@ -250,13 +250,13 @@ OF_THE_CLUSTER: Mapping[Family, Callable[[ServerMetrics], Values | Durations | f
     ): lambda of: labelled(of.ages()),
     Family(
         "topodns_cluster_synced", GAUGE, "Whether all objects of a kind in another cluster have been read.",
-        {"source_cluster": ANY_VALUE, "kind": ANY_VALUE}, "`--cluster`",
+        {"source_cluster": ANY_VALUE, "kind": ANY_VALUE}, "`--cluster` or `--cluster-dir`",
     ): lambda of: of.of_each_other(
         lambda other: labelled({kind: watch.listed for kind, watch in other.watches.items()})
     ),
     Family(
         "topodns_cluster_watch_restarts", COUNTER, "Watches of another cluster restarted, by kind and reason.",
-        {"source_cluster": ANY_VALUE, "kind": ANY_VALUE, "reason": RESTART_REASONS}, "`--cluster`",
+        {"source_cluster": ANY_VALUE, "kind": ANY_VALUE, "reason": RESTART_REASONS}, "`--cluster` or `--cluster-dir`",
     ): lambda of: of.of_each_other(lambda other: restarts(other.watches)),
     Family(
         "topodns_health_votes", GAUGE, "Load balancer addresses on which a cluster has a vote.",

@@ -8,7 +8,6 @@ client of an API server.
 
 from __future__ import annotations
 
-import gc
 import logging
 import socket
 from collections.abc import Callable, Collection, Mapping
@@ -175,7 +174,6 @@ class Clusters:
         self.others.remove(cluster)
         del self.by_name[name]
         self.joined.remove(name)
-        gc.unfreeze()  # so that the next full collection finds its objects
         log.info("cluster %s: no longer in --cluster-dir", name)
 
     def problems(self) -> Collection[str]:
@@ -184,12 +182,13 @@ class Clusters:
 
 
 async def _follow(cluster: Cluster) -> None:
-    """Read another cluster, and follow it, until its scope ends."""
+    """Read another cluster, and follow it, until its scope ends; then forget it."""
     with cluster.scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cluster.publisher.run)
             nursery.start_soon(cluster.source.run)
             nursery.start_soon(log_loaded, cluster.publisher, (), f"cluster {cluster.name}: ")
+    cluster.publisher.close()
 
 
 def _live(settings: Settings, name: str, store: Store, client: ApiClient, counts: Counts) -> Cluster:

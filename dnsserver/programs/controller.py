@@ -67,6 +67,8 @@ async def _run(settings: Settings) -> None:
     if not reads_others and (settings.cluster or settings.cluster_dir is not None):
         flag = "--cluster" if settings.cluster else "--cluster-dir"
         log.warning("%s has no effect without --health, --publish or --federate", flag)
+    if parts is None and (settings.health or settings.publish):
+        log.warning("--health and --publish have no effect where the own cluster is the federation API of --federate")
     if settings.federation and not settings.publish:
         log.warning("--federation has no effect without --publish: the controller publishes no names")
 

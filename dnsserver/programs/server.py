@@ -185,8 +185,6 @@ async def collect_garbage() -> None:
     while True:
         await trio.sleep(COLLECT_SECONDS)
         gc.collect()
-        if not gc.get_freeze_count():  # a cluster has gone, with objects that were exempt from collection
-            gc.freeze()
 
 
 def native_code(settings: Settings, *, seed: int) -> AnswerTable | None:

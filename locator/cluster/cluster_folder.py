@@ -19,6 +19,7 @@ import trio
 
 from locator.findings import ClusterCode
 from locator.model import Finding, is_dns_label
+from locator.printable import printable
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient  # imports urllib3, which reading files does not need
@@ -237,4 +238,4 @@ def _seen(path: str) -> _Seen:
 def unreadable(path: str, problem: str, expected: str = "") -> Finding:
     """Return the finding about a file that cannot be used, since there is a *problem*."""
     message = problem.removeprefix(f"{path}: ")
-    return ClusterCode.InvalidClusterFile.finding(file=path, message=message, expected=expected)
+    return ClusterCode.InvalidClusterFile.finding(file=printable(path), message=message, expected=expected)

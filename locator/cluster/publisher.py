@@ -177,6 +177,16 @@ class Publisher:
         """Call *subscriber* at each publication from now on, after all earlier subscribers."""
         self._subscribers.append(subscriber)
 
+    def close(self) -> None:
+        """Forget everything, once ``run`` has ended for good. Who still asks meets no object.
+
+        The store is in circles of references, and exempt from collection: without this, it would stay for ever.
+        """
+        vars(self.store).clear()
+        self.store, self.snapshot = Store(), None
+        self._subscribers.clear()
+        self.read_pod_labels = lambda keys: None
+
     def apply(self, batch: DeltaBatch) -> bool:
         """Apply a batch; return whether publishing is worth it.
 

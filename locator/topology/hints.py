@@ -48,7 +48,7 @@ def beyond_own_node(constraint: Constraint) -> FirstMatch | Narrowing | None:
     """Return what chooses for clients on whose node no endpoint is, if hints can say the rest, too.
 
     That is so if the host name is the first key, and others follow or it is only preferred. Otherwise the result is
-    None. Hints for nodes then say the host name, and those for zones what follows: as in ``PreferSameNode`` (KEP-3015).
+    None. Hints for nodes then say the host name, and those for zones what follows, as Kubernetes does it (KEP-3015).
     """
     if not isinstance(constraint, FirstMatch | Narrowing) or constraint.keys[:1] != (HOSTNAME,):
         return None

@@ -16,7 +16,7 @@ import yaml
 
 from docs.pages.chart_pages import PAGE
 from tests.kit import kustomize
-from tests.kit.helm import CLUSTERS, FEDERATED, Values, by_name, rendered
+from tests.kit.helm import FEDERATED, Values, by_name, rendered
 from tests.kit.kube import Item
 from tests.kit.kustomize import MANIFESTS, NAMESPACE, RIGHTS_ALONE, VARIANTS, WEBHOOK, rights_in, settings_of
 
@@ -29,7 +29,7 @@ OF_PAGE: Mapping[str, Values] = {
 # Values of what the page says in words, or says nothing of.
 IN_WORDS: Mapping[str, Values] = {
     "base": {},
-    "overlays/clusters": {"clusters": CLUSTERS, "dns": {"settings": FEDERATED}},
+    "overlays/clusters": {"clustersSecret": "clusters", "dns": {"settings": FEDERATED}},
 }
 
 

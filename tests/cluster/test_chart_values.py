@@ -15,6 +15,7 @@ import yaml
 from dnsserver import __version__
 from dnsserver.programs.from_settings import store_of
 from dnsserver.settings.settings import OLD_NAMES, Settings
+from dnsserver.settings.values import ClusterSource
 from dnsserver.tools.doctor.facts import Right
 from dnsserver.tools.doctor.installation import needed_rights
 from docs.pages import make_pages
@@ -437,10 +438,32 @@ def test_the_prober_is_told_of_the_same_clusters() -> None:
     objects = by_name(rendered(EVERYTHING))
     server, controller = (objects["Deployment", name] for name in (SERVER, CONTROLLER))
     first, second = (settings_of(made)[1] for made in (server, controller))
-    assert (first.cluster_name, first.cluster) == (second.cluster_name, second.cluster)
-    assert [cluster.name for cluster in first.cluster] == ["us-central", "us-east"]
+    assert (
+        (first.cluster_name, first.cluster_dir) == (second.cluster_name, second.cluster_dir) == ("europe", "/clusters")
+    )
     one, other = (made["spec"]["template"]["spec"]["volumes"][-2:] for made in (server, controller))
     assert one == other
+    sources = [source["secret"] for source in one[0]["projected"]["sources"]]
+    assert [item["path"] for source in sources for item in source["items"]] == ["us-central", "us-east"]
+
+
+def test_a_context_is_named_by_a_flag() -> None:
+    """Its kubeconfig is hidden in the folder, which has all others; a Secret of many clusters is mounted whole."""
+    clusters = [
+        {"name": "west", "secret": "west", "context": "admin"},
+        {"name": "south", "secret": "south", "key": "k"},
+    ]
+    made = by_name(rendered({"clusters": clusters, "clustersSecret": "all"}))["Deployment", SERVER]
+    _, settings = settings_of(made)
+    assert (settings.cluster_dir, settings.cluster) == (
+        "/clusters", (ClusterSource("west", "/clusters/.contexts/west", "admin"),)
+    )  # fmt: skip
+    (volume,) = (one for one in made["spec"]["template"]["spec"]["volumes"] if one["name"] == "clusters")
+    assert [source["secret"] for source in volume["projected"]["sources"]] == [
+        {"name": "all"},
+        {"name": "west", "items": [{"key": "kubeconfig", "path": ".contexts/west"}]},
+        {"name": "south", "items": [{"key": "k", "path": "south"}]},
+    ]
 
 
 def test_a_certificate_of_another_needs_no_rights() -> None:

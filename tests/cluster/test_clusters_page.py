@@ -20,10 +20,10 @@ import yaml
 
 from tests.kit import kustomize
 from tests.kit.api_objects import endpoint, endpoint_slice, namespace, node, service
-from tests.kit.files import replace_file
 from tests.kit.kube import ControlPlane
 from tests.kit.kustomize import NAMESPACE, READER, SERVER, object_of, objects_of
 from tests.kit.live_server import serving_live
+from tests.kit.mounted_secret import mount
 from tests.kit.page_commands import Entry, entries
 from tests.kit.shells import Shell
 from tests.kit.this_machine import ROOT, needs_tool
@@ -181,28 +181,41 @@ def test_the_token_ends_and_can_be_revoked(kubeconfig: Path) -> None:
 
 
 def mounted(planes: Mapping[str, ControlPlane], folder: Path) -> Path:
-    """Write the file that a kubelet would mount by the overlay; return its path."""
+    """Mount the Secret as a kubelet does by the overlay; return the folder."""
     spec = object_of("clusters", "Deployment", SERVER)["spec"]["template"]["spec"]
     (volume,) = (volume["projected"] for volume in spec["volumes"] if "projected" in volume)
-    source = volume["sources"][0]["secret"]
-    (item,) = source["items"]
-    secret = planes[OWN].api.request("GET", planes[OWN].api.path("Secret", NAMESPACE, source["name"]))
-    path = folder / item["path"]
-    path.parent.mkdir(exist_ok=True)
-    replace_file(path, base64.b64decode(secret["data"][item["key"]]))
-    return path
+    (source,) = volume["sources"]
+    assert source["secret"].keys() == {"name"}  # all of it
+    api = planes[OWN].api
+    secret = api.request("GET", api.path("Secret", NAMESPACE, source["secret"]["name"]))
+    mount(folder, {key: base64.b64decode(value).decode() for key, value in secret["data"].items()})
+    return folder
 
 
-def test_a_secret_that_is_written_anew_needs_no_restart(
+def test_clusters_come_and_go_and_get_new_tokens_without_a_restart(
     shell: Shell, kubeconfig: Path, planes: Mapping[str, ControlPlane], tmp_path: Path
 ) -> None:
-    """topodns reads the other cluster by the mounted Secret; when its token is refused, by the next version of it."""
+    """topodns follows the mounted Secret. Nothing of the other clusters leaves the answers meanwhile."""
     (shell.folder / f"{THIRD}.kubeconfig").write_text(kubeconfig.read_text())
-    for name in (OTHER, THIRD):
-        run_of_page(shell, rf"kubectl .* create secret generic cluster-{name} --from-file \S+")
-    flags = {"cluster-name": OWN, "federation": "fed.example.com", "cluster": [f"{OTHER}={mounted(planes, tmp_path)}"]}
+    run_of_page(shell, "kubectl .* create secret generic clusters .*")
+    (clusters := tmp_path / "clusters").mkdir()
+    flags = {"cluster-name": OWN, "federation": "fed.example.com", "cluster-dir": str(mounted(planes, clusters))}
     with serving_live(tmp_path, planes[OWN].kubeconfig, flags=flags) as server:
+
+        def state() -> str:
+            return server.get("/readyz?verbose")[1]
+
         until(lambda: {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.2"}, lambda: dig(server, NAME))
+        until(lambda: f"[+]cluster {THIRD} ok" in state(), state)
+        run_of_page(shell, "kubectl .* patch secret clusters .*--type json .*")
+        mounted(planes, clusters)
+        until(lambda: THIRD not in state(), state)
+        run_of_page(shell, f'kubectl .* patch secret clusters .*{THIRD}.kubeconfig": .*')
+        mounted(planes, clusters)
+        until(lambda: f"[+]cluster {THIRD} ok" in state(), state)
+        assert {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.2"}
+        run_of_page(shell, "kubectl .* patch secret clusters .*--type json .*")
+        mounted(planes, clusters)
         run_of_page(shell, "kubectl .* delete secret .*")
         planes[OTHER].kill()  # a watch goes on with the token that it began with
         planes[OTHER].start()
@@ -210,9 +223,8 @@ def test_a_secret_that_is_written_anew_needs_no_restart(
         assert {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.2"}
         apply_remote(shell)
         mint(shell)
-        run_of_page(shell, "kubectl .* replace .*")
-        mounted(planes, tmp_path)
+        run_of_page(shell, f'kubectl .* patch secret clusters .*{OTHER}.kubeconfig": .*')
+        mounted(planes, clusters)
         balanced(planes[OTHER], "203.0.113.9")
-        until(lambda: {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.9"}, lambda: dig(server, NAME), within=40)
-        until(lambda: f"[+]cluster {OTHER} ok" in server.get("/readyz?verbose")[1], "contact")
-    run_of_page(shell, "kubectl .* rollout restart .*")
+        until(lambda: {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.9"}, lambda: dig(server, NAME), within=10)
+        until(lambda: f"[+]cluster {OTHER} ok" in state(), state)

@@ -21,6 +21,7 @@ from tests.kit.balanced_services import HEALTH, balanced
 from tests.kit.balancers import Balancer
 from tests.kit.kube import ControlPlane, Item, config_of
 from tests.kit.kustomize import objects_of
+from tests.kit.mounted_secret import mount
 from tests.kit.prober_process import COMMAND, Probing
 from tests.kit.topodns_process import Process
 from tests.kit.waiting import PATIENCE, until
@@ -206,6 +207,25 @@ def test_other_clusters(plane: ControlPlane, probe: Probe, balancer: Callable[[s
     assert (found["again"], found["west"].partition(": ")[0]) == ("ok", "as it was before")
     assert found["gone"].startswith("not listed yet, for ")
     assert said(plane, "web") == {"127.0.1.7": "", "127.0.1.9": "Connection refused"}
+
+
+def test_clusters_that_come_and_go(
+    plane: ControlPlane, probe: Probe, balancer: Callable[[str], Balancer], tmp_path: Path
+) -> None:
+    """A leader probes the addresses of a cluster as long as its file is there, and no restart is needed."""
+    ours, theirs = balancer("127.0.1.7"), balancer("127.0.1.8")
+    create(plane, "web", ["127.0.1.7"], f"tcp:{ours.port}")
+    mount(tmp_path, {"west": listed([balanced("web", ["127.0.1.8"], f"tcp:{theirs.port}", where=SPACE)])})
+    prober = probe(f"--cluster-dir={tmp_path}").until_leading()
+    until_said(plane, "web", {"127.0.1.7": "", "127.0.1.8": ""})
+    mount(tmp_path, {"again.yaml": plane.kubeconfig.read_text(), "broken": "users: ["})
+    until_said(plane, "web", {"127.0.1.7": ""})
+    until(lambda: prober.clusters().get("again") == "ok", lambda: f"{prober.clusters()}")
+    assert prober.clusters().keys() == {"again", "broken"}
+    prober.wait_for("WARNING .*/broken: .*InvalidClusterFile")
+    mount(tmp_path, {"west": listed([balanced("web", ["127.0.1.8"], f"tcp:{theirs.port}", where=SPACE)])})
+    until_said(plane, "web", {"127.0.1.7": "", "127.0.1.8": ""})
+    assert prober.clusters() == {"west": "ok"}
 
 
 def test_a_cluster_that_is_not_there(topodns: Any, tmp_path: Path) -> None:

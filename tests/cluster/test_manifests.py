@@ -56,12 +56,12 @@ def everything(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def projected_in(deployment: Item) -> Iterator[str]:
-    """Yield the path in the container of each file that a projected volume has; all are mounted read-only."""
+    """Yield the folder in the container of each Secret that is mounted whole; all are mounted read-only."""
     volumes = {volume["name"]: volume for volume in deployment["spec"]["template"]["spec"].get("volumes", ())}
     for mount in container_of(deployment).get("volumeMounts", ()):
         for source in volumes[mount["name"]].get("projected", {}).get("sources", ()):
-            assert mount["readOnly"]
-            yield from (f"{mount['mountPath']}/{item['path']}" for item in source["secret"]["items"])
+            assert mount["readOnly"] and source["secret"] == {"name": "clusters"}
+            yield mount["mountPath"]
 
 
 # -- what is built
@@ -76,7 +76,7 @@ def test_containers_are_started_with_flags_that_exist(variant: str) -> None:
         mounts = {each["mountPath"]: each for each in container_of(deployment).get("volumeMounts", ())}
         for path in settings.snapshot:
             assert any(path.startswith(f"{mount}/") for mount in mounts)
-        assert {cluster.path for cluster in settings.cluster} == set(projected_in(deployment))
+        assert [*filter(None, [settings.cluster_dir])] == [*projected_in(deployment)]
         if settings.state_dir is not None:
             assert not mounts[settings.state_dir].get("readOnly")
 
@@ -90,8 +90,8 @@ def test_the_prober_is_told_of_the_same_clusters() -> None:
     overlay["components"] = [str((folder / path).resolve()) for path in yaml.safe_load(lines)["components"]]
     deployments = [made for made in yaml.safe_load_all(kustomize.build(overlay)) if made["kind"] == "Deployment"]
     first, second = (settings_of(made)[1] for made in deployments)
-    assert (first.cluster_name, first.cluster) == (second.cluster_name, second.cluster)
-    assert [{cluster.path for cluster in first.cluster}] * 2 == [{*projected_in(made)} for made in deployments]
+    assert (first.cluster_name, first.cluster_dir) == (second.cluster_name, second.cluster_dir)
+    assert [[first.cluster_dir]] * 2 == [[*projected_in(made)] for made in deployments]
 
 
 @pytest.mark.parametrize("components", [("podlocators", "without-pods"), ("without-pods", "podlocators")])

@@ -62,7 +62,7 @@ def kinds(plane: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def publish(plane: ControlPlane) -> Iterator[Publish]:
-    """Return a function that starts a controller; all of a test's have one Lease."""
+    """Return a function that starts a controller; all of a test's have one Lease. DNSEndpoints end with the test."""
     lease = f"{OURS}/of-{uuid.uuid4()}"
     with ExitStack() as stack:
 
@@ -75,6 +75,7 @@ def publish(plane: ControlPlane) -> Iterator[Publish]:
             return process
 
         yield start
+    plane.api.request("DELETE", plane.api.path("DNSEndpoint", OURS))
 
 
 @pytest.fixture
@@ -163,20 +164,21 @@ def test_the_next_leader_goes_on(plane: ControlPlane, publish: Publish, balance:
 
 
 @pytest.mark.usefixtures("kinds")
+@pytest.mark.parametrize("flag", ["--cluster=gone={0}/gone#main", "--cluster-dir={0}"])
 def test_a_cluster_that_cannot_be_read(
-    plane: ControlPlane, publish: Publish, balance: Callable[..., None], tmp_path: Path
+    plane: ControlPlane, publish: Publish, balance: Callable[..., None], tmp_path: Path, flag: str
 ) -> None:
     """What is written of it stays for ``--cluster-max-age``, also after a restart; the others go on."""
-    gone = tmp_path / "gone"
-    gone.write_text(yaml.safe_dump(config_of()))
+    (tmp_path / "gone").write_text(yaml.safe_dump(config_of()))
+    gone = flag.format(tmp_path)
     balance(EUROPE)
     plane.api.create(ours(EUROPE, ASIA))
-    process = publish(f"--cluster=gone={gone}#main")
+    process = publish(gone)
     balance(OTHER)
     until_said(plane, EUROPE, ASIA, OTHER)
     assert "[+]cluster gone not read yet" in process.get("/readyz?verbose")[1]
     process.end()
-    publish(f"--cluster=gone={gone}#main", "--cluster-max-age=2")
+    publish(gone, "--cluster-max-age=2")
     until_said(plane, OTHER, within=LATE)
 
 

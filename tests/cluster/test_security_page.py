@@ -20,7 +20,7 @@ PROGRAMS = {
     "`topodns webhook`": ("base with webhook", "topodns-webhook"),
     "`topodns controller --federate`, in the federation API": ("federation api", FEDERATION),
     "... in each cluster": ("federation cluster", FEDERATION),
-    "topodns in another cluster (`--cluster`)": ("remote", "topodns-reader"),
+    "topodns in another cluster (`--cluster`, `--cluster-dir`)": ("remote", "topodns-reader"),
 }
 
 

@@ -151,22 +151,12 @@ def test_votes(clusters: Mapping[str, Cluster], server: Server, monkeypatch: pyt
     monkeypatch.setattr(topodns_process, "COMMAND", COMMAND)
     until_all(clusters, server)
     with ExitStack() as stack:
-
-        def prober(name: str) -> Probing:
-            others = [f"--cluster={other}={clusters[other].plane.kubeconfig}" for other in NAMES if other != name]
-            lease = f"--lease={SPACE}/{name}"
-            probing = Probing(
-                [f"--kubeconfig={clusters[name].plane.kubeconfig}", f"--cluster-name={name}", lease, *others]
-            )
-            stack.callback(probing.end)
-            return probing.until_leading()
-
-        prober("east")
+        prober(clusters, stack, "east")
         clusters["south"].balancer.stop()
         until(lambda: votes_counted(server) == {"east": 3, "west": 0, "south": 0}, lambda: votes_counted(server))
         until(lambda: against(clusters["east"]) == {"127.0.7.3"}, lambda: against(clusters["east"]))
         assert elsewhere(server) == {"127.0.7.1", "127.0.7.2", "127.0.7.3"}
-        second = prober("west")
+        second = prober(clusters, stack, "west")
         until_all(clusters, server, "south")
         assert answers(server)["south"][0].startswith("10.96.")  # in its own cluster, the cluster IP stays
         assert answers(server)["east"][1:] == ["127.0.7.2"]
@@ -178,6 +168,43 @@ def test_votes(clusters: Mapping[str, Cluster], server: Server, monkeypatch: pyt
         until(lambda: not against(clusters["east"]) | against(clusters["west"]), "all healthy")
         second.end()
         until_all(clusters, server)
+
+
+def prober(clusters: Mapping[str, Cluster], stack: ExitStack, name: str) -> Probing:
+    """Start the prober of a cluster, which ends with *stack*."""
+    others = [f"--cluster={other}={clusters[other].plane.kubeconfig}" for other in NAMES if other != name]
+    lease = f"--lease={SPACE}/{name}"
+    probing = Probing([f"--kubeconfig={clusters[name].plane.kubeconfig}", f"--cluster-name={name}", lease, *others])
+    stack.callback(probing.end)
+    return probing.until_leading()
+
+
+def test_a_witness(clusters: Mapping[str, Cluster], server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two clusters one is lost, with its API server, prober and load balancer; a third without Services votes, too.
+
+    Without the witness's vote, the load balancer would stay. It comes back with its cluster.
+    """
+    monkeypatch.setattr(topodns_process, "COMMAND", COMMAND)
+    until_all(clusters, server)
+    west, witness, items = clusters["west"], clusters["south"].plane.api, clusters["south"].items
+    witness.delete(items["service"], items["slice"], items["node"])
+    until_all(clusters, server, "south")
+    with ExitStack() as stack:
+        prober(clusters, stack, "east")
+        prober(clusters, stack, "south")
+        both = {"east": 2, "south": 2}
+        until(lambda: votes_counted(server).items() >= both.items(), lambda: f"{both} of {votes_counted(server)}")
+        west.plane.kill()
+        west.balancer.stop()
+        try:
+            until_all(clusters, server, "west", "south")
+        finally:
+            west.balancer.start()
+            west.plane.start()
+        until_all(clusters, server, "south", within=3 * PATIENCE)
+    witness.create(items["node"], items["service"], items["slice"])
+    witness.patch_status(items["service"], ingress(clusters["south"].balancer.host))
+    until_all(clusters, server)
 
 
 def votes_counted(server: Server) -> Mapping[str, int]:

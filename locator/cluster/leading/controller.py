@@ -45,7 +45,7 @@ class Controller:
     ) -> None:
         self.reconciler = Reconciler(rules)
         self.writer = Writer(client, elector, self.reconciler, field_manager=field_manager)
-        self._own = self._followed(OWN, client)
+        self._own = self._watched(OWN, client)
         self.watches: dict[str, Reflector] = {
             rules.resources[kind].name: watch
             for kind, watch in zip(rules.objects.kinds[OWN], self._own.sources, strict=True)
@@ -78,7 +78,8 @@ class Controller:
     def add_cluster(self, name: str, source: ApiClient | DumpFiles) -> None:
         """Read what the rules need of another cluster, too, live or from files."""
         self.reconciler.add_cluster(name)
-        cluster = self._others[name] = self._followed(name, source)
+        cluster = self._watched(name, source) if isinstance(source, ApiClient) else self._dumped(name, source)
+        self._others[name] = cluster
         if self._nursery is not None:
             self._nursery.start_soon(self._follow, cluster)
 
@@ -102,21 +103,26 @@ class Controller:
                     nursery.start_soon(source.run)
                 nursery.start_soon(self._take_in, cluster)
 
-    def _followed(self, name: str, source: ApiClient | DumpFiles) -> _FollowedCluster:
-        """Return what the rules read in a cluster: a watch for each kind, or files that are read when they change."""
+    def _watched(self, name: str, client: ApiClient) -> _FollowedCluster:
+        """Return what the rules read in a live cluster: a watch for each kind."""
         send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
         rules = self.reconciler.rules
         kinds = rules.objects.kinds[name]
-        if isinstance(source, ApiClient):
-            watches = [Reflector(source, kind, rules.resources[kind], send, cluster=name) for kind in kinds]
-            return _FollowedCluster(name, watches, receive)
+        watches = [Reflector(client, kind, rules.resources[kind], send, cluster=name) for kind in kinds]
+        return _FollowedCluster(name, watches, receive)
+
+    def _dumped(self, name: str, files: DumpFiles) -> _FollowedCluster:
+        """Return what the rules read in the files of a cluster, again when they change."""
         from locator.cluster.dump_files import DumpSource
+
+        send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
+        kinds = self.reconciler.rules.objects.kinds[name]
 
         async def deliver(dump: Dump) -> None:
             found = {kind: [one for one in dump.objects if isinstance(one, kind)] for kind in kinds}
             await send.send(DeltaBatch([Replace(kind, objects) for kind, objects in found.items()]))
 
-        dumps = DumpSource(source, deliver, about=f"cluster {name}", required=False)
+        dumps = DumpSource(files, deliver, about=f"cluster {name}", required=False)
         return _FollowedCluster(name, [dumps], receive)
 
     async def _take_in(self, cluster: _FollowedCluster) -> None:

@@ -73,15 +73,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* The flags that name the other clusters. */}}
+{{/* The flags that name the other clusters. Of a file in a folder, the current context counts; hidden files are no clusters. */}}
 {{- define "topodns.clusterFlags" -}}
+{{- if or .Values.clusters .Values.clustersSecret }}
+- "--cluster-dir=/clusters"
+{{- end }}
 {{- range .Values.clusters }}
-- {{ printf "--cluster=%s=/clusters/%s/kubeconfig%s" .name .name (ternary (printf "#%s" .context) "" (hasKey . "context")) | quote }}
+{{- if hasKey . "context" }}
+- {{ printf "--cluster=%s=/clusters/.contexts/%s#%s" .name .name .context | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 
 {{- define "topodns.clusterMounts" -}}
-{{- if .Values.clusters -}}
+{{- if or .Values.clusters .Values.clustersSecret -}}
 - name: clusters
   mountPath: /clusters
   readOnly: true
@@ -91,18 +96,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "topodns.clusterVolumes" -}}
-{{- if .Values.clusters -}}
-# A pod does not start while a Secret is missing.
+{{- if or .Values.clusters .Values.clustersSecret -}}
+# A pod does not start while a Secret is missing. topodns follows what changes in it.
 - name: clusters
   projected:
     defaultMode: 0440
     sources:
+    {{- with .Values.clustersSecret }}
+    - secret:
+        name: {{ . | quote }}
+    {{- end }}
     {{- range .Values.clusters }}
     - secret:
         name: {{ .secret | quote }}
         items:
         - key: {{ .key | default "kubeconfig" | quote }}
-          path: {{ .name }}/kubeconfig
+          path: {{ ternary (printf ".contexts/%s" .name) .name (hasKey . "context") }}
     {{- end }}
 {{ include "topodns.tmpVolume" . }}
 {{- end }}

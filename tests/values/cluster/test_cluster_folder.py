@@ -17,12 +17,14 @@ from locator.cluster.cluster_folder import ClusterFolder, OpenedCluster, cluster
 from locator.cluster.dump_files import DumpFiles
 from locator.cluster.dumps.reading import BadDump
 from locator.model import Finding
+from locator.printable import printable
 from tests.kit.api_objects import item, listed
 from tests.kit.kube import config_of
 from tests.kit.mounted_secret import mount
 from tests.kit.waiting import PATIENCE, until_in_trio
 
 RESERVED = {"east": "the own cluster's (--cluster-name)"}
+HOSTILE = printable(os.fsdecode(b"\xff\x1b"))
 DUMP = listed([item("Namespace", "shop")])
 
 
@@ -46,7 +48,7 @@ def test_a_file_is_named_for_its_cluster(file: str, name: str) -> None:
 def test_what_a_folder_has(tmp_path: Path) -> None:
     """Whatever is no cluster is told of, but for what the kubelet and editors hide."""
     mount(tmp_path, {"west": kubeconfig(), "south": DUMP, "broken": "clusters: 3", "west_1": DUMP, "lost": None})
-    for name in ("east.yaml", "west.yaml", "readme.txt", ".west.yaml.swp"):
+    for name in ("east.yaml", "west.yaml", "readme.txt", ".west.yaml.swp", os.fsdecode(b"\xff\x1b")):
         (tmp_path / name).write_text(DUMP)
     (tmp_path / "north").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -55,10 +57,11 @@ def test_what_a_folder_has(tmp_path: Path) -> None:
     kinds = {name: type(opened) for name, opened in folder.clusters.items()}
     assert kinds == {"west": ApiClient, "south": DumpFiles, "broken": ApiClient, "lost": ApiClient, "north": DumpFiles}
     found = {Path(finding.file).name: finding.message for finding in folder.findings}
-    assert found.keys() == {"broken", "west_1", "lost", "east.yaml", "west.yaml", "readme.txt", "pipe"}
+    assert found.keys() == {"broken", "west_1", "lost", "east.yaml", "west.yaml", "readme.txt", "pipe", HOSTILE}
     assert found["east.yaml"] == "the name east is the own cluster's (--cluster-name)"
     assert found["west.yaml"] == "the name west is that of west"
     assert found["readme.txt"] == "'readme.txt' is no name of a cluster"
+    assert "\x1b" not in HOSTILE and all(str(finding).encode() for finding in folder.findings)
     assert {finding.code for finding in folder.findings} == {"InvalidClusterFile"}
 
 

@@ -442,6 +442,20 @@ def test_a_large_batch_is_never_visited_by_collections() -> None:
     under_way(test)
 
 
+def test_a_cluster_that_has_gone_takes_no_memory() -> None:
+    """Its objects are exempt from collection, and refer to each other."""
+    publisher = Publisher(Store())
+    publisher.publish_once(dump_of(crowded(pods=10)).batch())
+    store = weakref.ref(publisher.store)
+    gc.collect()
+    gc.freeze()
+    try:
+        publisher.close()
+        assert (store(), publisher.snapshot, publisher.store.objects(Pod)) == (None, None, {})
+    finally:
+        gc.unfreeze()
+
+
 def test_a_large_slice_that_changes_freezes_nothing() -> None:
     """It changes often, and what was frozen each time would stay for ever once it is garbage."""
     rings = [Ring()]

@@ -15,10 +15,10 @@ import trio.testing
 
 from locator.cluster.set_publisher import START_SECONDS, Cluster, SetPublisher
 from locator.federation.clusterset import ClusterSet
-from locator.federation.federating import Joining, default_constraint
+from locator.federation.federating import Joining, default_constraint, flat_pairs
 from locator.findings import ClusterCode
 from locator.health.votes import VOTE_SECONDS
-from locator.ip import parse_address
+from locator.ip import address_text, parse_address
 from locator.model import CLUSTER, Finding
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store, StoreOptions
@@ -51,12 +51,12 @@ class Feed:
 
 
 class Set:
-    """East, which is the own cluster, and west; ``published`` are the snapshots of both."""
+    """East, which is the own cluster, and west, in a flat network; ``published`` are the snapshots of both."""
 
     def __init__(self) -> None:
         self.own, self.west = Feed(), Feed()
         feeds: tuple[Any, Any] = (self.own, self.west)
-        joining = Joining(frozenset(), default_constraint(("*",)))
+        joining = Joining(flat_pairs([frozenset({"east", "west"})]), default_constraint(("*",)))
         self.watches: dict[str, Any] = {}
         self.publisher = SetPublisher(ClusterSet("east", joining), feeds[0], max_age=MAX_AGE)
         self.publisher.add(Cluster("west", feeds[1], feeds[1], self.watches))
@@ -72,6 +72,11 @@ class Set:
         """Return the clusters of an address in each, as published last."""
         places = [self.published[-1].addresses.locate(parse_address(text)) for text in (IN_EAST, IN_WEST)]
         return [place.location.labels.get(CLUSTER, "") for place in places]
+
+    def in_east(self) -> set[str]:
+        """Return the addresses that clients in east get, whichever is near, as published last."""
+        entries = self.published[-1].federated["shop/web"].entries("east", with_ports=False)
+        return {address_text(address) for entry in entries for address in entry.endpoint.addresses}
 
     def voted_out(self) -> bool:
         """Return whether most clusters vote against a load balancer, as published last."""
@@ -125,6 +130,25 @@ def test_a_lost_cluster_does_not_count_until_it_is_back(caplog: pytest.LogCaptur
         "cluster west: out of reach for 60 s (--cluster-max-age); it does not count until it is back",
         "cluster west: back in reach; it counts again",
     ]
+
+
+def test_pods_of_a_lost_cluster_in_a_flat_network_stay_as_long_as_its_view_counts() -> None:
+    """Though its API server is away, they may well be there; nobody probes them, whatever votes say."""
+
+    async def main(both: Set) -> None:
+        against = votes("east west", "10.2.0.5", "192.0.2.2", renewed=time.time())
+        both.own.publish("east", against)
+        both.west.publish("west", against)
+        await both.publisher.run()
+        given = []
+        for age in (0.0, MAX_AGE, MAX_AGE + 1, 0.0):
+            both.west.seconds = age
+            both.publisher.check_ages()
+            given.append(both.in_east())
+        both_clusters = {"10.96.1.1", "10.2.0.5"}
+        assert given == [both_clusters, both_clusters, {"10.96.1.1"}, both_clusters]
+
+    in_virtual_time(main)
 
 
 def test_a_cluster_that_comes_and_goes() -> None:

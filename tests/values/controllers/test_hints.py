@@ -125,6 +125,8 @@ BY_HOST = {"keys": f"{HOSTNAME},{ZONE},*"}
         pytest.param(WEB, {**BY_HOST, "least": "2"}, [[]] * 3, id="enough-on-none"),
         pytest.param(WEB, {"keys": f"{HOSTNAME},{ZONE}", "least": "2"}, [NOWHERE, NOWHERE, ["b1"]],
                      id="hard-and-too-few-farther-on"),
+        pytest.param(WEB, {"keys": f"{HOSTNAME},{RACK}", "least": "2"}, [["a1"], ["a2"], NOWHERE],
+                     id="hard-and-racks-that-one-zone-shares"),
     ],
 )  # fmt: skip
 def test_nodes_of_each_constraint(endpoints: Sequence[Item], asked: Mapping[str, Any], expected: object) -> None:
@@ -227,7 +229,9 @@ def test_endpoints_without_zone_are_what_no_zone_gets(keys: str | None) -> None:
         assert zones_of(admitted(other, rules)) == [NOWHERE if labels else None] * len(alone)
 
 
-@pytest.mark.parametrize("keys", [None, f"{ZONE},*", f"{REGION},*"], ids=["no-constraint", "zone", "region"])
+@pytest.mark.parametrize(
+    "keys", [None, f"{ZONE},*", f"{REGION},*", f"{HOSTNAME},*"], ids=["no-constraint", "zone", "region", "own-node"]
+)
 def test_no_hints_where_nothing_ready_has_a_zone(keys: str | None) -> None:
     """There is nothing to say: kube-proxy takes all."""
     before = {"forZones": [{"name": "a"}], "forNodes": [{"name": "a1"}]}
@@ -279,12 +283,13 @@ def test_names_for_addresses_do_not_count() -> None:
     assert zones_of(admitted(names, rules_of([*NODES, service("web"), names]))) == [None]
 
 
+@pytest.mark.parametrize("keys", [f"{REGION},*", f"{HOSTNAME},{REGION}"])
 @pytest.mark.parametrize(("count", "expected"), [(8, 8), (9, None)])
-def test_at_most_eight_zones(count: int, expected: int | None) -> None:
+def test_at_most_eight_zones(count: int, expected: int | None, keys: str) -> None:
     """The API server refuses more in one hint, so no endpoint of the Service has hints then."""
     nodes = [node(f"z{number}", {ZONE: f"z{number}", REGION: "west"}) for number in range(count)]
     endpoints = [endpoint("10.0.0.1", nodeName="z0", zone="z0"), endpoint("10.0.0.2", nodeName="z1", zone="z1")]
-    found = hints_of(endpoints, nodes=nodes, keys=f"{REGION},*")
+    found = hints_of(endpoints, nodes=nodes, keys=keys)
     assert [hint and len(hint) for hint in found] == [expected] * 2
     assert hints_of(endpoints, nodes=nodes) == [["z0"], ["z1"]], "more zones in all are no obstacle"
 

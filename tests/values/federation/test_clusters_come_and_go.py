@@ -25,7 +25,8 @@ VERSIONS = (
 
 def seen(snapshot: Snapshot) -> object:
     """Return what answers depend on."""
-    places = [snapshot.addresses.locate(parse_address(text)) for text in (IN_EAST, IN_WEST, "10.3.0.200")]
+    addresses = map(parse_address, (IN_EAST, IN_WEST, "10.3.0.200"))
+    places = [snapshot.addresses.locate(address).location.labels for address in addresses]
     members = {
         (key, member.cluster): [
             (entry.endpoint.addresses, entry.down, sorted((vote.cluster, vote.word) for vote in entry.votes))

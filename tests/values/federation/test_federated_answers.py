@@ -18,6 +18,7 @@ import pytest
 
 from dnsserver import names
 from dnsserver.answers import endpoint_names
+from dnsserver.answers.choosing import IN_SRV_ALONE
 from dnsserver.tools.explain.explanation import Explanation
 from dnsserver.tools.explain.explanation_text import as_text
 from locator.ip import parse_address
@@ -337,6 +338,27 @@ def test_why_a_cluster_offers_nothing(
     others = {"west": west, "south": cluster(3, 1, "203.0.113.3")}
     found = explained(ClustersInMemory(cluster(1, 1, "203.0.113.1"), others, {**FLAGS, **flags}), client)
     assert [row.why for row in found.candidates if row.cluster == "west"] == [why]
+
+
+@pytest.mark.parametrize(
+    ("balancers", "given", "reason"),
+    [
+        ((), [], IN_SRV_ALONE),
+        (("203.0.113.2",), ["203.0.113.2"], "every entry: none is nearer, and the constraint allows any"),
+    ],
+    ids=["no-balancer", "balancer"],
+)
+def test_why_pods_that_listen_elsewhere_are_in_no_address_record(
+    balancers: Sequence[str], given: list[str], reason: str
+) -> None:
+    """In a flat network, ``explain`` lists the pods, and says that SRV has them."""
+    west = cluster(2, 1, *balancers, headless=False, ports=[("main", 8080, "TCP")])
+    clusters = ClustersInMemory(cluster(1, 0), {"west": west}, FLAT)
+    found = explained(clusters, IN_EAST)
+    why = {address: row.why for row in found.candidates for address in row.addresses}
+    assert (why["10.2.0.5"], [row.data for row in found.answers]) == (IN_SRV_ALONE, given)
+    assert found.reason == reason
+    assert data(asked(clusters.responder(), IN_EAST, "SRV")) == [f"0 100 80 10-2-0-5.west.{NAME}."]
 
 
 def test_what_is_missing_beside_what_is_there() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import dns.message
 import pytest
@@ -22,10 +22,14 @@ from dnsserver.metrics.server import ServerMetrics
 from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts
 from dnsserver.programs import controller as controller_program
 from dnsserver.programs import webhook as webhook_program
+from dnsserver.programs.controller import Parts
+from dnsserver.programs.federation import Federation
+from locator.cluster.api_client import ApiClient
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector
+from locator.cluster.leading.federator import Federator
 from locator.cluster.leading.prober import LeaderProber
 from locator.control.lease import LeaderElection
 from locator.control.reconciler import Rules
@@ -436,7 +440,7 @@ def server() -> ServerMetrics:
     return metrics
 
 
-CLIENT: Any = None  # nothing is sent
+CLIENT = ApiClient(kubeconfig="nowhere", required=False)  # nothing is sent
 ELECTOR = LeaderElector(CLIENT, LeaderElection("me", "ns", "lease"), writes="")
 
 
@@ -444,11 +448,20 @@ def controlled(rules: Rules) -> Controller:
     return Controller(CLIENT, ELECTOR, rules, field_manager="tests")
 
 
+class Names(NamedTuple):
+    """What publishes names, as far as metrics ask."""
+
+    controller: Controller
+
+
 def controller() -> ControllerMetrics:
     rules = HealthRules("east", timestamp=str)
     prober = LeaderProber(controlled(rules), rules, ELECTOR)
-    policies, names = controlled(PolicyRules(str)), controlled(PublishingRules(["fed.example"], "dns"))
-    return controller_program.metrics_of(ELECTOR, controlled(LocatorRules()), policies, prober, names)
+    names: Any = Names(controlled(PublishingRules(["fed.example"], "dns")))
+    federator = Federator("fed", CLIENT, ELECTOR, instance="me")
+    federator.add_cluster("east", CLIENT)
+    parts = Parts(ELECTOR, controlled(LocatorRules()), controlled(PolicyRules(str)), prober, names)
+    return controller_program.metrics_of(parts, Federation(ELECTOR, federator, identity="", is_own=False))
 
 
 def webhook() -> ControllerMetrics:

@@ -29,7 +29,7 @@ def source_troubles(health: Mapping[str, Health], ages: Mapping[str, float], now
             yield Trouble(
                 SOURCE, name, BAD, f"Cluster {other} is {'out of contact' if age else 'not read as it is now'}",
                 f"{_sentence(problem)} Clients get its endpoints as topodns read them last, or none of them.",
-                "Look at its API server, and at the address and the credentials that --cluster names.",
+                "Look at its API server, and at the address and the credentials that --cluster or --cluster-dir names.",
                 links=links, since=now - age if age else None,
             )  # fmt: skip
         elif name == DUMP:
