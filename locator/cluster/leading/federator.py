@@ -34,8 +34,9 @@ from locator.model import OWN, Finding, Health
 
 log = logging.getLogger("topodns")
 
-# In one second at most 20 writes to a cluster: the burst, and what the rate allows after it.
-WRITES_PER_SECOND, BURST = 16.0, 4.0
+# So that no API server receives more than 20 writes in any second: requests that were held up on their way arrive
+# together.
+WRITES_PER_SECOND, BURST = 15.0, 1.0
 ASK_SECONDS = 5.0  # between two small requests to each API server
 GIVE_BACK_SECONDS = 20.0
 LOOK_SECONDS = 1.0  # between two looks at which clusters can be read
