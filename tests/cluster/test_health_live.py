@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import signal
+import ssl
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from locator.cluster.certificates import issuing
 from tests.kit import kustomize, topodns_process
 from tests.kit.api_objects import listed, load_balancer_status, namespace
 from tests.kit.balanced_services import HEALTH, balanced
@@ -149,6 +152,24 @@ def test_the_life_of_a_servicehealth(plane: ControlPlane, probe: Probe, balancer
     until_said(plane, "web", {"127.0.1.2": ""})
     plane.api.patch(item, {"metadata": {"annotations": {HEALTH: None}}})
     until(lambda: status(plane, "web") == {}, "it is deleted")
+
+
+def test_https(plane: ControlPlane, probe: Probe, balancer: Callable[[str], Balancer], tmp_path: Path) -> None:
+    """A certificate that nobody trusts will do; a load balancer without TLS is unhealthy."""
+    one, now, pair = balancer("127.0.1.3"), time.time(), tmp_path / "pair.pem"
+    found = issuing.issue(issuing.new_authority(now, 9e5), ["lb.example"], now, 9e5)
+    pair.write_bytes(found.key + found.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    create(plane, "web", ["127.0.1.3"], f"https:{one.port}/healthz")
+    probe().until_leading()
+    until_said(plane, "web", {"127.0.1.3": "TLS: wrong version number"})
+    one.stop()
+    one.tls = context
+    one.start()
+    until_said(plane, "web", {"127.0.1.3": ""})
+    one.status = 503
+    until_said(plane, "web", {"127.0.1.3": "HTTP status 503"})
 
 
 def test_the_next_leader_goes_on(plane: ControlPlane, probe: Probe, balancer: Callable[[str], Balancer]) -> None:

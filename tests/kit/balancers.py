@@ -4,15 +4,17 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Balancer:
-    """A listener at a loopback address, which answers HTTP with ``status``, from its beginning on."""
+    """A listener at a loopback address; it answers HTTP with ``status``, from its beginning on, or HTTPS by ``tls``."""
 
     def __init__(self, host: str, port: int = 0) -> None:
         self.host, self.port, self.status = host, port, 200
+        self.tls: ssl.SSLContext | None = None
         self._server: ThreadingHTTPServer | None = None
         self.start()
 
@@ -31,6 +33,10 @@ class Balancer:
 
         self._server = ThreadingHTTPServer((self.host, self.port), Handler)
         self.port = self._server.server_address[1]
+        if self.tls is not None:
+            self._server.socket = self.tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self) -> None:

@@ -20,7 +20,7 @@ from locator.cluster.api_client import ApiClient, Readiness
 from locator.cluster.event_poster import EventPoster
 from locator.cluster.leading.controller import DELTAS_AT_ONCE, WAITING_BATCHES
 from locator.cluster.leading.elector import LeaderElector, boot_seconds
-from locator.cluster.leading.writer import Writer
+from locator.cluster.leading.writer import IN_FLIGHT, Writer
 from locator.cluster.publisher import FindingLog
 from locator.cluster.reflector import Reflector
 from locator.control.reconciler import Destination
@@ -34,9 +34,8 @@ from locator.model import OWN, Finding, Health
 
 log = logging.getLogger("topodns")
 
-# So that no API server receives more than 20 writes in any second: requests that were held up on their way arrive
-# together.
-WRITES_PER_SECOND, BURST = 15.0, 1.0
+# In any second at most 20 writes reach a cluster, also if it stalls and then takes all that are in flight at once.
+WRITES_PER_SECOND = 20.0 - IN_FLIGHT
 ASK_SECONDS = 5.0  # between two small requests to each API server
 GIVE_BACK_SECONDS = 20.0
 LOOK_SECONDS = 1.0  # between two looks at which clusters can be read
@@ -185,7 +184,7 @@ class Federator:
             self._elector,
             destination,
             field_manager=FIELD_MANAGER,
-            rate=RateLimiter(WRITES_PER_SECOND, burst=BURST) if cluster else None,
+            rate=RateLimiter(WRITES_PER_SECOND, burst=1.0) if cluster else None,
             cluster=cluster,
         )
         return _Api(client, watches, writer, receive)
