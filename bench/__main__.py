@@ -20,7 +20,7 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import comparing, dumps, offering, programming, publishing
+from bench import comparing, dumps, federating, offering, programming, publishing
 from bench.attacks import measuring
 from bench.balancing import measuring as balancing
 from bench.large import churning, first_answers, reading
@@ -48,6 +48,7 @@ PARTS: Mapping[str, BenchPart] = {
     "first": BenchPart(lambda folder, pace, _: first_answers.report(*first_answers.measure(folder, _short(pace))), 1),
     "publishing": BenchPart(lambda folder, pace, _: publishing.report(publishing.measure()), 1),
     "programming": BenchPart(lambda folder, pace, _: programming.report(programming.measure(folder)), 1),
+    "federating": BenchPart(lambda folder, pace, _: federating.report(federating.measure(folder)), 2),
     "balancing": BenchPart(
         lambda folder, pace, _: balancing.report(balancing.measure(folder, pace._replace(seconds=_twice(pace)))), 8
     ),

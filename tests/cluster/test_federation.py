@@ -399,14 +399,17 @@ def test_not_ours_outlives_the_object(federation: Federation) -> None:
 # Status
 
 
+def ingress(federation: Federation, written: Item) -> object:
+    """Return the load balancers of a Service in the federation API."""
+    return ((federation.api.find(written) or {})["status"]["loadBalancer"]).get("ingress")
+
+
 def test_status_of_a_service(federation: Federation) -> None:
     """Its ingress is its federated name, and each cluster's state stands in the annotation."""
     written = service("web", where="status", cluster_ips=(), type="LoadBalancer")
     federation.apply(written)
     federation.until_synced(written)
-    found = federation.api.find(written)
-    assert found is not None
-    assert found["status"]["loadBalancer"]["ingress"] == [{"hostname": f"web.status.{ZONE}"}]
+    until(lambda: ingress(federation, written) == [{"hostname": f"web.status.{ZONE}"}], "the federated name")
     for told in federation.status(written).values():
         assert told.keys() <= {"wanted", "replicas", "ready", "state", "message"} and told["state"] == "synced"
 
@@ -466,9 +469,7 @@ def test_a_name_that_is_long(federation: Federation) -> None:
     labels = {copy["metadata"]["labels"][LABEL] for copy in federation.copies(written).values() if copy is not None}
     assert len(labels) == 1 and len(label := labels.pop()) <= 63 and label != long
     assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", label) and label.startswith("a" * 40)
-    found = federation.api.find(written)
-    assert found is not None
-    assert found["status"]["loadBalancer"]["ingress"] == [{"hostname": f"web.long.{long}"}]
+    until(lambda: ingress(federation, written) == [{"hostname": f"web.long.{long}"}], "the federated name")
     federation.delete(written)
     federation.until_gone(written, within=WITHIN)
 

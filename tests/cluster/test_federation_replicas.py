@@ -311,6 +311,7 @@ def test_invalid(federation: Federation, annotations: dict[str, str], request: p
     (event,) = federation.events(written, "InvalidFederation")
     (name,) = annotations
     assert event["type"] == "Warning" and f"topodns.io/{name.replace('_', '-')}" in event["message"]
+    federation.controller().wait_for(f"Deployment {where}/web: .*topodns.io/{name.replace('_', '-')}")
     federation.until_quiet()
     assert federation.copies(written) == before
     federation.apply(workload("web", where, 9))

@@ -50,7 +50,8 @@ READMES = sorted(MANIFESTS.rglob("*.md"))
 @pytest.fixture(scope="module")
 def everything(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return the control plane with all objects of the manifests, but for the Job: another one would be refused."""
-    objects = [made for made in (*objects_of(EVERYTHING), *objects_of("remote")) if made["kind"] != "Job"]
+    variants = (EVERYTHING, "remote", "federation cluster")
+    objects = [made for variant in variants for made in objects_of(variant) if made["kind"] != "Job"]
     with monitoring_api(control_plane), kustomize.installed(control_plane, objects):
         yield control_plane
 

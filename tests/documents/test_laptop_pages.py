@@ -24,7 +24,8 @@ from tests.kit.topodns_process import COMMAND, Server, serving
 
 RUN = ("topodns ", ".venv/bin/topodns ", "dig ", "ask ", "curl ")  # those of them that show what is printed
 CHANGING = ("cp ", "sed ")  # files in the shell's folder
-ELSEWHERE = {"clusters.md", "constraints.md", "rollback.md", "tutorial-cluster.md"}  # on other clusters, by other tests
+# On other clusters, by other tests.
+ELSEWHERE = {"clusters.md", "constraints.md", "federation.md", "rollback.md", "tutorial-cluster.md"}
 PAGES = [page for page in pages() if page.name not in ELSEWHERE]
 FOLLOWED = {
     page: [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +23,9 @@ import yaml
 
 from tests.kit import kustomize
 from tests.kit.api_objects import listed, namespace, node
-from tests.kit.federator_process import Federating
 from tests.kit.kube import ALL, ApiError, ControlPlane, Item, running_control_plane
 from tests.kit.kubelet import Kubelet
+from tests.kit.prober_process import Probing
 from tests.kit.waiting import PATIENCE, until
 
 ZONE = "my.example"
@@ -47,6 +48,20 @@ rules:
 - {{level: None}}
 """
 API_RIGHTS, CLUSTER_RIGHTS = "federation api", "federation cluster"  # variants of the manifests
+
+
+COMMAND = (sys.executable, "-m", "tests.kit.federator_process")
+
+
+class Federating(Probing):
+    """A running ``topodns controller --federate``."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        super().__init__(arguments, flags=(), command=COMMAND)
+
+    def until_leading(self) -> Federating:
+        self.wait_for("became leader: ", within=WITHIN)
+        return self
 
 
 class WriteSeen(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dnsserver.cli.main import main
 from dnsserver.http import application
 from locator.cluster.leading import probe, prober
-from locator.control.lease import LeaderElection
+from tests.kit.short_lease import shorten_lease
 from tests.kit.topodns_process import Process
 from tests.kit.waiting import PATIENCE
 
@@ -19,7 +19,6 @@ COMMAND = (sys.executable, "-m", "tests.kit.prober_process")
 
 # Seconds. An address that changes is written within a second, and a leader that is killed is followed after 4.
 INTERVAL, ANSWER, WAIT = 0.2, 0.5, 1.0
-LEASE = {"duration": 4.0, "deadline": 3.0, "retry": 0.5}
 
 
 class Probing(Process):
@@ -48,13 +47,6 @@ class Probing(Process):
     def _lines_of(self, path: str) -> list[str]:
         with urllib.request.urlopen(f"http://{self.http}{path}", timeout=PATIENCE) as response:
             return list(response.read().decode().splitlines())
-
-
-def shorten_lease() -> None:
-    """Let the replicas of this process take the Lease over from one that was killed, within seconds."""
-    defaults = LeaderElection.__init__.__kwdefaults__
-    assert defaults is not None and LEASE.keys() <= defaults.keys()
-    defaults.update(LEASE)
 
 
 if __name__ == "__main__":
