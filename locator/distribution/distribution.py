@@ -143,7 +143,7 @@ class Distribution:
             self._in_namespace.move(key, change.before, change.after)
             self._selected += sum(sign * _counts(one) for sign, one in ((-1, change.before), (1, change.after)))
             if change.before is None:
-                self._migrated[key] = told_without_share(change.after.told, self.contacts)
+                self._migrated[key] = self._migrated_before(key, change.after)
             if change.after is None:
                 self._forget(key)
             return self.all_keys() if was_empty and not self.is_empty else (namespace_key(key.namespace), key)
@@ -223,6 +223,14 @@ class Distribution:
             if moves:
                 found.add(cluster)
         return frozenset(found)
+
+    def _migrated_before(self, key: Key, original: Original) -> frozenset[str]:
+        """Return the clusters whose shares the leader before has moved, as it has told."""
+        without = told_without_share(original.told, self.contacts)
+        if original.instructions.migrate_after is None or not without:
+            return frozenset()
+        plan = self.plan(key, original)
+        return frozenset(name for name in without if isinstance(plan, Plan) and plan.shares.get(name))
 
     def _forget(self, key: Key) -> None:
         self._migrated.pop(key, None)

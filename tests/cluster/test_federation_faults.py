@@ -260,7 +260,7 @@ def test_migration(federation: Federation) -> None:
             within=MOVED_SECONDS + WITHIN,
         )
         assert [of(name, stays) for name in ("east", "south")] == [2, 2]
-        assert federation.status(written)["west"]["wanted"] == 0
+        until(lambda: federation.status(written)["west"]["wanted"] == 0, lambda: f"{federation.status(written)}")
         federation.end_controllers()
         federation.controller()
         probe = config_map("probe", "migrates")

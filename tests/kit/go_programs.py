@@ -107,7 +107,7 @@ def mcs_crds() -> Path:
 
 def dns_endpoints_crd() -> Path:
     """Return the CRD of DNSEndpoints, of external-dns."""
-    fetched = _fetched("external-dns-crds", "sigs.k8s.io/external-dns", EXTERNAL_DNS, "config/crd/standard")
+    fetched = _fetched("dns-endpoints-crd", "sigs.k8s.io/external-dns", EXTERNAL_DNS, "config/crd/standard")
     return fetched / "dnsendpoints.externaldns.k8s.io.yaml"
 
 

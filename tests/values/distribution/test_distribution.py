@@ -309,6 +309,18 @@ def test_shares_migrate_and_come_back() -> None:
     assert found.replicas("shop/web") == {"east": 3, "west": 3}
 
 
+@pytest.mark.parametrize("migrate_after", ["", "300"])
+def test_a_cluster_whose_share_is_0_has_not_lost_it(migrate_after: str) -> None:
+    item = deployment(replicas=2)
+    if migrate_after:
+        item["metadata"]["annotations"]["topodns.io/migrate-after"] = migrate_after
+    found = world(item, clusters=("east", "north", "west"))
+    before = found.written()
+    found.start()
+    found.wait()
+    assert found.written() == before
+
+
 def test_no_share_migrates_while_nothing_can_be_read() -> None:
     found = world(deployment(replicas=6, migrate_after="300"), clusters=("east", "north", "west"))
     for cluster in ("east", "north", "west"):
