@@ -90,8 +90,8 @@ class CopyRules(DistributionRules):
     def has_synced(self) -> bool:
         """Whether the federation API and the cluster have been read completely, and the cluster can be read."""
         contact = self._distribution.contacts.get(self.cluster)
-        listed = self.objects.is_listed(OWN) and contact is not None and self.objects.is_listed(self.cluster)
-        return listed and contact is not None and not contact.unreachable
+        can_be_read = contact is not None and not contact.unreachable
+        return can_be_read and self.objects.is_listed(OWN) and self.objects.is_listed(self.cluster)
 
     def written_object(self, key: str) -> tuple[type[Any], str]:
         """Return the type of the copy that a key stands for, and its ``NAMESPACE/NAME``."""
@@ -100,10 +100,13 @@ class CopyRules(DistributionRules):
 
     def write_for(self, key: str, now: float) -> Write | Later | None:
         """Return the write that a copy, or a namespace, needs; None if it is as it should be."""
+        self._sent.pop(key, None)  # none of it is on its way
         parsed = Key.parse(key)
         if parsed.kind == NAMESPACE:
             return self._namespace(parsed)
         original, copy = self._distribution.original(parsed), self._distribution.copy(parsed, self.cluster)
+        if original is not None and copy is not None and original.uid == copy.uid:
+            return None  # by mistake, or since a kubeconfig has changed, the cluster is the federation API itself
         if original is None or original.deleting or not original.distributed:
             return self._end(parsed, original, copy)
         plan = self._distribution.plan(parsed, original)
@@ -118,16 +121,23 @@ class CopyRules(DistributionRules):
         wanted = self._wanted(parsed, original, copy, plan)
         digest = digest_of(wanted)
         if copy is not None and self._is_as(key, copy, digest):
+            self._distribution.refusals.pop((self.cluster, parsed), None)  # what was refused is not wanted any more
             return None
         self._sent[key] = digest
         resource = self.resources[KINDS[parsed.kind].copy]
         if copy is not None:
             return application(resource, parsed.object, copy.version, wanted, force=True).with_key(key)
-        adopts = original.instructions.adopt
+        path = object_path(resource, parsed.object)
+        if self._adopts(parsed, original):
+            unless = Existing(path, uid=original.uid)  # as above
+            return application(resource, parsed.object, "", wanted, force=True, unless=unless).with_key(key)
         # With the label, it is a copy that was made when the answer of the API server got lost.
-        ours = LABEL, label_value(self._distribution.name)
-        unless = None if adopts else Existing(object_path(resource, parsed.object), without=ours)
-        return application(resource, parsed.object, "", wanted, force=adopts, unless=unless).with_key(key)
+        unless = Existing(path, without=(LABEL, label_value(self._distribution.name)))
+        return application(resource, parsed.object, "", wanted, force=False, unless=unless).with_key(key)
+
+    def is_writing(self, key: Key) -> bool:
+        """Whether something that topodns applies may be on its way to the cluster."""
+        return str(key) in self._sent
 
     def is_synced(self, key: Key, original: Original, plan: Plan) -> bool:
         """Whether the copy is as it should be, as far as topodns can tell or do."""
@@ -166,13 +176,29 @@ class CopyRules(DistributionRules):
         if copy is not None and (scales_itself or self.cluster in plan.migrated):
             # To leave out a field that nobody else owns would reset it to its default.
             replicas = copy.replicas if copy.owns_replicas else None
+        elif copy is None and scales_itself and self._adopts(key, original):
+            replicas = None  # the object has some
         return wanted_manifest(original, replicas)
+
+    def _adopts(self, key: Key, original: Original) -> bool:
+        """Whether to take over an object of somebody else, if there is one.
+
+        Where it has replicas of its own, it must have been seen: a new copy needs some.
+        """
+        if not original.instructions.adopt or not self._distribution.scales_itself(key, original, self.cluster):
+            return original.instructions.adopt
+        refusal = self._distribution.refusals.get((self.cluster, key))
+        return refusal is not None and refusal.not_ours
 
     def _end(self, key: Key, original: Original | None, copy: Copy | None) -> Write | None:
         """Return the write that ends a copy whose original ends, or is gone."""
-        if copy is None or (original is None and self._distribution.is_empty):
+        if copy is None:
             return None
-        if original is not None and original.deleting:
+        if (original is None or not original.deleting) and not self._distribution.absence_counts:
+            return None
+        if original is None and not copy.applied:
+            return None  # somebody's object that has the label of a copy from which it was made
+        if original is not None:
             if any(problem.field == field_of(ORPHAN) for problem in original.problems):
                 return None
             if original.instructions.orphan:
@@ -281,12 +307,15 @@ class OriginalRules(DistributionRules):
         contact = distribution.contacts[cluster]
         if contact.unreachable:
             return UNREACHABLE, contact.problem
-        for refused in (namespace_key(key.namespace), key):
-            refusal = distribution.refusals.get((cluster, refused))
-            if refusal is not None:
-                return NOT_OURS if refusal.not_ours else REFUSED, refusal.words
         if cluster in plan.shares and self._clusters[cluster].is_synced(key, original, plan):
             return SYNCED, ""
+        for refused in (namespace_key(key.namespace), key):
+            refusal = distribution.refusals.get((cluster, refused))
+            if refusal is not None and refusal.not_ours:
+                adopts = original.instructions.adopt and distribution.scales_itself(key, original, cluster)
+                return (WAITING, "") if adopts else (NOT_OURS, refusal.words)
+            if refusal is not None:
+                return REFUSED, refusal.words
         return WAITING, ""
 
     def _status(self, key: Key, original: Original, states: Mapping[str, InCluster]) -> dict[str, Any]:
@@ -324,12 +353,16 @@ class OriginalRules(DistributionRules):
         contacts = self._distribution.contacts
         if self._is_early(contacts):
             return Later(now + LOOK_AGAIN_SECONDS)
+        if any(rules.is_writing(key) for rules in self._clusters.values()):
+            return Later(now + LOOK_AGAIN_SECONDS)  # a copy may come into being
         unknown = [name for name in contacts if contacts[name].unreachable or not self.objects.is_listed(name)]
         left = [name for name in contacts if self._distribution.copy(key, name) is not None]
         if not unknown and not left:
             others = [name for name in original.finalizers if name != FINALIZER]
             return self._patch(key, original, {"metadata": {"finalizers": others}})
-        states = {name: InCluster(0, None, None, WAITING, "being deleted") for name in left}
+        goes = original.deleting or self._distribution.absence_counts
+        message = "being deleted" if goes else "kept while there is nothing else to distribute"
+        states = {name: InCluster(0, None, None, WAITING, message) for name in left}
         states |= {name: InCluster(0, None, None, UNREACHABLE, contacts[name].problem) for name in unknown}
         self._tell(str(key), [])
         began = self._unsettled.setdefault(str(key), now)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from locator.api.deltas import Replace
 from locator.distribution.manifests import LABEL, MAX_LABEL, label_value
 from locator.distribution.records import FINALIZER, Key
 from locator.labels import parse_selector, valid_label_value
@@ -223,6 +224,58 @@ def test_a_copy_whose_making_was_not_heard_of_is_no_object_of_somebody_else() ->
     assert not write.unless.is_found("", {})
 
 
+@pytest.mark.parametrize("way", ["annotation", "autoscaler"])
+def test_what_is_adopted_keeps_replicas_that_are_its_clusters_business(way: str) -> None:
+    found = World("east", "west")
+    found.servers["east"].put(deployment(replicas=50))
+    if way == "autoscaler":
+        for cluster in ("east", "west"):
+            found.servers[cluster].put(autoscaler())
+    item = deployment(replicas=6, adopt="true")
+    if way == "annotation":
+        item["metadata"]["annotations"]["topodns.io/replicas"] = "local"
+    found.federation.put(item)
+    found.wait()
+    found.wait(60.0)
+    assert found.replicas("shop/web") == {"east": 50, "west": 3}
+    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
+    assert found.findings == []
+
+
+def test_an_object_that_only_has_the_label_is_no_copy() -> None:
+    found = world(service())
+    like_a_copy = made("ConfigMap", "mine", metadata={"labels": {LABEL: ZONE}})
+    found.servers["east"].put(like_a_copy)
+    found.wait()
+    assert "ConfigMap" in {key.kind for key in found.servers["east"].items}
+
+
+@pytest.mark.parametrize("annotations", [{"adopt": "true"}, {"clusters": "west"}, {}], ids=str)
+def test_a_cluster_that_turns_out_to_be_the_federation_api_changes_nothing_there(annotations: dict[str, str]) -> None:
+    found = World("east", "west")
+    found.servers["east"] = found.federation
+    item = deployment(replicas=8, **annotations)
+    found.federation.put(item)
+    found.wait(60.0)
+    item["metadata"]["labels"] = {LABEL: ZONE}
+    found.federation.put(item)
+    found.wait(60.0)
+    after = found.federation.items[WEB]
+    assert after["spec"] == item["spec"]
+    assert "deletionTimestamp" not in after["metadata"]
+
+
+def test_what_was_refused_is_forgotten_when_it_is_not_wanted_any_more() -> None:
+    found = world(deployment())
+    found.servers["east"].refuses = lambda write: "no such image" if write.verb == "apply" else ""
+    found.federation.put(deployment(image="newer"))
+    found.wait()
+    assert found.told("Deployment", "shop/web")["east"]["state"] == "refused"
+    found.federation.put(deployment())
+    found.wait()
+    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
+
+
 def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> None:
     found = World("east", "west")
     found.servers["east"].refuses = lambda write: "exceeded quota: few" if write.verb == "apply" else ""
@@ -307,6 +360,24 @@ def test_shares_migrate_and_come_back() -> None:
     assert found.replicas("shop/web") == {"east": 3, "west": 6}
     found.wait(60.0)
     assert found.replicas("shop/web") == {"east": 3, "west": 3}
+
+
+def test_only_what_has_migrated_is_taken_from_what_is_told() -> None:
+    """No replicas in a cluster may mean that there are few, or that somebody has copied the annotation."""
+    few = deployment(replicas=1, migrate_after="300")
+    copied = deployment("other", replicas=4)
+    copied["metadata"]["annotations"]["topodns.io/federation-status"] = (
+        '{"west":{"wanted":0,"replicas":0,"ready":0,"state":"unreachable","message":""}}'
+    )
+    found = world(few)
+    found.start()
+    few["spec"]["replicas"] = 6
+    for item in (few, copied):
+        found.federation.put(item)
+    found.wait()
+    assert found.replicas("shop/web") == {"east": 3, "west": 3}
+    scaled = [write.body["spec"]["replicas"] for write in found.servers["east"].writes if write.key.endswith("other")]
+    assert scaled == [2]
 
 
 def test_no_share_migrates_while_nothing_can_be_read() -> None:
@@ -461,6 +532,70 @@ def test_copies_without_an_object_go_only_beside_other_objects() -> None:
     found.federation.put(service())
     found.wait()
     assert found.copies("ConfigMap", "shop/other") == {}
+
+
+def test_a_federation_api_that_loses_all_deletes_nothing_though_its_kinds_are_listed_one_by_one() -> None:
+    found = world(service(), made("ConfigMap", "other"))
+    kinds = found.distribution.originals
+    for kind in kinds:
+        found.destinations.apply(Replace(kind, []))
+        found.wait()
+    assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+    assert list(found.copies("ConfigMap", "shop/other")) == ["east", "west"]
+
+
+def test_what_one_list_lacks_is_deleted_when_the_others_have_been_listed_or_do_not_begin() -> None:
+    for again in (True, False):
+        found = world(service(), made("ConfigMap", "other"))
+        others = {
+            kind: list(found.distribution.objects.of_kind(kind).values()) for kind in found.distribution.originals
+        }
+        (services,) = (kind for kind in others if kind.__name__ == "OriginalService")
+        found.destinations.apply(Replace(services, []))
+        found.wait()
+        assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+        for kind, objects in others.items() if again else ():
+            if kind is not services:
+                found.destinations.apply(Replace(kind, objects))
+        found.wait(0.0 if again else 100.0)
+        assert found.copies("Service", "shop/web") == {}
+
+
+def test_an_object_that_goes_while_its_copy_is_being_made_waits_for_it() -> None:
+    found = World("east")
+    found.federation.put(service())
+
+    def removed_meanwhile(write: Any) -> str:
+        if write.verb == "apply":
+            found.federation.remove(SERVICE)
+            found.wait()
+            assert SERVICE in found.federation.items
+        return ""
+
+    found.servers["east"].refuses = removed_meanwhile
+    found.wait()
+    found.wait(1.0)
+    assert found.copies("Service", "shop/web") == {}
+    assert SERVICE not in found.federation.items
+
+
+def test_a_selector_that_matches_nothing_deletes_nothing() -> None:
+    item, other = service(), service("other", orphan="true")
+    found = world(item, other)
+    found.select(parse_selector("tier=al"))
+    found.wait(60.0)
+    assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+    found.federation.remove(SERVICE)
+    found.wait()
+    assert found.copies("Service", "shop/web") == {}
+    chosen = made("ConfigMap", "chosen", metadata={"labels": {"tier": "al"}})
+    found.federation.put(chosen)
+    found.wait()
+    left = found.copies("Service", "shop/other")
+    assert {cluster: LABEL in copy["metadata"]["labels"] for cluster, copy in left.items()} == {
+        "east": False,
+        "west": False,
+    }
 
 
 def test_an_object_that_is_not_selected_any_more_loses_its_copies() -> None:
