@@ -105,6 +105,10 @@ class CopyRules(DistributionRules):
         if parsed.kind == NAMESPACE:
             return self._namespace(parsed)
         original, copy = self._distribution.original(parsed), self._distribution.copy(parsed, self.cluster)
+        if original is None and copy is None:
+            self._accepted.pop(key, None)
+            self._distribution.refusals.pop((self.cluster, parsed), None)
+            return None
         if original is not None and copy is not None and original.uid == copy.uid:
             return None  # by mistake, or since a kubeconfig has changed, the cluster is the federation API itself
         if original is None or original.deleting or not original.distributed:
@@ -162,9 +166,9 @@ class CopyRules(DistributionRules):
         key = Key.parse(write.key)
         if result == BEHIND:
             message = f"there is a {key.kind} of this name, and it is not of this federation"
-            self._distribution.refusals[self.cluster, key] = Refusal(message, not_ours=True)
+            self._distribution.refusals[self.cluster, key] = Refusal(message, not_ours=True, exists=True)
         elif result == WRITE_REFUSED:
-            self._distribution.refusals[self.cluster, key] = Refusal(words)
+            self._distribution.refusals[self.cluster, key] = Refusal(words, exists=self._has_seen(key))
         self._told(key)
 
     def _is_as(self, key: str, copy: Copy, digest: bytes) -> bool:
@@ -187,8 +191,12 @@ class CopyRules(DistributionRules):
         """
         if not original.instructions.adopt or not self._distribution.scales_itself(key, original, self.cluster):
             return original.instructions.adopt
+        return self._has_seen(key)
+
+    def _has_seen(self, key: Key) -> bool:
+        """Whether an object of somebody else has been seen in the place of a copy."""
         refusal = self._distribution.refusals.get((self.cluster, key))
-        return refusal is not None and refusal.not_ours
+        return refusal is not None and refusal.exists
 
     def _end(self, key: Key, original: Original | None, copy: Copy | None) -> Write | None:
         """Return the write that ends a copy whose original ends, or is gone."""
@@ -199,7 +207,7 @@ class CopyRules(DistributionRules):
         if original is None and not copy.applied:
             return None  # somebody's object that has the label of a copy from which it was made
         if original is not None:
-            if any(problem.field == field_of(ORPHAN) for problem in original.problems):
+            if any(_orphan_problems(original)):
                 return None
             if original.instructions.orphan:
                 resource, fields = self.resources[KINDS[key.kind].copy], {"metadata": {"labels": {LABEL: None}}}
@@ -364,7 +372,7 @@ class OriginalRules(DistributionRules):
         message = "being deleted" if goes else "kept while there is nothing else to distribute"
         states = {name: InCluster(0, None, None, WAITING, message) for name in left}
         states |= {name: InCluster(0, None, None, UNREACHABLE, contacts[name].problem) for name in unknown}
-        self._tell(str(key), [])
+        self._tell(str(key), [_invalid(key, problem) for problem in _orphan_problems(original)])
         began = self._unsettled.setdefault(str(key), now)
         if now < began + SETTLING_SECONDS:
             return Later(began + SETTLING_SECONDS)
@@ -401,6 +409,11 @@ def _finding(code: ClusterCode, key: Key, problem: Problem) -> Finding:
     return code.finding(
         key.kind, key.namespace, key.name, field=problem.field, message=problem.message, expected=problem.expected
     )
+
+
+def _orphan_problems(original: Original) -> Iterator[Problem]:
+    """Yield what is wrong with the answer to whether copies stay: until it is right, they do."""
+    return (problem for problem in original.problems if problem.field == field_of(ORPHAN))
 
 
 def _invalid(key: Key, problem: Problem) -> Finding:

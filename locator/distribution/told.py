@@ -39,7 +39,7 @@ def read_told(text: str) -> Mapping[str, InCluster]:
     """Return what an annotation tells; nothing if it is absent, or nothing that topodns wrote."""
     try:
         return _DECODER.decode(text) if text else {}
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return {}
 
 

@@ -242,6 +242,41 @@ def test_what_is_adopted_keeps_replicas_that_are_its_clusters_business(way: str)
     assert found.findings == []
 
 
+def test_a_refused_adoption_is_told_once() -> None:
+    """It is tried again for ever, but its state does not change with each try."""
+    found = World("east", "west")
+    found.servers["east"].put(deployment(replicas=50))
+    found.servers["east"].refuses = lambda write: "immutable" if write.verb == "apply" else ""
+    item = deployment(replicas=6, adopt="true")
+    item["metadata"]["annotations"]["topodns.io/replicas"] = "local"
+    found.federation.put(item)
+    for _ in range(4):
+        found.wait(60.0)
+    before = found.written()
+    for _ in range(4):
+        found.wait(60.0)
+        assert found.told("Deployment", "shop/web")["east"]["state"] == "refused"
+    assert found.written() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"east":{"x":' + "[" * 100_000,
+        '{"east":{"wanted":0,"x":' + "[" * 100_000 + "]" * 100_000 + "}}",
+        "[]",
+        '{"a":1}',
+    ],
+    ids=["deep", "deep and whole", "list", "number"],
+)
+def test_what_others_write_into_the_status_is_replaced(text: str) -> None:
+    item = deployment(replicas=4, migrate_after="300")
+    item["metadata"]["annotations"]["topodns.io/federation-status"] = text
+    found = world(item)
+    assert found.replicas("shop/web") == {"east": 2, "west": 2}
+    assert [one["wanted"] for one in found.told("Deployment", "shop/web").values()] == [2, 2]
+
+
 def test_an_object_that_only_has_the_label_is_no_copy() -> None:
     found = world(service())
     like_a_copy = made("ConfigMap", "mine", metadata={"labels": {LABEL: ZONE}})
@@ -518,6 +553,18 @@ def test_an_orphan_loses_the_label_and_nothing_else() -> None:
     after = found.copies("Service", "shop/web")["east"]
     assert after["spec"] == before["spec"]
     assert LABEL not in after["metadata"]["labels"]
+
+
+def test_an_orphan_annotation_that_cannot_be_read_holds_all_and_is_told() -> None:
+    found = world(service())
+    found.federation.put(service(orphan="yes"))
+    found.federation.remove(SERVICE)
+    found.wait()
+    found.wait()
+    assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+    assert [(finding.code, finding.field) for finding in found.findings] == [
+        ("InvalidFederation", "metadata.annotations[topodns.io/orphan]")
+    ]
 
 
 def test_copies_without_an_object_go_only_beside_other_objects() -> None:
