@@ -58,8 +58,6 @@ class Refusal(NamedTuple):
 
     words: str
     not_ours: bool = False
-    exists: bool = False
-    """Whether an object of somebody else has been seen, now or before."""
 
 
 class Plan(NamedTuple):

@@ -132,7 +132,7 @@ class CopyRules(DistributionRules):
         if copy is not None:
             return application(resource, parsed.object, copy.version, wanted, force=True).with_key(key)
         path = object_path(resource, parsed.object)
-        if self._adopts(parsed, original):
+        if original.instructions.adopt:
             unless = Existing(path, uid=original.uid)  # as above
             return application(resource, parsed.object, "", wanted, force=True, unless=unless).with_key(key)
         # With the label, it is a copy that was made when the answer of the API server got lost.
@@ -166,9 +166,9 @@ class CopyRules(DistributionRules):
         key = Key.parse(write.key)
         if result == BEHIND:
             message = f"there is a {key.kind} of this name, and it is not of this federation"
-            self._distribution.refusals[self.cluster, key] = Refusal(message, not_ours=True, exists=True)
+            self._distribution.refusals[self.cluster, key] = Refusal(message, not_ours=True)
         elif result == WRITE_REFUSED:
-            self._distribution.refusals[self.cluster, key] = Refusal(words, exists=self._has_seen(key))
+            self._distribution.refusals[self.cluster, key] = Refusal(words)
         self._told(key)
 
     def _is_as(self, key: str, copy: Copy, digest: bytes) -> bool:
@@ -180,23 +180,7 @@ class CopyRules(DistributionRules):
         if copy is not None and (scales_itself or self.cluster in plan.migrated):
             # To leave out a field that nobody else owns would reset it to its default.
             replicas = copy.replicas if copy.owns_replicas else None
-        elif copy is None and scales_itself and self._adopts(key, original):
-            replicas = None  # the object has some
         return wanted_manifest(original, replicas)
-
-    def _adopts(self, key: Key, original: Original) -> bool:
-        """Whether to take over an object of somebody else, if there is one.
-
-        Where it has replicas of its own, it must have been seen: a new copy needs some.
-        """
-        if not original.instructions.adopt or not self._distribution.scales_itself(key, original, self.cluster):
-            return original.instructions.adopt
-        return self._has_seen(key)
-
-    def _has_seen(self, key: Key) -> bool:
-        """Whether an object of somebody else has been seen in the place of a copy."""
-        refusal = self._distribution.refusals.get((self.cluster, key))
-        return refusal is not None and refusal.exists
 
     def _end(self, key: Key, original: Original | None, copy: Copy | None) -> Write | None:
         """Return the write that ends a copy whose original ends, or is gone."""
@@ -319,11 +303,8 @@ class OriginalRules(DistributionRules):
             return SYNCED, ""
         for refused in (namespace_key(key.namespace), key):
             refusal = distribution.refusals.get((cluster, refused))
-            if refusal is not None and refusal.not_ours:
-                adopts = original.instructions.adopt and distribution.scales_itself(key, original, cluster)
-                return (WAITING, "") if adopts else (NOT_OURS, refusal.words)
             if refusal is not None:
-                return REFUSED, refusal.words
+                return NOT_OURS if refusal.not_ours else REFUSED, refusal.words
         return WAITING, ""
 
     def _status(self, key: Key, original: Original, states: Mapping[str, InCluster]) -> dict[str, Any]:

@@ -224,41 +224,6 @@ def test_a_copy_whose_making_was_not_heard_of_is_no_object_of_somebody_else() ->
     assert not write.unless.is_found("", {})
 
 
-@pytest.mark.parametrize("way", ["annotation", "autoscaler"])
-def test_what_is_adopted_keeps_replicas_that_are_its_clusters_business(way: str) -> None:
-    found = World("east", "west")
-    found.servers["east"].put(deployment(replicas=50))
-    if way == "autoscaler":
-        for cluster in ("east", "west"):
-            found.servers[cluster].put(autoscaler())
-    item = deployment(replicas=6, adopt="true")
-    if way == "annotation":
-        item["metadata"]["annotations"]["topodns.io/replicas"] = "local"
-    found.federation.put(item)
-    found.wait()
-    found.wait(60.0)
-    assert found.replicas("shop/web") == {"east": 50, "west": 3}
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
-    assert found.findings == []
-
-
-def test_a_refused_adoption_is_told_once() -> None:
-    """It is tried again for ever, but its state does not change with each try."""
-    found = World("east", "west")
-    found.servers["east"].put(deployment(replicas=50))
-    found.servers["east"].refuses = lambda write: "immutable" if write.verb == "apply" else ""
-    item = deployment(replicas=6, adopt="true")
-    item["metadata"]["annotations"]["topodns.io/replicas"] = "local"
-    found.federation.put(item)
-    for _ in range(4):
-        found.wait(60.0)
-    before = found.written()
-    for _ in range(4):
-        found.wait(60.0)
-        assert found.told("Deployment", "shop/web")["east"]["state"] == "refused"
-    assert found.written() == before
-
-
 @pytest.mark.parametrize(
     "text",
     [
