@@ -509,6 +509,20 @@ def test_a_cluster_that_is_not_configured_any_more_holds_nothing() -> None:
     assert SERVICE not in found.federation.items
 
 
+def test_a_write_may_end_after_its_cluster_was_removed() -> None:
+    found = World("east", "west")
+    found.servers["east"].refuses = lambda write: "not now" if write.verb == "apply" else ""
+    found.federation.put(service())
+    found.wait()
+    east = found.destinations.clusters["east"]
+    write = east.next_write(found.now + 100.0)
+    assert write is not None
+    found.destinations.remove_cluster("east")
+    assert east.written(write, found.distribution.copy(SERVICE, "west"), began=found.now)
+    east.gone(write)
+    assert found.distribution.all_keys() == {SERVICE, Key("Namespace", "shop")}
+
+
 def test_an_orphan_loses_the_label_and_nothing_else() -> None:
     found = world(service(orphan="true"))
     before = found.copies("Service", "shop/web")["east"]
