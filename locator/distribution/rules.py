@@ -24,6 +24,7 @@ from locator.control.writes import (
 )
 from locator.control.writes import REFUSED as WRITE_REFUSED
 from locator.distribution.distribution import Distribution, Plan, Refusal
+from locator.distribution.findings import about, invalid, refusals
 from locator.distribution.instructions import Problem
 from locator.distribution.manifests import LABEL, digest_of, label_value, status_of, wanted_manifest
 from locator.distribution.records import (
@@ -50,7 +51,7 @@ from locator.distribution.told import (
 )
 from locator.findings import ClusterCode
 from locator.model import OWN, Finding
-from locator.topology.annotations import ADOPT, FEDERATION_STATUS, ORPHAN, field_of
+from locator.topology.annotations import FEDERATION_STATUS, ORPHAN, field_of
 
 SETTLING_SECONDS = 2.0  # for which a copy may be on its way before that is told: most arrive sooner
 LOOK_AGAIN_SECONDS = 1.0
@@ -128,16 +129,7 @@ class CopyRules(DistributionRules):
             self._distribution.refusals.pop((self.cluster, parsed), None)  # what was refused is not wanted any more
             return None
         self._sent[key] = digest
-        resource = self.resources[KINDS[parsed.kind].copy]
-        if copy is not None:
-            return application(resource, parsed.object, copy.version, wanted, force=True).with_key(key)
-        path = object_path(resource, parsed.object)
-        if original.instructions.adopt:
-            unless = Existing(path, uid=original.uid)  # as above
-            return application(resource, parsed.object, "", wanted, force=True, unless=unless).with_key(key)
-        # With the label, it is a copy that was made when the answer of the API server got lost.
-        unless = Existing(path, without=(LABEL, label_value(self._distribution.name)))
-        return application(resource, parsed.object, "", wanted, force=False, unless=unless).with_key(key)
+        return self._application(parsed, original, copy, wanted)
 
     def is_writing(self, key: Key) -> bool:
         """Whether something that topodns applies may be on its way to the cluster."""
@@ -173,6 +165,19 @@ class CopyRules(DistributionRules):
 
     def _is_as(self, key: str, copy: Copy, digest: bytes) -> bool:
         return copy.digest == digest or self._accepted.get(key) == (digest, copy.digest)
+
+    def _application(self, key: Key, original: Original, copy: Copy | None, wanted: Mapping[str, Any]) -> Write:
+        resource = self.resources[KINDS[key.kind].copy]
+        path, version, adopts = object_path(resource, key.object), "", original.instructions.adopt
+        if copy is not None:
+            version, unless = copy.version, None
+        elif adopts:
+            unless = Existing(path, uid=original.uid)  # in the federation API itself
+        else:
+            # With the label, it is a copy that was made when the answer of the API server got lost.
+            unless = Existing(path, without=(LABEL, label_value(self._distribution.name)))
+        force = copy is not None or adopts
+        return application(resource, key.object, version, wanted, force=force, unless=unless).with_key(str(key))
 
     def _wanted(self, key: Key, original: Original, copy: Copy | None, plan: Plan) -> dict[str, Any]:
         replicas = plan.shares[self.cluster]
@@ -249,14 +254,14 @@ class OriginalRules(DistributionRules):
             return self._end(parsed, original, now)
         plan = self._distribution.plan(parsed, original)
         if not isinstance(plan, Plan):
-            self._tell(key, [_invalid(parsed, problem) for problem in plan])
+            self._tell(key, [invalid(parsed, problem) for problem in plan])
             return None
         if not original.is_held:
             return self._patch(parsed, original, {"metadata": {"finalizers": [*original.finalizers, FINALIZER]}})
         if self._is_early(plan.shares):
             return Later(now + LOOK_AGAIN_SECONDS)
         states = self._states(parsed, original, plan)
-        self._tell(key, _refusals(parsed, states))
+        self._tell(key, refusals(parsed, states))
         if any(found.state == WAITING for found in states.values()):
             began = self._unsettled.setdefault(key, now)
             if now < began + SETTLING_SECONDS:
@@ -353,7 +358,7 @@ class OriginalRules(DistributionRules):
         message = "being deleted" if goes else "kept while there is nothing else to distribute"
         states = {name: InCluster(0, None, None, WAITING, message) for name in left}
         states |= {name: InCluster(0, None, None, UNREACHABLE, contacts[name].problem) for name in unknown}
-        self._tell(str(key), [_invalid(key, problem) for problem in _orphan_problems(original)])
+        self._tell(str(key), [invalid(key, problem) for problem in _orphan_problems(original)])
         began = self._unsettled.setdefault(str(key), now)
         if now < began + SETTLING_SECONDS:
             return Later(began + SETTLING_SECONDS)
@@ -370,7 +375,7 @@ class OriginalRules(DistributionRules):
     def _not_distributed(self, key: Key) -> Iterator[Finding]:
         type_ = OTHER_WORKLOADS[key.kind][1]
         if self.objects.get(type_, key.object) is not None:
-            yield _finding(
+            yield about(
                 ClusterCode.NotDistributed, key, Problem(
                     "", f"a {key.kind} is not distributed to clusters", f"one of {', '.join(KINDS)}"
                 )
@@ -386,26 +391,6 @@ class OriginalRules(DistributionRules):
                 self._report(finding)
 
 
-def _finding(code: ClusterCode, key: Key, problem: Problem) -> Finding:
-    return code.finding(
-        key.kind, key.namespace, key.name, field=problem.field, message=problem.message, expected=problem.expected
-    )
-
-
 def _orphan_problems(original: Original) -> Iterator[Problem]:
     """Yield what is wrong with the answer to whether copies stay: until it is right, they do."""
     return (problem for problem in original.problems if problem.field == field_of(ORPHAN))
-
-
-def _invalid(key: Key, problem: Problem) -> Finding:
-    return _finding(ClusterCode.InvalidFederation, key, problem)
-
-
-def _refusals(key: Key, states: Mapping[str, InCluster]) -> Iterator[Finding]:
-    for cluster, found in states.items():
-        message = f"cluster {cluster}: {found.message}"
-        if found.state == NOT_OURS:
-            expected = f'{ADOPT}: "true" here to take it over, or another name'
-            yield _finding(ClusterCode.NotOurs, key, Problem("metadata.name", message, expected))
-        elif found.state == REFUSED:
-            yield _finding(ClusterCode.Refused, key, Problem("", message, ""))
