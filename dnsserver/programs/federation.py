@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from dnsserver.metrics.controller import FEDERATION_REACHABLE, FEDERATION_WAITING, FEDERATION_WRITES
@@ -30,8 +31,6 @@ class Federation(NamedTuple):
 
     elector: LeaderElector
     federator: Federator
-    identity: str
-    """That of the federation API (``ApiClient.identity``)."""
     is_own: bool
     """Whether the own cluster is the federation API, so that nothing else is to be done there."""
 
@@ -44,19 +43,29 @@ class Federation(NamedTuple):
         if opened is None:
             if name in self.federator.clusters:
                 self.federator.remove_cluster(name)
-        elif problem := self.problem_with(opened):
-            log.warning("cluster %s: %s; nothing is distributed to it", name, problem)
-        elif isinstance(opened, ApiClient):
-            self.federator.add_cluster(name, opened)
+            return
+        if isinstance(opened, ApiClient):
+            opened.on_moved.append(partial(self._look_again, name, opened))
+        self._add(name, opened)
 
     def problem_with(self, opened: OpenedCluster) -> str:
         """Return why nothing can be distributed to a cluster, empty if it can."""
         if not isinstance(opened, ApiClient):
             return "a dump found, expected a kubeconfig"
-        if opened.identity == self.identity:
-            return f"{opened.host} is the federation API, expected a cluster"
-        twin = self.federator.identities.get(opened.identity) if opened.identity else None
-        return f"{opened.host} is cluster {twin}, too, expected each cluster once" if twin else ""
+        return self.federator.problem_with(opened)
+
+    def _add(self, name: str, opened: OpenedCluster) -> None:
+        if problem := self.problem_with(opened):
+            log.warning("cluster %s: %s; nothing is distributed to it", name, problem)
+        elif isinstance(opened, ApiClient):
+            self.federator.add_cluster(name, opened)
+
+    def _look_again(self, name: str, opened: ApiClient) -> None:
+        """Take up that the kubeconfig of a cluster names another API server now."""
+        if name in self.federator.clusters:
+            self.federator.note_move(name)
+        else:
+            self._add(name, opened)
 
     @property
     def shown(self) -> dict[Family, Callable[[], Values]]:
@@ -87,13 +96,13 @@ def federation_of(settings: Settings, own: ApiClient, others: OtherClusters) -> 
     federator = Federator(
         source.name, client, elector, selector=settings.federate_selector, instance=socket.gethostname()
     )
-    federation = Federation(elector, federator, client.identity, own.identity == client.identity)
+    federation = Federation(elector, federator, is_own=own.identity == client.identity)
     for name, opened in others.opened.items():
         problem = federation.problem_with(opened)
         if problem and others.is_required(name):
             raise BadCluster(f"{others.source_of(name)}: {problem}")
         federation.change(name, opened)
     # The federation API may be where topodns runs; and the own cluster may be among the others, under a name.
-    if not federation.is_own and own.identity not in federator.identities:
+    if not federator.problem_with(own):
         federator.add_cluster(settings.cluster_name, own)
     return federation

@@ -111,7 +111,7 @@ class KnownObjects:
 
     def get(self, kind: type[Any], key: str, cluster: str = OWN) -> Any:
         """Return an object, None if there is none."""
-        return self._objects[cluster, kind].get(key)
+        return self._objects.get((cluster, kind), {}).get(key)
 
     def is_listed(self, cluster: str) -> bool:
         """Whether everything of a cluster has been listed."""
@@ -123,7 +123,12 @@ class KnownObjects:
         self._awaited = {(cluster, kind) for cluster, kind in self._awaited if cluster == OWN}
 
     def apply(self, delta: Delta, cluster: str) -> Iterator[ObjectChange]:
-        """Take in a delta; yield each change right after it was made. Deltas may come late, twice or not at all."""
+        """Take in a delta; yield each change right after it was made. Deltas may come late, twice or not at all.
+
+        Those of a cluster that has been removed change nothing: a write may end later.
+        """
+        if cluster not in self.kinds:
+            return
         for kind, key, found in self._found(delta, cluster):
             objects = self._objects[cluster, kind]
             before, after = objects.get(key), None if found is None else self._keep(found)

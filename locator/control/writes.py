@@ -136,7 +136,8 @@ def json_patch(resource: Resource, key: str, version: str, operations: Sequence[
 def deletion(
     resource: Resource, key: str, version: str, *, unless: Existing | None = None, **preconditions: str
 ) -> Write:
-    """Return the write that deletes this version of an object, and no other."""
+    """Return the write that deletes this version of an object, and no other, and what it owns after it."""
     required = {**preconditions, "resourceVersion": version}
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": required}
+    body["propagationPolicy"] = "Background"  # as kubectl asks; by default a ReplicationController leaves its pods
     return Write(DELETE, object_path(resource, key), body, key, version, unless=unless)

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from locator.api.deltas import Delta
+from locator.api.deltas import Delta, Replace
 from locator.control.reconciler import Destination
 from locator.distribution.distribution import Distribution
-from locator.distribution.records import NAMESPACE, OTHER_WORKLOADS, Key
+from locator.distribution.records import NAMESPACE, OTHER_WORKLOADS, Key, Original
 from locator.distribution.rules import CopyRules, DistributionRules, OriginalRules, Report
 from locator.model import OWN
 
@@ -40,10 +40,13 @@ class Destinations:
 
     def apply(self, delta: Delta, cluster: str = OWN) -> None:
         """Take in a delta of the federation API, or of a cluster."""
-        distribution = self.distribution
+        distribution, vanished = self.distribution, False
         for change in distribution.objects.apply(delta, cluster):
+            vanished = vanished or (isinstance(change.before, Original) and change.after is None)
             for key in distribution.note(change):
                 self._compare([key], self.clusters if cluster == OWN else (cluster,))
+        if isinstance(delta, Replace) and cluster == OWN and distribution.note_list(delta.kind, vanished=vanished):
+            self._compare_all()
 
     def add_cluster(self, cluster: str, now: float) -> None:
         """Distribute to one more cluster."""
@@ -61,7 +64,7 @@ class Destinations:
         """Note which clusters can be read *now*."""
         distribution = self.distribution
         changed = [name for name, contact in contacts.items() if distribution.observe(name, *contact, now)]
-        if changed:
+        if distribution.end_doubts(now) or changed:
             self._compare_all()
         if moved := distribution.migrate(now):
             self._compare(moved, self.clusters)

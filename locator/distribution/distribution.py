@@ -40,6 +40,7 @@ from locator.topology.annotations import OVERPROVISION, field_of
 # watch that begins anew, is no reason to write into the status of every object.
 UNREACHABLE_SECONDS = 10.0
 BACK_SECONDS = 60.0  # for which a cluster must have been read before it gets its share back
+DOUBT_SECONDS = 60.0  # for which other kinds are waited for when a list lacks objects: the longest pause is 30 s
 
 
 class Contact(Struct):
@@ -87,6 +88,10 @@ class Distribution:
         self._autoscaled: dict[str, Index[str, Autoscaler]] = {}
         self._selected = 0
         self._blind_until = now
+        # Kinds of the federation API that have not been listed since objects vanished from the list of another one. If
+        # the whole API has lost its objects, that of one kind comes first, and the others still look as before.
+        self._doubted: set[type[Any]] = set()
+        self._doubted_since: float | None = None
 
     # --- What is known ------------------------------------------------------------------------------------------------
 
@@ -99,6 +104,11 @@ class Distribution:
     def is_empty(self) -> bool:
         """Whether the federation API has no object to distribute."""
         return not self._selected
+
+    @property
+    def absence_counts(self) -> bool:
+        """Whether copies go of what the federation API does not have, or no longer distributes, undeleted."""
+        return not self.is_empty and not self._doubted
 
     def original(self, key: Key) -> Original | None:
         """Return an object of the federation API."""
@@ -143,7 +153,7 @@ class Distribution:
             self._in_namespace.move(key, change.before, change.after)
             self._selected += sum(sign * _counts(one) for sign, one in ((-1, change.before), (1, change.after)))
             if change.before is None:
-                self._migrated[key] = self._migrated_before(key, change.after)
+                self._migrated[key] = self._told_migrated(key, change.after)
             if change.after is None:
                 self._forget(key)
             return self.all_keys() if was_empty and not self.is_empty else (namespace_key(key.namespace), key)
@@ -158,6 +168,25 @@ class Distribution:
             self.refusals.pop((change.cluster, key), None)
             return (key, *self.keys_in(change.key))
         return (Key(name, change.key),)
+
+    def note_list(self, kind: type[Any], *, vanished: bool) -> bool:
+        """Note a list of the federation API, and whether objects *vanished* with it; return whether doubts end."""
+        if vanished and not self._doubted:
+            self._doubted = {other.original for other in KINDS.values()}
+            self._doubted_since = None
+        before = len(self._doubted)
+        self._doubted.discard(kind)
+        return before == 1 and not self._doubted
+
+    def end_doubts(self, now: float) -> bool:
+        """Stop waiting for other lists after a while: it was one kind's watch alone; return whether doubts end."""
+        if not self._doubted:
+            return False
+        if self._doubted_since is None:
+            self._doubted_since = now
+        if now - self._doubted_since >= DOUBT_SECONDS:
+            self._doubted.clear()
+        return not self._doubted
 
     def all_keys(self) -> set[Key]:
         """Return every object that is known, in the federation API or in a cluster."""
@@ -219,18 +248,18 @@ class Distribution:
             if contact.lost_since is not None:
                 moves = cluster in before or now - max(contact.lost_since, self._blind_until) >= seconds
             else:
-                moves = cluster in before and now - (contact.read_since or now) < BACK_SECONDS
+                read_since = now if contact.read_since is None else contact.read_since
+                moves = cluster in before and now - read_since < BACK_SECONDS
             if moves:
                 found.add(cluster)
         return frozenset(found)
 
-    def _migrated_before(self, key: Key, original: Original) -> frozenset[str]:
-        """Return the clusters whose shares the leader before has moved, as it has told."""
-        without = told_without_share(original.told, self.contacts)
-        if original.instructions.migrate_after is None or not without:
-            return frozenset()
+    def _told_migrated(self, key: Key, original: Original) -> frozenset[str]:
+        """Return which clusters the leader before has told to have no share of what would be theirs."""
         plan = self.plan(key, original)
-        return frozenset(name for name in without if isinstance(plan, Plan) and plan.shares.get(name))
+        if original.instructions.migrate_after is None or not isinstance(plan, Plan):
+            return frozenset()
+        return frozenset(name for name in told_without_share(original.told) if plan.shares.get(name))
 
     def _forget(self, key: Key) -> None:
         self._migrated.pop(key, None)

@@ -173,9 +173,7 @@ def _original(
     distributed = (
         not meta.owners
         and not namespace.startswith(SYSTEM_NAMESPACES)
-        and not any(
-            where in (None, namespace) and name == other for where, other in MADE_BY_KUBERNETES.get(kind.name, ())
-        )
+        and not _is_made_by_kubernetes(kind, namespace, name)
         and raw.type not in TOKEN_TYPES
         and (selector is None or selector.matches(labels))
     )
@@ -293,6 +291,7 @@ def _copy(kind: Kind, raw: _Manifest, _: FindingCollector) -> Copy:
     return kind.copy(
         meta.namespace or "", meta.name or "", meta.version or "", meta.uid,
         digest=digest_of(_owned_part(manifest, owned) if owned else {}),
+        applied=bool(owned),
         replicas=(raw.spec or {}).get("replicas", 1) if kind.has_replicas else None,
         owns_replicas="f:replicas" in owned.get("f:spec", {}),
         status=Replicas(**numbers),

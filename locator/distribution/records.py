@@ -103,7 +103,8 @@ class Original(Struct, frozen=True):
 class Copy(Struct, frozen=True):
     """A copy of an original in a cluster.
 
-    ``digest`` is that of the fields that topodns owns there. ``replicas`` is None of a kind that has none, and
+    ``digest`` is that of the fields that topodns owns there; if it owns none, the object was not ``applied`` by it,
+    and only has the label. ``replicas`` is None of a kind that has none, and
     ``owns_replicas`` says whether topodns was the last to set that field. It is ``observed`` if its status is about its
     present generation.
     """
@@ -113,6 +114,7 @@ class Copy(Struct, frozen=True):
     version: str
     uid: str
     digest: bytes
+    applied: bool = True
     replicas: int | None = None
     owns_replicas: bool = False
     status: Replicas = Replicas()

@@ -24,6 +24,7 @@ from locator.control.writes import (
 )
 from locator.control.writes import REFUSED as WRITE_REFUSED
 from locator.distribution.distribution import Distribution, Plan, Refusal
+from locator.distribution.findings import about, invalid, refusals
 from locator.distribution.instructions import Problem
 from locator.distribution.manifests import LABEL, digest_of, label_value, status_of, wanted_manifest
 from locator.distribution.records import (
@@ -50,7 +51,7 @@ from locator.distribution.told import (
 )
 from locator.findings import ClusterCode
 from locator.model import OWN, Finding
-from locator.topology.annotations import ADOPT, FEDERATION_STATUS, ORPHAN, field_of
+from locator.topology.annotations import FEDERATION_STATUS, ORPHAN, field_of
 
 SETTLING_SECONDS = 2.0  # for which a copy may be on its way before that is told: most arrive sooner
 LOOK_AGAIN_SECONDS = 1.0
@@ -90,8 +91,8 @@ class CopyRules(DistributionRules):
     def has_synced(self) -> bool:
         """Whether the federation API and the cluster have been read completely, and the cluster can be read."""
         contact = self._distribution.contacts.get(self.cluster)
-        listed = self.objects.is_listed(OWN) and contact is not None and self.objects.is_listed(self.cluster)
-        return listed and contact is not None and not contact.unreachable
+        can_be_read = contact is not None and not contact.unreachable
+        return can_be_read and self.objects.is_listed(OWN) and self.objects.is_listed(self.cluster)
 
     def written_object(self, key: str) -> tuple[type[Any], str]:
         """Return the type of the copy that a key stands for, and its ``NAMESPACE/NAME``."""
@@ -100,10 +101,17 @@ class CopyRules(DistributionRules):
 
     def write_for(self, key: str, now: float) -> Write | Later | None:
         """Return the write that a copy, or a namespace, needs; None if it is as it should be."""
+        self._sent.pop(key, None)  # none of it is on its way
         parsed = Key.parse(key)
         if parsed.kind == NAMESPACE:
             return self._namespace(parsed)
         original, copy = self._distribution.original(parsed), self._distribution.copy(parsed, self.cluster)
+        if original is None and copy is None:
+            self._accepted.pop(key, None)
+            self._distribution.refusals.pop((self.cluster, parsed), None)
+            return None
+        if original is not None and copy is not None and original.uid == copy.uid:
+            return None  # by mistake, or since a kubeconfig has changed, the cluster is the federation API itself
         if original is None or original.deleting or not original.distributed:
             return self._end(parsed, original, copy)
         plan = self._distribution.plan(parsed, original)
@@ -118,16 +126,14 @@ class CopyRules(DistributionRules):
         wanted = self._wanted(parsed, original, copy, plan)
         digest = digest_of(wanted)
         if copy is not None and self._is_as(key, copy, digest):
+            self._distribution.refusals.pop((self.cluster, parsed), None)  # what was refused is not wanted any more
             return None
         self._sent[key] = digest
-        resource = self.resources[KINDS[parsed.kind].copy]
-        if copy is not None:
-            return application(resource, parsed.object, copy.version, wanted, force=True).with_key(key)
-        adopts = original.instructions.adopt
-        # With the label, it is a copy that was made when the answer of the API server got lost.
-        ours = LABEL, label_value(self._distribution.name)
-        unless = None if adopts else Existing(object_path(resource, parsed.object), without=ours)
-        return application(resource, parsed.object, "", wanted, force=adopts, unless=unless).with_key(key)
+        return self._application(parsed, original, copy, wanted)
+
+    def is_writing(self, key: Key) -> bool:
+        """Whether something that topodns applies may be on its way to the cluster."""
+        return str(key) in self._sent
 
     def is_synced(self, key: Key, original: Original, plan: Plan) -> bool:
         """Whether the copy is as it should be, as far as topodns can tell or do."""
@@ -160,6 +166,19 @@ class CopyRules(DistributionRules):
     def _is_as(self, key: str, copy: Copy, digest: bytes) -> bool:
         return copy.digest == digest or self._accepted.get(key) == (digest, copy.digest)
 
+    def _application(self, key: Key, original: Original, copy: Copy | None, wanted: Mapping[str, Any]) -> Write:
+        resource = self.resources[KINDS[key.kind].copy]
+        path, version, adopts = object_path(resource, key.object), "", original.instructions.adopt
+        if copy is not None:
+            version, unless = copy.version, None
+        elif adopts:
+            unless = Existing(path, uid=original.uid)  # in the federation API itself
+        else:
+            # With the label, it is a copy that was made when the answer of the API server got lost.
+            unless = Existing(path, without=(LABEL, label_value(self._distribution.name)))
+        force = copy is not None or adopts
+        return application(resource, key.object, version, wanted, force=force, unless=unless).with_key(str(key))
+
     def _wanted(self, key: Key, original: Original, copy: Copy | None, plan: Plan) -> dict[str, Any]:
         replicas = plan.shares[self.cluster]
         scales_itself = self._distribution.scales_itself(key, original, self.cluster)
@@ -170,10 +189,14 @@ class CopyRules(DistributionRules):
 
     def _end(self, key: Key, original: Original | None, copy: Copy | None) -> Write | None:
         """Return the write that ends a copy whose original ends, or is gone."""
-        if copy is None or (original is None and self._distribution.is_empty):
+        if copy is None:
             return None
-        if original is not None and original.deleting:
-            if any(problem.field == field_of(ORPHAN) for problem in original.problems):
+        if (original is None or not original.deleting) and not self._distribution.absence_counts:
+            return None
+        if original is None and not copy.applied:
+            return None  # somebody's object that has the label of a copy from which it was made
+        if original is not None:
+            if any(_orphan_problems(original)):
                 return None
             if original.instructions.orphan:
                 resource, fields = self.resources[KINDS[key.kind].copy], {"metadata": {"labels": {LABEL: None}}}
@@ -231,14 +254,14 @@ class OriginalRules(DistributionRules):
             return self._end(parsed, original, now)
         plan = self._distribution.plan(parsed, original)
         if not isinstance(plan, Plan):
-            self._tell(key, [_invalid(parsed, problem) for problem in plan])
+            self._tell(key, [invalid(parsed, problem) for problem in plan])
             return None
         if not original.is_held:
             return self._patch(parsed, original, {"metadata": {"finalizers": [*original.finalizers, FINALIZER]}})
         if self._is_early(plan.shares):
             return Later(now + LOOK_AGAIN_SECONDS)
         states = self._states(parsed, original, plan)
-        self._tell(key, _refusals(parsed, states))
+        self._tell(key, refusals(parsed, states))
         if any(found.state == WAITING for found in states.values()):
             began = self._unsettled.setdefault(key, now)
             if now < began + SETTLING_SECONDS:
@@ -281,12 +304,12 @@ class OriginalRules(DistributionRules):
         contact = distribution.contacts[cluster]
         if contact.unreachable:
             return UNREACHABLE, contact.problem
+        if cluster in plan.shares and self._clusters[cluster].is_synced(key, original, plan):
+            return SYNCED, ""
         for refused in (namespace_key(key.namespace), key):
             refusal = distribution.refusals.get((cluster, refused))
             if refusal is not None:
                 return NOT_OURS if refusal.not_ours else REFUSED, refusal.words
-        if cluster in plan.shares and self._clusters[cluster].is_synced(key, original, plan):
-            return SYNCED, ""
         return WAITING, ""
 
     def _status(self, key: Key, original: Original, states: Mapping[str, InCluster]) -> dict[str, Any]:
@@ -324,14 +347,18 @@ class OriginalRules(DistributionRules):
         contacts = self._distribution.contacts
         if self._is_early(contacts):
             return Later(now + LOOK_AGAIN_SECONDS)
+        if any(rules.is_writing(key) for rules in self._clusters.values()):
+            return Later(now + LOOK_AGAIN_SECONDS)  # a copy may come into being
         unknown = [name for name in contacts if contacts[name].unreachable or not self.objects.is_listed(name)]
         left = [name for name in contacts if self._distribution.copy(key, name) is not None]
         if not unknown and not left:
             others = [name for name in original.finalizers if name != FINALIZER]
             return self._patch(key, original, {"metadata": {"finalizers": others}})
-        states = {name: InCluster(0, None, None, WAITING, "being deleted") for name in left}
+        goes = original.deleting or self._distribution.absence_counts
+        message = "being deleted" if goes else "kept while there is nothing else to distribute"
+        states = {name: InCluster(0, None, None, WAITING, message) for name in left}
         states |= {name: InCluster(0, None, None, UNREACHABLE, contacts[name].problem) for name in unknown}
-        self._tell(str(key), [])
+        self._tell(str(key), [invalid(key, problem) for problem in _orphan_problems(original)])
         began = self._unsettled.setdefault(str(key), now)
         if now < began + SETTLING_SECONDS:
             return Later(began + SETTLING_SECONDS)
@@ -348,7 +375,7 @@ class OriginalRules(DistributionRules):
     def _not_distributed(self, key: Key) -> Iterator[Finding]:
         type_ = OTHER_WORKLOADS[key.kind][1]
         if self.objects.get(type_, key.object) is not None:
-            yield _finding(
+            yield about(
                 ClusterCode.NotDistributed, key, Problem(
                     "", f"a {key.kind} is not distributed to clusters", f"one of {', '.join(KINDS)}"
                 )
@@ -364,21 +391,6 @@ class OriginalRules(DistributionRules):
                 self._report(finding)
 
 
-def _finding(code: ClusterCode, key: Key, problem: Problem) -> Finding:
-    return code.finding(
-        key.kind, key.namespace, key.name, field=problem.field, message=problem.message, expected=problem.expected
-    )
-
-
-def _invalid(key: Key, problem: Problem) -> Finding:
-    return _finding(ClusterCode.InvalidFederation, key, problem)
-
-
-def _refusals(key: Key, states: Mapping[str, InCluster]) -> Iterator[Finding]:
-    for cluster, found in states.items():
-        message = f"cluster {cluster}: {found.message}"
-        if found.state == NOT_OURS:
-            expected = f'{ADOPT}: "true" here to take it over, or another name'
-            yield _finding(ClusterCode.NotOurs, key, Problem("metadata.name", message, expected))
-        elif found.state == REFUSED:
-            yield _finding(ClusterCode.Refused, key, Problem("", message, ""))
+def _orphan_problems(original: Original) -> Iterator[Problem]:
+    """Yield what is wrong with the answer to whether copies stay: until it is right, they do."""
+    return (problem for problem in original.problems if problem.field == field_of(ORPHAN))

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -39,10 +39,10 @@ def read_told(text: str) -> Mapping[str, InCluster]:
     """Return what an annotation tells; nothing if it is absent, or nothing that topodns wrote."""
     try:
         return _DECODER.decode(text) if text else {}
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return {}
 
 
-def told_without_share(text: str, clusters: Collection[str]) -> frozenset[str]:
-    """Return which of *clusters* the annotation tells to have no share."""
-    return frozenset(name for name, told in read_told(text).items() if told.wanted == 0 and name in clusters)
+def told_without_share(text: str) -> Iterator[str]:
+    """Yield the clusters that the annotation tells to have no share."""
+    return (name for name, told in read_told(text).items() if told.wanted == 0)

@@ -39,7 +39,8 @@ MERGED_BY = {
 class Server:
     """The objects of one API server, by kind and ``NAMESPACE/NAME``."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.items: dict[Key, Item] = {}
         self.refuses: Callable[[Write], str] = lambda write: ""
         """Returns the words with which a write is refused, empty for one that is not."""
@@ -55,7 +56,7 @@ class Server:
         meta = item["metadata"]
         changed = known.get("spec") != item.get("spec")
         meta["generation"] = known["metadata"]["generation"] + changed
-        meta.setdefault("uid", known["metadata"].get("uid") or f"uid-{self.version}-{key}")
+        meta.setdefault("uid", known["metadata"].get("uid") or f"uid-{self._name}-{self.version}-{key}")
         for name in ("managedFields", "finalizers"):
             if name in known["metadata"]:
                 meta.setdefault(name, known["metadata"][name])
@@ -107,7 +108,7 @@ class World:
     """A federation API and clusters, and what topodns makes of them. Time passes only by ``wait``."""
 
     def __init__(self, *clusters: str, selector: Selector | None = None) -> None:
-        self.servers = {OWN: Server(), **{cluster: Server() for cluster in clusters}}
+        self.servers = {name: Server(name) for name in (OWN, *clusters)}
         self.findings: list[Finding] = []
         self.now = 0.0
         self._selector, self._cut = selector, dict[str, float]()
@@ -120,6 +121,11 @@ class World:
         self.destinations = Destinations(self.distribution, self.findings.append)
         self._seen: dict[str, dict[Key, Item]] = {name: {} for name in self.servers}
         self._listed: set[str] = set()
+
+    def select(self, selector: Selector) -> None:
+        """Start the controller again, with another selector."""
+        self._selector = selector
+        self.start()
 
     @property
     def federation(self) -> Server:

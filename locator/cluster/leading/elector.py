@@ -56,6 +56,10 @@ class LeaderElector:
         """Call *subscriber* after each read or write of the Lease that succeeds: this replica may lead from then on."""
         self._subscribers.append(subscriber)
 
+    def stop_telling(self, subscriber: Callable[[], None]) -> None:
+        """Do not call *subscriber* any more."""
+        self._subscribers.remove(subscriber)
+
     async def lead(self, *works: Callable[[], Awaitable[None]]) -> None:
         """Run *works*, which write while this replica leads; release the Lease when all of them have ended."""
         election = trio.CancelScope(shield=True)  # a write that is under way needs the Lease to its end

@@ -26,7 +26,7 @@ from locator.cluster.reflector import Reflector
 from locator.control.reconciler import Destination
 from locator.control.work_queue import RateLimiter
 from locator.distribution.destinations import ClusterContact, Destinations
-from locator.distribution.distribution import Distribution
+from locator.distribution.distribution import UNREACHABLE_SECONDS, Distribution
 from locator.distribution.manifests import FIELD_MANAGER
 from locator.distribution.records import KINDS, OTHER_WORKLOADS
 from locator.labels import Selector
@@ -52,6 +52,7 @@ class _Api:
         self.watches, self.writer = watches, writer
         self.client, self._receive = client, receive
         self._hangs_since: float | None = None
+        self._misled: tuple[float, str] | None = None
         self.scope = trio.CancelScope()
 
     async def run(self, take_in: Callable[[DeltaBatch], Any]) -> None:
@@ -65,8 +66,19 @@ class _Api:
                 async for batch in self._receive:
                     await take_in(batch)
 
+    @property
+    def is_misled(self) -> bool:
+        """Whether it is not to be used: its kubeconfig names the API server of something else."""
+        return self._misled is not None
+
+    def mislead(self, problem: str) -> None:
+        """Count as out of reach from now on, because of a *problem* with its kubeconfig; no longer if it is empty."""
+        self._misled = (boot_seconds() - UNREACHABLE_SECONDS, problem) if problem else None
+
     def contact(self) -> ClusterContact:
         """Return since when it cannot be read, on the clock of the elector, and why."""
+        if self._misled is not None:
+            return ClusterContact(*self._misled)
         lost = [(watch.lost_since, watch.problem) for watch in self.watches.values() if watch.lost_since is not None]
         if self._hangs_since is not None:
             lost.append((self._hangs_since, f"{self.client.host}: does not answer"))
@@ -121,10 +133,15 @@ class Federator:
         """The names of the clusters."""
         return self._clusters.keys()
 
-    @property
-    def identities(self) -> Mapping[str, str]:
-        """The name of each cluster by the ``identity`` of its client."""
-        return {api.client.identity: cluster for cluster, api in self._clusters.items()}
+    def problem_with(self, client: ApiClient) -> str:
+        """Return why nothing is to be written to the API server of a cluster, empty if there is no problem."""
+        if client.identity == self._api.client.identity:
+            return f"{client.host} is the federation API, expected a cluster"
+        for cluster, api in self._clusters.items():
+            is_twin = client.identity != "" and api.client.identity == client.identity
+            if is_twin and api.client is not client and not api.is_misled:
+                return f"{client.host} is cluster {cluster}, too, expected each cluster once"
+        return ""
 
     @property
     def writers(self) -> Mapping[str, Writer]:
@@ -154,9 +171,21 @@ class Federator:
         self._start(cluster, api)
         self._wake()
 
+    def note_move(self, cluster: str) -> None:
+        """Look again at the API servers that kubeconfigs name, since that of a cluster names another one now."""
+        for name in [cluster, *(name for name, api in self._clusters.items() if api.is_misled and name != cluster)]:
+            api = self._clusters[name]
+            problem = self.problem_with(api.client)
+            if problem:
+                log.warning("cluster %s: %s; nothing is written there", name, problem)
+            api.mislead(problem)
+        self._look()
+
     def remove_cluster(self, cluster: str) -> None:
         """Forget a cluster, and leave there what is there."""
-        self._clusters.pop(cluster).scope.cancel()
+        api = self._clusters.pop(cluster)
+        api.scope.cancel()
+        self._elector.stop_telling(api.writer.wake)
         self._destinations.remove_cluster(cluster)
         self._wake()
 

@@ -99,13 +99,21 @@ async def controlling(server: Any, **times: float) -> AsyncIterator[None]:
 
 
 def test_each_renewal_wakes_whoever_waits_to_write() -> None:
-    """Each renewal lets waiting writes go on, though the log shows changes only."""
+    """Each renewal lets waiting writes go on, though the log shows changes only; until nobody wants to know."""
     woken = []
+
+    def wake() -> None:
+        woken.append(1)
 
     async def main() -> None:
         async with candidate(FakeServer()) as elector:
-            elector.on_observed(lambda: woken.append(1))
+            elector.on_observed(wake)
             await until_in_trio(lambda: elector.is_leader() and len(woken) >= 5)
+            elector.stop_telling(wake)
+            before, others = len(woken), list[int]()
+            elector.on_observed(lambda: others.append(1))
+            await until_in_trio(lambda: len(others) >= 3)
+            assert len(woken) == before
 
     trio.run(main)
 

@@ -166,3 +166,4 @@ def test_writes() -> None:
         {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}, {"op": "remove", "path": "/x"}]  # fmt: skip
     gone = deletion(service, "shop/web", "7", unless=Existing("/p"), uid="u")
     assert (gone.method, gone.body["preconditions"]) == ("DELETE", {"uid": "u", "resourceVersion": "7"})
+    assert gone.body["propagationPolicy"] == "Background"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from locator.api.deltas import Replace
 from locator.distribution.manifests import LABEL, MAX_LABEL, label_value
 from locator.distribution.records import FINALIZER, Key
 from locator.labels import parse_selector, valid_label_value
@@ -223,6 +224,58 @@ def test_a_copy_whose_making_was_not_heard_of_is_no_object_of_somebody_else() ->
     assert not write.unless.is_found("", {})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"east":{"x":' + "[" * 100_000,
+        '{"east":{"wanted":0,"x":' + "[" * 100_000 + "]" * 100_000 + "}}",
+        "[]",
+        '{"a":1}',
+    ],
+    ids=["deep", "deep and whole", "list", "number"],
+)
+def test_what_others_write_into_the_status_is_replaced(text: str) -> None:
+    item = deployment(replicas=4, migrate_after="300")
+    item["metadata"]["annotations"]["topodns.io/federation-status"] = text
+    found = world(item)
+    assert found.replicas("shop/web") == {"east": 2, "west": 2}
+    assert [one["wanted"] for one in found.told("Deployment", "shop/web").values()] == [2, 2]
+
+
+def test_an_object_that_only_has_the_label_is_no_copy() -> None:
+    found = world(service())
+    like_a_copy = made("ConfigMap", "mine", metadata={"labels": {LABEL: ZONE}})
+    found.servers["east"].put(like_a_copy)
+    found.wait()
+    assert "ConfigMap" in {key.kind for key in found.servers["east"].items}
+
+
+@pytest.mark.parametrize("annotations", [{"adopt": "true"}, {"clusters": "west"}, {}], ids=str)
+def test_a_cluster_that_turns_out_to_be_the_federation_api_changes_nothing_there(annotations: dict[str, str]) -> None:
+    found = World("east", "west")
+    found.servers["east"] = found.federation
+    item = deployment(replicas=8, **annotations)
+    found.federation.put(item)
+    found.wait(60.0)
+    item["metadata"]["labels"] = {LABEL: ZONE}
+    found.federation.put(item)
+    found.wait(60.0)
+    after = found.federation.items[WEB]
+    assert after["spec"] == item["spec"]
+    assert "deletionTimestamp" not in after["metadata"]
+
+
+def test_what_was_refused_is_forgotten_when_it_is_not_wanted_any_more() -> None:
+    found = world(deployment())
+    found.servers["east"].refuses = lambda write: "no such image" if write.verb == "apply" else ""
+    found.federation.put(deployment(image="newer"))
+    found.wait()
+    assert found.told("Deployment", "shop/web")["east"]["state"] == "refused"
+    found.federation.put(deployment())
+    found.wait()
+    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
+
+
 def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> None:
     found = World("east", "west")
     found.servers["east"].refuses = lambda write: "exceeded quota: few" if write.verb == "apply" else ""
@@ -309,16 +362,22 @@ def test_shares_migrate_and_come_back() -> None:
     assert found.replicas("shop/web") == {"east": 3, "west": 3}
 
 
-@pytest.mark.parametrize("migrate_after", ["", "300"])
-def test_a_cluster_whose_share_is_0_has_not_lost_it(migrate_after: str) -> None:
-    item = deployment(replicas=2)
-    if migrate_after:
-        item["metadata"]["annotations"]["topodns.io/migrate-after"] = migrate_after
-    found = world(item, clusters=("east", "north", "west"))
-    before = found.written()
+def test_only_what_has_migrated_is_taken_from_what_is_told() -> None:
+    """No replicas in a cluster may mean that there are few, or that somebody has copied the annotation."""
+    few = deployment(replicas=1, migrate_after="300")
+    copied = deployment("other", replicas=4)
+    copied["metadata"]["annotations"]["topodns.io/federation-status"] = (
+        '{"west":{"wanted":0,"replicas":0,"ready":0,"state":"unreachable","message":""}}'
+    )
+    found = world(few)
     found.start()
+    few["spec"]["replicas"] = 6
+    for item in (few, copied):
+        found.federation.put(item)
     found.wait()
-    assert found.written() == before
+    assert found.replicas("shop/web") == {"east": 3, "west": 3}
+    scaled = [write.body["spec"]["replicas"] for write in found.servers["east"].writes if write.key.endswith("other")]
+    assert scaled == [2]
 
 
 def test_no_share_migrates_while_nothing_can_be_read() -> None:
@@ -450,6 +509,20 @@ def test_a_cluster_that_is_not_configured_any_more_holds_nothing() -> None:
     assert SERVICE not in found.federation.items
 
 
+def test_a_write_may_end_after_its_cluster_was_removed() -> None:
+    found = World("east", "west")
+    found.servers["east"].refuses = lambda write: "not now" if write.verb == "apply" else ""
+    found.federation.put(service())
+    found.wait()
+    east = found.destinations.clusters["east"]
+    write = east.next_write(found.now + 100.0)
+    assert write is not None
+    found.destinations.remove_cluster("east")
+    assert east.written(write, found.distribution.copy(SERVICE, "west"), began=found.now)
+    east.gone(write)
+    assert found.distribution.all_keys() == {SERVICE, Key("Namespace", "shop")}
+
+
 def test_an_orphan_loses_the_label_and_nothing_else() -> None:
     found = world(service(orphan="true"))
     before = found.copies("Service", "shop/web")["east"]
@@ -459,6 +532,18 @@ def test_an_orphan_loses_the_label_and_nothing_else() -> None:
     after = found.copies("Service", "shop/web")["east"]
     assert after["spec"] == before["spec"]
     assert LABEL not in after["metadata"]["labels"]
+
+
+def test_an_orphan_annotation_that_cannot_be_read_holds_all_and_is_told() -> None:
+    found = world(service())
+    found.federation.put(service(orphan="yes"))
+    found.federation.remove(SERVICE)
+    found.wait()
+    found.wait()
+    assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+    assert [(finding.code, finding.field) for finding in found.findings] == [
+        ("InvalidFederation", "metadata.annotations[topodns.io/orphan]")
+    ]
 
 
 def test_copies_without_an_object_go_only_beside_other_objects() -> None:
@@ -473,6 +558,70 @@ def test_copies_without_an_object_go_only_beside_other_objects() -> None:
     found.federation.put(service())
     found.wait()
     assert found.copies("ConfigMap", "shop/other") == {}
+
+
+def test_a_federation_api_that_loses_all_deletes_nothing_though_its_kinds_are_listed_one_by_one() -> None:
+    found = world(service(), made("ConfigMap", "other"))
+    kinds = found.distribution.originals
+    for kind in kinds:
+        found.destinations.apply(Replace(kind, []))
+        found.wait()
+    assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+    assert list(found.copies("ConfigMap", "shop/other")) == ["east", "west"]
+
+
+def test_what_one_list_lacks_is_deleted_when_the_others_have_been_listed_or_do_not_begin() -> None:
+    for again in (True, False):
+        found = world(service(), made("ConfigMap", "other"))
+        others = {
+            kind: list(found.distribution.objects.of_kind(kind).values()) for kind in found.distribution.originals
+        }
+        (services,) = (kind for kind in others if kind.__name__ == "OriginalService")
+        found.destinations.apply(Replace(services, []))
+        found.wait()
+        assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+        for kind, objects in others.items() if again else ():
+            if kind is not services:
+                found.destinations.apply(Replace(kind, objects))
+        found.wait(0.0 if again else 100.0)
+        assert found.copies("Service", "shop/web") == {}
+
+
+def test_an_object_that_goes_while_its_copy_is_being_made_waits_for_it() -> None:
+    found = World("east")
+    found.federation.put(service())
+
+    def removed_meanwhile(write: Any) -> str:
+        if write.verb == "apply":
+            found.federation.remove(SERVICE)
+            found.wait()
+            assert SERVICE in found.federation.items
+        return ""
+
+    found.servers["east"].refuses = removed_meanwhile
+    found.wait()
+    found.wait(1.0)
+    assert found.copies("Service", "shop/web") == {}
+    assert SERVICE not in found.federation.items
+
+
+def test_a_selector_that_matches_nothing_deletes_nothing() -> None:
+    item, other = service(), service("other", orphan="true")
+    found = world(item, other)
+    found.select(parse_selector("tier=al"))
+    found.wait(60.0)
+    assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+    found.federation.remove(SERVICE)
+    found.wait()
+    assert found.copies("Service", "shop/web") == {}
+    chosen = made("ConfigMap", "chosen", metadata={"labels": {"tier": "al"}})
+    found.federation.put(chosen)
+    found.wait()
+    left = found.copies("Service", "shop/other")
+    assert {cluster: LABEL in copy["metadata"]["labels"] for cluster, copy in left.items()} == {
+        "east": False,
+        "west": False,
+    }
 
 
 def test_an_object_that_is_not_selected_any_more_loses_its_copies() -> None:

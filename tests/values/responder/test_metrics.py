@@ -461,7 +461,7 @@ def controller() -> ControllerMetrics:
     federator = Federator("fed", CLIENT, ELECTOR, instance="me")
     federator.add_cluster("east", CLIENT)
     parts = Parts(ELECTOR, controlled(LocatorRules()), controlled(PolicyRules(str)), prober, names)
-    return controller_program.metrics_of(parts, Federation(ELECTOR, federator, identity="", is_own=False))
+    return controller_program.metrics_of(parts, Federation(ELECTOR, federator, is_own=False))
 
 
 def webhook() -> ControllerMetrics:
