@@ -114,7 +114,7 @@ class ClusterFolder:
         for name, file in files.items():
             if name not in self.clusters:
                 self._files[name] = file
-                self.clusters[name] = await trio.to_thread.run_sync(self._open, name, file)
+                self.clusters[name] = await trio.to_thread.run_sync(self._open, name, file, abandon_on_cancel=True)
                 on_change(name, self.clusters[name])
             elif isinstance(before, str) or before.get(file) != seen[file]:
                 other = await self._read_again(name, file)
@@ -149,7 +149,7 @@ class ClusterFolder:
         known, path = self.clusters[name], os.path.join(self._path, file)
         self._problems.pop(name, None)
         try:
-            is_kubeconfig = await trio.to_thread.run_sync(dump_files.is_kubeconfig, path)
+            is_kubeconfig = await trio.to_thread.run_sync(dump_files.is_kubeconfig, path, abandon_on_cancel=True)
             if isinstance(known, dump_files.DumpFiles) and not is_kubeconfig:
                 return None  # whoever reads it sees that it has changed
             if not is_kubeconfig:
@@ -168,7 +168,7 @@ class ClusterFolder:
         known = self.clusters[name]
         try:
             if not isinstance(known, ApiClient):
-                return await trio.to_thread.run_sync(open_cluster, path)
+                return await trio.to_thread.run_sync(open_cluster, path, abandon_on_cancel=True)
             await known.reconfigure()
         except BadCluster as error:
             self._problems[name] = str(error)
