@@ -69,8 +69,13 @@ async def _run(settings: Settings) -> None:
         log.warning("%s has no effect without --health, --publish or --federate", flag)
     if parts is None and (settings.health or settings.publish):
         log.warning("--health and --publish have no effect where the own cluster is the federation API of --federate")
-    if settings.federation and not settings.publish:
-        log.warning("--federation has no effect without --publish: the controller publishes no names")
+    of_names = {
+        "--federation": settings.federation,
+        "--upstream": settings.upstream,
+        "--cluster-max-age": settings.cluster_max_age != Settings.cluster_max_age,
+    }
+    for flag in filter(of_names.get, () if settings.publish else of_names):
+        log.warning("%s has no effect without --publish", flag)
 
     def change(name: str, opened: OpenedCluster | None) -> None:
         if prober is not None:
