@@ -200,7 +200,9 @@ class _Kubeconfig:
             loader.load_and_set(configuration)
             return _access(configuration, context.namespace, complete=plugin is None or run_plugin)
         except Exception as error:
-            raise BadCluster(f"{self._paths}: context {context.name!r}: {one_line(error)}") from None
+            of_file = isinstance(error, OSError) and error.filename is not None
+            why = f"{error.filename}: {error.strerror}" if of_file else one_line(error)
+            raise BadCluster(f"{self._paths}: context {context.name!r}: {why}") from None
 
 
 def _why_unreadable(error: Exception) -> str:

@@ -108,7 +108,7 @@ BROKEN = [
     pytest.param(lacking(config_of(), "users", 0), "context 'main': user: no user 'u' found", id="no such user"),
     pytest.param(config_of(None), "cluster 'c': server: None found, expected https://HOST:PORT", id="no server"),
     pytest.param(config_of("api:6443"), "'api:6443' found, expected https://HOST:PORT", id="no URL"),
-    pytest.param(config_of(tokenFile="/no/such/file"), "/no/such/file", id="no token file"),
+    pytest.param(config_of(tokenFile="/no/such/file"), ": /no/such/file: No such file or directory", id="no token"),
     pytest.param(config_of("https://"), "server: 'https://' found, expected https://HOST:PORT", id="no host"),
     pytest.param(config_of("https://127.0.0.1:99999"), "expected https://HOST:PORT", id="no such port"),
     pytest.param(config_of(exec="aws"), "user 'u': exec: 'aws' found, expected a command", id="exec of a text"),
