@@ -31,17 +31,17 @@ MAX_LOGGED = 10  # problems at each look
 
 
 class NamePublisher:
-    """Keeps a DNSEndpoint in *namespace* for each federated name of the settings, in the clusters *opened*.
+    """Keeps a DNSEndpoint in *namespace* for each federated name of the settings, in its own and the *others*.
 
     *make* returns a controller with rules. Raises BadDump.
     """
 
     def __init__(
-        self, settings: Settings, opened: OtherClusters, namespace: str, make: Callable[[PublishingRules], Controller]
+        self, settings: Settings, others: OtherClusters, namespace: str, make: Callable[[PublishingRules], Controller]
     ) -> None:
         self._rules = PublishingRules([zone.name for zone in settings.federation], namespace)
         self.controller = make(self._rules)
-        self._clusters, servers = Clusters(reading_balancers(settings), Counts(), opened), upstream_of(settings)
+        self._clusters, servers = Clusters(reading_balancers(settings), Counts(), others), upstream_of(settings)
         assert self._clusters.joined is not None  # there are federated names
         self._joined, self._hosts = self._clusters.joined, None
         if servers:

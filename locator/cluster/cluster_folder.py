@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from locator.cluster.dump_files import DumpFiles
 
 ENDINGS = (".yaml", ".yml", ".json", ".gz", ".kubeconfig", ".conf", ".config")
-OF_FILE_SYSTEM = "lost+found"  # of a file system that is mounted there
+LOST_AND_FOUND = "lost+found"  # of a file system that is mounted there
 POLL_SECONDS = 0.5  # inotify misses how a mounted Secret changes, by a symlink; two looks alike: nobody writes any more
 
 OpenedCluster: TypeAlias = "ApiClient | DumpFiles"
@@ -213,7 +213,7 @@ class ClusterFolder:
     def _look(self) -> dict[str, _Seen] | str:
         """Return what the folder shows, by file; a text if it cannot be read."""
         try:
-            files = [name for name in os.listdir(self._path) if not name.startswith(".") and name != OF_FILE_SYSTEM]
+            files = [name for name in os.listdir(self._path) if not name.startswith(".") and name != LOST_AND_FOUND]
         except OSError as error:
             return f"{error.strerror}, expected a folder with a kubeconfig or dump for each other cluster"
         return {file: _seen(os.path.join(self._path, file)) for file in files}
