@@ -200,8 +200,9 @@ class _Kubeconfig:
             loader.load_and_set(configuration)
             return _access(configuration, context.namespace, complete=plugin is None or run_plugin)
         except Exception as error:
-            of_file = isinstance(error, OSError) and error.filename is not None
-            why = f"{error.filename}: {error.strerror}" if of_file else one_line(error)
+            why = one_line(error)
+            if isinstance(error, OSError) and error.filename is not None:
+                why = f"{error.filename}: {error.strerror}"
             raise BadCluster(f"{self._paths}: context {context.name!r}: {why}") from None
 
 
