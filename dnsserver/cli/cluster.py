@@ -187,7 +187,7 @@ async def _read_all(settings: Settings, clusters: Clusters, own: ReadOnce, other
 
 async def _read_others(clusters: Clusters, wanted: ReadOnce, read: dict[str, ReadBatch]) -> dict[str, Finding]:
     """Read the other clusters into *read*; return a finding for each that cannot be."""
-    unreachable, opened = dict[str, Finding](), clusters.opened
+    unreachable, sources = dict[str, Finding](), clusters.other_sources
 
     async def read_live(cluster: Cluster) -> None:
         from locator.cluster.responses import Refused, Unreachable
@@ -196,7 +196,7 @@ async def _read_others(clusters: Clusters, wanted: ReadOnce, read: dict[str, Rea
             read[cluster.name] = await cluster.source.read_once(wanted)
         except (Refused, Unreachable) as error:
             code, expected = ClusterCode.ClusterUnreachable, "a cluster whose API server answers"
-            finding = code.finding(field=opened.source_of(cluster.name), message=str(error), expected=expected)
+            finding = code.finding(field=sources.source_of(cluster.name), message=str(error), expected=expected)
             unreachable[cluster.name] = finding
 
     async def read_dump(cluster: Cluster) -> None:
@@ -205,7 +205,7 @@ async def _read_others(clusters: Clusters, wanted: ReadOnce, read: dict[str, Rea
         try:
             read[cluster.name] = await cluster.source.read_once(wanted)
         except BadDump:
-            if opened.is_required(cluster.name):
+            if sources.is_required(cluster.name):
                 raise  # else it is a finding
 
     for cluster in clusters.others:
@@ -213,6 +213,6 @@ async def _read_others(clusters: Clusters, wanted: ReadOnce, read: dict[str, Rea
             await read_dump(cluster)
     async with trio.open_nursery() as nursery:  # side by side: a slow one costs no more than its own time
         for cluster in clusters.others:
-            if cluster.watches and opened.is_usable(cluster.name):
+            if cluster.watches and sources.is_usable(cluster.name):
                 nursery.start_soon(read_live, cluster)
     return unreachable

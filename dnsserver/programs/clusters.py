@@ -47,15 +47,19 @@ class Clusters:
     """The own cluster, the others, and what reads them as one if anything does: ``joined``.
 
     ``source`` and ``publisher`` are those of the own cluster, and ``client`` is that of its API server, None for a
-    dump. *counts* learns of changes and of files that were read again.
+    dump. *counts* learns of changes and of files that were read again. *other_sources* is what the others are
+    read from if other parts of the program read them, too: whoever passes it follows it.
     """
 
-    def __init__(self, settings: Settings, counts: Counts) -> None:
+    def __init__(self, settings: Settings, counts: Counts, other_sources: OtherClusters | None = None) -> None:
         """Raises BadCluster, BadDump."""
         self._settings = settings
         store = store_of(settings)
         self.kinds = [kind.__name__ for kind in store.kinds]
-        self.client = None if settings.snapshot else cluster_of(settings)
+        self._is_followed = other_sources is not None
+        if other_sources is None:
+            other_sources = OtherClusters(settings, None if settings.snapshot else cluster_of(settings))
+        self.other_sources, self.client = other_sources, other_sources.own
         if self.client is None:
             from locator.cluster.dump_files import DumpFiles
 
@@ -68,13 +72,12 @@ class Clusters:
         """The publisher of each cluster, the own one first."""
         self._counts = counts
         self._nursery: trio.Nursery | None = None  # while the clusters are followed
-        self.opened = OtherClusters(settings, self.client)
-        """What the others are read from."""
         self.joined: SetPublisher | None = None
         if (clusters := cluster_set_of(settings)) is not None:
             self.joined = SetPublisher(clusters, self.publisher, max_age=settings.cluster_max_age)
-            self.joined.note(OWN, self.opened.findings)
-        for name, opened in self.opened.opened.items():
+            self.joined.note(OWN, other_sources.findings)
+            other_sources.subscribe(self._change, partial(self.joined.note, OWN))
+        for name, opened in other_sources.opened.items():
             self._add(name, opened)
 
     @property
@@ -113,7 +116,8 @@ class Clusters:
             nursery.start_soon(_follow, cluster)
         if self.joined is not None:
             nursery.start_soon(self.joined.run)
-            nursery.start_soon(self.opened.follow, self._change, partial(self.joined.note, OWN))
+            if not self._is_followed:
+                nursery.start_soon(self.other_sources.follow)
 
     def read_again(self) -> None:
         """Read everything again that topodns does not follow by itself."""
@@ -156,7 +160,7 @@ class Clusters:
             def note(problem: str) -> None:
                 joined.note(name, [unreadable(path, problem)] if problem else ())
 
-            about, required = self.opened.source_of(name), self.opened.is_required(name)
+            about, required = self.other_sources.source_of(name), self.other_sources.is_required(name)
             cluster = _of_files(name, store, opened, self._counts, about=about, required=required, on_problem=note)
         else:
             cluster = _live(self._settings, name, store, opened, self._counts)

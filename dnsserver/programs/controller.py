@@ -33,7 +33,7 @@ from dnsserver.settings.settings import Settings
 from locator.cluster import memory
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, timestamp_now
-from locator.cluster.publisher import FindingLog
+from locator.cluster.publisher import FindingLog, only_new
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
@@ -69,8 +69,13 @@ async def _run(settings: Settings) -> None:
         log.warning("%s has no effect without --health, --publish or --federate", flag)
     if parts is None and (settings.health or settings.publish):
         log.warning("--health and --publish have no effect where the own cluster is the federation API of --federate")
-    if settings.federation and not settings.publish:
-        log.warning("--federation has no effect without --publish: the controller publishes no names")
+    of_names = {
+        "--federation": settings.federation,
+        "--upstream": settings.upstream,
+        "--cluster-max-age": settings.cluster_max_age != Settings.cluster_max_age,
+    }
+    for flag in filter(of_names.get, () if settings.publish else of_names):
+        log.warning("%s has no effect without --publish", flag)
 
     def change(name: str, opened: OpenedCluster | None) -> None:
         if prober is not None:
@@ -91,8 +96,10 @@ async def _run(settings: Settings) -> None:
                 nursery.start_soon(parts.elector.lead, *parts.works())
             if federation is not None:
                 nursery.start_soon(federation.run)
-            FindingLog().log(others.findings)
-            nursery.start_soon(others.follow, change, FindingLog().log)
+            tell = only_new(FindingLog().log)
+            tell(others.findings)
+            others.subscribe(change, tell)
+            nursery.start_soon(others.follow)
             async for _ in signals:
                 break
             log.info("ending: the controller stops writing, and releases its Lease if it leads")
@@ -137,7 +144,7 @@ def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Part
     locators = make(LocatorRules(settings.labels))
     policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
     prober = _prober(settings, others, elector, make) if settings.health else None
-    names = _names(settings, election.namespace, make) if settings.publish else None
+    names = _names(settings, others, election.namespace, make) if settings.publish else None
     return Parts(elector, locators, policies, prober, names)
 
 
@@ -174,11 +181,11 @@ def _change(controller: Controller, name: str, opened: OpenedCluster | None) -> 
         controller.add_cluster(name, opened)
 
 
-def _names(settings: Settings, namespace: str, make: Callable[..., Controller]) -> NamePublisher:
-    """Return what publishes federated names, beside the Lease in *namespace*. Raises BadCluster, BadDump."""
+def _names(settings: Settings, others: OtherClusters, namespace: str, make: Callable[..., Controller]) -> NamePublisher:
+    """Return what publishes federated names, beside the Lease in *namespace*. Raises BadDump."""
     from dnsserver.programs.publishing import NamePublisher
 
-    return NamePublisher(settings, namespace, make)
+    return NamePublisher(settings, others, namespace, make)
 
 
 def metrics_of(parts: Parts | None, federation: Federation | None) -> ControllerMetrics:

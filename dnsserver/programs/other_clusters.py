@@ -23,13 +23,17 @@ log = logging.getLogger("topodns")
 class OtherClusters:
     """What each other cluster of the settings is read from; *own* is the client of the own one, None for a dump.
 
+    All parts of a program share it, and ``subscribe``; one of them runs ``follow``.
+
     Warns of a cluster that is given twice: nobody can tell in which of the two an address is, and its votes count
     twice. Raises BadCluster and BadDump, whose texts begin with the flag.
     """
 
     def __init__(self, settings: Settings, own: ApiClient | None) -> None:
+        self.own = own
         self.opened: dict[str, OpenedCluster] = {}
         """By name."""
+        self._subscribers: list[tuple[OnChange, OnFindings]] = []
         self._own_name = settings.cluster_name
         self._own = {os.path.realpath(path) for path in settings.snapshot} | ({own.identity} if own else set())
         self._named = frozenset(cluster.name for cluster in settings.cluster)
@@ -62,18 +66,26 @@ class OtherClusters:
         """Return how a message begins that is about the source of a cluster."""
         return f"{'--cluster' if name in self._named else '--cluster-dir'} {name}"
 
-    async def follow(self, on_change: OnChange, on_findings: OnFindings) -> None:
-        """Follow the folder for ever, as ``ClusterFolder.run`` does; return if there is none."""
+    def subscribe(self, on_change: OnChange, on_findings: OnFindings) -> None:
+        """Call these as ``ClusterFolder.run`` does, after those of all earlier subscribers."""
+        self._subscribers.append((on_change, on_findings))
 
-        def change(name: str, opened: OpenedCluster | None) -> None:
-            if opened is None:
-                del self.opened[name]
-            else:
-                self._add(name, opened)
+    async def follow(self) -> None:
+        """Follow the folder for ever; return if there is none."""
+        if self._folder is not None:
+            await self._folder.run(self._change, self._tell)
+
+    def _change(self, name: str, opened: OpenedCluster | None) -> None:
+        if opened is None:
+            del self.opened[name]
+        else:
+            self._add(name, opened)
+        for on_change, _ in self._subscribers:
             on_change(name, opened)
 
-        if self._folder is not None:
-            await self._folder.run(change, on_findings)
+    def _tell(self, findings: Sequence[Finding]) -> None:
+        for _, on_findings in self._subscribers:
+            on_findings(findings)
 
     def _add(self, name: str, opened: OpenedCluster) -> None:
         identity, where = _identity_of(opened)

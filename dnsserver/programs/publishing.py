@@ -14,6 +14,7 @@ import trio
 from dnsserver.metrics.counters import Counts
 from dnsserver.programs.clusters import Clusters
 from dnsserver.programs.from_settings import upstream_of
+from dnsserver.programs.other_clusters import OtherClusters
 from dnsserver.settings.settings import Settings
 from locator.cluster.leading.controller import Controller
 from locator.cluster.publisher import FindingLog, on_new_findings
@@ -30,15 +31,17 @@ MAX_LOGGED = 10  # problems at each look
 
 
 class NamePublisher:
-    """Keeps a DNSEndpoint in *namespace* for each federated name of the settings.
+    """Keeps a DNSEndpoint in *namespace* for each federated name of the settings, in its own and the *others*.
 
-    *make* returns a controller with rules. Raises BadCluster, BadDump.
+    *make* returns a controller with rules. Raises BadDump.
     """
 
-    def __init__(self, settings: Settings, namespace: str, make: Callable[[PublishingRules], Controller]) -> None:
+    def __init__(
+        self, settings: Settings, others: OtherClusters, namespace: str, make: Callable[[PublishingRules], Controller]
+    ) -> None:
         self._rules = PublishingRules([zone.name for zone in settings.federation], namespace)
         self.controller = make(self._rules)
-        self._clusters, servers = Clusters(reading_balancers(settings), Counts()), upstream_of(settings)
+        self._clusters, servers = Clusters(reading_balancers(settings), Counts(), others), upstream_of(settings)
         assert self._clusters.joined is not None  # there are federated names
         self._joined, self._hosts = self._clusters.joined, None
         if servers:

@@ -174,8 +174,8 @@ class SeveralClustersSettings:
     federation: tuple[Zone, ...] = several(
         (),
         values.OTHER_ZONE,
-        help="Answer for federated names in this zone: SERVICE.NAMESPACE.<zone> is the exported Services of that name "
-        "in all clusters, the nearest first",
+        help="Zone of federated names: SERVICE.NAMESPACE.<zone> is the exported Services of that name in all clusters, "
+        "the nearest first",
         shown="none",
         commands=WITH_CLUSTERS,
     )

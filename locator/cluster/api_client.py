@@ -167,7 +167,7 @@ class ApiClient:
         silence: float,
     ) -> Any:
         try:
-            access = self._access if self._access.complete else self._renew(self._access)
+            access = self._access if self._access.usable else self._renew(self._access)
             response = self._send_once(access, method, path, query, data, headers, silence)
             if response.status == http.HTTPStatus.UNAUTHORIZED:
                 access = self._renew(access)

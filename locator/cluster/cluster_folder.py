@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from locator.cluster.dump_files import DumpFiles
 
 ENDINGS = (".yaml", ".yml", ".json", ".gz", ".kubeconfig", ".conf", ".config")
-OF_FILE_SYSTEM = "lost+found"  # of a file system that is mounted there
+LOST_AND_FOUND = "lost+found"  # of a file system that is mounted there
 POLL_SECONDS = 0.5  # inotify misses how a mounted Secret changes, by a symlink; two looks alike: nobody writes any more
 
 OpenedCluster: TypeAlias = "ApiClient | DumpFiles"
@@ -114,7 +114,7 @@ class ClusterFolder:
         for name, file in files.items():
             if name not in self.clusters:
                 self._files[name] = file
-                self.clusters[name] = await trio.to_thread.run_sync(self._open, name, file)
+                self.clusters[name] = await trio.to_thread.run_sync(self._open, name, file, abandon_on_cancel=True)
                 on_change(name, self.clusters[name])
             elif isinstance(before, str) or before.get(file) != seen[file]:
                 other = await self._read_again(name, file)
@@ -149,7 +149,7 @@ class ClusterFolder:
         known, path = self.clusters[name], os.path.join(self._path, file)
         self._problems.pop(name, None)
         try:
-            is_kubeconfig = await trio.to_thread.run_sync(dump_files.is_kubeconfig, path)
+            is_kubeconfig = await trio.to_thread.run_sync(dump_files.is_kubeconfig, path, abandon_on_cancel=True)
             if isinstance(known, dump_files.DumpFiles) and not is_kubeconfig:
                 return None  # whoever reads it sees that it has changed
             if not is_kubeconfig:
@@ -168,7 +168,7 @@ class ClusterFolder:
         known = self.clusters[name]
         try:
             if not isinstance(known, ApiClient):
-                return await trio.to_thread.run_sync(open_cluster, path)
+                return await trio.to_thread.run_sync(open_cluster, path, abandon_on_cancel=True)
             await known.reconfigure()
         except BadCluster as error:
             self._problems[name] = str(error)
@@ -213,7 +213,7 @@ class ClusterFolder:
     def _look(self) -> dict[str, _Seen] | str:
         """Return what the folder shows, by file; a text if it cannot be read."""
         try:
-            files = [name for name in os.listdir(self._path) if not name.startswith(".") and name != OF_FILE_SYSTEM]
+            files = [name for name in os.listdir(self._path) if not name.startswith(".") and name != LOST_AND_FOUND]
         except OSError as error:
             return f"{error.strerror}, expected a folder with a kubeconfig or dump for each other cluster"
         return {file: _seen(os.path.join(self._path, file)) for file in files}

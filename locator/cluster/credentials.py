@@ -49,15 +49,21 @@ class Access(NamedTuple):
     """A configured client of the official library.
 
     ``ca_file`` is the certificate authority's file, None if TLS is not verified or the system's authorities are used.
-    ``complete`` is False if the credentials still have to come from an exec plugin, or the configuration could not be
-    read: ``client`` is None then.
+    ``ca_version`` is what that file was when its certificates were loaded. ``complete`` is False if the credentials
+    still have to come from an exec plugin, or the configuration could not be read: ``client`` is None then.
     """
 
     client: Any
     host: str
     namespace: str
     ca_file: str | None
+    ca_version: tuple[int, ...]
     complete: bool
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests may use it: it is complete, and the certificate authority's file is as it was loaded."""
+        return self.complete and _version(self.ca_file) in (self.ca_version, ())
 
     def authorization(self) -> dict[str, str]:
         """Return the Authorization header. The library reads a token file again every minute. Raises BadCluster."""
@@ -71,7 +77,7 @@ class Access(NamedTuple):
 
 def no_access(file: str) -> Access:
     """Return what there is while the configuration in a file cannot be read."""
-    return Access(None, file, "default", None, complete=False)
+    return Access(None, file, "default", None, (), complete=False)
 
 
 def _access(configuration: Any, namespace: str, *, complete: bool = True) -> Access:
@@ -82,9 +88,18 @@ def _access(configuration: Any, namespace: str, *, complete: bool = True) -> Acc
     if not configuration.verify_ssl:  # the kubeconfig says so; the library would warn at each request
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     ca_file = configuration.ssl_ca_cert if configuration.verify_ssl else None
-    client = ApiClient(configuration)
+    client, ca_version = ApiClient(configuration), _version(ca_file)
     _share_tls(client.rest_client.pool_manager.connection_pool_kw)
-    return Access(client, configuration.host, namespace, ca_file, complete)
+    return Access(client, configuration.host, namespace, ca_file, ca_version, complete)
+
+
+def _version(file: str | None) -> tuple[int, ...]:
+    """Return what differs whenever a file is written; empty if there is none."""
+    try:
+        found = os.stat(file or "")
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _share_tls(pool: dict[str, Any]) -> None:
@@ -185,7 +200,10 @@ class _Kubeconfig:
             loader.load_and_set(configuration)
             return _access(configuration, context.namespace, complete=plugin is None or run_plugin)
         except Exception as error:
-            raise BadCluster(f"{self._paths}: context {context.name!r}: {one_line(error)}") from None
+            why = one_line(error)
+            if isinstance(error, OSError) and error.filename is not None:
+                why = f"{error.filename}: {error.strerror}"
+            raise BadCluster(f"{self._paths}: context {context.name!r}: {why}") from None
 
 
 def _why_unreadable(error: Exception) -> str:

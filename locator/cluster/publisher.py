@@ -370,16 +370,22 @@ class Publisher:
 
 def on_new_findings(report: Callable[[Sequence[Finding]], None]) -> Subscriber:
     """Return a subscriber that calls *report* with the findings that the previous publication did not have."""
+    tell = only_new(report)
+    return lambda _, findings: tell(findings)
+
+
+def only_new(report: Callable[[Sequence[Finding]], None]) -> Callable[[Sequence[Finding]], None]:
+    """Return a function of all findings that calls *report* with those that were not there at its previous call."""
     last: Sequence[Finding] = ()
 
-    def subscriber(_: Snapshot, findings: Sequence[Finding]) -> None:
+    def tell(findings: Sequence[Finding]) -> None:
         nonlocal last
         if findings != last:
             known, last = set(last), findings
             if new := [finding for finding in findings if finding not in known]:
                 report(new)
 
-    return subscriber
+    return tell
 
 
 _LEVELS = {ERROR: logging.ERROR, WARNING: logging.WARNING, INFO: logging.INFO}

@@ -76,7 +76,7 @@ def _without_majority(exported: Exported, own: str) -> Iterator[Finding]:
         check = health_check(service.annotations.get(HEALTH, ""))
         if check is not None and check.port_of(service) is not None:
             message = "of two clusters, one is no majority: if one is lost, its load balancers stay in the answers"
-            code, expected = ClusterCode.HealthWithoutMajority, "a third --cluster with a prober, as a witness"
+            code, expected = ClusterCode.HealthWithoutMajority, "a third cluster with a prober, a witness"
             yield _about(cluster, found, own, code, field_of(HEALTH), message, expected)
             return
 

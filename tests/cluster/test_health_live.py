@@ -101,13 +101,17 @@ def until_said(plane: ControlPlane, name: str, expected: Mapping[str, str], *, w
     until(lambda: said(plane, name) == expected, lambda: f"{name}: {said(plane, name)}, not {expected}", within=within)
 
 
-def test_clusters_without_health_have_no_effect(tmp_path: Path) -> None:
-    """Whoever forgets the flag is told."""
+def test_flags_without_health_or_publish_have_no_effect(tmp_path: Path) -> None:
+    """Whoever forgets one of the two is told."""
     config = tmp_path / "kubeconfig"
     config.write_text(yaml.safe_dump(config_of()))
-    prober = Process(["controller", f"--kubeconfig={config}", "--http=127.0.0.1:0", f"--cluster=west={config}"])
+    of_names = ("--federation=fed.example", "--upstream=127.0.0.1", "--cluster-max-age=60")
+    flags = (f"--kubeconfig={config}", "--http=127.0.0.1:0", f"--cluster=west={config}", *of_names)
+    prober = Process(["controller", *flags])
     try:
-        prober.wait_for("--cluster has no effect without --health")
+        prober.wait_for("--cluster has no effect without --health, --publish or --federate")
+        for flag in of_names:
+            prober.wait_for(f"{flag.partition('=')[0]} has no effect without --publish")
     finally:
         prober.end()
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from collections.abc import Collection, Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from tests.kit.api_objects import listed
 from tests.kit.commands_in_process import Run
+from tests.kit.kube import config_of
 from tests.kit.mounted_secret import mount
 from tests.kit.three_clusters import Change, three_clusters, web
 from tests.kit.topodns_process import Server
@@ -145,6 +147,27 @@ def test_what_is_no_cluster_is_told_of(server: Server, folder: Path) -> None:
     assert "[+]cluster broken not read yet; " in server.get("/readyz?verbose")[1]
     mount(folder, {"west.json": dump("west"), "broken": dump("south")})
     until(lambda: "[+]cluster broken ok" in server.get("/readyz?verbose")[1], "the file to be read")
+
+
+def test_a_controller_tells_of_each_thing_once(folder: Path, tmp_path: Path) -> None:
+    """All of its parts read the same clusters, and none of them by itself."""
+    dead = json.dumps(config_of("https://127.0.0.1:1"))
+    files = {"south": dead, "north": dead, "a_b": ""}
+    mount(folder, files)
+    own = tmp_path / "kubeconfig"
+    own.write_text(json.dumps(config_of("https://127.0.0.1:2")))
+    flags = ["--publish", "--federation=fed.example", "--health", "--lease=default/c", "--http=127.0.0.1:0"]
+    process = Server(["controller", *flags, f"--kubeconfig={own}", f"--cluster-dir={folder}"])
+    try:
+        process.wait_for("/a_b: 'a_b' is no name of a cluster")
+        mount(folder, {**files, "c_d": ""})
+        process.wait_for("/c_d: 'c_d' is no name of a cluster")
+        mount(folder, {"south": dead, "a_b": "", "c_d": ""})
+        process.wait_for("cluster north: no longer in --cluster-dir")
+    finally:
+        assert process.end() == 0
+    for text in ("/a_b: ", "/c_d: ", "is cluster north, too, expected each cluster once"):
+        assert sum(text in line for line in process.lines) == 1, text
 
 
 def test_a_folder_that_is_missing_is_a_wrong_setting(topodns: Run, folder: Path) -> None:

@@ -9,8 +9,9 @@ import http.client
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from urllib3.exceptions import ProtocolError
 
 from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient, Readiness
+from locator.cluster.certificates import issuing
 from locator.cluster.credentials import BadCluster
 from locator.cluster.responses import Stream, Unreachable, resource_attributes, unreachable
 from locator.model import Service
@@ -106,7 +108,7 @@ BROKEN = [
     pytest.param(lacking(config_of(), "users", 0), "context 'main': user: no user 'u' found", id="no such user"),
     pytest.param(config_of(None), "cluster 'c': server: None found, expected https://HOST:PORT", id="no server"),
     pytest.param(config_of("api:6443"), "'api:6443' found, expected https://HOST:PORT", id="no URL"),
-    pytest.param(config_of(tokenFile="/no/such/file"), "/no/such/file", id="no token file"),
+    pytest.param(config_of(tokenFile="/no/such/file"), ": /no/such/file: No such file or directory", id="no token"),
     pytest.param(config_of("https://"), "server: 'https://' found, expected https://HOST:PORT", id="no host"),
     pytest.param(config_of("https://127.0.0.1:99999"), "expected https://HOST:PORT", id="no such port"),
     pytest.param(config_of(exec="aws"), "user 'u': exec: 'aws' found, expected a command", id="exec of a text"),
@@ -149,6 +151,45 @@ def test_authorities_must_be_certificates(no_pod: Path) -> None:
 
 
 # Credentials
+
+
+@contextmanager
+def serving_tls(pair: issuing.Pair, folder: Path, port: int = 0) -> Iterator[int]:
+    """Answer each HTTPS request with an empty object, a connection each; yield the port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(written(folder / "pair.pem", (pair.key + pair.certificate).decode()))
+    with socket.create_server(("127.0.0.1", port)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):  # the end
+                while True:
+                    connection, _ = listener.accept()
+                    with suppress(OSError), context.wrap_socket(connection, server_side=True) as stream:
+                        stream.recv(65536)
+                        stream.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+
+
+def test_an_authority_is_taken_up_that_takes_the_place_of_another(no_pod: Path) -> None:
+    """Clusters change their certificate authority; a pod's ``ca.crt``, or a file that a kubeconfig names, follows."""
+    now = time.time()
+    old, new = (issuing.new_authority(now - 60, 9e5) for _ in range(2))
+    config = config_of()
+    config["clusters"][0]["cluster"]["certificate-authority"] = written(no_pod / "ca.crt", old.certificate.decode())
+    with serving_tls(issuing.issue(old, ["127.0.0.1"], now, 9e5), no_pod) as port:
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+        cluster = ApiClient(kubeconfig=written(no_pod / "config", config))
+        assert cluster.request("GET", "/version") == b"{}"
+    with serving_tls(issuing.issue(new, ["127.0.0.1"], now, 9e5), no_pod, port):
+        with pytest.raises(Unreachable, match="expected a certificate by the certificate-authority"):
+            cluster.request("GET", "/version")
+        written(no_pod / "ca.crt", new.certificate.decode())
+        assert cluster.request("GET", "/version") == b"{}"
 
 
 def test_a_plugin_that_is_missing_is_named(no_pod: Path) -> None:
