@@ -9,13 +9,15 @@ written badly, and goes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.kit import kustomize
 from tests.kit.api_objects import Item, deployment, item, listed, service
-from tests.kit.federation import USER, Federation, Member, running_federation
+from tests.kit.federation import USER, WITHIN, ZONE, Federation, Member, running_federation
 from tests.kit.kustomize import Right, rights_in
 from tests.kit.waiting import until
 
@@ -42,6 +44,7 @@ DISTRIBUTED = [
     item("Secret", "password", WHERE, stringData={"word": "s3cret"}),
     item("ServiceAccount", "robot", WHERE),
 ]  # fmt: skip
+AT_HOME = [{**one, "metadata": {**one["metadata"], "namespace": "at-home"}} for one in DISTRIBUTED]
 JOB = {"template": {"spec": {**POD, "restartPolicy": "Never"}}}
 PODS = {"selector": {"matchLabels": {"app": "db"}}, "template": {"metadata": {"labels": {"app": "db"}}, "spec": POD}}
 OTHERS = [
@@ -104,3 +107,23 @@ def test_each_right_is_used_and_no_other(asked: Federation, where: str) -> None:
     roles = kustomize.objects_of(where, "ClusterRole", "Role")
     granted = rights_in(rule for role in roles for rule in role["rules"])
     assert rights_used(asked.api if where == "federation api" else cluster) == granted
+
+
+def test_the_own_cluster_is_one_of_all(asked: Federation, tmp_path: Path) -> None:
+    """With the controller's account there, as in a pod: nothing is refused, and what is distributed comes and goes."""
+    (east,) = asked.clusters.values()
+    roles = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
+    objects = kustomize.objects_of("clusters with federate", "Namespace", "CustomResourceDefinition", *roles)
+    with kustomize.installed(east.plane, objects):
+        token = east.plane.token(kustomize.NAMESPACE, kustomize.CONTROLLER)
+        own = east.plane.kubeconfig_with(tmp_path / "kubeconfig", token=token)
+        lease = f"--lease={kustomize.NAMESPACE}/{kustomize.CONTROLLER}"
+        asked.end_controllers()
+        federate = f"--federate={ZONE}={asked.api.kubeconfig}"
+        running = asked.further(federate, f"--kubeconfig={own}", "--cluster-name=east", lease)
+        asked.apply(*AT_HOME)
+        asked.until_synced(*AT_HOME, within=WITHIN)
+        asked.api.plane.kubectl("delete", "--wait=false", "-f", "-", stdin=listed(AT_HOME))
+        asked.until_gone(*AT_HOME)
+        asked.end_controllers()
+        assert not [line for line in running.lines if re.search(r"\b403\b", line)]
