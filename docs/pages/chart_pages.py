@@ -34,6 +34,7 @@ SET_BY = {
     "snapshot": "`dns.snapshot`",
     "cluster": "`clusters` with a `context`",
     "cluster_dir": "`clustersSecret`, `clusters`",
+    "federate": "`controller.federate`",
     "lease": "the name of the release",
     "tls_cert": "`webhook.certificate.secret`",
     "tls_key": "`webhook.certificate.secret`",

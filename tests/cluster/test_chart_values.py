@@ -15,7 +15,7 @@ import yaml
 from dnsserver import __version__
 from dnsserver.programs.from_settings import store_of
 from dnsserver.settings.settings import OLD_NAMES, Settings
-from dnsserver.settings.values import ClusterSource
+from dnsserver.settings.values import ClusterSource, FederationSource
 from dnsserver.tools.doctor.facts import Right
 from dnsserver.tools.doctor.installation import needed_rights
 from docs.pages import make_pages
@@ -23,6 +23,7 @@ from docs.pages.chart_pages import CHART
 from tests.kit import helm
 from tests.kit.helm import (
     CASES,
+    CLUSTERS,
     EVERYTHING,
     FEDERATED,
     LOCATORS,
@@ -85,6 +86,20 @@ BAD: Mapping[str, str] = {
         "dns.autoscaling.maxReplicas: 2 found, expected at least minReplicas: 3",
     "dns: {autoscaling: {enabled: true, queriesPerSecond: 0}}":
         "dns.autoscaling: neither queriesPerSecond nor cpuUtilization found",
+    "controller: {enabled: true, federate: {zone: my.example}}":
+        "controller.federate.zone: my.example found without controller.federate.clustersSecret, expected the Secret",
+    "controller: {enabled: true, federate: {zone: my.example, clustersSecret: clusters}}":
+        "controller.federate.zone: my.example found without controller.federate.secret, expected the Secret",
+    "controller: {enabled: true, federate: {secret: api}}":
+        "controller.federate.secret: api found without controller.federate.zone, expected the zone",
+    "controller: {federate: {zone: my.example, secret: api, clustersSecret: clusters}}":
+        "controller.federate.zone: my.example found without controller.enabled, expected both",
+    "controller: {enabled: true, federate: {zone: my.example, secret: api, clustersSecret: clusters}}":
+        "controller.federate.zone: my.example found without dns.settings.cluster-name, expected the name",
+    "controller: {federate: {zone: my.example=/x}}":
+        "at '/controller/federate/zone': 'my.example=/x' does not match pattern",
+    "controller: {settings: {federate: my.example=/x}}":
+        "at '/controller/settings': additional properties 'federate' not allowed",
     "metrics: {monitor: PodMonitor}": "metrics.monitor: found without metrics.enabled",
     "metrics: {rules: true}": "metrics.rules: found without metrics.enabled, expected both",
 }  # fmt: skip
@@ -464,6 +479,25 @@ def test_a_context_is_named_by_a_flag() -> None:
         {"name": "west", "items": [{"key": "kubeconfig", "path": ".contexts/west"}]},
         {"name": "south", "items": [{"key": "k", "path": "south"}]},
     ]
+
+
+def test_what_distributes_has_kubeconfigs_of_its_own() -> None:
+    """Its Secrets, and no other; a server beside it reads by those of ``clustersSecret`` and ``clusters``."""
+    federate = {"zone": "my.example", "secret": "api", "key": "config", "context": "ops", "clustersSecret": "copies"}
+    controller = {**ON, "settings": {"health": True, "federate-selector": "tier=web"}, "federate": federate}
+    values = {"clustersSecret": "all", "clusters": CLUSTERS, "dns": {"settings": FEDERATED}, "controller": controller}
+    objects = by_name(rendered(values))
+    made = objects["Deployment", CONTROLLER]
+    _, settings = settings_of(made)
+    assert settings.federate == FederationSource("my.example", "/federation/kubeconfig", "ops")
+    assert (settings.cluster_name, settings.cluster_dir, settings.cluster) == ("europe", "/clusters", ())
+    assert settings.federate_selector is not None and settings.health
+    volumes = {one["name"]: one for one in made["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["federation"]["secret"]["secretName"] == "api"
+    assert volumes["federation"]["secret"]["items"] == [{"key": "config", "path": "kubeconfig"}]
+    assert volumes["clusters"]["projected"]["sources"] == [{"secret": {"name": "copies"}}]
+    assert {mount["name"] for mount in container_of(made)["volumeMounts"]} == volumes.keys()
+    assert not {"api", "copies"} & {*re.findall(r"\w+", yaml.safe_dump(objects["Deployment", SERVER]))}
 
 
 def test_a_certificate_of_another_needs_no_rights() -> None:

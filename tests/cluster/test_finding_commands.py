@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from locator.findings import ClusterCode
 from tests.kit import kustomize
 from tests.kit.api_objects import endpoint_slice, namespace, node, service, service_policy
-from tests.kit.kube import ControlPlane
+from tests.kit.kube import ApiError, ControlPlane
 from tests.kit.kustomize import EVERYTHING, objects_of
 from tests.kit.programs import environment
 from tests.kit.waiting import PATIENCE
@@ -30,16 +31,25 @@ WORDS = {
 
 
 @pytest.fixture(scope="module")
-def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A control plane with a node, a Service, a slice and a policy, and ``kubectl topodns``."""
+def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A control plane with a node and a namespace, and ``kubectl topodns``."""
+    with kustomize.installed(control_plane, objects_of(EVERYTHING, "CustomResourceDefinition")):
+        control_plane.api.create(namespace(WHERE), node(NAME))
+        yield control_plane
+        control_plane.api.delete(node(NAME), namespace(WHERE))
+
+
+@pytest.fixture
+def cluster(plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The same with a Service, a slice and a policy, as no other command has left them."""
     slices = endpoint_slice("none", 1, [], where=WHERE)
     slices["metadata"]["name"] = NAME
     things = (service(NAME, where=WHERE), slices, service_policy(NAME, "rack", None, where=WHERE))
-    with kustomize.installed(control_plane, objects_of(EVERYTHING, "CustomResourceDefinition")):
-        control_plane.api.create(namespace(WHERE), node(NAME))
-        control_plane.api.create(*things)
-        yield control_plane
-        control_plane.api.delete(node(NAME), namespace(WHERE))
+    plane.api.create(*things)
+    yield plane
+    for thing in things:
+        with suppress(ApiError):  # a command has deleted it
+            plane.api.delete(thing)
 
 
 @pytest.mark.parametrize("code", ClusterCode, ids=lambda code: code.name)

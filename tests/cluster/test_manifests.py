@@ -57,11 +57,17 @@ def everything(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def projected_in(deployment: Item) -> Iterator[str]:
-    """Yield the folder in the container of each Secret that is mounted whole; all are mounted read-only."""
+    """Yield the folder in the container of each Secret that is mounted whole; all are mounted read-only.
+
+    The kubeconfigs of the clusters are in a Secret of their own where they let topodns distribute objects.
+    """
+    federates = settings_of(deployment)[1].federate is not None
     volumes = {volume["name"]: volume for volume in deployment["spec"]["template"]["spec"].get("volumes", ())}
     for mount in container_of(deployment).get("volumeMounts", ()):
         for source in volumes[mount["name"]].get("projected", {}).get("sources", ()):
-            assert mount["readOnly"] and source["secret"] == {"name": "clusters"}
+            assert mount["readOnly"] and source["secret"] == {
+                "name": "federation-clusters" if federates else "clusters"
+            }
             yield mount["mountPath"]
 
 
@@ -75,24 +81,47 @@ def test_containers_are_started_with_flags_that_exist(variant: str) -> None:
         command, settings = settings_of(deployment)
         assert command == PROGRAMS[deployment["metadata"]["name"]]
         mounts = {each["mountPath"]: each for each in container_of(deployment).get("volumeMounts", ())}
-        for path in settings.snapshot:
+        for path in (*settings.snapshot, *([] if settings.federate is None else [settings.federate.path])):
             assert any(path.startswith(f"{mount}/") for mount in mounts)
         assert [*filter(None, [settings.cluster_dir])] == [*projected_in(deployment)]
         if settings.state_dir is not None:
             assert not mounts[settings.state_dir].get("readOnly")
 
 
-def test_the_prober_is_told_of_the_same_clusters() -> None:
-    """With the lines of docs/health.md in the overlay of several clusters, the controller has names and kubeconfigs."""
+def copy_of_clusters(page: str) -> Item:
+    """Return the overlay of several clusters with the components of a page's example, as a user would copy it."""
     folder = MANIFESTS / "overlays" / "clusters"
     overlay = yaml.safe_load((folder / "kustomization.yaml").read_text())
     overlay["resources"] = [str(MANIFESTS / "base")]
-    (lines,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "health.md").read_text(), re.DOTALL)
+    (lines,) = re.findall(r"```yaml\n(components:\n.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
     overlay["components"] = [str((folder / path).resolve()) for path in yaml.safe_load(lines)["components"]]
-    deployments = [made for made in yaml.safe_load_all(kustomize.build(overlay)) if made["kind"] == "Deployment"]
+    return dict(overlay)
+
+
+def deployments_in(overlay: Item) -> list[Item]:
+    """Return the Deployments that kubectl makes of an overlay."""
+    return [made for made in yaml.safe_load_all(kustomize.build(overlay)) if made["kind"] == "Deployment"]
+
+
+def test_the_prober_is_told_of_the_same_clusters() -> None:
+    """With the lines of docs/health.md in the overlay of several clusters, the controller has names and kubeconfigs."""
+    deployments = deployments_in(copy_of_clusters("health.md"))
     first, second = (settings_of(made)[1] for made in deployments)
     assert (first.cluster_name, first.cluster_dir) == (second.cluster_name, second.cluster_dir)
     assert [[first.cluster_dir]] * 2 == [[*projected_in(made)] for made in deployments]
+
+
+def test_what_distributes_has_kubeconfigs_of_its_own() -> None:
+    """With the lines of docs/federation.md: the server may not write, and nothing tells of clusters twice."""
+    overlay = copy_of_clusters("federation.md")
+    with pytest.raises(kustomize.UnbuildableError, match="/spec/template/spec/volumes"):
+        kustomize.build(overlay)
+    overlay["patches"].pop()
+    server, controller = deployments_in(overlay)
+    assert [[*projected_in(made)] for made in (server, controller)] == [["/clusters"]] * 2
+    first, second = (settings_of(made)[1] for made in (server, controller))
+    assert second.federate is not None and first.cluster_name == second.cluster_name
+    assert [zone.name for zone in first.federation] == [second.federate.name]
 
 
 @pytest.mark.parametrize("components", [("podlocators", "without-pods"), ("without-pods", "podlocators")])

@@ -30,6 +30,7 @@ from tests.kit.kube import ControlPlane, Item
 from tests.kit.kustomize import (
     CONTROLLER,
     EVERYTHING,
+    FEDERATION,
     INSTALLER,
     NAMESPACE,
     READER,
@@ -214,6 +215,17 @@ def test_the_roles_are_the_table(variant: str, account: str, without: Sequence[s
     expected = granted_by(row for row in rows_of(account) if row.resource not in without)
     expected |= {(OURS, resource, verb, "") for resource in more for verb in WATCH}
     assert granted_in(rule for role in roles for rule in role["rules"]) == expected
+
+
+def test_what_distributes_may_do_at_home_what_it_may_elsewhere() -> None:
+    """And nothing more: the own cluster is one of all. ``test_federation_rights`` shows that each right is used."""
+    home, plain = (
+        granted_in(object_of(variant, "ClusterRole", CONTROLLER)["rules"])
+        for variant in ("clusters with federate", "base with controller")
+    )
+    elsewhere = granted_in(object_of("federation cluster", "ClusterRole", FEDERATION)["rules"])
+    assert home == plain | elsewhere
+    assert all("*" not in right for right in home)
 
 
 def test_a_snapshot_needs_no_right() -> None:

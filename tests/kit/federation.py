@@ -254,14 +254,16 @@ class Federation:
 
 
 @contextmanager
-def running_federation(folder: Path, names: Sequence[str] = NAMES, *, controllers: str = "") -> Iterator[Federation]:
+def running_federation(
+    folder: Path, names: Sequence[str] = NAMES, *, controllers: str = "", policy: str = AUDIT_POLICY
+) -> Iterator[Federation]:
     """Run a federation with these clusters until the block ends; all start at once, and topodns does not run yet.
 
-    *controllers* are the names of those that run for the federation API.
+    *controllers* are the names of those that run for the federation API, *policy* says what stands in the audit logs.
     """
     with ExitStack() as stack, ThreadPoolExecutor(len(names) + 1) as starting:
-        api = starting.submit(_start, stack, folder / "federation-api", API_RIGHTS, controllers)
-        started = {name: starting.submit(_start, stack, folder / name, CLUSTER_RIGHTS, ALL) for name in names}
+        api = starting.submit(_start, stack, folder / "federation-api", API_RIGHTS, controllers, policy)
+        started = {name: starting.submit(_start, stack, folder / name, CLUSTER_RIGHTS, ALL, policy) for name in names}
         members = {name: future.result() for name, future in started.items()}
         kubelets = {name: _kubelet(member, at) for at, (name, member) in enumerate(members.items(), 1)}
         federation = Federation(api.result(), members, kubelets)
@@ -269,11 +271,11 @@ def running_federation(folder: Path, names: Sequence[str] = NAMES, *, controller
         yield federation
 
 
-def _start(stack: ExitStack, folder: Path, rights: str, controllers: str) -> Member:
+def _start(stack: ExitStack, folder: Path, rights: str, controllers: str, policy: str) -> Member:
     folder.mkdir(parents=True)
-    policy, audit = folder / "audit.yaml", folder / "audit.log"
-    policy.write_text(AUDIT_POLICY)
-    flags = (f"--audit-policy-file={policy}", f"--audit-log-path={audit}")
+    audited, audit = folder / "audit.yaml", folder / "audit.log"
+    audited.write_text(policy)
+    flags = (f"--audit-policy-file={audited}", f"--audit-log-path={audit}")
     plane = stack.enter_context(
         running_control_plane(folder, *flags, tokens=f"{TOKEN},{USER},2\n", controllers=controllers)
     )

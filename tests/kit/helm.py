@@ -77,6 +77,11 @@ CASES: Mapping[str, Values] = {
         "webhook": {**ON, "nodeSelector": {"role": "control-plane"}},
     },
     "OpenShift": {**HEALTH, "clusters": CLUSTERS, "openshift": True, "webhook": ON},
+    "federation": {
+        "clustersSecret": "clusters",
+        "controller": {**ON, "federate": {"zone": "fed.example.com", "secret": "api", "clustersSecret": "copies"}},
+        "dns": {"settings": FEDERATED},
+    },
     "GKE": {"quota": ON},
     "nothing around": {"podDisruptionBudget": {"enabled": False}, "networkPolicy": {"enabled": False}},
 }

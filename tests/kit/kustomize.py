@@ -59,6 +59,11 @@ VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "clusters with multicluster": ("overlays/clusters", ("multicluster",)),
     "clusters without pods": ("overlays/clusters", ("without-pods", "metrics", "admission")),
     "clusters with podlocators": ("overlays/clusters", ("controller", "podlocators", "webhook")),
+    "clusters with federate": ("overlays/clusters", ("controller", "federate")),
+    "clusters with health, publish and federate": (
+        "overlays/clusters",
+        ("controller", "health", "publish", "federate"),
+    ),
     "clusters with openshift": ("overlays/clusters", ("controller", "webhook", "openshift")),
     "remote": ("remote", ()),
     "federation api": ("federation/api", ()),

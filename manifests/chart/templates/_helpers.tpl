@@ -73,12 +73,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* The flags that name the other clusters. Of a file in a folder, the current context counts; hidden files are no clusters. */}}
+{{/* The flags that name the other clusters. Of a file in a folder, the current context counts; hidden files are no clusters. Takes values with "clusters" and "clustersSecret". */}}
 {{- define "topodns.clusterFlags" -}}
-{{- if or .Values.clusters .Values.clustersSecret }}
+{{- if or .clusters .clustersSecret }}
 - "--cluster-dir=/clusters"
 {{- end }}
-{{- range .Values.clusters }}
+{{- range .clusters }}
 {{- if hasKey . "context" }}
 - {{ printf "--cluster=%s=/clusters/.contexts/%s#%s" .name .name .context | quote }}
 {{- end }}
@@ -86,7 +86,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "topodns.clusterMounts" -}}
-{{- if or .Values.clusters .Values.clustersSecret -}}
+{{- if or .clusters .clustersSecret -}}
 - name: clusters
   mountPath: /clusters
   readOnly: true
@@ -96,17 +96,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "topodns.clusterVolumes" -}}
-{{- if or .Values.clusters .Values.clustersSecret -}}
+{{- if or .clusters .clustersSecret -}}
 # A pod does not start while a Secret is missing. topodns follows what changes in it.
 - name: clusters
   projected:
     defaultMode: 0440
     sources:
-    {{- with .Values.clustersSecret }}
+    {{- with .clustersSecret }}
     - secret:
         name: {{ . | quote }}
     {{- end }}
-    {{- range .Values.clusters }}
+    {{- range .clusters }}
     - secret:
         name: {{ .secret | quote }}
         items:
