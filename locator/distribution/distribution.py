@@ -214,14 +214,20 @@ class Distribution:
         self._migrated = {key: names - {cluster} for key, names in self._migrated.items()}
 
     def observe(self, cluster: str, lost_since: float | None, problem: str, now: float) -> bool:
-        """Note whether a cluster can be read, and why not; return whether its objects' state changes with it."""
-        contact = self.contacts[cluster]
-        before = contact.unreachable, contact.unreachable and contact.problem
+        """Note whether a cluster can be read, and why not; return whether its objects' state changes with it.
+
+        What is told of a cluster that is out of reach stays: not every error is worth a write to each object.
+        """
+        contact, unreachable = (
+            self.contacts[cluster],
+            lost_since is not None and now - lost_since >= UNREACHABLE_SECONDS,
+        )
         if lost_since is None and contact.lost_since is not None:
             contact.read_since = now
-        contact.lost_since, contact.problem = lost_since, problem
-        contact.unreachable = lost_since is not None and now - lost_since >= UNREACHABLE_SECONDS
-        return before != (contact.unreachable, contact.unreachable and problem)
+        if not (unreachable and contact.unreachable):
+            contact.problem = problem
+        before, contact.lost_since, contact.unreachable = contact.unreachable, lost_since, unreachable
+        return before != unreachable
 
     def migrate(self, now: float) -> set[Key]:
         """Move the shares of clusters that are out of reach, and back; return the objects of which one moves.

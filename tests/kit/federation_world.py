@@ -112,6 +112,8 @@ class World:
         self.findings: list[Finding] = []
         self.now = 0.0
         self._selector, self._cut = selector, dict[str, float]()
+        self.problem = "no route to host"
+        """Why a cluster that is cut cannot be read."""
         self.start()
 
     def start(self) -> None:
@@ -171,7 +173,7 @@ class World:
 
     def _contacts(self) -> dict[str, ClusterContact]:
         return {
-            cluster: ClusterContact(self._cut.get(cluster), "no route to host" if cluster in self._cut else "")
+            cluster: ClusterContact(self._cut.get(cluster), self.problem if cluster in self._cut else "")
             for cluster in self.servers
             if cluster != OWN
         }

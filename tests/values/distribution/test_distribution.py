@@ -467,6 +467,17 @@ def test_numbers_of_a_cluster_that_is_lost_are_those_that_were_read_last() -> No
     }
 
 
+def test_another_error_of_a_cluster_that_is_lost_is_not_told_again() -> None:
+    found = world(service())
+    found.cut("east")
+    found.wait(30.0)
+    before = found.written()
+    found.problem = "connection refused"
+    found.wait(30.0)
+    assert found.written() == before
+    assert found.told("Service", "shop/web")["east"]["message"] == "no route to host"
+
+
 # --- Deletion ---------------------------------------------------------------------------------------------------------
 
 
