@@ -14,7 +14,7 @@ SECONDS ?= 60
 SOAK_SECONDS ?= 3600
 WORKERS ?= 3
 
-.PHONY: run demo federation test e2e fuzz soak release reproducible bench docs man screenshots site lint spdx lock sbom audit clean
+.PHONY: run demo federation test e2e slow fuzz soak release reproducible bench docs man screenshots site lint spdx lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -34,6 +34,10 @@ test: $(VENV)/.installed-tests
 # The tests that need other programs, a Kubernetes control plane (built once, in .cache) or a browser.
 e2e: $(VENV)/.installed-tests
 	$(PYTEST) tests/peers tests/cluster tests/browser
+
+# The tests of clusters that take minutes each, or need a program that takes minutes to build (external-dns).
+slow: $(VENV)/.installed-tests
+	$(PYTEST) --slow -m slow tests/cluster
 
 # Looks for packets that break topodns: Python for SECONDS, and the native code for SECONDS, where cargo is. Goes on where
 # the last run ended.

@@ -31,11 +31,21 @@ LONG = (
     "test_lint.py",
     *("test_image.py", "test_controller.py", "test_peers.py", "test_doctor_live.py", "test_rbac.py", "test_tenants.py"),
     *("test_compared_with_coredns.py", "test_forwarders.py", "test_under_attack.py", "test_instructions.py"),
+    *("test_federation.py", "test_federation_faults.py", "test_federation_replicas.py"),
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let long files begin first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add a flag for the tests that are too slow to run at each push."""
+    parser.addoption("--slow", action="store_true", help="also run what is marked as slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow without ``--slow``, and let long files begin first."""
+    slow = {item for item in items if item.get_closest_marker("slow")}
+    if slow and not config.getoption("--slow"):
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
     items.sort(key=lambda item: item.path.name not in LONG)
 
 

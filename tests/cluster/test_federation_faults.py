@@ -243,6 +243,7 @@ def test_a_cluster_that_hangs(federation: Federation) -> None:
     federation.until_replicas(written, east=3, south=3, west=3)
 
 
+@pytest.mark.slow
 def test_migration(federation: Federation) -> None:
     """After migrate-after the others run the lost share, also after a restart; it is taken back after 60 s."""
     written, stays = workload("migrates", 6, migrate_after="30"), workload("stays", 6)
@@ -437,13 +438,13 @@ def test_controllers_killed_in_turn(federation: Federation) -> None:
 
 def test_the_rate_of_writes(federation: Federation) -> None:
     """No cluster's API server sees more than 20 writes a second, however much there is to write."""
-    items = [config_map(f"c-{number}", "rate") for number in range(100)]
+    items = [config_map(f"c-{number}", "rate") for number in range(40)]
     before = federation.write_counts()
     federation.apply(*items)
     federation.until_synced(*items, within=WITHIN)
     for name, member in federation.clusters.items():
         writes = member.writes()[before[name] :]
-        assert len(writes) >= 100
+        assert len(writes) >= len(items)
         assert Counter(write.key for write in writes).most_common(1)[0][1] == 1  # each once
         moments = sorted(write.moment for write in writes)
         busiest = max(sum(start <= moment < start + 1 for moment in moments) for start in moments)

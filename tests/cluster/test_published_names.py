@@ -123,6 +123,7 @@ def test_the_crd_comes_later(
     until_said(plane)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kinds")
 def test_external_dns_writes_the_names(
     plane: ControlPlane, publish: Publish, balance: Callable[..., None], tmp_path: Path
