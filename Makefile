@@ -35,9 +35,9 @@ test: $(VENV)/.installed-tests
 e2e: $(VENV)/.installed-tests
 	$(PYTEST) tests/peers tests/cluster tests/browser
 
-# The tests of clusters that take minutes each, or need a program that takes minutes to build (external-dns).
+# The tests that take minutes each, or need a program that takes minutes to build (external-dns).
 slow: $(VENV)/.installed-tests
-	$(PYTEST) --slow -m slow tests/cluster
+	$(PYTEST) --slow -m slow tests/peers tests/cluster
 
 # Looks for packets that break topodns: Python for SECONDS, and the native code for SECONDS, where cargo is. Goes on where
 # the last run ended.

@@ -17,6 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.kit.api_objects import Item, item
 from tests.kit.federation import LABEL, WITHIN, Federation, running_federation
 from tests.kit.random_creations import BROKEN, KINDS, drawn
@@ -175,6 +177,7 @@ def difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_random_world(tmp_path: Path) -> None:
     """Whatever happened: soon all clusters have what the oracle says, and each object's status says so."""
     with running_federation(tmp_path, [*"abc"]) as federation:

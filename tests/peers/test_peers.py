@@ -75,6 +75,7 @@ def test_dnsperf_loses_nothing_while_snapshots_are_swapped(
         assert re.search(r"Reconnections: +0\n", printed), printed
 
 
+@pytest.mark.slow
 def test_benchmark_measures_every_server_at_every_rate() -> None:
     """``make bench`` checks replies while it measures: a wrong reply of any server, unbound included, ends it."""
     needs_tool("unbound")
