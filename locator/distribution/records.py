@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from locator.distribution.instructions import Instructions, Problem
+from locator.model import Namespaced
 from locator.topology.annotations import FEDERATION
 
 T = TypeVar("T", bound=Struct)
@@ -63,7 +64,7 @@ class Replicas(Struct, frozen=True):
     unavailable: int = 0
 
 
-class Original(Struct, frozen=True):
+class Original(Namespaced, frozen=True):
     """An object in the federation API.
 
     ``manifest`` is its copy as JSON, without replicas and without what names it. ``replicas`` is None of a kind that
@@ -72,8 +73,6 @@ class Original(Struct, frozen=True):
     ``topodns.io/federation-status``.
     """
 
-    namespace: str
-    name: str
     version: str
     uid: str
     manifest: bytes
@@ -90,17 +89,12 @@ class Original(Struct, frozen=True):
     told: str = ""
 
     @property
-    def key(self) -> str:
-        """Its ``NAMESPACE/NAME``."""
-        return f"{self.namespace}/{self.name}"
-
-    @property
     def is_held(self) -> bool:
         """Whether it cannot go before its copies."""
         return FINALIZER in self.finalizers
 
 
-class Copy(Struct, frozen=True):
+class Copy(Namespaced, frozen=True):
     """A copy of an original in a cluster.
 
     ``digest`` is that of the fields that topodns owns there; if it owns none, the object was not ``applied`` by it,
@@ -109,8 +103,6 @@ class Copy(Struct, frozen=True):
     present generation.
     """
 
-    namespace: str
-    name: str
     version: str
     uid: str
     digest: bytes
@@ -121,23 +113,11 @@ class Copy(Struct, frozen=True):
     observed: bool = True
     deleting: bool = False
 
-    @property
-    def key(self) -> str:
-        """Its ``NAMESPACE/NAME``."""
-        return f"{self.namespace}/{self.name}"
 
-
-class Undistributed(Struct, frozen=True):
+class Undistributed(Namespaced, frozen=True):
     """A workload in the federation API of a kind that is not distributed."""
 
-    namespace: str
-    name: str
     version: str
-
-    @property
-    def key(self) -> str:
-        """Its ``NAMESPACE/NAME``."""
-        return f"{self.namespace}/{self.name}"
 
 
 class ClusterNamespace(Struct, frozen=True):
@@ -152,18 +132,11 @@ class ClusterNamespace(Struct, frozen=True):
         return self.name
 
 
-class Autoscaler(Struct, frozen=True):
+class Autoscaler(Namespaced, frozen=True):
     """A HorizontalPodAutoscaler: the workload that it names."""
 
-    namespace: str
-    name: str
     version: str
     target: Key
-
-    @property
-    def key(self) -> str:
-        """Its ``NAMESPACE/NAME``."""
-        return f"{self.namespace}/{self.name}"
 
 
 class Kind(NamedTuple):
