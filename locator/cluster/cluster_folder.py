@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import trio
 
+from locator.cluster.file_version import version_of
 from locator.findings import ClusterCode
 from locator.model import Finding, is_dns_label
 from locator.printable import printable
@@ -231,7 +232,7 @@ def _seen(path: str) -> _Seen:
     except OSError as error:  # a link that leads nowhere, say: the kubelet takes it away
         return _Seen((error.errno or 0,))
     if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
-        return _Seen((found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev, found.st_mode))
+        return _Seen((*version_of(found), found.st_dev, found.st_mode))
     return _Seen(problem="a device, pipe or socket found, expected a file")
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import urllib3
 
+from locator.cluster.file_version import version_of
 from locator.cluster.responses import one_line
 
 MAX_CONNECTIONS = 32  # in the pool: one for each watch, some for writes
@@ -96,10 +97,9 @@ def _access(configuration: Any, namespace: str, *, complete: bool = True) -> Acc
 def _version(file: str | None) -> tuple[int, ...]:
     """Return what differs whenever a file is written; empty if there is none."""
     try:
-        found = os.stat(file or "")
+        return version_of(os.stat(file or ""))
     except OSError:
         return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _share_tls(pool: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind, by_group_
 from locator.api.dump_text import MAX_OCTETS, NotADump
 from locator.cluster.dumps import folders, reading, worker
 from locator.cluster.dumps.reading import STANDARD_INPUT, BadDump, Dump, Input, Report
+from locator.cluster.file_version import version_of
 from locator.cluster.publisher import ReadBatch, ReadOnce, without_gc
 from locator.model import Health
 
@@ -99,7 +100,7 @@ class DumpFiles:
         """Return a value that changes whenever a file is changed, added or removed."""
         try:
             names = [source.name for source in self.inputs() if source.content is None and not source.passed_over]
-            return [(name, s.st_mtime_ns, s.st_size, s.st_ino) for name in names for s in [os.stat(name)]]
+            return [(name, *version_of(os.stat(name))) for name in names]
         except (BadDump, OSError) as error:
             return str(error)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import trio
 
 from locator.cluster.certificates.issuing import BadCertificate, CertificateFacts, Pair, facts_of
+from locator.cluster.file_version import version_of
 from locator.model import Health
 from locator.times import time_text
 
@@ -24,7 +25,7 @@ log = logging.getLogger("topodns")
 
 LOOK_SECONDS = 1.0  # between two looks at the files; looking costs two system calls
 
-Signature = tuple[tuple[int, int, int], ...]
+Signature = tuple[tuple[int, ...], ...]
 
 
 class ServingCertificate:
@@ -93,7 +94,7 @@ class CertificateFiles:
 
     def _look(self) -> Signature | None:
         try:
-            return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(os.stat, self._paths))
+            return tuple(version_of(os.stat(path)) for path in self._paths)
         except OSError:
             return None
 
