@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from locator.api.deltas import DeltaBatch, Replace
+from locator.api.deltas import Delta, DeltaBatch, Replace
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.elector import LeaderElector
 from locator.cluster.leading.writer import Writer
@@ -128,12 +129,7 @@ class Controller:
     async def _take_in(self, cluster: _FollowedCluster) -> None:
         async for batch in cluster.receive:  # without its findings: the server and ``check`` report those
             had_synced = self.reconciler.has_synced
-            for number, delta in enumerate(batch.deltas, start=1):
-                if cluster.scope.cancel_called:
-                    return  # it has gone
-                self.reconciler.apply(delta, cluster.name)
-                if number % DELTAS_AT_ONCE == 0:
-                    await trio.lowlevel.checkpoint()
+            await apply_in_turns(batch, partial(self.reconciler.apply, cluster=cluster.name), cluster.scope)
             if self.reconciler.has_synced and not had_synced:
                 gc.collect()
                 gc.freeze()  # the objects live long, and collections that visit them would hold up whatever waits
@@ -144,6 +140,16 @@ class Controller:
         self.writer.wake()
         for subscriber in self._subscribers:
             subscriber()
+
+
+async def apply_in_turns(batch: DeltaBatch, apply: Callable[[Delta], None], scope: trio.CancelScope) -> None:
+    """Apply the deltas of a cluster, a few at a time, since other tasks want their turns; stop once *scope* ends."""
+    for number, delta in enumerate(batch.deltas, start=1):
+        if scope.cancel_called:
+            return
+        apply(delta)
+        if number % DELTAS_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
 
 
 class _FollowedCluster:

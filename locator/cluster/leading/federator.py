@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import trio
@@ -18,7 +19,7 @@ from locator.api.deltas import DeltaBatch
 from locator.cluster import memory
 from locator.cluster.api_client import ApiClient, Readiness
 from locator.cluster.event_poster import EventPoster
-from locator.cluster.leading.controller import DELTAS_AT_ONCE, WAITING_BATCHES
+from locator.cluster.leading.controller import WAITING_BATCHES, apply_in_turns
 from locator.cluster.leading.elector import LeaderElector, boot_seconds
 from locator.cluster.leading.writer import IN_FLIGHT, Writer
 from locator.cluster.publisher import FindingLog
@@ -220,10 +221,7 @@ class Federator:
 
     def _start(self, cluster: str, api: _Api) -> None:
         async def take_in(batch: DeltaBatch) -> None:
-            for number, delta in enumerate(batch.deltas, start=1):
-                self._destinations.apply(delta, cluster)
-                if number % DELTAS_AT_ONCE == 0:
-                    await trio.lowlevel.checkpoint()
+            await apply_in_turns(batch, partial(self._destinations.apply, cluster=cluster), api.scope)
             self._wake()
 
         if self._nursery is not None:
