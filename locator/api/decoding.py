@@ -204,13 +204,13 @@ def converted(resource: Resource, typed: Any, where: str = "") -> Decoded:
     return Decoded(meta.namespace or "", meta.name, meta.version or "", built, collector, triggered)
 
 
-class _UidMeta(Struct):
+class _IdentityMeta(Struct):
     uid: str = ""
     labels: dict[str, str] | None = None
 
 
 class _Identified(Struct):
-    metadata: _UidMeta
+    metadata: _IdentityMeta
 
 
 _IDENTIFIED = Decoder(_Identified)
@@ -218,18 +218,19 @@ _IDENTIFIED = Decoder(_Identified)
 
 def uid_untrusted(raw: bytes) -> str:
     """Return the uid of an object of any kind, empty if it has none or is unreadable."""
-    try:
-        return _IDENTIFIED.decode(raw).metadata.uid
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
+    return _identified_untrusted(raw).uid
 
 
 def labels_untrusted(raw: bytes) -> Mapping[str, str]:
     """Return the labels of an object of any kind, none if it is unreadable."""
+    return _identified_untrusted(raw).labels or {}
+
+
+def _identified_untrusted(raw: bytes) -> _IdentityMeta:
     try:
-        return _IDENTIFIED.decode(raw).metadata.labels or {}
+        return _IDENTIFIED.decode(raw).metadata
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
+        return _IdentityMeta()
 
 
 def error_words(error: Exception) -> tuple[str, str]:

@@ -24,6 +24,7 @@ from locator.topology.annotations import (
     WEIGHTS,
     field_of,
     trimmed,
+    whole_number,
 )
 
 LOCAL = "local"
@@ -90,8 +91,8 @@ def unknown_clusters(instructions: Instructions, known: Collection[str]) -> Iter
 
 
 def _number(text: str, least: int, most: int) -> int:
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
-    if not least <= number <= most:
+    number = whole_number(text)
+    if number is None or not least <= number <= most:
         raise ValueError
     return number
 

@@ -100,9 +100,12 @@ def trimmed(text: str) -> str:
 
 def min_endpoints(service: Service) -> int | None:
     """Return the value of the annotation ``topodns.io/min-endpoints``, 1 if it is absent, None if it is invalid."""
-    text = trimmed(service.annotations.get(MIN_ENDPOINTS, "1"))
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-    return number or None
+    return whole_number(trimmed(service.annotations.get(MIN_ENDPOINTS, "1"))) or None
+
+
+def whole_number(text: str) -> int | None:
+    """Return a whole number of at most nine digits, None if *text* is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def max_overload(service: Service) -> float | None:
