@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from locator.api.decoding import Resource
 from locator.api.deltas import Delta, Drop, Put, Replace, precedes
 from locator.control.work_queue import WorkQueue, namespace_of
@@ -255,7 +257,7 @@ class Destination(ABC):
                 return None
             needed = self.rules.write_for(key, now)
             if isinstance(needed, Write):
-                return needed
+                return replace(needed, key=key)
             if needed is None:
                 self.queue.done(key)
             else:

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from locator.api.decoding import Resource
+from locator.api.list_watch import JSON
 
 CREATE, APPLY, PATCH, DELETE = "create", "apply", "patch", "delete"
 METHODS = {CREATE: "POST", APPLY: "PATCH", PATCH: "PATCH", DELETE: "DELETE"}
 
-JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"  # RFC 6902
 APPLY_PATCH = "application/apply-patch+yaml"  # server-side apply (KEP-555); JSON is YAML
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced, a field that is null is removed
@@ -43,9 +42,9 @@ class Existing(NamedTuple):
 class Write(Struct, frozen=True):
     """One write of one object.
 
-    ``key`` is that of the work queue, mostly that of the object.
-    ``version`` is the resourceVersion of the object that the write replaces, empty
-    for a new one. The write is not sent while the object ``unless`` exists.
+    ``key`` is that of the object, and once the write is due that of the work queue. ``version`` is the resourceVersion
+    of the object that the write replaces, empty for a new one. The write is not sent while the object ``unless``
+    exists.
     """
 
     verb: str
@@ -57,10 +56,6 @@ class Write(Struct, frozen=True):
     unless: Existing | None = None
     force: bool = False
     """Whether to take the fields of a server-side apply from their other owners."""
-
-    def with_key(self, key: str) -> Write:
-        """Return the same write for another key of the work queue."""
-        return replace(self, key=key)
 
     @property
     def method(self) -> str:

@@ -70,10 +70,10 @@ class Destinations:
             self._compare(moved, self.clusters)
 
     def _begin(self, cluster: str) -> None:
-        rules = self._rules[cluster] = CopyRules(self.distribution, cluster, self._told)
+        rules = self._rules[cluster] = CopyRules(self.distribution, cluster, self._compare_answered)
         self.clusters[cluster] = _Queue(rules, self)
 
-    def _told(self, key: Key) -> None:
+    def _compare_answered(self, key: Key) -> None:
         """Compare the objects about which a cluster's API server has said something."""
         keys = [key] if key.kind != NAMESPACE else self.distribution.keys_in(key.object)
         self._compare(keys, ())

@@ -75,10 +75,10 @@ class Distribution:
 
     def __init__(self, name: str, clusters: Iterable[str], *, selector: Selector | None = None, now: float) -> None:
         self.name = name
-        self.resources: Mapping[type[Any], Resource] = {**original_resources(name, selector), **copy_resources(name)}
+        originals, copies = original_resources(name, selector), copy_resources(name)
+        self.resources: Mapping[type[Any], Resource] = {**originals, **copies}
         """How each kind is read, in the federation API and in clusters."""
-        self.originals = tuple(original_resources(name, selector))
-        self.copies = tuple(copy_resources(name))
+        self.originals, self.copies = tuple(originals), tuple(copies)
         self.objects = KnownObjects(self.originals, dict.fromkeys(clusters, self.copies))
         self.contacts: dict[str, Contact] = {cluster: Contact(now) for cluster in clusters}
         self.refusals: dict[tuple[str, Key], Refusal] = {}

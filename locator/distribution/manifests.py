@@ -215,9 +215,20 @@ def _copied(kind: Kind, federation: str, raw: _Manifest) -> dict[str, Any]:
         annotations[FEDERATED] = "true"
         _forget_allocated(spec)
     spec.pop("replicas", None)
-    content: dict[str, Any] = {
+    content = {
+        **_content(raw),
         "metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})},
         "spec": spec if raw.spec is not None else None,
+    }
+    copied: dict[str, Any] = _without_nulls(content)
+    return copied
+
+
+def _content(raw: _Manifest) -> dict[str, Any]:
+    """Return the fields of an object that somebody writes; those that it lacks are None."""
+    return {
+        "metadata": {"labels": raw.metadata.labels or {}, "annotations": raw.metadata.annotations or {}},
+        "spec": raw.spec,
         "data": raw.data,
         "binaryData": raw.binary_data,
         "immutable": raw.immutable,
@@ -225,8 +236,6 @@ def _copied(kind: Kind, federation: str, raw: _Manifest) -> dict[str, Any]:
         "imagePullSecrets": raw.image_pull_secrets,
         "automountServiceAccountToken": raw.automount_service_account_token,
     }
-    copied: dict[str, Any] = _without_nulls(content)
-    return copied
 
 
 def _forget_allocated(spec: dict[str, Any]) -> None:
@@ -276,21 +285,11 @@ def _written_status(kind: Kind, status: Mapping[str, Any]) -> dict[str, Any]:
 
 def _copy(kind: Kind, raw: _Manifest, _: FindingCollector) -> Copy:
     meta, status = raw.metadata, raw.status or {}
-    manifest = {
-        "metadata": {"labels": meta.labels or {}, "annotations": meta.annotations or {}},
-        "spec": raw.spec,
-        "data": raw.data,
-        "binaryData": raw.binary_data,
-        "immutable": raw.immutable,
-        "type": raw.type,
-        "imagePullSecrets": raw.image_pull_secrets,
-        "automountServiceAccountToken": raw.automount_service_account_token,
-    }
     owned = next((one.fields or {} for one in meta.managed or () if _is_ours(one)), {})
     numbers = {member: status.get(name, 0) for name, member in _NUMBERS.items()} if kind.has_replicas else {}
     return kind.copy(
         meta.namespace or "", meta.name or "", meta.version or "", meta.uid,
-        digest=digest_of(_owned_part(manifest, owned) if owned else {}),
+        digest=digest_of(_owned_part(_content(raw), owned) if owned else {}),
         applied=bool(owned),
         replicas=(raw.spec or {}).get("replicas", 1) if kind.has_replicas else None,
         owns_replicas="f:replicas" in owned.get("f:spec", {}),

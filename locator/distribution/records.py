@@ -97,10 +97,9 @@ class Original(Namespaced, frozen=True):
 class Copy(Namespaced, frozen=True):
     """A copy of an original in a cluster.
 
-    ``digest`` is that of the fields that topodns owns there; if it owns none, the object was not ``applied`` by it,
-    and only has the label. ``replicas`` is None of a kind that has none, and
-    ``owns_replicas`` says whether topodns was the last to set that field. It is ``observed`` if its status is about its
-    present generation.
+    ``digest`` is that of the fields that topodns owns there; if it owns none, the object was not ``applied`` by it, and
+    only has the label. ``replicas`` is None of a kind that has none, and ``owns_replicas`` says whether topodns was the
+    last to set that field. It is ``observed`` if its status is about its present generation.
     """
 
     version: str

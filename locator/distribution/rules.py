@@ -78,10 +78,10 @@ class CopyRules(DistributionRules):
 
     deletions_linger = True
 
-    def __init__(self, distribution: Distribution, cluster: str, told: Callable[[Key], None]) -> None:
-        """Call *told* with each object about which the cluster's API server has said something."""
+    def __init__(self, distribution: Distribution, cluster: str, on_answer: Callable[[Key], None]) -> None:
+        """Call *on_answer* with each object about which the cluster's API server has said something."""
         super().__init__(distribution, cluster)
-        self._told = told
+        self._on_answer = on_answer
         self._sent: dict[str, bytes] = {}  # by key: the digest of what is being applied
         # By key: the digest of what was applied, and that of what the cluster made of it. If admission changes a copy,
         # or an older API server does not know a field, to apply it again would change nothing.
@@ -149,7 +149,7 @@ class CopyRules(DistributionRules):
         self._accepted.pop(write.key, None)
         if isinstance(found, Copy) and sent is not None and found.digest != sent:
             self._accepted[write.key] = sent, found.digest
-        self._told(Key.parse(write.key))
+        self._on_answer(Key.parse(write.key))
         return True
 
     def failed(self, write: Write, result: str, words: str) -> None:
@@ -161,7 +161,7 @@ class CopyRules(DistributionRules):
             self._distribution.refusals[self.cluster, key] = Refusal(message, not_ours=True)
         elif result == WRITE_REFUSED:
             self._distribution.refusals[self.cluster, key] = Refusal(words)
-        self._told(key)
+        self._on_answer(key)
 
     def _is_as(self, key: str, copy: Copy, digest: bytes) -> bool:
         return copy.digest == digest or self._accepted.get(key) == (digest, copy.digest)
@@ -177,7 +177,7 @@ class CopyRules(DistributionRules):
             # With the label, it is a copy that was made when the answer of the API server got lost.
             unless = Existing(path, without=(LABEL, label_value(self._distribution.name)))
         force = copy is not None or adopts
-        return application(resource, key.object, version, wanted, force=force, unless=unless).with_key(str(key))
+        return application(resource, key.object, version, wanted, force=force, unless=unless)
 
     def _wanted(self, key: Key, original: Original, copy: Copy | None, plan: Plan) -> dict[str, Any]:
         replicas = plan.shares[self.cluster]
@@ -200,21 +200,21 @@ class CopyRules(DistributionRules):
                 return None
             if original.instructions.orphan:
                 resource, fields = self.resources[KINDS[key.kind].copy], {"metadata": {"labels": {LABEL: None}}}
-                return merge_patch(resource, key.object, copy.version, fields).with_key(str(key))
+                return merge_patch(resource, key.object, copy.version, fields)
         return self._deletion(key, copy)
 
     def _deletion(self, key: Key, copy: Copy | None) -> Write | None:
         if copy is None or copy.deleting:
             return None
         resource = self.resources[KINDS[key.kind].copy]
-        return deletion(resource, key.object, copy.version, uid=copy.uid).with_key(str(key))
+        return deletion(resource, key.object, copy.version, uid=copy.uid)
 
     def _namespace(self, key: Key) -> Write | None:
         """Return the write that creates a namespace, None if it exists, or nothing needs it."""
         distribution, name = self._distribution, key.object
         if distribution.has_namespace(name, self.cluster) or not distribution.wants_namespace(name, self.cluster):
             return None
-        return creation(self.resources[ClusterNamespace], name, {}).with_key(str(key))
+        return creation(self.resources[ClusterNamespace], name, {})
 
 
 class OriginalRules(DistributionRules):
@@ -282,7 +282,6 @@ class OriginalRules(DistributionRules):
         return any(not contacts[name].unreachable and not self.objects.is_listed(name) for name in clusters)
 
     def _states(self, key: Key, original: Original, plan: Plan) -> dict[str, InCluster]:
-        before = read_told(original.told)
         found = {}
         for cluster in self._distribution.contacts:
             copy = self._distribution.copy(key, cluster)
@@ -294,8 +293,8 @@ class OriginalRules(DistributionRules):
                 if copy is not None and self._distribution.scales_itself(key, original, cluster):
                     wanted = None
                 replicas, ready = (copy.status.replicas, copy.status.ready) if copy is not None else (0, 0)
-                if not self.objects.is_listed(cluster) and cluster in before:  # as it was read last, by another leader
-                    replicas, ready = before[cluster].replicas, before[cluster].ready
+                if not self.objects.is_listed(cluster) and (before := read_told(original.told).get(cluster)):
+                    replicas, ready = before.replicas, before.ready  # as another leader has read it last
             found[cluster] = InCluster(wanted, replicas, ready, state, message)
         return found
 
@@ -369,8 +368,7 @@ class OriginalRules(DistributionRules):
 
     def _patch(self, key: Key, original: Original, fields: Mapping[str, Any], *, subresource: str = "") -> Write:
         resource = self.resources[KINDS[key.kind].original]
-        write = merge_patch(resource, key.object, original.version, fields, subresource=subresource)
-        return write.with_key(str(key))
+        return merge_patch(resource, key.object, original.version, fields, subresource=subresource)
 
     def _not_distributed(self, key: Key) -> Iterator[Finding]:
         type_ = OTHER_WORKLOADS[key.kind][1]

@@ -107,9 +107,8 @@ class PublishingRules(Rules):
     def _records(self, key: str, actual: DNSEndpoint | None) -> list[Mapping[str, Any]]:
         """Return the records of a name; of what is not known yet, those of *actual* stay."""
         service = self._by_name.get(key)
-        entries = (
-            () if service is None else service.entries("", with_ports=False)
-        )  # for clients in none of the clusters
+        # As clients in none of the clusters get them.
+        entries = () if service is None else service.entries("", with_ports=False)
         healthy = [entry for entry in entries if not (isinstance(entry, Entry) and entry.down)] or entries
         addresses = {address for entry in healthy for address in entry.endpoint.addresses}
         if actual is not None and self._may_lack(service):
