@@ -75,6 +75,8 @@ class Network:
             yield
         finally:
             self._run("link", "set", self._port(machine.address), "master", self._name)
+            # Else a packet that joins the last of three unanswered ARP requests fails with them: "No route to host".
+            self._run("neighbour", "flush", "dev", self._name)
 
     def _port(self, address: str) -> str:
         """Return the name of our end of a machine's cable."""
