@@ -236,6 +236,10 @@ SERVERS: dict[str, tuple[str, Callable[[], Response], str]] = {
         "http", status(403, "Forbidden", FORBIDDEN),
         f"http://{{at}}: 403 Forbidden: Namespace: {FORBIDDEN}; a ClusterRole lacks the rule "
         'apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]' + WHOAMI),
+    "no-credentials": (
+        "http", status(403, "Forbidden", FORBIDDEN.replace("joe", "system:anonymous")),
+        f"http://{{at}}: 403 Forbidden: Namespace: {FORBIDDEN.replace('joe', 'system:anonymous')}; the request had no "
+        "credentials, expected a token or a client certificate" + WHOAMI),
     "web-server-without-the-page": (
         "http", page(404, "<html>\n none</html>"),
         "http://{at}: 404 Not Found: Namespace: <html> none</html>: the API server has no /api/v1/namespaces; is this "

@@ -77,7 +77,7 @@ class Writer:
         rate: RateLimiter | None = None,
         source: str = "",
     ) -> None:
-        """*rate* is ``WRITES_PER_SECOND`` unless given. *source* is what the log calls the cluster; empty for the own one."""
+        """*rate* is ``WRITES_PER_SECOND`` unless given. The log calls the cluster *source*; the own one has no name."""
         self.writes: Counter[tuple[str, str]] = Counter()
         """The number of writes by verb and result."""
         self._client = client
