@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from locator.api.decoding import Resource
 from locator.control.reconciler import KnownObjects, ObjectChange
+from locator.distribution.federation_status import decode_statuses
 from locator.distribution.instructions import Problem, unknown_clusters
 from locator.distribution.manifests import copy_resources, original_resources
 from locator.distribution.records import (
@@ -31,7 +32,6 @@ from locator.distribution.records import (
     namespace_key,
 )
 from locator.distribution.split import MAX_REPLICAS, split
-from locator.distribution.told import told_without_share
 from locator.index import Index
 from locator.labels import Selector
 from locator.topology.annotations import OVERPROVISION, field_of
@@ -153,7 +153,7 @@ class Distribution:
             self._in_namespace.move(key, change.before, change.after)
             self._selected += sum(sign * _counts(one) for sign, one in ((-1, change.before), (1, change.after)))
             if change.before is None:
-                self._migrated[key] = self._told_migrated(key, change.after)
+                self._migrated[key] = self._migrated_before(key, change.after)
             if change.after is None:
                 self._forget(key)
             return self.all_keys() if was_empty and not self.is_empty else (namespace_key(key.namespace), key)
@@ -260,12 +260,13 @@ class Distribution:
                 found.add(cluster)
         return frozenset(found)
 
-    def _told_migrated(self, key: Key, original: Original) -> frozenset[str]:
-        """Return which clusters the leader before has told to have no share of what would be theirs."""
+    def _migrated_before(self, key: Key, original: Original) -> frozenset[str]:
+        """Return which clusters have no share of what would be theirs, as the leader before has written."""
         plan = self.plan(key, original)
         if original.instructions.migrate_after is None or not isinstance(plan, Plan):
             return frozenset()
-        return frozenset(name for name in told_without_share(original.told) if plan.shares.get(name))
+        statuses = decode_statuses(original.federation_status)
+        return frozenset(name for name, status in statuses.items() if status.wanted == 0 and plan.shares.get(name))
 
     def _forget(self, key: Key) -> None:
         self._migrated.pop(key, None)

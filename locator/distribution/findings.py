@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from locator.distribution.federation_status import NOT_OURS, REFUSED, ClusterStatus
 from locator.distribution.instructions import Problem
 from locator.distribution.records import Key
-from locator.distribution.told import NOT_OURS, REFUSED, InCluster
 from locator.findings import ClusterCode
 from locator.model import Finding
 from locator.topology.annotations import ADOPT
@@ -26,12 +26,12 @@ def invalid(key: Key, problem: Problem) -> Finding:
     return about(ClusterCode.InvalidFederation, key, problem)
 
 
-def refusals(key: Key, states: Mapping[str, InCluster]) -> Iterator[Finding]:
+def refusals(key: Key, statuses: Mapping[str, ClusterStatus]) -> Iterator[Finding]:
     """Yield the findings about clusters that refuse an object, or have one of somebody else in its place."""
-    for cluster, found in states.items():
-        message = f"cluster {cluster}: {found.message}"
-        if found.state == NOT_OURS:
+    for cluster, status in statuses.items():
+        message = f"cluster {cluster}: {status.message}"
+        if status.state == NOT_OURS:
             expected = f'{ADOPT}: "true" here to take it over, or another name'
             yield about(ClusterCode.NotOurs, key, Problem("metadata.name", message, expected))
-        elif found.state == REFUSED:
+        elif status.state == REFUSED:
             yield about(ClusterCode.Refused, key, Problem("", message, ""))

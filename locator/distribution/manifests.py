@@ -196,7 +196,7 @@ def _original(
         deleting=meta.deleted is not None,
         distributed=distributed,
         status=_written_status(kind, raw.status or {}),
-        told=annotations.get(FEDERATION_STATUS, ""),
+        federation_status=annotations.get(FEDERATION_STATUS, ""),
     )  # fmt: skip
 
 

@@ -69,8 +69,8 @@ class Original(Namespaced, frozen=True):
 
     ``manifest`` is its copy as JSON, without replicas and without what names it. ``replicas`` is None of a kind that
     has none. It is ``distributed`` unless nobody asks for that: somebody owns it, say. ``problems`` are about it alone.
-    ``status`` is what stands in the fields of its status that topodns writes, ``told`` the value of its annotation
-    ``topodns.io/federation-status``.
+    ``status`` is what stands in the fields of its status that topodns writes, ``federation_status`` the value
+    of its annotation ``topodns.io/federation-status``.
     """
 
     version: str
@@ -86,7 +86,7 @@ class Original(Namespaced, frozen=True):
     deleting: bool = False
     distributed: bool = True
     status: Mapping[str, Any] = {}
-    told: str = ""
+    federation_status: str = ""
 
     @property
     def is_held(self) -> bool:

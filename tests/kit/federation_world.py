@@ -154,11 +154,10 @@ class World:
         """Return how many writes there were in all."""
         return sum(len(server.writes) for server in self.servers.values())
 
-    def told(self, kind: str, name: str) -> dict[str, Item]:
-        """Return what the annotation of an object in the federation API tells."""
+    def status(self, kind: str, name: str) -> dict[str, Item]:
+        """Return what the annotation ``federation-status`` of an object in the federation API says."""
         item = self.federation.items[Key(kind, name)]
-        told: dict[str, Item] = json.loads(item["metadata"]["annotations"]["topodns.io/federation-status"])
-        return told
+        return dict(json.loads(item["metadata"]["annotations"]["topodns.io/federation-status"]))
 
     def copies(self, kind: str, name: str) -> dict[str, Item]:
         """Return the object of that kind and name in each cluster that has one."""

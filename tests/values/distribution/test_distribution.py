@@ -178,7 +178,7 @@ def test_what_admission_changes_is_applied_once() -> None:
     found.servers["east"].put(copy)
     found.wait(60.0)
     assert len(found.servers["east"].writes) == writes + 1
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "synced"
 
 
 def test_namespaces_are_made_and_left() -> None:
@@ -205,13 +205,13 @@ def test_somebody_elses_object_is_untouched_until_it_is_adopted() -> None:
     found.federation.put(service())
     found.wait()
     assert found.servers["east"].items[SERVICE] == theirs
-    told = found.told("Service", "shop/web")
+    told = found.status("Service", "shop/web")
     assert {cluster: one["state"] for cluster, one in told.items()} == {"east": "not-ours", "west": "synced"}
     assert [(finding.code, "cluster east" in finding.message) for finding in found.findings] == [("NotOurs", True)]
     found.federation.put(service(adopt="true"))
     found.wait()
     assert found.servers["east"].items[SERVICE]["metadata"]["labels"][LABEL] == ZONE
-    assert found.told("Service", "shop/web")["east"]["state"] == "synced"
+    assert found.status("Service", "shop/web")["east"]["state"] == "synced"
 
 
 def test_a_copy_whose_making_was_not_heard_of_is_no_object_of_somebody_else() -> None:
@@ -239,7 +239,7 @@ def test_what_others_write_into_the_status_is_replaced(text: str) -> None:
     item["metadata"]["annotations"]["topodns.io/federation-status"] = text
     found = world(item)
     assert found.replicas("shop/web") == {"east": 2, "west": 2}
-    assert [one["wanted"] for one in found.told("Deployment", "shop/web").values()] == [2, 2]
+    assert [one["wanted"] for one in found.status("Deployment", "shop/web").values()] == [2, 2]
 
 
 def test_an_object_that_only_has_the_label_is_no_copy() -> None:
@@ -270,10 +270,10 @@ def test_what_was_refused_is_forgotten_when_it_is_not_wanted_any_more() -> None:
     found.servers["east"].refuses = lambda write: "no such image" if write.verb == "apply" else ""
     found.federation.put(deployment(image="newer"))
     found.wait()
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "refused"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "refused"
     found.federation.put(deployment())
     found.wait()
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "synced"
 
 
 def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> None:
@@ -281,7 +281,7 @@ def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> N
     found.servers["east"].refuses = lambda write: "exceeded quota: few" if write.verb == "apply" else ""
     found.federation.put(deployment())
     found.wait()
-    told = found.told("Deployment", "shop/web")
+    told = found.status("Deployment", "shop/web")
     assert (told["east"]["state"], told["east"]["message"]) == ("refused", "exceeded quota: few")
     assert told["west"]["state"] == "synced"
     assert [(finding.code, finding.message) for finding in found.findings] == [
@@ -289,7 +289,7 @@ def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> N
     ]
     found.servers["east"].refuses = lambda write: ""
     found.wait(60.0)
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "synced"
 
 
 # --- Where, and how many ----------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_what_is_taken_out_of_the_list_of_clusters_is_deleted_there() -> None:
     found.federation.put(service(clusters="west"))
     found.wait()
     assert list(found.copies("Service", "shop/web")) == ["west"]
-    assert list(found.told("Service", "shop/web")) == ["west"]
+    assert list(found.status("Service", "shop/web")) == ["west"]
 
 
 REPLICAS = {
@@ -317,7 +317,7 @@ REPLICAS = {
 def test_replicas_are_split(item: Item, expected: dict[str, int]) -> None:
     found = world(item)
     assert found.replicas("shop/web") == expected
-    told = found.told("Deployment", "shop/web")
+    told = found.status("Deployment", "shop/web")
     assert {cluster: one["wanted"] for cluster, one in told.items()} == expected
 
 
@@ -341,7 +341,7 @@ def test_replicas_can_be_a_clusters_own_business(way: str) -> None:
     assert found.replicas("shop/web")["east"] == 9
     copy = found.copies("Deployment", "shop/web")["east"]
     assert copy["spec"]["template"]["spec"]["containers"][0]["image"] == "newer"
-    assert found.told("Deployment", "shop/web")["east"]["wanted"] is None
+    assert found.status("Deployment", "shop/web")["east"]["wanted"] is None
 
 
 def test_shares_migrate_and_come_back() -> None:
@@ -354,7 +354,7 @@ def test_shares_migrate_and_come_back() -> None:
     found.start()  # another leader, which knows of it from what is told
     found.wait(15.0)
     assert found.replicas("shop/web") == {"east": 3, "west": 6}
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "unreachable"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "unreachable"
     found.heal("east")
     found.wait(10.0)
     assert found.replicas("shop/web") == {"east": 3, "west": 6}
@@ -427,7 +427,7 @@ def test_numbers_are_summed_and_the_generation_is_observed_when_all_clusters_hav
         "unavailableReplicas": 2,
         "observedGeneration": 1,
     }
-    told = found.told("Deployment", "shop/web")
+    told = found.status("Deployment", "shop/web")
     assert {cluster: (one["replicas"], one["ready"]) for cluster, one in told.items()} == {
         "east": (3, 2),
         "west": (2, 2),
@@ -458,7 +458,7 @@ def test_numbers_of_a_cluster_that_is_lost_are_those_that_were_read_last() -> No
     found.start()
     found.wait(30.0)
     assert found.federation.items[WEB]["status"] == before
-    assert found.told("Deployment", "shop/web")["east"] == {
+    assert found.status("Deployment", "shop/web")["east"] == {
         "wanted": 3,
         "replicas": 3,
         "ready": 3,
@@ -475,7 +475,7 @@ def test_another_error_of_a_cluster_that_is_lost_is_not_told_again() -> None:
     found.problem = "connection refused"
     found.wait(30.0)
     assert found.written() == before
-    assert found.told("Service", "shop/web")["east"]["message"] == "no route to host"
+    assert found.status("Service", "shop/web")["east"]["message"] == "no route to host"
 
 
 # --- Deletion ---------------------------------------------------------------------------------------------------------
@@ -488,7 +488,7 @@ def test_an_object_goes_after_its_copies() -> None:
     found.federation.remove(SERVICE)
     found.wait(60.0)
     assert list(found.copies("Service", "shop/web")) == ["east"]
-    assert found.told("Service", "shop/web")["east"]["state"] == "unreachable"
+    assert found.status("Service", "shop/web")["east"]["state"] == "unreachable"
     found.heal("east")
     found.wait(5.0)
     assert found.copies("Service", "shop/web") == {}

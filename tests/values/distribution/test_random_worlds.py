@@ -145,7 +145,7 @@ def test_any_history_ends_as_the_oracle_says(clusters: str, seed: int) -> None:
         assert history.found() == history.twin.there
         judged = [name for name, made in history.valid.items() if made is history.objects[name]]
         for name in judged:
-            told = history.world.told(history.objects[name]["kind"], f"{SPACE}/{name}")
+            told = history.world.status(history.objects[name]["kind"], f"{SPACE}/{name}")
             states = {cluster: one["state"] for cluster, one in told.items()}
             assert states == history.twin.states(name, history.valid[name])
         written = history.world.written()
