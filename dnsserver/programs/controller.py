@@ -79,7 +79,10 @@ async def _run(settings: Settings) -> None:
 
     def change(name: str, opened: OpenedCluster | None) -> None:
         if prober is not None:
-            _change(prober.controller, name, opened)
+            if opened is None:
+                prober.controller.remove_cluster(name)
+            else:
+                prober.controller.add_cluster(name, opened)
         if federation is not None:
             federation.change(name, opened)
 
@@ -136,6 +139,7 @@ class Parts(NamedTuple):
 
 
 def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Parts:
+    """Return what is done in the own cluster. Raises BadDump."""
     more = [*(["ServiceHealths"] if settings.health else []), *(["DNSEndpoints"] if settings.publish else [])]
     kinds = f"{', '.join(['PodLocators', *more])} and the status of ServicePolicies"
     election = election_of(settings, client, LEASE)
@@ -144,7 +148,11 @@ def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Part
     locators = make(LocatorRules(settings.labels))
     policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
     prober = _prober(settings, others, elector, make) if settings.health else None
-    names = _names(settings, others, election.namespace, make) if settings.publish else None
+    names = None
+    if settings.publish:
+        from dnsserver.programs.publishing import NamePublisher
+
+        names = NamePublisher(settings, others, election.namespace, make)
     return Parts(elector, locators, policies, prober, names)
 
 
@@ -171,21 +179,6 @@ def _prober(
     for name, opened in others.opened.items():
         controller.add_cluster(name, opened)
     return LeaderProber(controller, rules, elector)
-
-
-def _change(controller: Controller, name: str, opened: OpenedCluster | None) -> None:
-    """Have a controller read another cluster from now on, or no longer if *opened* is None."""
-    if opened is None:
-        controller.remove_cluster(name)
-    else:
-        controller.add_cluster(name, opened)
-
-
-def _names(settings: Settings, others: OtherClusters, namespace: str, make: Callable[..., Controller]) -> NamePublisher:
-    """Return what publishes federated names, beside the Lease in *namespace*. Raises BadDump."""
-    from dnsserver.programs.publishing import NamePublisher
-
-    return NamePublisher(settings, others, namespace, make)
 
 
 def metrics_of(parts: Parts | None, federation: Federation | None) -> ControllerMetrics:
