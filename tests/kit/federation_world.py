@@ -75,6 +75,14 @@ class Server:
             self.version += 1
             del self.items[key]
 
+    def patch(self, key: Key, change: Item) -> None:
+        """Merge *change* into an object, as somebody else does, who then owns the fields that it sets."""
+        item = copy.deepcopy(self.items[key])
+        _merge(item, change)
+        for managed in item["metadata"].get("managedFields", []):
+            _disown(managed["fieldsV1"], change)
+        self.put(item)
+
     def carry_out(self, write: Write, key: Key) -> tuple[str, Item | None]:
         """Do what a write asks for; return REFUSED or BEHIND or "", and the object."""
         known = self.items.get(key)
@@ -284,6 +292,14 @@ def _merge(target: Item, change: Item) -> None:
             target[name] = copy.deepcopy(value)
 
 
+def _disown(fields: Item, change: Item) -> None:
+    for name, value in change.items():
+        if isinstance(value, dict):
+            _disown(fields.get(f"f:{name}", {}), value)
+        else:
+            fields.pop(f"f:{name}", None)
+
+
 def _apply(item: Item, body: Item, *, force: bool) -> None:
     """Apply *body* as ``FIELD_MANAGER``: what it owned before and does not apply any more goes."""
     content = copy.deepcopy({name: value for name, value in body.items() if name not in ("apiVersion", "kind")})
@@ -323,15 +339,6 @@ def _drop(item: Item, before: Item, after: Item) -> None:
             del item[field]
         elif isinstance(item[field], dict):
             _drop(item[field], inner, after[name])
-
-
-def scale(server: Server, name: str, replicas: int) -> None:
-    """Set the replicas of a Deployment as an autoscaler does, which then owns that field."""
-    item = copy.deepcopy(server.items[Key("Deployment", name)])
-    item["spec"]["replicas"] = replicas
-    for managed in item["metadata"].get("managedFields", []):
-        managed["fieldsV1"].get("f:spec", {}).pop("f:replicas", None)
-    server.put(item)
 
 
 def autoscaler(name: str = "web", *, namespace: str = "shop") -> Item:

@@ -12,7 +12,7 @@ from locator.api.deltas import Replace
 from locator.distribution.manifests import LABEL, MAX_LABEL, label_value
 from locator.distribution.records import FINALIZER, Key
 from locator.labels import parse_selector, valid_label_value
-from tests.kit.federation_world import ZONE, Item, World, autoscaler, deployment, scale, service
+from tests.kit.federation_world import ZONE, Item, World, autoscaler, deployment, service
 
 WEB = Key("Deployment", "shop/web")
 SERVICE = Key("Service", "shop/web")
@@ -136,9 +136,7 @@ def test_the_label_fits_however_long_the_name_is(length: int) -> None:
 
 def test_somebody_elses_fields_stay() -> None:
     found = world(service())
-    copy = found.servers["east"].items[SERVICE]
-    copy["metadata"]["annotations"]["cloud.example/id"] = "7"
-    found.servers["east"].put(copy)
+    found.servers["east"].patch(SERVICE, {"metadata": {"annotations": {"cloud.example/id": "7"}}})
     found.federation.put(service(type_="ClusterIP"))
     found.wait()
     copy = found.servers["east"].items[SERVICE]
@@ -156,9 +154,7 @@ def test_what_was_taken_out_of_an_object_goes_from_its_copies() -> None:
 
 def test_drift_is_corrected() -> None:
     found = world(made("ConfigMap", "web", data={"a": "1"}))
-    copy = found.servers["east"].items[Key("ConfigMap", "shop/web")]
-    copy["data"]["a"] = "2"
-    found.servers["east"].put(copy)
+    found.servers["east"].patch(Key("ConfigMap", "shop/web"), {"data": {"a": "2"}})
     found.wait()
     assert found.copies("ConfigMap", "shop/web")["east"]["data"] == {"a": "1"}
 
@@ -335,7 +331,7 @@ def test_replicas_can_be_a_clusters_own_business(way: str) -> None:
     found.federation.put(item(4, "nginx"))
     found.wait()
     assert found.replicas("shop/web") == {"east": 2, "west": 2}
-    scale(found.servers["east"], "shop/web", 9)
+    found.servers["east"].patch(WEB, {"spec": {"replicas": 9}})
     found.federation.put(item(6, "newer"))
     found.wait()
     assert found.replicas("shop/web")["east"] == 9
@@ -497,9 +493,7 @@ def test_an_object_goes_after_its_copies() -> None:
 
 def test_a_copy_that_takes_time_to_go_holds_its_object() -> None:
     found = world(service())
-    copy = found.servers["east"].items[SERVICE]
-    copy["metadata"]["finalizers"] = ["service.kubernetes.io/load-balancer-cleanup"]
-    found.servers["east"].put(copy)
+    found.servers["east"].patch(SERVICE, {"metadata": {"finalizers": ["service.kubernetes.io/load-balancer-cleanup"]}})
     found.federation.remove(SERVICE)
     found.wait()
     assert SERVICE in found.federation.items
