@@ -218,10 +218,8 @@ class Distribution:
 
         What is told of a cluster that is out of reach stays: not every error is worth a write to each object.
         """
-        contact, unreachable = (
-            self.contacts[cluster],
-            lost_since is not None and now - lost_since >= UNREACHABLE_SECONDS,
-        )
+        contact = self.contacts[cluster]
+        unreachable = lost_since is not None and now - lost_since >= UNREACHABLE_SECONDS
         if lost_since is None and contact.lost_since is not None:
             contact.read_since = now
         if not (unreachable and contact.unreachable):
