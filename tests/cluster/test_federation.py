@@ -14,7 +14,18 @@ from typing import Any
 import pytest
 
 from tests.kit.api_objects import Item, deployment, item, namespace, service
-from tests.kit.federation import FEDERATED, FIELD_MANAGER, FINALIZER, LABEL, NAMES, STATUS, WITHIN, ZONE, Federation
+from tests.kit.federation import (
+    FEDERATED,
+    FIELD_MANAGER,
+    FINALIZER,
+    LABEL,
+    NAMES,
+    STATUS,
+    WITHIN,
+    ZONE,
+    Federation,
+    config_map,
+)
 from tests.kit.programs import tail
 from tests.kit.topodns_process import run
 from tests.kit.waiting import until
@@ -25,10 +36,6 @@ DRIFT_SECONDS = 10.0  # within which a copy is again as it should be
 @pytest.fixture(autouse=True)
 def _controller(federation: Federation) -> None:
     federation.controller()
-
-
-def config_map(name: str, where: str, **data: str) -> Item:
-    return item("ConfigMap", name, where, data=data)
 
 
 def replication_controller(name: str, where: str) -> Item:

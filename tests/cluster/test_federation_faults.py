@@ -17,8 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.api_objects import Item, deployment, item, service
-from tests.kit.federation import FINALIZER, LABEL, NAMES, WITHIN, Federating, Federation
+from tests.kit.api_objects import Item, service
+from tests.kit.federation import (
+    FINALIZER,
+    LABEL,
+    NAMES,
+    WITHIN,
+    Federating,
+    Federation,
+    busiest_second,
+    config_map,
+    workload,
+)
 from tests.kit.proxy import Proxy
 from tests.kit.waiting import until
 
@@ -29,16 +39,6 @@ MOVED_SECONDS = 30  # the least that migrate-after takes
 @pytest.fixture(autouse=True)
 def _controller(federation: Federation) -> None:
     federation.controller()
-
-
-def config_map(name: str, where: str, **data: str) -> Item:
-    return item("ConfigMap", name, where, data=data or {"a": "b"})
-
-
-def workload(where: str, replicas: int, /, **annotations: str) -> Item:
-    made = deployment("web", where=where, labels={"app": "web"}, replicas=replicas)
-    made["metadata"]["annotations"] = {f"topodns.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
-    return made
 
 
 def where_copied(federation: Federation, written: Item) -> set[str]:
@@ -446,8 +446,6 @@ def test_the_rate_of_writes(federation: Federation) -> None:
         writes = member.writes()[before[name] :]
         assert len(writes) >= len(items)
         assert Counter(write.key for write in writes).most_common(1)[0][1] == 1  # each once
-        moments = sorted(write.moment for write in writes)
-        busiest = max(sum(start <= moment < start + 1 for moment in moments) for start in moments)
-        assert busiest <= WRITES_PER_SECOND, name
+        assert busiest_second(writes) <= WRITES_PER_SECOND, name
     federation.delete(*items)
     federation.until_gone(*items, within=WITHIN)

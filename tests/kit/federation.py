@@ -12,7 +12,7 @@ import copy
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tests.kit import kustomize
-from tests.kit.api_objects import listed, namespace, node
+from tests.kit import api_objects, kustomize
+from tests.kit.api_objects import deployment, listed, namespace, node, topodns_annotations
 from tests.kit.kube import ALL, ApiError, ControlPlane, Item, running_control_plane
 from tests.kit.kubelet import Kubelet
 from tests.kit.prober_process import Probing
@@ -116,6 +116,24 @@ def _write_of(line: str) -> WriteSeen:
     return WriteSeen(moment, told["verb"], about["resource"], key, told["responseStatus"]["code"])
 
 
+def busiest_second(writes: Iterable[WriteSeen]) -> int:
+    """Return the most of the writes to one API server that it saw in any second."""
+    moments = [write.moment for write in writes]
+    return max(sum(start <= moment < start + 1 for moment in moments) for start in moments)
+
+
+def config_map(name: str, where: str, /, **data: str) -> Item:
+    """Return a ConfigMap; without *data*, it has some."""
+    return api_objects.item("ConfigMap", name, where, data=data or {"a": "b"})
+
+
+def workload(where: str, replicas: int, /, name: str = "web", **annotations: str) -> Item:
+    """Return a Deployment in the namespace *where*, with annotations ``topodns.io/...``; ``_`` stands for ``-``."""
+    made = deployment(name, where=where, labels={"app": name}, replicas=replicas)
+    made["metadata"]["annotations"] = topodns_annotations(annotations)
+    return made
+
+
 class Federation:
     """The federation API, and its clusters by name; tests start and end the controllers."""
 
@@ -162,8 +180,7 @@ class Federation:
 
     def annotate(self, item: Item, **annotations: str | None) -> None:
         """Change annotations ``topodns.io/...`` of an object; ``_`` stands for ``-``."""
-        named = {f"topodns.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
-        self.api.plane.api.patch(item, {"metadata": {"annotations": named}})
+        self.api.plane.api.patch(item, {"metadata": {"annotations": topodns_annotations(annotations)}})
 
     def change(self, item: Item, **fields: Any) -> None:
         """Merge *fields* into the ``spec`` of an object."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol
 
-from tests.kit.api_objects import Item, deployment, item
+from tests.kit.api_objects import Item, deployment, item, topodns_annotations
 from tests.oracle.federation_creation import THEIRS, Creation, Found
 
 SPACE = "random"
@@ -197,4 +197,4 @@ class FederationHistory:
 
 def _annotate(made: Item, said: Mapping[str, str]) -> None:
     annotations: dict[str, Any] = made["metadata"].setdefault("annotations", {})
-    annotations.update({f"topodns.io/{name}": text for name, text in said.items()})
+    annotations.update(topodns_annotations(said))

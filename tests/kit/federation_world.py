@@ -23,8 +23,7 @@ from locator.distribution.manifests import FIELD_MANAGER, LABEL, label_value
 from locator.distribution.records import OTHER_WORKLOADS, Key
 from locator.labels import Selector
 from locator.model import OWN, Finding
-
-Item = dict[str, Any]
+from tests.kit.api_objects import Item, topodns_annotations
 
 ZONE = "fed.example.com"
 MOST_WRITES = 10_000  # until nothing is left to write; more would be a circle
@@ -254,7 +253,7 @@ def deployment(
     name: str = "web", replicas: int = 3, *, namespace: str = "shop", image: str = "nginx", **annotations: str
 ) -> Item:
     """Return a Deployment; annotations are named without the prefix, with ``_`` for ``-``."""
-    meta = {"namespace": namespace, "name": name, "annotations": _annotations(annotations)}
+    meta = {"namespace": namespace, "name": name, "annotations": topodns_annotations(annotations)}
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": image}]}}
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
@@ -262,13 +261,9 @@ def deployment(
 
 def service(name: str = "web", *, namespace: str = "shop", type_: str = "LoadBalancer", **annotations: str) -> Item:
     """Return a Service; annotations as for ``deployment``."""
-    meta = {"namespace": namespace, "name": name, "annotations": _annotations(annotations)}
+    meta = {"namespace": namespace, "name": name, "annotations": topodns_annotations(annotations)}
     spec = {"type": type_, "selector": {"app": name}, "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
-
-
-def _annotations(given: dict[str, str]) -> dict[str, str]:
-    return {f"topodns.io/{name.replace('_', '-')}": text for name, text in given.items()}
 
 
 def _is_visible(cluster: str, key: Key, item: Item) -> bool:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,16 +13,13 @@ from locator.api.deltas import Replace
 from locator.distribution.manifests import LABEL, MAX_LABEL, label_value
 from locator.distribution.records import FINALIZER, Key
 from locator.labels import parse_selector, valid_label_value
-from tests.kit.federation_world import ZONE, Item, World, autoscaler, deployment, service
+from tests.kit import api_objects
+from tests.kit.api_objects import Item, topodns_annotations
+from tests.kit.federation_world import ZONE, World, autoscaler, deployment, service
 
 WEB = Key("Deployment", "shop/web")
 SERVICE = Key("Service", "shop/web")
-
-
-def made(kind: str, name: str, *, namespace: str = "shop", **fields: Any) -> Item:
-    """Return an object; ``metadata`` among *fields* is added to its name."""
-    meta = {"namespace": namespace, "name": name, **fields.pop("metadata", {})}
-    return {"apiVersion": "v1", "kind": kind, "metadata": meta, **fields}
+made = partial(api_objects.item, where="shop")
 
 
 def world(*items: Item, clusters: tuple[str, ...] = ("east", "west"), **more: Any) -> World:
@@ -46,7 +44,7 @@ DISTRIBUTED = {
 }
 PASSED_OVER = {
     "of kube-system": service(namespace="kube-system"),
-    "owned": {**made("ReplicaSet", "web", metadata={"ownerReferences": [{"kind": "Deployment", "name": "web"}]})},
+    "owned": made("ReplicaSet", "web", metadata={"namespace": "shop", "name": "web", "ownerReferences": [{}]}),
     "root certificate": made("ConfigMap", "kube-root-ca.crt"),
     "default account": made("ServiceAccount", "default"),
     "the API's Service": service("kubernetes", namespace="default"),
@@ -240,7 +238,7 @@ def test_what_others_write_into_the_status_is_replaced(text: str) -> None:
 
 def test_an_object_that_only_has_the_label_is_no_copy() -> None:
     found = world(service())
-    like_a_copy = made("ConfigMap", "mine", metadata={"labels": {LABEL: ZONE}})
+    like_a_copy = made("ConfigMap", "mine", labels={LABEL: ZONE})
     found.servers["east"].put(like_a_copy)
     found.wait()
     assert "ConfigMap" in {key.kind for key in found.servers["east"].items}
@@ -575,21 +573,19 @@ def test_a_federation_api_that_loses_all_deletes_nothing_though_its_kinds_are_li
     assert list(found.copies("ConfigMap", "shop/other")) == ["east", "west"]
 
 
-def test_what_one_list_lacks_is_deleted_when_the_others_have_been_listed_or_do_not_begin() -> None:
-    for again in (True, False):
-        found = world(service(), made("ConfigMap", "other"))
-        others = {
-            kind: list(found.distribution.objects.of_kind(kind).values()) for kind in found.distribution.originals
-        }
-        (services,) = (kind for kind in others if kind.__name__ == "OriginalService")
-        found.destinations.apply(Replace(services, []))
-        found.wait()
-        assert list(found.copies("Service", "shop/web")) == ["east", "west"]
-        for kind, objects in others.items() if again else ():
-            if kind is not services:
-                found.destinations.apply(Replace(kind, objects))
-        found.wait(0.0 if again else 100.0)
-        assert found.copies("Service", "shop/web") == {}
+@pytest.mark.parametrize("again", [True, False], ids=["listed", "after a while"])
+def test_what_one_list_lacks_is_deleted_when_the_others_have_been_listed_or_do_not_begin(again: bool) -> None:
+    found = world(service(), made("ConfigMap", "other"))
+    others = {kind: list(found.distribution.objects.of_kind(kind).values()) for kind in found.distribution.originals}
+    (services,) = (kind for kind in others if kind.__name__ == "OriginalService")
+    found.destinations.apply(Replace(services, []))
+    found.wait()
+    assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+    for kind, objects in others.items() if again else ():
+        if kind is not services:
+            found.destinations.apply(Replace(kind, objects))
+    found.wait(0.0 if again else 100.0)
+    assert found.copies("Service", "shop/web") == {}
 
 
 def test_an_object_that_goes_while_its_copy_is_being_made_waits_for_it() -> None:
@@ -619,7 +615,7 @@ def test_a_selector_that_matches_nothing_deletes_nothing() -> None:
     found.federation.remove(SERVICE)
     found.wait()
     assert found.copies("Service", "shop/web") == {}
-    chosen = made("ConfigMap", "chosen", metadata={"labels": {"tier": "al"}})
+    chosen = made("ConfigMap", "chosen", labels={"tier": "al"})
     found.federation.put(chosen)
     found.wait()
     left = found.copies("Service", "shop/other")
@@ -644,14 +640,20 @@ def test_an_object_that_is_not_selected_any_more_loses_its_copies() -> None:
 
 INVALID = {
     "weights": ({"cluster_weights": "east"}, "topodns.io/cluster-weights"),
+    "no number": ({"cluster_weights": "east=two"}, "topodns.io/cluster-weights"),
+    "negative weight": ({"cluster_weights": "east=-1,west=1"}, "topodns.io/cluster-weights"),
+    "too great": ({"cluster_weights": "east=1000001"}, "topodns.io/cluster-weights"),
+    "weights of nobody": ({"cluster_weights": ""}, "topodns.io/cluster-weights"),
     "no weight": ({"cluster_weights": "east=0,west=0"}, "topodns.io/cluster-weights"),
     "twice": ({"cluster_weights": "east=1,east=2"}, "topodns.io/cluster-weights"),
     "unknown cluster": ({"clusters": "east,north"}, "topodns.io/clusters"),
     "unknown weight": ({"cluster_weights": "north=1"}, "topodns.io/cluster-weights"),
     "no cluster": ({"clusters": ""}, "topodns.io/clusters"),
     "all may be lost": ({"overprovision": "2"}, "topodns.io/overprovision"),
+    "some may be lost": ({"overprovision": "some"}, "topodns.io/overprovision"),
     "negative": ({"overprovision": "-1"}, "topodns.io/overprovision"),
     "too soon": ({"migrate_after": "29"}, "topodns.io/migrate-after"),
+    "no seconds": ({"migrate_after": "5m"}, "topodns.io/migrate-after"),
     "not local": ({"replicas": "remote"}, "topodns.io/replicas"),
     "neither yes nor no": ({"adopt": "yes"}, "topodns.io/adopt"),
 }
@@ -662,7 +664,7 @@ def test_bad_input_changes_nothing(annotations: dict[str, str], field: str) -> N
     found = world(deployment(replicas=4))
     writes = found.written()
     item = deployment(image="newer")
-    item["metadata"]["annotations"] = {f"topodns.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    item["metadata"]["annotations"] = topodns_annotations(annotations)
     found.federation.put({**item, "spec": {**item["spec"], "replicas": 100}})
     found.wait(60.0)
     assert found.written() == writes
