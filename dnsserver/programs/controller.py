@@ -159,8 +159,6 @@ def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Part
 def _federation(settings: Settings, client: ApiClient, others: OtherClusters) -> Federation | None:
     """Return what distributes objects, None without ``--federate``. Raises BadCluster."""
     if settings.federate is None:
-        if settings.federate_selector is not None:
-            log.warning("--federate-selector has no effect without --federate")
         return None
     from dnsserver.programs.federation import federation_of
 

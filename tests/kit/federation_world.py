@@ -334,10 +334,3 @@ def _drop(item: Item, before: Item, after: Item) -> None:
             del item[field]
         elif isinstance(item[field], dict):
             _drop(item[field], inner, after[name])
-
-
-def autoscaler(name: str = "web", *, namespace: str = "shop") -> Item:
-    """Return a HorizontalPodAutoscaler of the Deployment of that name."""
-    spec = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}}
-    meta = {"namespace": namespace, "name": name}
-    return {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": meta, "spec": spec}

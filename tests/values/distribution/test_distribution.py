@@ -15,7 +15,7 @@ from locator.distribution.records import FINALIZER, Key
 from locator.labels import parse_selector, valid_label_value
 from tests.kit import api_objects
 from tests.kit.api_objects import Item, topodns_annotations
-from tests.kit.federation_world import ZONE, World, autoscaler, deployment, service
+from tests.kit.federation_world import ZONE, World, deployment, service
 
 WEB = Key("Deployment", "shop/web")
 SERVICE = Key("Service", "shop/web")
@@ -325,7 +325,8 @@ def test_replicas_can_be_a_clusters_own_business(way: str) -> None:
 
     found = World("east", "west")
     if way == "autoscaler":
-        found.servers["east"].put(autoscaler())
+        target = {"kind": "Deployment", "name": "web"}
+        found.servers["east"].put(made("HorizontalPodAutoscaler", "web", spec={"scaleTargetRef": target}))
     found.federation.put(item(4, "nginx"))
     found.wait()
     assert found.replicas("shop/web") == {"east": 2, "west": 2}
