@@ -127,7 +127,7 @@ class Distribution:
     def is_autoscaled(self, key: Key, cluster: str) -> bool:
         """Whether a HorizontalPodAutoscaler of a cluster names a workload."""
         index = self._autoscaled.get(cluster)
-        return index is not None and any(True for _ in index.keys("target", str(key)))
+        return index is not None and bool(index.keys("target", key))
 
     def scales_itself(self, key: Key, original: Original, cluster: str) -> bool:
         """Whether the replicas of a copy that exists are its cluster's own business."""
@@ -160,7 +160,7 @@ class Distribution:
         if isinstance(change.before or change.after, Copy):
             return (Key(name, change.key),)
         if change.kind is Autoscaler:
-            index = self._autoscaled.setdefault(change.cluster, Index(target=lambda found: (str(found.target),)))
+            index = self._autoscaled.setdefault(change.cluster, Index(target=lambda found: (found.target,)))
             index.move(change.key, change.before, change.after)
             return {found.target for found in (change.before, change.after) if found and found.target.kind in KINDS}
         if change.kind is ClusterNamespace:
