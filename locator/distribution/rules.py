@@ -34,7 +34,7 @@ from locator.distribution.federation_status import (
     decode_statuses,
     encode_statuses,
 )
-from locator.distribution.findings import about, invalid, refusals
+from locator.distribution.findings import invalid, not_distributed, refusals
 from locator.distribution.instructions import Problem
 from locator.distribution.manifests import LABEL, digest_of, label_value, status_of, wanted_manifest
 from locator.distribution.records import (
@@ -49,7 +49,6 @@ from locator.distribution.records import (
     Replicas,
     namespace_key,
 )
-from locator.findings import ClusterCode
 from locator.model import OWN, Finding
 from locator.topology.annotations import FEDERATION_STATUS, ORPHAN, field_of
 
@@ -243,7 +242,8 @@ class OriginalRules(DistributionRules):
         """Return the write that an object of the federation API needs."""
         parsed = Key.parse(key)
         if parsed.kind in OTHER_WORKLOADS:
-            self._tell(key, self._not_distributed(parsed))
+            is_there = self.objects.get(OTHER_WORKLOADS[parsed.kind][1], parsed.object) is not None
+            self._tell(key, [not_distributed(parsed)] if is_there else ())
             return None
         original = self._distribution.original(parsed)
         if original is None:
@@ -370,15 +370,6 @@ class OriginalRules(DistributionRules):
     def _patch(self, key: Key, original: Original, fields: Mapping[str, Any], *, subresource: str = "") -> Write:
         resource = self.resources[KINDS[key.kind].original]
         return merge_patch(resource, key.object, original.version, fields, subresource=subresource)
-
-    def _not_distributed(self, key: Key) -> Iterator[Finding]:
-        type_ = OTHER_WORKLOADS[key.kind][1]
-        if self.objects.get(type_, key.object) is not None:
-            yield about(
-                ClusterCode.NotDistributed, key, Problem(
-                    "", f"a {key.kind} is not distributed to clusters", f"one of {', '.join(KINDS)}"
-                )
-            )  # fmt: skip
 
     def _tell(self, key: str, findings: Iterable[Finding]) -> None:
         """Report those of the findings about an object that are new."""

@@ -277,18 +277,11 @@ def test_migration(federation: Federation) -> None:
 # What could not be read
 
 
-def put_without_finalizer(federation: Federation, written: Item) -> None:
-    """Make an object vanish as a restored backup does: without the finalizer's leave."""
-    api = federation.api.plane.api
-    api.patch(written, {"metadata": {"finalizers": None}})
-    api.delete(written)
-
-
-def vanish(federation: Federation, *items: Item) -> None:
-    """Let objects vanish while no controller runs that could put the finalizer back."""
+def vanish(federation: Federation, written: Item) -> None:
+    """Let an object vanish as a restored backup does, while no controller runs that could put the finalizer back."""
     federation.end_controllers()
-    for written in items:
-        put_without_finalizer(federation, written)
+    federation.api.plane.api.patch(written, {"metadata": {"finalizers": None}})
+    federation.delete(written)
 
 
 def test_vanished(federation: Federation) -> None:
