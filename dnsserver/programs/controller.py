@@ -63,19 +63,9 @@ async def _run(settings: Settings) -> None:
     federation = _federation(settings, client, others)
     parts = None if federation is not None and federation.is_own else _parts(settings, client, others)
     prober = parts.prober if parts is not None else None
-    reads_others = prober is not None or federation is not None or settings.publish
-    if not reads_others and (settings.cluster or settings.cluster_dir is not None):
-        flag = "--cluster" if settings.cluster else "--cluster-dir"
-        log.warning("%s has no effect without --health, --publish or --federate", flag)
+    _warn_of_missing_flags(settings)
     if parts is None and (settings.health or settings.publish):
         log.warning("--health and --publish have no effect where the own cluster is the federation API of --federate")
-    of_names = {
-        "--federation": settings.federation,
-        "--upstream": settings.upstream,
-        "--cluster-max-age": settings.cluster_max_age != Settings.cluster_max_age,
-    }
-    for flag in filter(of_names.get, () if settings.publish else of_names):
-        log.warning("%s has no effect without --publish", flag)
 
     def change(name: str, opened: OpenedCluster | None) -> None:
         if prober is not None:
@@ -107,6 +97,21 @@ async def _run(settings: Settings) -> None:
                 break
             log.info("ending: the controller stops writing, and releases its Lease if it leads")
             nursery.cancel_scope.cancel()
+
+
+def _warn_of_missing_flags(settings: Settings) -> None:
+    """Log the flags that have no effect in a controller, since another one is missing."""
+    of_clusters = {"--cluster": settings.cluster, "--cluster-dir": settings.cluster_dir}
+    of_names = {
+        "--federation": settings.federation,
+        "--upstream": settings.upstream,
+        "--cluster-max-age": settings.cluster_max_age != Settings.cluster_max_age,
+    }
+    reads_others = settings.health or settings.publish or settings.federate is not None
+    for flag in filter(of_clusters.get, () if reads_others else of_clusters):
+        log.warning("%s has no effect without --health, --publish or --federate", flag)
+    for flag in filter(of_names.get, () if settings.publish else of_names):
+        log.warning("%s has no effect without --publish", flag)
 
 
 class Parts(NamedTuple):
