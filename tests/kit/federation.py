@@ -25,7 +25,7 @@ from tests.kit import api_objects, kustomize
 from tests.kit.api_objects import deployment, listed, namespace, node, topodns_annotations
 from tests.kit.kube import ALL, ApiError, ControlPlane, Item, running_control_plane
 from tests.kit.kubelet import Kubelet
-from tests.kit.prober_process import Probing
+from tests.kit.topodns_process import Process
 from tests.kit.waiting import PATIENCE, until
 
 ZONE = "my.example"
@@ -48,16 +48,15 @@ rules:
 - {{level: None}}
 """
 API_RIGHTS, CLUSTER_RIGHTS = "federation api", "federation cluster"  # variants of the manifests
-
-
 COMMAND = (sys.executable, "-m", "tests.kit.federator_process")
 
 
-class Federating(Probing):
+class Federating(Process):
     """A running ``topodns controller --federate``."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        super().__init__(arguments, flags=(), command=COMMAND)
+        super().__init__(["controller", "--http=127.0.0.1:0", *arguments], command=COMMAND)
+        self.wait_for("^listening http ")
 
     def until_leading(self) -> Federating:
         self.wait_for("became leader: ", within=WITHIN)
