@@ -25,6 +25,7 @@ from tests.kit.federation import (
     ZONE,
     Federation,
     config_map,
+    workload,
 )
 from tests.kit.programs import tail
 from tests.kit.topodns_process import run
@@ -36,18 +37,6 @@ DRIFT_SECONDS = 10.0  # within which a copy is again as it should be
 @pytest.fixture(autouse=True)
 def _controller(federation: Federation) -> None:
     federation.controller()
-
-
-def replication_controller(name: str, where: str) -> Item:
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
-    return item(
-        "ReplicationController", name, where, spec={"replicas": 3, "selector": {"app": name}, "template": template}
-    )
-
-
-def replica_set(name: str, where: str) -> Item:
-    written = deployment(name, where=where, labels={"app": name}, replicas=3)
-    return written | {"kind": "ReplicaSet"}
 
 
 def everywhere(federation: Federation, *items: Item) -> bool:
@@ -67,9 +56,9 @@ def test_kinds(federation: Federation, server_side: bool) -> None:
     where = "kinds-server" if server_side else "kinds"
     items = [
         service("web", where=where, cluster_ips=(), selects=True),
-        deployment("web", where=where, labels={"app": "web"}, replicas=3),
-        replica_set("set", where),
-        replication_controller("old", where),
+        workload(where, 3),
+        workload(where, 3, name="set", kind="ReplicaSet"),
+        workload(where, 3, name="old", kind="ReplicationController"),
         config_map("settings", where, level="high"),
         item("Secret", "password", where, stringData={"word": "s3cret"}, type="Opaque"),
         item("ServiceAccount", "robot", where),
@@ -93,7 +82,7 @@ def test_what_is_passed_over(federation: Federation) -> None:
     owned = config_map("owned", where)
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": found["metadata"]["uid"]}
     owned["metadata"]["ownerReferences"] = [reference]
-    set_of_a_deployment = replica_set("owned", where)
+    set_of_a_deployment = workload(where, 3, name="owned", kind="ReplicaSet")
     set_of_a_deployment["metadata"]["ownerReferences"] = [reference]
     token = item("Secret", "token", where, type="kubernetes.io/service-account-token")
     token["metadata"]["annotations"] = {"kubernetes.io/service-account.name": "robot"}
@@ -123,7 +112,7 @@ def test_what_is_passed_over(federation: Federation) -> None:
 def test_other_workloads(federation: Federation, kind: str) -> None:
     """They are not distributed, and an Event at the object and the log say so."""
     where = f"others-{kind.lower()}"
-    written = deployment("db", where=where, labels={"app": "db"}) | {"kind": kind}
+    written = workload(where, 1, name="db", kind=kind)
     spec = written["spec"]
     if kind == "StatefulSet":
         spec["serviceName"] = "db"
@@ -443,7 +432,7 @@ def test_status_is_written_only_when_it_changes(federation: Federation) -> None:
 
 def test_a_restart_writes_nothing(federation: Federation) -> None:
     """A controller that starts finds everything as it should be."""
-    written = deployment("web", where="restart", labels={"app": "web"}, replicas=5)
+    written = workload("restart", 5)
     federation.apply(written, service("web", where="restart", cluster_ips=()), config_map("c", "restart", a="b"))
     federation.until_synced(written)
     federation.until_quiet()

@@ -43,10 +43,7 @@ def test_equal_parts(federation: Federation) -> None:
 @pytest.mark.parametrize("kind", ["ReplicaSet", "ReplicationController"])
 def test_other_kinds(federation: Federation, kind: str) -> None:
     """ReplicaSets and ReplicationControllers are split like Deployments."""
-    written = workload(f"split-{kind.lower()}", 8) | {"kind": kind}
-    if kind == "ReplicationController":
-        written["apiVersion"] = "v1"
-        written["spec"]["selector"] = {"app": "web"}
+    written = workload(f"split-{kind.lower()}", 8, kind=kind)
     federation.apply(written)
     federation.until_replicas(written, east=3, south=3, west=2)
     federation.until_synced(written)

@@ -126,10 +126,12 @@ def config_map(name: str, where: str, /, **data: str) -> Item:
     return api_objects.item("ConfigMap", name, where, data=data or {"a": "b"})
 
 
-def workload(where: str, replicas: int, /, name: str = "web", **annotations: str) -> Item:
-    """Return a Deployment in the namespace *where*, with annotations ``topodns.io/...``; ``_`` stands for ``-``."""
-    made = deployment(name, where=where, labels={"app": name}, replicas=replicas)
+def workload(where: str, replicas: int, /, name: str = "web", kind: str = "Deployment", **annotations: str) -> Item:
+    """Return a workload in the namespace *where*, with annotations ``topodns.io/...``; ``_`` stands for ``-``."""
+    made = deployment(name, where=where, labels={"app": name}, replicas=replicas) | {"kind": kind}
     made["metadata"]["annotations"] = topodns_annotations(annotations)
+    if kind == "ReplicationController":
+        made["apiVersion"], made["spec"]["selector"] = "v1", {"app": name}
     return made
 
 
