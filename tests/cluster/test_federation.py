@@ -123,7 +123,7 @@ def test_other_workloads(federation: Federation, kind: str) -> None:
         del spec["selector"]
         spec["template"]["spec"]["restartPolicy"] = "Never"
     federation.apply(written)
-    until(lambda: federation.events(written, "NotDistributed"), lambda: f"{federation.events(written)}")
+    federation.until_event(written, "NotDistributed")
     federation.controller().wait_for(rf"{kind} {where}/db: .*not distributed")
     assert federation.reasons(written) == {("Warning", "NotDistributed"): 1}
     assert nowhere(federation, written)
@@ -350,10 +350,8 @@ def test_not_ours(federation: Federation) -> None:
     federation.clusters["west"].plane.api.create(namespace(where), theirs)
     before = federation.clusters["west"].find(theirs)
     federation.apply(written)
-    expected = {"east": "synced", "south": "synced", "west": "not-ours"}
-    until(lambda: federation.states(written) == expected, lambda: f"{federation.status(written)}")
-    until(lambda: federation.events(written, "NotOurs"), lambda: f"{federation.events(written)}")
-    (event,) = federation.events(written, "NotOurs")
+    federation.until_states(written, east="synced", south="synced", west="not-ours")
+    event = federation.until_event(written, "NotOurs")
     assert event["type"] == "Warning" and "west" in event["message"]
     assert federation.status(written)["west"]["message"]
     assert federation.clusters["west"].find(theirs) == before
@@ -372,7 +370,7 @@ def test_a_label_taken_away(federation: Federation, value: str | None) -> None:
     federation.until_synced(written)
     west = federation.clusters["west"]
     west.plane.api.patch(written, {"metadata": {"labels": {LABEL: value}}, "data": {"level": "mine"}})
-    until(lambda: federation.states(written).get("west") == "not-ours", lambda: f"{federation.status(written)}")
+    federation.until_states(written, west="not-ours")
     federation.until_quiet()
     copy = west.find(written)
     assert copy is not None and copy["data"] == {"level": "mine"}
@@ -386,7 +384,7 @@ def test_not_ours_outlives_the_object(federation: Federation) -> None:
     written = config_map("settings", where, level="high")
     federation.clusters["west"].plane.api.create(namespace(where), config_map("settings", where, theirs="yes"))
     federation.apply(written)
-    until(lambda: federation.states(written).get("west") == "not-ours", lambda: f"{federation.status(written)}")
+    federation.until_states(written, west="not-ours")
     federation.delete(written)
     until(lambda: federation.api.find(written) is None, "the object is gone")
     assert [name for name, copy in federation.copies(written).items() if copy] == ["west"]

@@ -250,11 +250,9 @@ def test_a_cluster_that_refuses(federation: Federation) -> None:
     until(lambda: _counts(west.api.items("ResourceQuota", "quota")), "the quota is in force")
     written = workload("quota", 6)
     federation.apply(written)
-    expected = {"east": "synced", "south": "synced", "west": "refused"}
-    until(lambda: federation.states(written) == expected, lambda: f"{federation.status(written)}")
+    federation.until_states(written, east="synced", south="synced", west="refused")
     assert "exceeded quota: few" in federation.status(written)["west"]["message"]
-    until(lambda: federation.events(written, "Refused"), lambda: f"{federation.events(written)}")
-    (event,) = federation.events(written, "Refused")
+    event = federation.until_event(written, "Refused")
     assert event["type"] == "Warning"
     for word in ("west", "exceeded quota: few"):
         assert word in event["message"]
@@ -287,8 +285,7 @@ def test_invalid(federation: Federation, annotations: dict[str, str], request: p
     federation.until_quiet()
     before = federation.copies(written)
     federation.apply(workload(where, 60, **annotations))
-    until(lambda: federation.events(written, "InvalidFederation"), lambda: f"{federation.events(written)}")
-    (event,) = federation.events(written, "InvalidFederation")
+    event = federation.until_event(written, "InvalidFederation")
     (name,) = topodns_annotations(annotations)
     assert event["type"] == "Warning" and name in event["message"]
     federation.controller().wait_for(f"Deployment {where}/web: .*{name}")
@@ -302,7 +299,7 @@ def test_invalid_from_the_beginning(federation: Federation) -> None:
     """What was never valid is nowhere."""
     written = workload("never-valid", 6, cluster_weights="north=1")
     federation.apply(written)
-    until(lambda: federation.events(written, "InvalidFederation"), lambda: f"{federation.events(written)}")
+    federation.until_event(written, "InvalidFederation")
     assert federation.replicas(written) == {"east": None, "south": None, "west": None}
     federation.delete(written)
     federation.until_gone(written)
@@ -318,7 +315,7 @@ def test_a_name_too_long(federation: Federation) -> None:
     space = "n" * 60
     written = item("Service", "s" * 60, space, labels={"too": "long"}, spec={"ports": [{"port": 80}]})
     federation.apply(written)
-    until(lambda: federation.events(written, "InvalidFederation"), lambda: f"{federation.events(written)}")
+    federation.until_event(written, "InvalidFederation")
     assert not any(federation.copies(written).values())
     federation.delete(written)
     federation.until_gone(written, within=WITHIN)

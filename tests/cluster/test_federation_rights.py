@@ -65,10 +65,10 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
         for one in DISTRIBUTED:
             until(lambda one=one: _is_changed(federation, one), lambda one=one: f"{one['kind']} changed")
             federation.annotate(one, clusters="nowhere")
-            until(lambda one=one: federation.events(one, "InvalidFederation"), lambda one=one: f"{one['kind']} invalid")
+            federation.until_event(one, "InvalidFederation")
             federation.annotate(one, clusters=None)
         for one in OTHERS:
-            until(lambda one=one: federation.events(one, "NotDistributed"), lambda one=one: f"an Event: {one['kind']}")
+            federation.until_event(one, "NotDistributed")
         # By kubectl: without its propagation policy, a ReplicationController waits for the garbage collector.
         federation.api.plane.kubectl("delete", "--wait=false", "-f", "-", stdin=listed(DISTRIBUTED))
         federation.until_gone(*DISTRIBUTED)

@@ -240,6 +240,19 @@ class Federation:
                 lambda item=item: self.states(item) == wanted, lambda item=item: f"{self.status(item)}", within=within
             )
 
+    def until_states(self, item: Item, **expected: str) -> None:
+        """Wait until these clusters have the *expected* states."""
+        until(
+            lambda: self.states(item).items() >= expected.items(),
+            lambda: f"{expected}, not {self.status(item)}",
+            within=WITHIN,
+        )
+
+    def until_event(self, item: Item, reason: str) -> Item:
+        """Wait until there is one Event with a reason at an object of the federation API, and return it."""
+        (event,) = until(lambda: self.events(item, reason), lambda: f"{reason} among {self.events(item)}")
+        return dict(event)
+
     def until_replicas(self, item: Item, within: float = PATIENCE, **expected: int | None) -> None:
         """Wait until the clusters are to run as many replicas as *expected*."""
         until(lambda: self.replicas(item) == expected, lambda: f"{expected}, not {self.replicas(item)}", within=within)
