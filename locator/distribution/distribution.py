@@ -34,6 +34,7 @@ from locator.distribution.split import MAX_REPLICAS, split
 from locator.distribution.told import told_without_share
 from locator.index import Index
 from locator.labels import Selector
+from locator.printable import MAX_TEXT, cut
 from locator.topology.annotations import OVERPROVISION, field_of
 
 # For which a watch may be without contact before its cluster counts as unreachable: an API server that restarts, or a
@@ -225,7 +226,7 @@ class Distribution:
         if lost_since is None and contact.lost_since is not None:
             contact.read_since = now
         if not (unreachable and contact.unreachable):
-            contact.problem = problem
+            contact.problem = cut(problem, MAX_TEXT)
         before, contact.lost_since, contact.unreachable = contact.unreachable, lost_since, unreachable
         return before != unreachable
 

@@ -51,6 +51,7 @@ from locator.distribution.told import (
 )
 from locator.findings import ClusterCode
 from locator.model import OWN, Finding
+from locator.printable import MAX_TEXT, cut
 from locator.topology.annotations import FEDERATION_STATUS, ORPHAN, field_of
 
 SETTLING_SECONDS = 2.0  # for which a copy may be on its way before that is told: most arrive sooner
@@ -160,7 +161,7 @@ class CopyRules(DistributionRules):
             message = f"there is a {key.kind} of this name, and it is not of this federation"
             self._distribution.refusals[self.cluster, key] = Refusal(message, not_ours=True)
         elif result == WRITE_REFUSED:
-            self._distribution.refusals[self.cluster, key] = Refusal(words)
+            self._distribution.refusals[self.cluster, key] = Refusal(cut(words, MAX_TEXT))
         self._on_answer(key)
 
     def _is_as(self, key: str, copy: Copy, digest: bytes) -> bool:
@@ -305,11 +306,15 @@ class OriginalRules(DistributionRules):
             return UNREACHABLE, contact.problem
         if cluster in plan.shares and self._clusters[cluster].is_synced(key, original, plan):
             return SYNCED, ""
+        return self._obstacle(key, cluster) or (WAITING, "")
+
+    def _obstacle(self, key: Key, cluster: str) -> tuple[str, str] | None:
+        """Return the state, and why, if the API server of a cluster has refused what is to become of an object."""
         for refused in (namespace_key(key.namespace), key):
-            refusal = distribution.refusals.get((cluster, refused))
+            refusal = self._distribution.refusals.get((cluster, refused))
             if refusal is not None:
                 return NOT_OURS if refusal.not_ours else REFUSED, refusal.words
-        return WAITING, ""
+        return None
 
     def _status(self, key: Key, original: Original, states: Mapping[str, InCluster]) -> dict[str, Any]:
         """Return what the status of an object must say."""
@@ -355,9 +360,11 @@ class OriginalRules(DistributionRules):
             return self._patch(key, original, {"metadata": {"finalizers": others}})
         goes = original.deleting or self._distribution.absence_counts
         message = "being deleted" if goes else "kept while there is nothing else to distribute"
-        states = {name: InCluster(0, None, None, WAITING, message) for name in left}
-        states |= {name: InCluster(0, None, None, UNREACHABLE, contacts[name].problem) for name in unknown}
-        self._tell(str(key), [invalid(key, problem) for problem in _orphan_problems(original)])
+        found = {name: self._obstacle(key, name) or (WAITING, message) for name in left}
+        found |= {name: (UNREACHABLE, contacts[name].problem) for name in unknown}
+        states = {name: InCluster(0, None, None, *state) for name, state in found.items()}
+        problems = [invalid(key, problem) for problem in _orphan_problems(original)]
+        self._tell(str(key), [*problems, *refusals(key, states)])
         began = self._unsettled.setdefault(str(key), now)
         if now < began + SETTLING_SECONDS:
             return Later(began + SETTLING_SECONDS)

@@ -292,6 +292,16 @@ def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> N
     assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
 
 
+def test_what_a_cluster_says_at_length_is_cut() -> None:
+    found = World("east", "west")
+    found.servers["east"].refuses = lambda write: "no, " * 30_000 if write.verb == "apply" else ""
+    found.federation.put(deployment())
+    found.wait()
+    told = found.told("Deployment", "shop/web")["east"]
+    assert told["message"].startswith("no, no, ")
+    assert len(told["message"]) < 1100  # all annotations of an object together have 256 KiB
+
+
 # --- Where, and how many ----------------------------------------------------------------------------------------------
 
 
@@ -492,6 +502,23 @@ def test_an_object_goes_after_its_copies() -> None:
     found.heal("east")
     found.wait(5.0)
     assert found.copies("Service", "shop/web") == {}
+    assert SERVICE not in found.federation.items
+
+
+def test_a_deletion_that_a_cluster_refuses_is_told_in_its_words() -> None:
+    found = world(service(), made("ConfigMap", "other"))
+    found.servers["east"].refuses = lambda write: "the policy keep forbids it" if write.verb == "delete" else ""
+    found.federation.remove(SERVICE)
+    found.wait()
+    told = found.told("Service", "shop/web")
+    assert [(cluster, one["state"], one["message"]) for cluster, one in told.items()] == [
+        ("east", "refused", "the policy keep forbids it")
+    ]
+    assert [(finding.code, finding.message) for finding in found.findings] == [
+        ("Refused", "cluster east: the policy keep forbids it")
+    ]
+    found.servers["east"].refuses = lambda write: ""
+    found.wait(60.0)
     assert SERVICE not in found.federation.items
 
 
