@@ -121,9 +121,10 @@ class Distribution:
         found: Copy | None = self.objects.get(KINDS[key.kind].copy, key.object, cluster)
         return found
 
-    def has_namespace(self, name: str, cluster: str) -> bool:
-        """Whether a cluster has a namespace, which is not about to go."""
-        return self.objects.get(ClusterNamespace, name, cluster) is not None
+    def namespace(self, name: str, cluster: str) -> ClusterNamespace | None:
+        """Return a namespace of a cluster."""
+        found: ClusterNamespace | None = self.objects.get(ClusterNamespace, name, cluster)
+        return found
 
     def is_autoscaled(self, key: Key, cluster: str) -> bool:
         """Whether a HorizontalPodAutoscaler of a cluster names a workload."""

@@ -122,7 +122,8 @@ class CopyRules(DistributionRules):
             return self._deletion(parsed, copy)
         if copy is not None and copy.deleting:
             return None
-        if not self._distribution.has_namespace(parsed.namespace, self.cluster):
+        namespace = self._distribution.namespace(parsed.namespace, self.cluster)
+        if namespace is None or namespace.deleting:
             return None
         wanted = self._wanted(parsed, original, copy, plan)
         digest = digest_of(wanted)
@@ -213,7 +214,9 @@ class CopyRules(DistributionRules):
     def _namespace(self, key: Key) -> Write | None:
         """Return the write that creates a namespace, None if it exists, or nothing needs it."""
         distribution, name = self._distribution, key.object
-        if distribution.has_namespace(name, self.cluster) or not distribution.wants_namespace(name, self.cluster):
+        if distribution.namespace(name, self.cluster) is not None:
+            return None  # if it is being deleted, its watch tells when it is gone
+        if not distribution.wants_namespace(name, self.cluster):
             return None
         return creation(self.resources[ClusterNamespace], name, {})
 
@@ -306,7 +309,9 @@ class OriginalRules(DistributionRules):
             return UNREACHABLE, contact.problem
         if cluster in plan.shares and self._clusters[cluster].is_synced(key, original, plan):
             return SYNCED, ""
-        return self._obstacle(key, cluster) or (WAITING, "")
+        namespace = distribution.namespace(key.namespace, cluster)
+        message = "its namespace is being deleted" if namespace is not None and namespace.deleting else ""
+        return self._obstacle(key, cluster) or (WAITING, message)
 
     def _obstacle(self, key: Key, cluster: str) -> tuple[str, str] | None:
         """Return the state, and why, if the API server of a cluster has refused what is to become of an object."""

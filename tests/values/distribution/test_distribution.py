@@ -188,6 +188,22 @@ def test_namespaces_are_made_and_left() -> None:
     assert list(found.servers["east"].items) == [Key("Namespace", "shop")]
 
 
+def test_a_namespace_that_is_being_deleted_is_made_again_as_soon_as_it_is_gone() -> None:
+    found = world(service())
+    east, namespace = found.servers["east"], Key("Namespace", "shop")
+    east.items[namespace]["metadata"]["finalizers"] = ["kubernetes"]
+    east.remove(namespace)
+    east.remove(SERVICE)
+    found.wait()
+    assert list(east.items) == [namespace]
+    told = found.told("Service", "shop/web")["east"]
+    assert (told["state"], told["message"]) == ("waiting", "its namespace is being deleted")
+    east.remove(namespace, by_force=True)
+    found.wait()
+    assert set(east.items) == {namespace, SERVICE}
+    assert found.told("Service", "shop/web")["east"]["state"] == "synced"
+
+
 def test_a_restart_writes_nothing() -> None:
     found = world(*DISTRIBUTED.values(), deployment("other", topodns="x"))
     before = found.written()
