@@ -149,8 +149,10 @@ class Writer:
             self._destination.queue.done(write.key)
         else:
             self._destination.rules.failed(write, result, words)
-            # Refused writes come after all others: one namespace's quota must not delay other namespaces.
-            self._destination.queue.retry(write.key, boot_seconds(), random.random(), urgent=result != REFUSED)
+            # These come after all others: nobody knows when they can succeed, and a quota, or objects of somebody else
+            # in the way of many, must not delay what can.
+            last = result in (REFUSED, BEHIND)
+            self._destination.queue.retry(write.key, boot_seconds(), random.random(), urgent=not last)
         self.wake()
 
     async def _send(self, write: Write, began: float) -> str:

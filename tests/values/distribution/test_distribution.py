@@ -308,6 +308,26 @@ def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> N
     assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
 
 
+def test_what_somebody_writes_overtakes_what_is_refused_again_and_again() -> None:
+    found, names = World("east"), ["a", "b", "c", "d"]
+    asked: list[str] = []
+
+    def refuse(write: Any) -> str:
+        asked.append(write.body["metadata"]["name"])
+        return "no" if write.verb == "apply" else ""
+
+    found.servers["east"].refuses = refuse
+    for name in names:
+        found.federation.put(made("ConfigMap", name, data={}))
+    found.wait()
+    due = found.destinations.clusters["east"].next_write(found.now + 100.0)  # by now all of them are due
+    assert due is not None
+    asked.clear()
+    found.federation.put(made("ConfigMap", "d", data={"a": "1"}))
+    found.wait()
+    assert list(dict.fromkeys(asked)) == ["d", "b", "c"]
+
+
 def test_what_a_cluster_says_at_length_is_cut() -> None:
     found = World("east", "west")
     found.servers["east"].refuses = lambda write: "no, " * 30_000 if write.verb == "apply" else ""
