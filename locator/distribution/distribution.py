@@ -34,6 +34,7 @@ from locator.distribution.records import (
 from locator.distribution.split import MAX_REPLICAS, split
 from locator.index import Index
 from locator.labels import Selector
+from locator.printable import MAX_TEXT, cut
 from locator.topology.annotations import OVERPROVISION, field_of
 
 # For which a watch may be without contact before its cluster counts as unreachable: an API server that restarts, or a
@@ -120,9 +121,10 @@ class Distribution:
         found: Copy | None = self.objects.get(KINDS[key.kind].copy, key.object, cluster)
         return found
 
-    def has_namespace(self, name: str, cluster: str) -> bool:
-        """Whether a cluster has a namespace, which is not about to go."""
-        return self.objects.get(ClusterNamespace, name, cluster) is not None
+    def namespace(self, name: str, cluster: str) -> ClusterNamespace | None:
+        """Return a namespace of a cluster."""
+        found: ClusterNamespace | None = self.objects.get(ClusterNamespace, name, cluster)
+        return found
 
     def is_autoscaled(self, key: Key, cluster: str) -> bool:
         """Whether a HorizontalPodAutoscaler of a cluster names a workload."""
@@ -223,7 +225,7 @@ class Distribution:
         if lost_since is None and contact.lost_since is not None:
             contact.read_since = now
         if not (unreachable and contact.unreachable):
-            contact.problem = problem
+            contact.problem = cut(problem, MAX_TEXT)
         before, contact.lost_since, contact.unreachable = contact.unreachable, lost_since, unreachable
         return before != unreachable
 

@@ -331,9 +331,9 @@ def _undistributed(
     return type_(namespace, meta.name or "", meta.version or "")
 
 
-def _namespace(raw: _Named, _: FindingCollector) -> ClusterNamespace | None:
+def _namespace(raw: _Named, _: FindingCollector) -> ClusterNamespace:
     meta = raw.metadata
-    return None if meta.deleted else ClusterNamespace(meta.name or "", meta.version or "")
+    return ClusterNamespace(meta.name or "", meta.version or "", deleting=meta.deleted is not None)
 
 
 def _autoscaler(raw: _Autoscaler, _: FindingCollector) -> Autoscaler:

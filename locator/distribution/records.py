@@ -120,10 +120,11 @@ class Undistributed(Namespaced, frozen=True):
 
 
 class ClusterNamespace(Struct, frozen=True):
-    """A namespace of a cluster."""
+    """A namespace of a cluster. While it is ``deleting``, nothing can be created in it, nor another one of its name."""
 
     name: str
     version: str
+    deleting: bool = False
 
     @property
     def key(self) -> str:

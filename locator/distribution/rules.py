@@ -50,6 +50,7 @@ from locator.distribution.records import (
     namespace_key,
 )
 from locator.model import OWN, Finding
+from locator.printable import MAX_TEXT, cut
 from locator.topology.annotations import FEDERATION_STATUS, ORPHAN, field_of
 
 SETTLING_SECONDS = 2.0  # for which a copy may be on its way before that is told: most arrive sooner
@@ -120,7 +121,8 @@ class CopyRules(DistributionRules):
             return self._deletion(parsed, copy)
         if copy is not None and copy.deleting:
             return None
-        if not self._distribution.has_namespace(parsed.namespace, self.cluster):
+        namespace = self._distribution.namespace(parsed.namespace, self.cluster)
+        if namespace is None or namespace.deleting:
             return None
         wanted = self._wanted(parsed, original, copy, plan)
         digest = digest_of(wanted)
@@ -159,7 +161,7 @@ class CopyRules(DistributionRules):
             message = f"there is a {key.kind} of this name, and it is not of this federation"
             self._distribution.refusals[self.cluster, key] = Refusal(message, not_ours=True)
         elif result == WRITE_REFUSED:
-            self._distribution.refusals[self.cluster, key] = Refusal(words)
+            self._distribution.refusals[self.cluster, key] = Refusal(cut(words, MAX_TEXT))
         self._on_answer(key)
 
     def _is_as(self, key: str, copy: Copy, digest: bytes) -> bool:
@@ -211,7 +213,9 @@ class CopyRules(DistributionRules):
     def _namespace(self, key: Key) -> Write | None:
         """Return the write that creates a namespace, None if it exists, or nothing needs it."""
         distribution, name = self._distribution, key.object
-        if distribution.has_namespace(name, self.cluster) or not distribution.wants_namespace(name, self.cluster):
+        if distribution.namespace(name, self.cluster) is not None:
+            return None  # if it is being deleted, its watch tells when it is gone
+        if not distribution.wants_namespace(name, self.cluster):
             return None
         return creation(self.resources[ClusterNamespace], name, {})
 
@@ -303,11 +307,17 @@ class OriginalRules(DistributionRules):
             return UNREACHABLE, contact.problem
         if cluster in plan.shares and self._clusters[cluster].is_synced(key, original, plan):
             return SYNCED, ""
+        namespace = distribution.namespace(key.namespace, cluster)
+        message = "its namespace is being deleted" if namespace is not None and namespace.deleting else ""
+        return self._obstacle(key, cluster) or (WAITING, message)
+
+    def _obstacle(self, key: Key, cluster: str) -> tuple[str, str] | None:
+        """Return the state, and why, if the API server of a cluster has refused what is to become of an object."""
         for refused in (namespace_key(key.namespace), key):
-            refusal = distribution.refusals.get((cluster, refused))
+            refusal = self._distribution.refusals.get((cluster, refused))
             if refusal is not None:
                 return NOT_OURS if refusal.not_ours else REFUSED, refusal.words
-        return WAITING, ""
+        return None
 
     def _status(self, key: Key, original: Original, statuses: Mapping[str, ClusterStatus]) -> dict[str, Any]:
         """Return what the status of an object must say."""
@@ -353,9 +363,11 @@ class OriginalRules(DistributionRules):
             return self._patch(key, original, {"metadata": {"finalizers": others}})
         goes = original.deleting or self._distribution.absence_counts
         message = "being deleted" if goes else "kept while there is nothing else to distribute"
-        statuses = {name: ClusterStatus(0, None, None, WAITING, message) for name in left}
-        statuses |= {name: ClusterStatus(0, None, None, UNREACHABLE, contacts[name].problem) for name in unknown}
-        self._tell(str(key), [invalid(key, problem) for problem in _orphan_problems(original)])
+        found = {name: self._obstacle(key, name) or (WAITING, message) for name in left}
+        found |= {name: (UNREACHABLE, contacts[name].problem) for name in unknown}
+        statuses = {name: ClusterStatus(0, None, None, *state) for name, state in found.items()}
+        problems = [invalid(key, problem) for problem in _orphan_problems(original)]
+        self._tell(str(key), [*problems, *refusals(key, statuses)])
         if now < (moment := self._settled.setdefault(str(key), now + SETTLING_SECONDS)):
             return Later(moment)
         return self._annotation(key, original, statuses)

@@ -16,7 +16,7 @@ from typing import Any
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
 from locator.control.reconciler import Destination
-from locator.control.writes import APPLY, BEHIND, CREATE, DELETE, REFUSED, Write
+from locator.control.writes import APPLY, BEHIND, CONFLICT, CREATE, DELETE, REFUSED, Write
 from locator.distribution.destinations import ClusterContact, Destinations
 from locator.distribution.distribution import Distribution
 from locator.distribution.manifests import FIELD_MANAGER, LABEL, label_value
@@ -83,7 +83,7 @@ class Server:
         self.put(item)
 
     def carry_out(self, write: Write, key: Key) -> tuple[str, Item | None]:
-        """Do what a write asks for; return REFUSED or BEHIND or "", and the object."""
+        """Do what a write asks for; return REFUSED, BEHIND, CONFLICT or "", and the object."""
         known = self.items.get(key)
         if write.unless is not None and known is not None:
             meta = known["metadata"]
@@ -99,7 +99,7 @@ class Server:
             self.remove(key)
             return "", None
         if write.verb == CREATE:
-            return "", self.put(write.body)
+            return (CONFLICT, None) if known is not None else ("", self.put(write.body))
         item = copy.deepcopy(known) if known is not None else {}
         if write.verb == APPLY:
             _apply(item, write.body, force=write.force)

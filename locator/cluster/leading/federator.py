@@ -9,7 +9,7 @@ holds up no other one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -174,13 +174,7 @@ class Federator:
 
     def note_move(self, cluster: str) -> None:
         """Look again at the API servers that kubeconfigs name, since that of a cluster names another one now."""
-        for name in [cluster, *(name for name, api in self._clusters.items() if api.is_excluded and name != cluster)]:
-            api = self._clusters[name]
-            problem = self.problem_with(api.client)
-            if problem:
-                log.warning("cluster %s: %s; nothing is written there", name, problem)
-            api.exclude(problem)
-        self._look()
+        self._judge([cluster, *(name for name in self._excluded() if name != cluster)])
 
     def remove_cluster(self, cluster: str) -> None:
         """Forget a cluster, and leave there what is there."""
@@ -188,7 +182,7 @@ class Federator:
         api.scope.cancel()
         self._elector.stop_telling(api.writer.wake)
         self._destinations.remove_cluster(cluster)
-        self._wake()
+        self._judge(self._excluded())
 
     async def run(self) -> None:
         """Watch, and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
@@ -201,6 +195,19 @@ class Federator:
             while True:
                 self._look()
                 await trio.sleep(LOOK_SECONDS)
+
+    def _excluded(self) -> list[str]:
+        return [name for name, api in self._clusters.items() if api.is_excluded]
+
+    def _judge(self, clusters: Iterable[str]) -> None:
+        """Look, in this order, whether the kubeconfigs of *clusters* name API servers that are theirs alone."""
+        for name in clusters:
+            api = self._clusters[name]
+            problem = self.problem_with(api.client)
+            if problem:
+                log.warning("cluster %s: %s; nothing is written there", name, problem)
+            api.exclude(problem)
+        self._look()
 
     def _begin(self, client: ApiClient, cluster: str, destination: Destination) -> _Api:
         send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)

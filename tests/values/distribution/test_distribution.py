@@ -182,6 +182,22 @@ def test_namespaces_are_made_and_left() -> None:
     assert list(found.servers["east"].items) == [Key("Namespace", "shop")]
 
 
+def test_a_namespace_that_is_being_deleted_is_made_again_as_soon_as_it_is_gone() -> None:
+    found = world(service())
+    east, namespace = found.servers["east"], Key("Namespace", "shop")
+    east.items[namespace]["metadata"]["finalizers"] = ["kubernetes"]
+    east.remove(namespace)
+    east.remove(SERVICE)
+    found.wait()
+    assert list(east.items) == [namespace]
+    told = found.status("Service", "shop/web")["east"]
+    assert (told["state"], told["message"]) == ("waiting", "its namespace is being deleted")
+    east.remove(namespace, by_force=True)
+    found.wait()
+    assert set(east.items) == {namespace, SERVICE}
+    assert found.status("Service", "shop/web")["east"]["state"] == "synced"
+
+
 def test_a_restart_writes_nothing() -> None:
     found = world(*DISTRIBUTED.values(), deployment("other", topodns="x"))
     before = found.written()
@@ -284,6 +300,36 @@ def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> N
     found.servers["east"].refuses = lambda write: ""
     found.wait(60.0)
     assert found.status("Deployment", "shop/web")["east"]["state"] == "synced"
+
+
+def test_what_somebody_writes_overtakes_what_is_refused_again_and_again() -> None:
+    found, names = World("east"), ["a", "b", "c", "d"]
+    asked: list[str] = []
+
+    def refuse(write: Any) -> str:
+        asked.append(write.body["metadata"]["name"])
+        return "no" if write.verb == "apply" else ""
+
+    found.servers["east"].refuses = refuse
+    for name in names:
+        found.federation.put(made("ConfigMap", name, data={}))
+    found.wait()
+    due = found.destinations.clusters["east"].next_write(found.now + 100.0)  # by now all of them are due
+    assert due is not None
+    asked.clear()
+    found.federation.put(made("ConfigMap", "d", data={"a": "1"}))
+    found.wait()
+    assert list(dict.fromkeys(asked)) == ["d", "b", "c"]
+
+
+def test_what_a_cluster_says_at_length_is_cut() -> None:
+    found = World("east", "west")
+    found.servers["east"].refuses = lambda write: "no, " * 30_000 if write.verb == "apply" else ""
+    found.federation.put(deployment())
+    found.wait()
+    told = found.status("Deployment", "shop/web")["east"]
+    assert told["message"].startswith("no, no, ")
+    assert len(told["message"]) < 1100  # all annotations of an object together have 256 KiB
 
 
 # --- Where, and how many ----------------------------------------------------------------------------------------------
@@ -487,6 +533,23 @@ def test_an_object_goes_after_its_copies() -> None:
     found.heal("east")
     found.wait(5.0)
     assert found.copies("Service", "shop/web") == {}
+    assert SERVICE not in found.federation.items
+
+
+def test_a_deletion_that_a_cluster_refuses_is_told_in_its_words() -> None:
+    found = world(service(), made("ConfigMap", "other"))
+    found.servers["east"].refuses = lambda write: "the policy keep forbids it" if write.verb == "delete" else ""
+    found.federation.remove(SERVICE)
+    found.wait()
+    told = found.status("Service", "shop/web")
+    assert [(cluster, one["state"], one["message"]) for cluster, one in told.items()] == [
+        ("east", "refused", "the policy keep forbids it")
+    ]
+    assert [(finding.code, finding.message) for finding in found.findings] == [
+        ("Refused", "cluster east: the policy keep forbids it")
+    ]
+    found.servers["east"].refuses = lambda write: ""
+    found.wait(60.0)
     assert SERVICE not in found.federation.items
 
 
