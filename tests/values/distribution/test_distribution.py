@@ -445,7 +445,7 @@ def test_shares_never_migrate_unasked() -> None:
 # --- What is told -----------------------------------------------------------------------------------------------------
 
 
-def report(found: World, cluster: str, **status: int) -> None:
+def report(found: World, cluster: str, **status: int | str) -> None:
     """Let a cluster's controllers write the status of its Deployment."""
     server = found.servers[cluster]
     item = server.items[WEB]
@@ -473,6 +473,15 @@ def test_numbers_are_summed_and_the_generation_is_observed_when_all_clusters_hav
         "east": (3, 2),
         "west": (2, 2),
     }
+
+
+def test_a_status_that_cannot_be_read_holds_up_nothing() -> None:
+    found = world(deployment(replicas=4))
+    report(found, "east", readyReplicas="all")
+    found.wait()
+    found.federation.put(deployment(replicas=8))
+    found.wait()
+    assert found.replicas("shop/web") == {"east": 4, "west": 4}
 
 
 def test_a_balanced_service_is_reached_by_its_federated_name() -> None:
