@@ -545,6 +545,19 @@ def test_an_object_goes_after_its_copies() -> None:
     assert SERVICE not in found.federation.items
 
 
+def test_a_copy_that_was_asked_to_go_is_there_until_its_watch_says_otherwise() -> None:
+    found = world(service(), clusters=("east",))
+    found.servers["east"].refuses = lambda write: "not now" if write.verb == "delete" else ""
+    found.federation.remove(SERVICE)
+    found.wait()
+    east = found.destinations.clusters["east"]
+    deletion = east.next_write(found.now + 100.0)
+    assert deletion is not None
+    east.written(deletion, None, began=found.now)  # its finalizers may hold it
+    found.wait(10.0)
+    assert SERVICE in found.federation.items
+
+
 def test_a_deletion_that_a_cluster_refuses_is_told_in_its_words() -> None:
     found = world(service(), made("ConfigMap", "other"))
     found.servers["east"].refuses = lambda write: "the policy keep forbids it" if write.verb == "delete" else ""
