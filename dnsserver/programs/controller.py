@@ -31,12 +31,14 @@ from dnsserver.programs.other_clusters import OtherClusters
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.settings import Settings
 from locator.cluster import memory
+from locator.cluster.credentials import NoKubeconfig
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, timestamp_now
 from locator.cluster.publisher import FindingLog, only_new
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
+from locator.printable import shell_words
 from locator.times import time_text
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def run(settings: Settings) -> None:
 
 
 async def _run(settings: Settings) -> None:
-    client = cluster_of(settings)
+    client = _own_cluster(settings)
     others = OtherClusters(settings, client)
     federation = _federation(settings, client, others)
     parts = None if federation is not None and federation.is_own else _parts(settings, client, others)
@@ -97,6 +99,18 @@ async def _run(settings: Settings) -> None:
                 break
             log.info("ending: the controller stops writing, and releases its Lease if it leads")
             nursery.cancel_scope.cancel()
+
+
+def _own_cluster(settings: Settings) -> ApiClient:
+    """Return a client of the own cluster. Raises BadCluster."""
+    try:
+        return cluster_of(settings)
+    except NoKubeconfig as error:
+        if settings.federate is None:
+            raise
+        path, context = settings.federate.path, settings.federate.context
+        flags = shell_words("--kubeconfig", path, *(() if context is None else ("--context", context)))
+        raise NoKubeconfig(f"{error}; without an own cluster, name the federation API's: {flags}") from None
 
 
 def _warn_of_missing_flags(settings: Settings) -> None:

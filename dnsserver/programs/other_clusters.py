@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import ClusterSource
+from dnsserver.spelling import nearest
 from locator.cluster.cluster_folder import ClusterFolder, OnChange, OnFindings, OpenedCluster, open_cluster
 from locator.model import Finding
 
@@ -50,6 +51,10 @@ class OtherClusters:
             _read(self._folder)
             for name, opened in self._folder.clusters.items():
                 self._add(name, opened)
+        known = [settings.cluster_name, *self.opened]
+        for name in sorted({name for names in settings.flat_network for name in names}.difference(known)):
+            expected = f"names of clusters: {', '.join(known)}; it counts once it is in --cluster-dir"
+            log.warning("--flat-network: no cluster %s%s, expected %s", name, nearest(name, known), expected)
 
     @property
     def findings(self) -> Sequence[Finding]:
@@ -82,6 +87,7 @@ class OtherClusters:
             del self.opened[name]
         else:
             self._add(name, opened)
+        log.info("cluster %s: %s in --cluster-dir", name, "no longer" if opened is None else "new")
         for on_change, _ in self._subscribers:
             on_change(name, opened)
 

@@ -305,8 +305,9 @@ class Distribution:
         try:
             shares = split(original.replicas, weights, spare=instructions.overprovision, lost=migrated)
         except ValueError as error:
-            expected = f"fewer than the {sum(map(bool, weights.values()))} clusters with a weight"
-            return [Problem(field_of(OVERPROVISION), str(error), f"{expected}, and at most {MAX_REPLICAS} replicas")]
+            expected = f"fewer than the {sum(map(bool, weights.values()))} clusters that get replicas"
+            expected = f"{expected}, and at most {MAX_REPLICAS} replicas in each"
+            return [Problem(field_of(OVERPROVISION), str(error), expected)]
         return Plan(shares, migrated)
 
 

@@ -72,6 +72,10 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
     "no-kubeconfig-for-what-reads-no-dump": (
         ["controller"], None,
         "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another)\n"),
+    "no-kubeconfig-for-a-federation": (
+        ["controller", "--federate", "fed.example={file}#main"], "",
+        "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another); "
+        "without an own cluster, name the federation API's: --kubeconfig {file} --context main\n"),
     "no-such-kubeconfig": (
         ["serve", "--kubeconfig", "{folder}/none"], None, "{folder}/none: no such file, expected a kubeconfig\n"),
     "kubeconfig-of-a-word": (

@@ -212,8 +212,9 @@ class Federator:
     def _begin(self, client: ApiClient, cluster: str, destination: Destination) -> _Api:
         send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
         resources = self._distribution.resources
+        source = f"cluster {cluster}" if cluster else f"federation {self._name}"
         watches = {
-            kind: Reflector(client, kind, resources[kind], send, cluster=cluster or f"of federation {self._name}")
+            kind: Reflector(client, kind, resources[kind], send, source=source)
             for kind in self._distribution.objects.kinds[cluster]
         }
         writer = Writer(
@@ -222,7 +223,7 @@ class Federator:
             destination,
             field_manager=FIELD_MANAGER,
             rate=RateLimiter(WRITES_PER_SECOND, burst=1.0) if cluster else None,
-            cluster=cluster,
+            source=source,
         )
         return _Api(client, watches, writer, receive)
 
