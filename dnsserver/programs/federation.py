@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from dnsserver.metrics.controller import FEDERATION_REACHABLE, FEDERATION_WAITING, FEDERATION_WRITES
 from dnsserver.metrics.families import Family, Values
@@ -26,13 +26,16 @@ log = logging.getLogger("topodns")
 LEASE = "topodns-federation"
 
 
-class Federation(NamedTuple):
+@dataclass(frozen=True)
+class Federation:
     """What distributes objects while it leads by a Lease in the federation API."""
 
     elector: LeaderElector
     federator: Federator
     is_own: bool
     """Whether the own cluster is the federation API, so that nothing else is to be done there."""
+    _left_out: dict[str, OpenedCluster] = field(default_factory=dict)
+    """The other clusters, by name, to which nothing is distributed as long as there is a problem with them."""
 
     async def run(self) -> None:
         """Distribute for ever; release the Lease when cancelled."""
@@ -41,8 +44,10 @@ class Federation(NamedTuple):
     def change(self, name: str, opened: OpenedCluster | None) -> None:
         """Distribute to another cluster from now on, or no longer if *opened* is None."""
         if opened is None:
+            self._left_out.pop(name, None)
             if name in self.federator.clusters:
                 self.federator.remove_cluster(name)
+            self._add_left_out()
             return
         if isinstance(opened, ApiClient):
             opened.on_moved.append(partial(self._look_again, name, opened))
@@ -55,10 +60,18 @@ class Federation(NamedTuple):
         return self.federator.problem_with(opened)
 
     def _add(self, name: str, opened: OpenedCluster) -> None:
+        self._left_out.pop(name, None)
         if problem := self.problem_with(opened):
             log.warning("cluster %s: %s; nothing is distributed to it", name, problem)
+            self._left_out[name] = opened
         elif isinstance(opened, ApiClient):
             self.federator.add_cluster(name, opened)
+
+    def _add_left_out(self) -> None:
+        """Add those with which there is no problem any more: one that is renamed has two names for a while, say."""
+        for name, opened in list(self._left_out.items()):
+            if not self.problem_with(opened):
+                self._add(name, opened)
 
     def _look_again(self, name: str, opened: ApiClient) -> None:
         """Take up that the kubeconfig of a cluster names another API server now."""
@@ -66,6 +79,7 @@ class Federation(NamedTuple):
             self.federator.note_move(name)
         else:
             self._add(name, opened)
+        self._add_left_out()
 
     @property
     def shown(self) -> dict[Family, Callable[[], Values]]:

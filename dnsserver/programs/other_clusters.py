@@ -36,7 +36,9 @@ class OtherClusters:
         """By name."""
         self._subscribers: list[tuple[OnChange, OnFindings]] = []
         self._own_name = settings.cluster_name
-        self._own = {os.path.realpath(path) for path in settings.snapshot} | ({own.identity} if own else set())
+        self._own_identities = {os.path.realpath(path) for path in settings.snapshot} | (
+            {own.identity} if own else set()
+        )
         self._named = frozenset(cluster.name for cluster in settings.cluster)
         self._folder: ClusterFolder | None = None
         for cluster in settings.cluster:
@@ -95,7 +97,7 @@ class OtherClusters:
 
     def _add(self, name: str, opened: OpenedCluster) -> None:
         identity, where = _identity_of(opened)
-        twins = [self._own_name] if identity in self._own else []
+        twins = [self._own_name] if identity in self._own_identities else []
         twins += [other for other, known in self.opened.items() if identity and _identity_of(known)[0] == identity]
         if twins:
             log.warning("%s: %s is cluster %s, too, expected each cluster once", self.source_of(name), where, twins[0])

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
 ENDINGS = (".yaml", ".yml", ".json", ".gz", ".kubeconfig", ".conf", ".config")
 LOST_AND_FOUND = "lost+found"  # of a file system that is mounted there
-POLL_SECONDS = 0.5  # inotify misses how a mounted Secret changes, by a symlink; two looks alike: nobody writes any more
+POLL_SECONDS = 0.5  # inotify misses how a mounted Secret changes, by a symlink; two looks alike: nobody writes a file
 
 OpenedCluster: TypeAlias = "ApiClient | DumpFiles"
 OnChange: TypeAlias = "Callable[[str, OpenedCluster | None], None]"
 OnFindings = Callable[[Sequence[Finding]], None]
+Look: TypeAlias = "dict[str, _Seen] | str"  # at a folder: its files; a text if it cannot be read
 
 
 def open_cluster(path: str, context: str | None = None) -> OpenedCluster:
@@ -64,7 +65,7 @@ class ClusterFolder:
         self.clusters: dict[str, OpenedCluster] = {}
         """By name. A client whose kubeconfig has never been readable is ``unusable``: its requests are Unreachable."""
         self._files: dict[str, str] = {}  # by the name of the cluster
-        self._seen: dict[str, _Seen] | str = {}  # by file, as taken up last; a text if the folder cannot be read
+        self._seen: Look = {}  # as taken up last
         self._problems: dict[str, str] = {}  # by the name of the cluster, why its file cannot be used as it is now
         self._misnamed: Sequence[Finding] = ()
 
@@ -103,7 +104,7 @@ class ClusterFolder:
             if self.findings != told:
                 on_findings(self.findings)
 
-    async def _take_up(self, seen: dict[str, _Seen] | str, on_change: OnChange) -> None:
+    async def _take_up(self, seen: Look, on_change: OnChange) -> None:
         before, self._seen = self._seen, seen
         if isinstance(seen, str):
             return
@@ -194,25 +195,28 @@ class ClusterFolder:
                 files[name] = file
         return files, findings
 
-    async def _changed(self) -> dict[str, _Seen] | str:
-        """Wait until the folder differs from what was taken up last, and nobody writes there; return what is there."""
+    async def _changed(self) -> Look:
+        """Wait until the folder differs from what was taken up last; return what is there.
+
+        A file to which somebody writes is as it was: others do not wait for it.
+        """
         ended = threading.Event()
         try:
             return await trio.to_thread.run_sync(self._poll, ended, abandon_on_cancel=True)
         finally:
             ended.set()
 
-    def _poll(self, ended: threading.Event) -> dict[str, _Seen] | str:
+    def _poll(self, ended: threading.Event) -> Look:
         """Do so in a thread, which wakes the event loop only then. Return when *ended*, too."""
-        known = last = seen = self._seen
-        while seen == known or seen != last:
+        known = seen = at_rest = self._seen
+        while at_rest == known:
             if ended.wait(POLL_SECONDS):
                 break
             last, seen = seen, self._look()
-        return seen
+            at_rest = _at_rest(known, last, seen)
+        return at_rest
 
-    def _look(self) -> dict[str, _Seen] | str:
-        """Return what the folder shows, by file; a text if it cannot be read."""
+    def _look(self) -> Look:
         try:
             files = [name for name in os.listdir(self._path) if not name.startswith(".") and name != LOST_AND_FOUND]
         except OSError as error:
@@ -224,6 +228,14 @@ def cluster_name_of(file: str) -> str:
     """Return the name of a cluster's file without its endings, such as ``.yaml.gz``."""
     name, dot, ending = file.rpartition(".")
     return cluster_name_of(name) if f"{dot}{ending}" in ENDINGS else file
+
+
+def _at_rest(known: Look, last: Look, seen: Look) -> Look:
+    """Return what two looks show alike; of files where they differ, what was *known* before."""
+    if isinstance(known, str) or isinstance(last, str) or isinstance(seen, str):
+        return seen if seen == last else known
+    shown = {file: (seen if seen.get(file) == last.get(file) else known).get(file) for file in {**known, **seen}}
+    return {file: found for file, found in shown.items() if found is not None}
 
 
 def _seen(path: str) -> _Seen:

@@ -43,8 +43,10 @@ class Destinations:
         distribution, vanished = self.distribution, False
         for change in distribution.objects.apply(delta, cluster):
             vanished = vanished or (isinstance(change.before, Original) and change.after is None)
+            # What somebody writes now overtakes what many clusters may refuse again and again.
+            urgent = cluster == OWN and not isinstance(delta, Replace)
             for key in distribution.note(change):
-                self._compare([key], self.clusters if cluster == OWN else (cluster,))
+                self._compare([key], self.clusters if cluster == OWN else (cluster,), urgent=urgent)
         if isinstance(delta, Replace) and cluster == OWN and distribution.note_list(delta.kind, vanished=vanished):
             self._compare_all()
 
@@ -81,15 +83,15 @@ class Destinations:
     def _compare_all(self) -> None:
         self._compare(self.distribution.all_keys(), self.clusters)
 
-    def _compare(self, keys: Iterable[Key], clusters: Iterable[str]) -> None:
-        """Compare objects in the federation API, and in some clusters."""
+    def _compare(self, keys: Iterable[Key], clusters: Iterable[str], *, urgent: bool = False) -> None:
+        """Compare objects in the federation API, and in some clusters; *urgent* ones before all others."""
         for key in keys:
             text = str(key)
             if key.kind != NAMESPACE:
-                self.originals.queue.add(text)
+                self.originals.queue.add(text, urgent=urgent)
             if key.kind not in OTHER_WORKLOADS:
                 for cluster in clusters:
-                    self.clusters[cluster].queue.add(text)
+                    self.clusters[cluster].queue.add(text, urgent=urgent)
 
 
 class _Queue(Destination):

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from locator.api.decoding import Resource
 from locator.control.reconciler import KnownObjects, ObjectChange
+from locator.distribution.federation_status import decode_statuses
 from locator.distribution.instructions import Problem, unknown_clusters
 from locator.distribution.manifests import copy_resources, original_resources
 from locator.distribution.records import (
@@ -31,9 +32,9 @@ from locator.distribution.records import (
     namespace_key,
 )
 from locator.distribution.split import MAX_REPLICAS, split
-from locator.distribution.told import told_without_share
 from locator.index import Index
 from locator.labels import Selector
+from locator.printable import MAX_TEXT, cut
 from locator.topology.annotations import OVERPROVISION, field_of
 
 # For which a watch may be without contact before its cluster counts as unreachable: an API server that restarts, or a
@@ -120,14 +121,15 @@ class Distribution:
         found: Copy | None = self.objects.get(KINDS[key.kind].copy, key.object, cluster)
         return found
 
-    def has_namespace(self, name: str, cluster: str) -> bool:
-        """Whether a cluster has a namespace, which is not about to go."""
-        return self.objects.get(ClusterNamespace, name, cluster) is not None
+    def namespace(self, name: str, cluster: str) -> ClusterNamespace | None:
+        """Return a namespace of a cluster."""
+        found: ClusterNamespace | None = self.objects.get(ClusterNamespace, name, cluster)
+        return found
 
     def is_autoscaled(self, key: Key, cluster: str) -> bool:
         """Whether a HorizontalPodAutoscaler of a cluster names a workload."""
         index = self._autoscaled.get(cluster)
-        return index is not None and any(True for _ in index.keys("target", str(key)))
+        return index is not None and bool(index.keys("target", key))
 
     def scales_itself(self, key: Key, original: Original, cluster: str) -> bool:
         """Whether the replicas of a copy that exists are its cluster's own business."""
@@ -153,14 +155,14 @@ class Distribution:
             self._in_namespace.move(key, change.before, change.after)
             self._selected += sum(sign * _counts(one) for sign, one in ((-1, change.before), (1, change.after)))
             if change.before is None:
-                self._migrated[key] = self._told_migrated(key, change.after)
+                self._migrated[key] = self._migrated_before(key, change.after)
             if change.after is None:
                 self._forget(key)
             return self.all_keys() if was_empty and not self.is_empty else (namespace_key(key.namespace), key)
         if isinstance(change.before or change.after, Copy):
             return (Key(name, change.key),)
         if change.kind is Autoscaler:
-            index = self._autoscaled.setdefault(change.cluster, Index(target=lambda found: (str(found.target),)))
+            index = self._autoscaled.setdefault(change.cluster, Index(target=lambda found: (found.target,)))
             index.move(change.key, change.before, change.after)
             return {found.target for found in (change.before, change.after) if found and found.target.kind in KINDS}
         if change.kind is ClusterNamespace:
@@ -218,14 +220,12 @@ class Distribution:
 
         What is told of a cluster that is out of reach stays: not every error is worth a write to each object.
         """
-        contact, unreachable = (
-            self.contacts[cluster],
-            lost_since is not None and now - lost_since >= UNREACHABLE_SECONDS,
-        )
+        contact = self.contacts[cluster]
+        unreachable = lost_since is not None and now - lost_since >= UNREACHABLE_SECONDS
         if lost_since is None and contact.lost_since is not None:
             contact.read_since = now
         if not (unreachable and contact.unreachable):
-            contact.problem = problem
+            contact.problem = cut(problem, MAX_TEXT)
         before, contact.lost_since, contact.unreachable = contact.unreachable, lost_since, unreachable
         return before != unreachable
 
@@ -260,12 +260,13 @@ class Distribution:
                 found.add(cluster)
         return frozenset(found)
 
-    def _told_migrated(self, key: Key, original: Original) -> frozenset[str]:
-        """Return which clusters the leader before has told to have no share of what would be theirs."""
+    def _migrated_before(self, key: Key, original: Original) -> frozenset[str]:
+        """Return which clusters have no share of what would be theirs, as the leader before has written."""
         plan = self.plan(key, original)
         if original.instructions.migrate_after is None or not isinstance(plan, Plan):
             return frozenset()
-        return frozenset(name for name in told_without_share(original.told) if plan.shares.get(name))
+        statuses = decode_statuses(original.federation_status)
+        return frozenset(name for name, status in statuses.items() if status.wanted == 0 and plan.shares.get(name))
 
     def _forget(self, key: Key) -> None:
         self._migrated.pop(key, None)

@@ -52,7 +52,14 @@ WRITES_PER_SECOND = 50.0
 IN_FLIGHT = 8  # writes; at 20 ms each, 400 a second
 MANY_FAILURES = 10  # in a row, after which all writes slow down
 REFUSED_SECONDS = 1.0  # between writes while all are refused: little load, and a write that can succeed waits no longer
-BUSY_STATUSES = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.REQUEST_TIMEOUT)
+# About the API server. A 500 mostly is about one object: its webhook fails, or server-side apply cannot read its lists.
+BUSY_STATUSES = (
+    http.HTTPStatus.TOO_MANY_REQUESTS,
+    http.HTTPStatus.REQUEST_TIMEOUT,
+    http.HTTPStatus.BAD_GATEWAY,
+    http.HTTPStatus.SERVICE_UNAVAILABLE,
+    http.HTTPStatus.GATEWAY_TIMEOUT,
+)
 LOG_SECONDS = 60.0  # between two logs of failures with the same verb and cause
 
 # A JSON patch whose test fails is refused like an invalid one, but these patches are always valid.
@@ -77,7 +84,7 @@ class Writer:
         rate: RateLimiter | None = None,
         source: str = "",
     ) -> None:
-        """*rate* is ``WRITES_PER_SECOND`` unless given. The log calls the cluster *source*; the own one has no name."""
+        """*rate* is ``WRITES_PER_SECOND`` unless given. *source* names another cluster in the log."""
         self.writes: Counter[tuple[str, str]] = Counter()
         """The number of writes by verb and result."""
         self._client = client
@@ -149,8 +156,10 @@ class Writer:
             self._destination.queue.done(write.key)
         else:
             self._destination.rules.failed(write, result, words)
-            # Refused writes come after all others: one namespace's quota must not delay other namespaces.
-            self._destination.queue.retry(write.key, boot_seconds(), random.random(), urgent=result != REFUSED)
+            # These come after all others: nobody knows when they can succeed, and a quota, or objects of somebody else
+            # in the way of many, must not delay what can.
+            last = result in (REFUSED, BEHIND)
+            self._destination.queue.retry(write.key, boot_seconds(), random.random(), urgent=not last)
         self.wake()
 
     async def _send(self, write: Write, began: float) -> str:
@@ -205,7 +214,7 @@ class Writer:
         result = REFUSED if status else UNREACHABLE if isinstance(error, Unreachable) else FAILED
         if moment >= self._resume_at:  # writes sent before the pause tell nothing new
             self._backoff = self._backoff.failed()
-            if result == UNREACHABLE or status in BUSY_STATUSES or status >= 500:
+            if result == UNREACHABLE or status in BUSY_STATUSES:
                 requested = min(getattr(error, "retry_after", None) or 0.0, LONGEST_REQUESTED)
                 self._resume_at = moment + max(self._backoff.delay(random.random()), requested)
             elif self._backoff.failures > MANY_FAILURES:

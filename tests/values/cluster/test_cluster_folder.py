@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
@@ -119,6 +120,30 @@ def test_clusters_come_and_go(tmp_path: Path) -> None:
         await until_in_trio(lambda: len(followed.told) == 2)
         assert followed.told[1] == ("west", None)
         assert followed.folder.clusters.keys() == {"south"}
+
+    follow(tmp_path, steps)
+
+
+def test_what_somebody_writes_all_the_time_holds_up_nothing_else(tmp_path: Path) -> None:
+    """Such as the dump of a large cluster. Until it is whole, it is as it was."""
+    (tmp_path / "west.yaml").write_text(DUMP)
+
+    async def write() -> None:
+        for count in itertools.count():
+            text = DUMP + "\n" * count
+            await trio.to_thread.run_sync((tmp_path / "east-2.yaml").write_text, text)
+            await trio.to_thread.run_sync((tmp_path / "west.yaml").write_text, text)
+
+    async def steps(followed: Followed) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            (tmp_path / "south.yaml").write_text(DUMP)
+            await until_in_trio(lambda: followed.told)
+            assert [name for name, _ in followed.told] == ["south"]
+            assert followed.folder.clusters.keys() == {"west", "south"}
+            nursery.cancel_scope.cancel()
+        await until_in_trio(lambda: len(followed.told) == 2)
+        assert followed.folder.clusters.keys() == {"west", "south", "east-2"}
 
     follow(tmp_path, steps)
 

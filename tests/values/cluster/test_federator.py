@@ -18,7 +18,7 @@ from tests.kit.kube import config_of
 
 
 def test_a_kubeconfig_that_comes_to_name_another_ones_api_server_is_not_written_to(tmp_path: Path) -> None:
-    """The federation API's, or that of a cluster that has another name, too; until it names one of its own again."""
+    """The federation API's, or that of a cluster that has another name, too; until it is the only one to name it."""
 
     def client(name: str, port: int) -> ApiClient:
         (tmp_path / name).write_text(json.dumps(config_of(f"http://127.0.0.1:{port}")))
@@ -46,5 +46,13 @@ def test_a_kubeconfig_that_comes_to_name_another_ones_api_server_is_not_written_
         assert federator.reachable == {"east": True, "west": True}
         await move("late", 5)
         assert federator.reachable == {"east": True, "west": True, "late": True}
+        await move("late", 4)
+        assert federator.reachable == {"east": True, "west": True, "late": False}
+        federation.change("west", None)
+        assert federator.reachable == {"east": True, "late": True}
+        federation.change("new", client("new", 3))  # east gets another name: both files are there for a while
+        assert federator.reachable == {"east": True, "late": True}
+        federation.change("east", None)
+        assert federator.reachable == {"late": True, "new": True}
 
     trio.run(main)

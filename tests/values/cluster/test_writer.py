@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
-from locator.api.deltas import Replace
+from locator.api.deltas import Put, Replace
+from locator.cluster.leading import writer as writer_module
 from locator.cluster.leading.writer import Writer
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.reconciler import Reconciler, Rules
@@ -103,3 +106,52 @@ def test_what_becomes_of_a_write(
     assert [what for _, what in writer.writes] == [result] and client.answers == []
     assert writer.waiting == (result != DONE)
     assert logged in caplog.text and bool(logged) == bool(caplog.text)
+    if result in (BEHIND, REFUSED):  # what may never succeed comes after all others
+        reconciler.queue.add("other/x")
+        assert reconciler.queue.get(math.inf) == "other/x"
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [Refused(403, "Forbidden", "exceeded quota"), Refused(500, "InternalError", "failed calling webhook")],
+    ids=["quota", "webhook"],
+)
+def test_a_write_that_always_fails_delays_no_other_one(refusal: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it has failed: what the API server says is about that object."""
+    monkeypatch.setattr(writer_module, "boot_seconds", trio.current_time)
+    reconciler = Reconciler(PolicyRules(lambda: "2026-01-01T00:00:04Z"))
+    for kind in PolicyRules.resources:
+        reconciler.apply(Replace(kind, []))
+
+    class Refusing:
+        """An API server that refuses one object."""
+
+        def request(self, method: str, path: str, **more: Any) -> bytes:
+            if "/near" in path:
+                raise refusal
+            return b"{}"
+
+    client: Any = Refusing()
+    elector: Any = Leading(1_000_000)
+
+    async def main() -> float:
+        writer = Writer(client, elector, reconciler, field_manager="tests")
+
+        async def until_counted(result: str, times: int) -> None:
+            while sum(number for (_, what), number in writer.writes.items() if what == result) < times:
+                await trio.sleep(0.1)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            reconciler.apply(Put(record(PolicyRules.resources, merged(POLICY, VERSION))))
+            writer.wake()
+            await until_counted(REFUSED, 8)
+            other = merged(service_policy("other", ZONE), VERSION)
+            reconciler.apply(Put(record(PolicyRules.resources, other)))
+            writer.wake()
+            began = trio.current_time()
+            await until_counted(DONE, 1)
+            nursery.cancel_scope.cancel()
+        return trio.current_time() - began
+
+    assert trio.run(main, clock=MockClock(autojump_threshold=0.0)) < 5.0
