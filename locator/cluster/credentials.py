@@ -128,8 +128,8 @@ def _share_tls(pool: dict[str, Any]) -> None:
     else:
         context.load_default_certs()
     if pool["cert_file"]:
-        with _reading(pool["cert_file"], "a certificate, and its key"):
-            context.load_cert_chain(pool["cert_file"], pool["key_file"])
+        with _reading(pool["cert_file"], "a certificate, and its key without a passphrase"):
+            context.load_cert_chain(pool["cert_file"], pool["key_file"], password="")  # else OpenSSL asks at a terminal
     pool.update(ssl_context=context, ca_certs=None, ca_cert_data=None, cert_file=None, key_file=None)
 
 

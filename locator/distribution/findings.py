@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from locator.distribution.federation_status import NOT_OURS, REFUSED, ClusterStatus
 from locator.distribution.instructions import Problem
-from locator.distribution.records import KINDS, Key
+from locator.distribution.records import KINDS, Key, Original
 from locator.findings import ClusterCode
 from locator.model import Finding
 from locator.topology.annotations import ADOPT
@@ -17,6 +17,11 @@ from locator.topology.annotations import ADOPT
 def invalid(key: Key, problem: Problem) -> Finding:
     """Return the finding about bad input."""
     return _about(ClusterCode.InvalidFederation, key, problem)
+
+
+def unknown_annotations(key: Key, original: Original) -> list[Finding]:
+    """Return the findings about annotations and labels that are probably misspelled."""
+    return [_about(ClusterCode.UnknownAnnotation, key, problem) for problem in original.unknown]
 
 
 def not_distributed(key: Key) -> Finding:

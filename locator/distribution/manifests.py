@@ -38,6 +38,7 @@ from locator.distribution.records import (
 from locator.labels import Selector
 from locator.model import MAX_NAME
 from locator.topology.annotations import FEDERATED, FEDERATION, FEDERATION_STATUS, OF_FEDERATIONS
+from locator.topology.unknown_names import unknown_names
 
 FIELD_MANAGER = "topodns-federation"
 LABEL = FEDERATION
@@ -194,6 +195,7 @@ def _original(
         manifest=msgspec.json.encode(_copied(kind, federation, raw)),
         instructions=instructions,
         problems=tuple(problems),
+        unknown=tuple(Problem(*name) for name in unknown_names(annotations, labels)),
         finalizers=finalizers,
         generation=meta.generation,
         replicas=spec.get("replicas", 1) if kind.has_replicas else None,

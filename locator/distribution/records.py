@@ -68,9 +68,10 @@ class Original(Namespaced, frozen=True):
     """An object in the federation API.
 
     ``manifest`` is its copy as JSON, without replicas and without what names it. ``replicas`` is None of a kind that
-    has none. It is ``distributed`` unless nobody asks for that: somebody owns it, say. ``problems`` are about it alone.
-    ``status`` is what stands in the fields of its status that topodns writes, ``federation_status`` the value
-    of its annotation ``topodns.io/federation-status``.
+    has none. It is ``distributed`` unless nobody asks for that: somebody owns it, say. ``problems`` are about it alone,
+    and let its copies stay as they are; ``unknown`` are annotations and labels that topodns does not know. ``status``
+    is what stands in the fields of its status that topodns writes, ``federation_status`` the value of its annotation
+    ``topodns.io/federation-status``.
     """
 
     version: str
@@ -78,6 +79,7 @@ class Original(Namespaced, frozen=True):
     manifest: bytes
     instructions: Instructions
     problems: tuple[Problem, ...]
+    unknown: tuple[Problem, ...]
     finalizers: tuple[str, ...]
     generation: int = 0
     replicas: int | None = None

@@ -34,7 +34,7 @@ from locator.distribution.federation_status import (
     decode_statuses,
     encode_statuses,
 )
-from locator.distribution.findings import invalid, not_distributed, refusals
+from locator.distribution.findings import invalid, not_distributed, refusals, unknown_annotations
 from locator.distribution.instructions import Problem
 from locator.distribution.manifests import LABEL, digest_of, label_value, status_of, wanted_manifest
 from locator.distribution.records import (
@@ -256,16 +256,16 @@ class OriginalRules(DistributionRules):
             return None
         if original.deleting or not original.distributed:
             return self._end(parsed, original, now)
-        plan = self._distribution.plan(parsed, original)
+        plan, unknown = self._distribution.plan(parsed, original), unknown_annotations(parsed, original)
         if not isinstance(plan, Plan):
-            self._tell(key, [invalid(parsed, problem) for problem in plan])
+            self._tell(key, [*unknown, *(invalid(parsed, problem) for problem in plan)])
             return None
         if not original.is_held:
             return self._patch(parsed, original, {"metadata": {"finalizers": [*original.finalizers, FINALIZER]}})
         if self._is_early(plan.shares):
             return Later(now + LOOK_AGAIN_SECONDS)
         statuses = self._statuses(parsed, original, plan)
-        self._tell(key, refusals(parsed, statuses))
+        self._tell(key, [*unknown, *refusals(parsed, statuses)])
         if any(found.state == WAITING for found in statuses.values()):
             if now < (moment := self._settled.setdefault(key, now + SETTLING_SECONDS)):
                 return Later(moment)

@@ -67,7 +67,8 @@ from locator.topology.constraints import Declaration, declarations_of, federated
 from locator.topology.hints import hinted
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
-from locator.topology.service_checks import may_choose, own_labels
+from locator.topology.service_checks import may_choose
+from locator.topology.unknown_names import own_names
 
 
 class StoreOptions(Struct, frozen=True, kw_only=True):
@@ -397,7 +398,7 @@ class Store:
             return True
         if trust_changed or policies or replace(before, labels={}) != replace(after, labels={}):
             return True
-        if may_choose(before) != may_choose(after) or own_labels(before) != own_labels(after):
+        if may_choose(before) != may_choose(after) or own_names(before.labels) != own_names(after.labels):
             return True
         return self._options.scope.relevant_labels(before) != self._options.scope.relevant_labels(after)
 

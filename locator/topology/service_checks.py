@@ -24,18 +24,14 @@ from locator.model import (
     Location,
     Service,
     ServicePolicy,
-    and_more,
     listed,
 )
 from locator.printable import cut, quoted
 from locator.topology.annotations import (
-    ANNOTATIONS,
     FEDERATED,
-    FEDERATION,
     HEALTH,
     HEALTH_CHECKS,
     MIN_ENDPOINTS,
-    PREFIXES,
     TOPOLOGY_KEYS,
     TOPOLOGY_MODE,
     field_of,
@@ -65,8 +61,8 @@ from locator.topology.constraints import (
 )
 from locator.topology.hints import FOR_KUBE_PROXY, OPT_IN_LABELS, asks_for_hints, hint_advice
 from locator.topology.selection import ANY_ENDPOINT, Constraint, LocatedEndpoint, Narrowing
+from locator.topology.unknown_names import unknown_names
 
-MAX_UNKNOWN = 8  # annotations and labels of one Service that findings name: it may have ten thousand
 MAX_PORTS = 8  # named in a finding
 _nearest = lru_cache(maxsize=1024)(nearest_label_key)  # difflib takes a millisecond
 
@@ -91,11 +87,6 @@ def chooses(service: Service, declaration: Declaration | None) -> bool:
 def policy_chooses(service: Service, declaration: Declaration | None) -> bool:
     """Whether ServicePolicies choose endpoints of *service*: they made *declaration*, the one that decides."""
     return declaration is not None and declaration.source == POLICY and chooses(service, declaration)
-
-
-def own_labels(service: Service) -> list[str]:
-    """Return the keys of the labels that begin as those of topodns do."""
-    return [key for key in service.labels if key.startswith(PREFIXES)]
 
 
 def is_invalid_constraint(finding: Finding) -> bool:
@@ -128,7 +119,8 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         yield from _health_findings(service, service.annotations[HEALTH])
     if service.traffic_distribution and service.traffic_distribution not in DISTRIBUTIONS:
         yield _unknown_distribution(service)
-    yield from _unknown_names(service)
+    for name in unknown_names(service.annotations, service.labels):
+        yield ClusterCode.UnknownAnnotation.about(service, *name)
     yield from _unknown_values(service)
 
 
@@ -202,23 +194,6 @@ def _unknown_distribution(service: Service) -> Finding:
     (nearest,) = difflib.get_close_matches(cut(text).lower(), known, 1, 0.0)
     message, field = f"{quoted(text)} counts as none: Kubernetes does not know it", SOURCE[TRAFFIC_DISTRIBUTION].field
     return ClusterCode.UnknownTrafficDistribution.about(service, field, message, known[nearest])
-
-
-def _unknown_names(service: Service) -> Iterator[Finding]:
-    """Yield a finding for each annotation and label that begins as those of topodns do, and is none of them.
-
-    The last one of MAX_UNKNOWN counts those that are left out.
-    """
-    own = [name for name in service.annotations if name.startswith(PREFIXES)]
-    unknown = [(name, "annotation") for name in own if name not in ANNOTATIONS]
-    unknown += [(name, "label") for name in own_labels(service) if name not in (*OPT_IN_LABELS, FEDERATION)]
-    for number, (name, kind) in enumerate(unknown[:MAX_UNKNOWN], 1):
-        (nearest,) = difflib.get_close_matches(name, (*ANNOTATIONS, OPT_IN_LABELS[0]), 1, 0.0)
-        meant = "label" if nearest in OPT_IN_LABELS else "annotation"
-        expected = nearest if meant == kind else f"the {meant} {nearest}"
-        more = and_more(len(unknown) - number + 1) if number == MAX_UNKNOWN else ""
-        field, message = f"metadata.{kind}s[{name}]", f"unknown {kind}{more}"
-        yield ClusterCode.UnknownAnnotation.about(service, field, message, expected)
 
 
 def _unknown_values(service: Service) -> Iterator[Finding]:

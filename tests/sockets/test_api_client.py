@@ -22,6 +22,7 @@ import pytest
 import trio
 import urllib3
 import yaml
+from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.exceptions import ProtocolError
@@ -223,6 +224,17 @@ def test_certificates_in_a_kubeconfig_leave_no_files(no_pod: Path, monkeypatch: 
             kubeconfig = Path(renewed(port)).read_text()
             trio.run(cluster.reconfigure)
             assert (no_pod / "config").read_text() == kubeconfig
+
+
+def test_a_key_with_a_passphrase_is_told(no_pod: Path) -> None:
+    """OpenSSL would ask for it at the terminal, and the program would wait."""
+    pair = issuing.new_authority(time.time() - 60, 9e5)
+    key = serialization.load_pem_private_key(pair.key, None).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    )
+    user = {"client-certificate-data": encoded(pair.certificate), "client-key-data": encoded(key)}
+    with pytest.raises(BadCluster, match=r"'main': client-certificate-data: .* key without a passphrase"):
+        ApiClient(kubeconfig=written(no_pod / "config", config_of(**user)))
 
 
 def encoded(pem: bytes) -> str:

@@ -779,3 +779,12 @@ def test_a_name_that_is_too_long_is_told() -> None:
     long.wait()
     assert [(finding.code, finding.field) for finding in long.findings] == [("InvalidFederation", "metadata.name")]
     assert long.copies("Service", f"shop/{'w' * 240}") == {}
+
+
+def test_a_misspelled_annotation_is_told_and_holds_up_nothing() -> None:
+    found = world(deployment(replicas=4, **{"cluster-weight": "east=1"}))
+    assert found.replicas("shop/web") == {"east": 2, "west": 2}
+    (finding,) = found.findings
+    assert (finding.code, finding.kind) == ("UnknownAnnotation", "Deployment")
+    assert finding.field == "metadata.annotations[topodns.io/cluster-weight]"
+    assert finding.expected == "topodns.io/cluster-weights"
