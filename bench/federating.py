@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bench.servers import needed
 from bench.tables import table, verdict
 from tests.kit.api_objects import Item, deployment, item, namespace, service
-from tests.kit.federation import Federation, Member, running_federation
+from tests.kit.federation import Federation, Member, busiest_second, running_federation
 from tests.kit.waiting import until
 
 WHERE = "federating"
@@ -53,7 +53,7 @@ def measure(folder: Path) -> Federated:
         created = time.perf_counter() - began
         federation.until_quiet()
         changed = [_change(federation, number) for number in range(CHANGES)]
-        busiest = max(map(_busiest, federation.clusters.values()))
+        busiest = max(busiest_second(member.writes()) for member in federation.clusters.values())
         federation.until_quiet()
         before = sum(federation.write_counts().values())
         federation.end_controllers()
@@ -120,12 +120,6 @@ def _change(federation: Federation, number: int) -> float:
     for member in federation.clusters.values():
         until(lambda member=member: (member.find(written) or {})["data"]["number"] == text, "a change")
     return time.perf_counter() - began
-
-
-def _busiest(member: Member) -> int:
-    """Return the most writes that a cluster saw in any second."""
-    moments = sorted(write.moment for write in member.writes())
-    return max(sum(start <= moment < start + 1 for moment in moments) for start in moments)
 
 
 def _resident(pid: int) -> float:

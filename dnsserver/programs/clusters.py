@@ -145,7 +145,6 @@ class Clusters:
             self._remove(name)
         else:
             self._add(name, opened)
-            log.info("cluster %s: new in --cluster-dir", name)
 
     def _add(self, name: str, opened: OpenedCluster) -> None:
         """Read another cluster, too. Raises BadDump if it must be there, and is not."""
@@ -178,7 +177,6 @@ class Clusters:
         self.others.remove(cluster)
         del self.by_name[name]
         self.joined.remove(name)
-        log.info("cluster %s: no longer in --cluster-dir", name)
 
     def problems(self) -> Collection[str]:
         """Return why the own cluster's API server is not listed, once for all kinds with the same problem."""

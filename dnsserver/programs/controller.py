@@ -31,12 +31,14 @@ from dnsserver.programs.other_clusters import OtherClusters
 from dnsserver.programs.run import election_of, run_program, start_http
 from dnsserver.settings.settings import Settings
 from locator.cluster import memory
+from locator.cluster.credentials import NoKubeconfig
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.elector import LeaderElector, timestamp_now
 from locator.cluster.publisher import FindingLog, only_new
 from locator.model import Health
 from locator.podlocators.rules import LocatorRules
 from locator.policies.rules import PolicyRules
+from locator.printable import shell_words
 from locator.times import time_text
 
 if TYPE_CHECKING:
@@ -58,28 +60,21 @@ def run(settings: Settings) -> None:
 
 
 async def _run(settings: Settings) -> None:
-    client = cluster_of(settings)
+    client = _own_cluster(settings)
     others = OtherClusters(settings, client)
     federation = _federation(settings, client, others)
     parts = None if federation is not None and federation.is_own else _parts(settings, client, others)
     prober = parts.prober if parts is not None else None
-    reads_others = prober is not None or federation is not None or settings.publish
-    if not reads_others and (settings.cluster or settings.cluster_dir is not None):
-        flag = "--cluster" if settings.cluster else "--cluster-dir"
-        log.warning("%s has no effect without --health, --publish or --federate", flag)
+    _warn_of_missing_flags(settings)
     if parts is None and (settings.health or settings.publish):
         log.warning("--health and --publish have no effect where the own cluster is the federation API of --federate")
-    of_names = {
-        "--federation": settings.federation,
-        "--upstream": settings.upstream,
-        "--cluster-max-age": settings.cluster_max_age != Settings.cluster_max_age,
-    }
-    for flag in filter(of_names.get, () if settings.publish else of_names):
-        log.warning("%s has no effect without --publish", flag)
 
     def change(name: str, opened: OpenedCluster | None) -> None:
         if prober is not None:
-            _change(prober.controller, name, opened)
+            if opened is None:
+                prober.controller.remove_cluster(name)
+            else:
+                prober.controller.add_cluster(name, opened)
         if federation is not None:
             federation.change(name, opened)
 
@@ -104,6 +99,33 @@ async def _run(settings: Settings) -> None:
                 break
             log.info("ending: the controller stops writing, and releases its Lease if it leads")
             nursery.cancel_scope.cancel()
+
+
+def _own_cluster(settings: Settings) -> ApiClient:
+    """Return a client of the own cluster. Raises BadCluster."""
+    try:
+        return cluster_of(settings)
+    except NoKubeconfig as error:
+        if settings.federate is None:
+            raise
+        path, context = settings.federate.path, settings.federate.context
+        flags = shell_words("--kubeconfig", path, *(() if context is None else ("--context", context)))
+        raise NoKubeconfig(f"{error}; without an own cluster, name the federation API's: {flags}") from None
+
+
+def _warn_of_missing_flags(settings: Settings) -> None:
+    """Log the flags that have no effect in a controller, since another one is missing."""
+    of_clusters = {"--cluster": settings.cluster, "--cluster-dir": settings.cluster_dir}
+    of_names = {
+        "--federation": settings.federation,
+        "--upstream": settings.upstream,
+        "--cluster-max-age": settings.cluster_max_age != Settings.cluster_max_age,
+    }
+    reads_others = settings.health or settings.publish or settings.federate is not None
+    for flag in filter(of_clusters.get, () if reads_others else of_clusters):
+        log.warning("%s has no effect without --health, --publish or --federate", flag)
+    for flag in filter(of_names.get, () if settings.publish else of_names):
+        log.warning("%s has no effect without --publish", flag)
 
 
 class Parts(NamedTuple):
@@ -136,6 +158,7 @@ class Parts(NamedTuple):
 
 
 def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Parts:
+    """Return what is done in the own cluster. Raises BadDump."""
     more = [*(["ServiceHealths"] if settings.health else []), *(["DNSEndpoints"] if settings.publish else [])]
     kinds = f"{', '.join(['PodLocators', *more])} and the status of ServicePolicies"
     election = election_of(settings, client, LEASE)
@@ -144,15 +167,17 @@ def _parts(settings: Settings, client: ApiClient, others: OtherClusters) -> Part
     locators = make(LocatorRules(settings.labels))
     policies = make(PolicyRules(lambda: time_text(time.time(), "seconds")))
     prober = _prober(settings, others, elector, make) if settings.health else None
-    names = _names(settings, others, election.namespace, make) if settings.publish else None
+    names = None
+    if settings.publish:
+        from dnsserver.programs.publishing import NamePublisher
+
+        names = NamePublisher(settings, others, election.namespace, make)
     return Parts(elector, locators, policies, prober, names)
 
 
 def _federation(settings: Settings, client: ApiClient, others: OtherClusters) -> Federation | None:
     """Return what distributes objects, None without ``--federate``. Raises BadCluster."""
     if settings.federate is None:
-        if settings.federate_selector is not None:
-            log.warning("--federate-selector has no effect without --federate")
         return None
     from dnsserver.programs.federation import federation_of
 
@@ -171,21 +196,6 @@ def _prober(
     for name, opened in others.opened.items():
         controller.add_cluster(name, opened)
     return LeaderProber(controller, rules, elector)
-
-
-def _change(controller: Controller, name: str, opened: OpenedCluster | None) -> None:
-    """Have a controller read another cluster from now on, or no longer if *opened* is None."""
-    if opened is None:
-        controller.remove_cluster(name)
-    else:
-        controller.add_cluster(name, opened)
-
-
-def _names(settings: Settings, others: OtherClusters, namespace: str, make: Callable[..., Controller]) -> NamePublisher:
-    """Return what publishes federated names, beside the Lease in *namespace*. Raises BadDump."""
-    from dnsserver.programs.publishing import NamePublisher
-
-    return NamePublisher(settings, others, namespace, make)
 
 
 def metrics_of(parts: Parts | None, federation: Federation | None) -> ControllerMetrics:

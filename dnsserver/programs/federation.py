@@ -119,4 +119,9 @@ def federation_of(settings: Settings, own: ApiClient, others: OtherClusters) -> 
     # The federation API may be where topodns runs; and the own cluster may be among the others, under a name.
     if not federator.problem_with(own):
         federator.add_cluster(settings.cluster_name, own)
+    if federator.clusters:
+        log.info("federation %s: distributes to %s", source.name, ", ".join(sorted(federator.clusters)))
+    else:
+        expected = "--cluster, or a kubeconfig in --cluster-dir"
+        log.warning("federation %s: distributes to no cluster, expected %s", source.name, expected)
     return federation

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dnsserver.settings.settings import Settings
 from dnsserver.settings.values import ClusterSource
+from dnsserver.spelling import nearest
 from locator.cluster.cluster_folder import ClusterFolder, OnChange, OnFindings, OpenedCluster, open_cluster
 from locator.model import Finding
 
@@ -35,7 +36,9 @@ class OtherClusters:
         """By name."""
         self._subscribers: list[tuple[OnChange, OnFindings]] = []
         self._own_name = settings.cluster_name
-        self._own = {os.path.realpath(path) for path in settings.snapshot} | ({own.identity} if own else set())
+        self._own_identities = {os.path.realpath(path) for path in settings.snapshot} | (
+            {own.identity} if own else set()
+        )
         self._named = frozenset(cluster.name for cluster in settings.cluster)
         self._folder: ClusterFolder | None = None
         for cluster in settings.cluster:
@@ -48,6 +51,10 @@ class OtherClusters:
             _read(self._folder)
             for name, opened in self._folder.clusters.items():
                 self._add(name, opened)
+        known = [settings.cluster_name, *self.opened]
+        for name in sorted({name for names in settings.flat_network for name in names}.difference(known)):
+            expected = f"names of clusters: {', '.join(known)}; it counts once it is in --cluster-dir"
+            log.warning("--flat-network: no cluster %s%s, expected %s", name, nearest(name, known), expected)
 
     @property
     def findings(self) -> Sequence[Finding]:
@@ -80,6 +87,7 @@ class OtherClusters:
             del self.opened[name]
         else:
             self._add(name, opened)
+        log.info("cluster %s: %s in --cluster-dir", name, "no longer" if opened is None else "new")
         for on_change, _ in self._subscribers:
             on_change(name, opened)
 
@@ -89,7 +97,7 @@ class OtherClusters:
 
     def _add(self, name: str, opened: OpenedCluster) -> None:
         identity, where = _identity_of(opened)
-        twins = [self._own_name] if identity in self._own else []
+        twins = [self._own_name] if identity in self._own_identities else []
         twins += [other for other, known in self.opened.items() if identity and _identity_of(known)[0] == identity]
         if twins:
             log.warning("%s: %s is cluster %s, too, expected each cluster once", self.source_of(name), where, twins[0])

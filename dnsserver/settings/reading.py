@@ -31,6 +31,7 @@ NEEDED = {
     "federation_spares": ("federation",),
     "federation_topology_keys": ("federation",),
     "cluster_max_age": ("cluster", "cluster_dir"),
+    "federate_selector": ("federate",),
 }
 _NAMES = (*FLAGS, *OLD_NAMES)
 # Variables that Kubernetes sets in pods if there is a Service named topodns.

@@ -17,6 +17,8 @@ from typing import NoReturn
 try:
     from _pytest.outcomes import Skipped
 
+    from dnsserver.net.sockets import CannotListen, bound_pairs
+    from dnsserver.settings.values import LISTEN_ADDRESS
     from examples.federation.stage import Stage, staged
     from tests.kit.federation import ZONE
     from tests.kit.go_programs import BuildError
@@ -26,21 +28,30 @@ except ModuleNotFoundError as missing:
 
 LISTEN, FOLDER = "127.0.0.1:1053", "build/federation"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PORT = "To take another port: TOPODNS_LISTEN=127.0.0.1:5353 make federation"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until somebody interrupts it, then return 0; 1 if it cannot run."""
     parser = argparse.ArgumentParser(prog="python -m examples.federation", description=__doc__)
-    parser.add_argument("--listen", default=os.environ.get("TOPODNS_LISTEN", LISTEN), help="default: %(default)s")
+    listen = os.environ.get("TOPODNS_LISTEN", LISTEN)
+    parser.add_argument("--listen", type=LISTEN_ADDRESS.read, default=listen, help="default: %(default)s")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="for its files (default: %(default)s)")
     options = parser.parse_args(arguments)
+    try:
+        for pair in bound_pairs([options.listen]):  # before all that takes minutes
+            for bound in pair:
+                bound.close()
+    except CannotListen as error:
+        print(f"federation: {error}", PORT, sep="\n", file=sys.stderr)
+        return 1
     for number in ENDING:
         signal.signal(number, _interrupt)
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
     print("Starting a federation API and three clusters. The first time, this builds Kubernetes, which takes minutes.")
     try:
-        with staged(options.folder.absolute(), listen=options.listen) as stage:
+        with staged(options.folder.absolute(), listen=str(options.listen)) as stage:
             print(_welcome(stage, options.folder), flush=True)
             while True:
                 signal.pause()

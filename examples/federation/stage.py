@@ -19,7 +19,7 @@ from tests.kit import go_programs
 from tests.kit.api_objects import load_balancer_status
 from tests.kit.federation import NAMES, ZONE, Federation, running_federation
 from tests.kit.kube import ApiError, Item
-from tests.kit.topodns_process import Process, Server
+from tests.kit.topodns_process import Server
 
 API = "federation"  # the context of the federation API
 SECONDS = 0.5  # between two looks at pods and Services
@@ -29,9 +29,9 @@ NETWORK = "203.0.113"  # of load balancers; for documentation (RFC 5737)
 class Stage:
     """A running federation; ``kubeconfig`` has a context for the federation API, and one for each cluster."""
 
-    def __init__(self, folder: Path, federation: Federation, controller: Process, server: Server) -> None:
-        self.federation, self.controller, self.server = federation, controller, server
-        self.folder, self.kubeconfig, self.programs = folder, folder / "kubeconfig", go_programs.control_plane()
+    def __init__(self, folder: Path, federation: Federation, server: Server) -> None:
+        self._federation, self.server = federation, server
+        self.kubeconfig, self.programs = folder / "kubeconfig", go_programs.control_plane()
         planes = {API: federation.api.plane, **{name: member.plane for name, member in federation.clusters.items()}}
         merged: Item = {"apiVersion": "v1", "kind": "Config", "current-context": API, "contexts": []}
         for name, plane in planes.items():
@@ -50,16 +50,16 @@ class Stage:
         """Let kubelets and clouds do no more."""
         self._ended.set()
         for name, player in zip(NAMES, self._players, strict=True):
-            self.federation.clusters[name].plane.wake()  # or what it is asked would hold up the end
+            self._federation.clusters[name].plane.wake()  # or what it is asked would hold up the end
             player.join()
 
     def _play(self, name: str) -> None:
-        api = self.federation.clusters[name].plane.api
+        api = self._federation.clusters[name].plane.api
         while not self._ended.wait(SECONDS):
             try:
                 for space in api.items("Namespace"):
                     if not space["metadata"]["name"].startswith("kube-"):
-                        self.federation.run_pods(space["metadata"]["name"], name)
+                        self._federation.run_pods(space["metadata"]["name"], name)
                 for number, service in enumerate(api.items("Service"), 1):
                     if service["spec"]["type"] == "LoadBalancer" and not service["status"]["loadBalancer"]:
                         address = f"{NETWORK}.{10 * (1 + NAMES.index(name)) + number}"
@@ -76,10 +76,10 @@ def staged(folder: Path, *, listen: str) -> Iterator[Stage]:
         own, *others = federation.clusters
         clusters = [f"--cluster={name}={federation.clusters[name].plane.kubeconfig}" for name in others]
         flags = [f"--kubeconfig={federation.clusters[own].plane.kubeconfig}", f"--cluster-name={own}", *clusters]
-        controller = federation.controller()
+        federation.controller()
         serve = ["serve", *flags, f"--federation={ZONE}", f"--listen={listen}", "--http=127.0.0.1:0", "--upstream=off"]
         server = Server(serve)
         stack.callback(server.end)
-        stage = Stage(folder, federation, controller, server.started())
+        stage = Stage(folder, federation, server.started())
         stack.callback(stage.end)
         yield stage

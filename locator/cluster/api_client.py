@@ -26,7 +26,7 @@ from locator.api.decoding import RESOURCES, Resources
 from locator.api.deltas import Delta, DeltaBatch
 from locator.api.list_watch import JSON, ListWatch
 from locator.backoff import BETWEEN_RETURNS, POLL, POLL_TIMEOUT, REFUSING
-from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of, no_access
+from locator.cluster.credentials import Access, BadCluster, credentials_source, no_access
 from locator.cluster.responses import (
     CONNECT_SECONDS,
     READ_ERRORS,
@@ -67,15 +67,14 @@ class ApiClient:
         """
         self._source = credentials_source(kubeconfig, context)
         self._lock = threading.Lock()
-        self.unusable, self.identity = "", ""
+        self.unusable = ""
         try:
             access = self._source.access(run_plugin=False)
-            self.identity = identity_of(access.host, access.ca_file)
         except BadCluster as error:
             if required:
                 raise
             access, self.unusable = no_access(kubeconfig or ""), str(error)
-        self._access = access
+        self._access, self.identity = access, access.identity
         self.namespace = access.namespace
         self.on_history_lost, self.on_moved = [], []
         self.server_readiness = ApiServerReadiness(
@@ -101,10 +100,9 @@ class ApiClient:
         """Do so; return whether the API server may be another one than before."""
         with self._lock:
             access = self._source.access(run_plugin=False)
-            identity, before = identity_of(access.host, access.ca_file), self.identity
+            before, self.identity = self.identity, access.identity
             self._use(access)
-            self.identity = identity
-            return identity != before
+            return access.identity != before
 
     def open(self, path: str, query: Mapping[str, str], *, silence: float, accept: str = JSON) -> Stream:
         """Send a GET and return its response as a stream. Raises Refused, Unreachable.

@@ -13,7 +13,9 @@ import hashlib
 import os
 import socket
 import ssl
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +39,8 @@ DEAD = 5
 
 KUBECTL_HAS = "; 'kubectl config view --raw' prints the one that kubectl uses"
 
+IN_FILES = ("certificate-authority", "client-certificate", "client-key")  # or in fields of that name with -data
+
 
 class BadCluster(Exception):
     """The configuration of a cluster is wrong; the text names the file, the item, what was found and expected."""
@@ -49,21 +53,23 @@ class NoKubeconfig(BadCluster):
 class Access(NamedTuple):
     """A configured client of the official library.
 
-    ``ca_file`` is the certificate authority's file, None if TLS is not verified or the system's authorities are used.
-    ``ca_version`` is what that file was when its certificates were loaded. ``complete`` is False if the credentials
-    still have to come from an exec plugin, or the configuration could not be read: ``client`` is None then.
+    ``identity`` is a digest of the address and the certificate authority. ``ca_file`` is the authority's file, None if
+    TLS is not verified or the system's authorities are used. ``ca_version`` is what that file was when its certificates
+    were loaded. ``complete`` is False if the credentials still have to come from an exec plugin, or the configuration
+    could not be read: ``client`` is None then.
     """
 
     client: Any
     host: str
     namespace: str
+    identity: str
     ca_file: str | None
     ca_version: tuple[int, ...]
     complete: bool
 
     @property
     def usable(self) -> bool:
-        """Whether requests may use it: it is complete, and the certificate authority's file is as it was loaded."""
+        """Whether requests may use it: it is complete, and the authority's file is as it was loaded, or is gone."""
         return self.complete and _version(self.ca_file) in (self.ca_version, ())
 
     def authorization(self) -> dict[str, str]:
@@ -78,10 +84,11 @@ class Access(NamedTuple):
 
 def no_access(file: str) -> Access:
     """Return what there is while the configuration in a file cannot be read."""
-    return Access(None, file, "default", None, (), complete=False)
+    return Access(None, file, "default", "", None, (), complete=False)
 
 
 def _access(configuration: Any, namespace: str, *, complete: bool = True) -> Access:
+    """Return a client of the library, which needs no file from now on. Raises BadCluster."""
     from kubernetes.client.api_client import ApiClient
 
     configuration.socket_options = _socket_options()
@@ -91,7 +98,11 @@ def _access(configuration: Any, namespace: str, *, complete: bool = True) -> Acc
     ca_file = configuration.ssl_ca_cert if configuration.verify_ssl else None
     client, ca_version = ApiClient(configuration), _version(ca_file)
     _share_tls(client.rest_client.pool_manager.connection_pool_kw)
-    return Access(client, configuration.host, namespace, ca_file, ca_version, complete)
+    digest = hashlib.sha256(configuration.host.encode())
+    if ca_file is not None:
+        with _reading(ca_file, "certificates"):
+            digest.update(Path(ca_file).read_bytes())
+    return Access(client, configuration.host, namespace, digest.hexdigest(), ca_file, ca_version, complete)
 
 
 def _version(file: str | None) -> tuple[int, ...]:
@@ -105,18 +116,30 @@ def _version(file: str | None) -> tuple[int, ...]:
 def _share_tls(pool: dict[str, Any]) -> None:
     """Let all connections of a pool share one TLS context: each of its own takes a quarter of a megabyte.
 
-    If its files cannot be read, each connection says so.
+    Raises BadCluster if its files cannot be read.
     """
     context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=pool["cert_reqs"])
     authorities = {"cafile": pool["ca_certs"], "cadata": pool["ca_cert_data"]}
-    with suppress(OSError, ValueError):  # SSLError is an OSError
-        if any(authorities.values()):
+    if context.verify_mode == ssl.CERT_NONE:
+        pass
+    elif any(authorities.values()):
+        with _reading(pool["ca_certs"], "certificates"):
             context.load_verify_locations(**authorities)
-        elif context.verify_mode != ssl.CERT_NONE:
-            context.load_default_certs()
-        if pool["cert_file"]:
+    else:
+        context.load_default_certs()
+    if pool["cert_file"]:
+        with _reading(pool["cert_file"], "a certificate, and its key"):
             context.load_cert_chain(pool["cert_file"], pool["key_file"])
-        pool.update(ssl_context=context, ca_certs=None, ca_cert_data=None, cert_file=None, key_file=None)
+    pool.update(ssl_context=context, ca_certs=None, ca_cert_data=None, cert_file=None, key_file=None)
+
+
+@contextmanager
+def _reading(file: str, expected: str) -> Iterator[None]:
+    """Turn errors of a file that should hold what is *expected* into BadCluster."""
+    try:
+        yield
+    except OSError as error:  # SSLError is a subclass
+        raise BadCluster(f"{file}: {one_line(error)}, expected {expected}") from None
 
 
 def _socket_options() -> list[tuple[int, int, int]]:
@@ -193,12 +216,13 @@ class _Kubeconfig:
             user.value["user"] = _run_plugin(context.name, user, cluster) if run_plugin else {}
         configuration = Configuration()
         try:
-            # Without a base path, the library looks for the files that a kubeconfig names beside it, as kubectl does.
-            loader = _untyped(KubeConfigLoader)(
-                merger.config, context.name, config_base_path=None, config_persister=persist
-            )
-            loader.load_and_set(configuration)
-            return _access(configuration, context.namespace, complete=plugin is None or run_plugin)
+            with _in_files(merger.config, context) as config:
+                # Without a base path, the library looks for files that a kubeconfig names beside it, as kubectl does.
+                loader = _untyped(KubeConfigLoader)(
+                    config, context.name, config_base_path=None, config_persister=persist
+                )
+                loader.load_and_set(configuration)
+                return _access(configuration, context.namespace, complete=plugin is None or run_plugin)
         except Exception as error:
             why = one_line(error)
             if isinstance(error, OSError) and error.filename is not None:
@@ -242,7 +266,7 @@ def _find_context(file: str, config: Any, name: str | None) -> _Context:
     known = f"expected one of {', '.join(sorted(table['contexts']))}"
     name = name or config.value.get("current-context")
     if not name:
-        how = "(--context chooses one, too, or PATH#CONTEXT in --cluster)"
+        how = "(--context chooses one, too, or PATH#CONTEXT in --cluster and --federate)"
         raise BadCluster(f"{file}: current-context: nothing found, {known} {how}")
     if name not in table["contexts"]:
         raise BadCluster(f"{file}: contexts: no context {name!r}, {known}")
@@ -267,6 +291,43 @@ def _find_context(file: str, config: Any, name: str | None) -> _Context:
                 f"{file}: user {context['user']!r}: exec: {plugin!r} found, expected a command, args and apiVersion"
             )
     return _Context(name, str(context.get("namespace") or "default"), cluster, user)
+
+
+@contextmanager
+def _in_files(config: Any, context: _Context) -> Iterator[Any]:
+    """Yield *config* with one context, whose certificates and keys are in files until the block ends.
+
+    Python's ``ssl`` reads them from files only. The library would write them, too, but keep each that it has written,
+    so that those of renewed certificates would fill a pod's ``/tmp``. *config* itself stays as it is: it may be saved.
+    """
+    sections = {"clusters": ("cluster", context.cluster), "users": ("user", context.user)}
+    value = {**config.value, **{section: [] for section in sections}}
+    with ExitStack() as stack:
+        folder = ""
+        for section, (member, node) in sections.items():
+            if node is None:
+                continue
+            fields = dict(node.value[member])
+            for name in IN_FILES:
+                data = fields.pop(f"{name}-data", None)
+                if data:
+                    folder = folder or stack.enter_context(tempfile.TemporaryDirectory())
+                    fields[name] = _written(folder, f"{name}-data", str(data))
+            value[section].append(type(node)(node.name, {**node.value, member: fields}, node.path))
+        try:
+            yield type(config)(config.name, value, config.path)
+        except BadCluster as error:
+            raise BadCluster(str(error).removeprefix(os.path.join(folder, ""))) from None
+
+
+def _written(folder: str, field: str, data: str) -> str:
+    """Return the path of a file with what a *field* of a kubeconfig contains. Raises BadCluster."""
+    path = Path(folder, field)
+    try:
+        path.write_bytes(base64.b64decode("".join(data.split()), validate=True))
+    except ValueError:
+        raise BadCluster(f"{field}: no base64, expected that of a file in PEM") from None
+    return str(path)
 
 
 def _is_address(server: str) -> bool:
@@ -294,15 +355,3 @@ def _run_plugin(context: str, user: Any, cluster: Any) -> dict[str, str]:
         parts = {"client-certificate-data": "clientCertificateData", "client-key-data": "clientKeyData"}
         return {key: base64.b64encode(status[name].encode()).decode() for key, name in parts.items()}
     raise BadCluster(f"{where}: neither token nor certificate with key found in its output, expected one")
-
-
-def identity_of(host: str, ca_file: str | None) -> str:
-    """Return a digest of a cluster's address and certificate authority. Raises BadCluster."""
-    digest = hashlib.sha256(host.encode())
-    if ca_file is not None:
-        try:
-            ssl.create_default_context(cafile=ca_file)  # raises if the file holds no certificate
-            digest.update(Path(ca_file).read_bytes())
-        except OSError as error:  # SSLError is a subclass
-            raise BadCluster(f"{ca_file}: {one_line(error)}, expected certificates") from None
-    return digest.hexdigest()

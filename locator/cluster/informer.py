@@ -45,8 +45,9 @@ class Informer:
         state_file: StateFile | None = None,
         cluster: str = "",
     ) -> None:
+        source = f"cluster {cluster}" if cluster else ""
         self.reflectors: Mapping[type[Object], Reflector] = {
-            kind: Reflector(client, kind, RESOURCES[kind], publisher.batches, cluster=cluster) for kind in kinds
+            kind: Reflector(client, kind, RESOURCES[kind], publisher.batches, source=source) for kind in kinds
         }
         self._client, self._publisher = client, publisher
         self._silence = OTHER_SILENCE if cluster else api_client.READ_SILENCE

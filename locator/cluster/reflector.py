@@ -42,8 +42,8 @@ BRIEF_SECONDS = 10.0  # a watch that ends sooner and brought no event does not c
 class Reflector:
     """Sends deltas of one *kind* to *send* for ever: first a list, then its changes.
 
-    *silence* is how many seconds a response may bring no byte before contact counts as lost. *cluster* is the name of
-    another cluster, for the log; empty for the own one.
+    *silence* is how many seconds a response may bring no byte before contact counts as lost. *source* is what has
+    the objects, for the log, such as ``cluster east``; empty for the own cluster.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Reflector:
         send: trio.MemorySendChannel[DeltaBatch],
         *,
         silence: float = SILENCE,
-        cluster: str = "",
+        source: str = "",
     ) -> None:
         self.listed = False
         """Whether a complete list has been sent."""
@@ -68,7 +68,7 @@ class Reflector:
         self.restarts: Counter[str] = Counter()
         """The number of restarted lists and watches by reason (``list_watch.RESTART_REASONS``)."""
         self._client = client
-        self._about = f"cluster {cluster}: " if cluster else ""
+        self._about = f"{source}: " if source else ""
         self._name = f"{self._about}{resource.name}"
         self._path = resource.path
         self._absent = False  # whether the API server does not know the resource, as last logged

@@ -21,6 +21,7 @@ CONNECT_SECONDS = 3.0  # TLS handshake included, for each address of the host; A
 CHUNK = 1 << 16  # bytes read at a time
 MAX_WATCH_LINE = 64 << 20  # bytes: etcd stores no object beyond 1.5 MB, so no API server sends a longer line
 MAX_ERROR = 1 << 16  # bytes read of an HTTP error
+ANONYMOUS = "system:anonymous"  # whom the API server takes a request for that says nothing of who sent it
 
 MAX_SIZE_LINE = 1 << 14  # octets of a chunk's size with its extensions; API servers send up to ten
 LINE_END = b"\r\n"
@@ -242,7 +243,9 @@ def read_refusal(response: Any, attributes: ResourceAttributes) -> Refused:
         stated = _Status(text[:200].decode(errors="replace"))
     reason = stated.reason or http.client.responses.get(status, "Error")
     message = " ".join((stated.message or "").split())
-    if status == http.HTTPStatus.FORBIDDEN and " cannot " in message:  # RBAC; a quota, say, words it differently
+    if status == http.HTTPStatus.FORBIDDEN and f'"{ANONYMOUS}"' in message:
+        message = f"{message}; the request had no credentials, expected a token or a client certificate"
+    elif status == http.HTTPStatus.FORBIDDEN and " cannot " in message:  # RBAC; a quota, say, words it differently
         verb, group, resource, namespace = attributes
         verbs = '"list", "watch"' if verb in ("list", "watch") else f'"{verb}"'
         role = f"ClusterRole, or a Role in namespace {namespace}," if namespace else "ClusterRole"

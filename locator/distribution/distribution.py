@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from locator.api.decoding import Resource
 from locator.control.reconciler import KnownObjects, ObjectChange
+from locator.distribution.federation_status import decode_statuses
 from locator.distribution.instructions import Problem, unknown_clusters
 from locator.distribution.manifests import copy_resources, original_resources
 from locator.distribution.records import (
@@ -31,7 +32,6 @@ from locator.distribution.records import (
     namespace_key,
 )
 from locator.distribution.split import MAX_REPLICAS, split
-from locator.distribution.told import told_without_share
 from locator.index import Index
 from locator.labels import Selector
 from locator.printable import MAX_TEXT, cut
@@ -129,7 +129,7 @@ class Distribution:
     def is_autoscaled(self, key: Key, cluster: str) -> bool:
         """Whether a HorizontalPodAutoscaler of a cluster names a workload."""
         index = self._autoscaled.get(cluster)
-        return index is not None and any(True for _ in index.keys("target", str(key)))
+        return index is not None and bool(index.keys("target", key))
 
     def scales_itself(self, key: Key, original: Original, cluster: str) -> bool:
         """Whether the replicas of a copy that exists are its cluster's own business."""
@@ -155,14 +155,14 @@ class Distribution:
             self._in_namespace.move(key, change.before, change.after)
             self._selected += sum(sign * _counts(one) for sign, one in ((-1, change.before), (1, change.after)))
             if change.before is None:
-                self._migrated[key] = self._told_migrated(key, change.after)
+                self._migrated[key] = self._migrated_before(key, change.after)
             if change.after is None:
                 self._forget(key)
             return self.all_keys() if was_empty and not self.is_empty else (namespace_key(key.namespace), key)
         if isinstance(change.before or change.after, Copy):
             return (Key(name, change.key),)
         if change.kind is Autoscaler:
-            index = self._autoscaled.setdefault(change.cluster, Index(target=lambda found: (str(found.target),)))
+            index = self._autoscaled.setdefault(change.cluster, Index(target=lambda found: (found.target,)))
             index.move(change.key, change.before, change.after)
             return {found.target for found in (change.before, change.after) if found and found.target.kind in KINDS}
         if change.kind is ClusterNamespace:
@@ -220,10 +220,8 @@ class Distribution:
 
         What is told of a cluster that is out of reach stays: not every error is worth a write to each object.
         """
-        contact, unreachable = (
-            self.contacts[cluster],
-            lost_since is not None and now - lost_since >= UNREACHABLE_SECONDS,
-        )
+        contact = self.contacts[cluster]
+        unreachable = lost_since is not None and now - lost_since >= UNREACHABLE_SECONDS
         if lost_since is None and contact.lost_since is not None:
             contact.read_since = now
         if not (unreachable and contact.unreachable):
@@ -262,12 +260,13 @@ class Distribution:
                 found.add(cluster)
         return frozenset(found)
 
-    def _told_migrated(self, key: Key, original: Original) -> frozenset[str]:
-        """Return which clusters the leader before has told to have no share of what would be theirs."""
+    def _migrated_before(self, key: Key, original: Original) -> frozenset[str]:
+        """Return which clusters have no share of what would be theirs, as the leader before has written."""
         plan = self.plan(key, original)
         if original.instructions.migrate_after is None or not isinstance(plan, Plan):
             return frozenset()
-        return frozenset(name for name in told_without_share(original.told) if plan.shares.get(name))
+        statuses = decode_statuses(original.federation_status)
+        return frozenset(name for name, status in statuses.items() if status.wanted == 0 and plan.shares.get(name))
 
     def _forget(self, key: Key) -> None:
         self._migrated.pop(key, None)
@@ -306,8 +305,9 @@ class Distribution:
         try:
             shares = split(original.replicas, weights, spare=instructions.overprovision, lost=migrated)
         except ValueError as error:
-            expected = f"fewer than the {sum(map(bool, weights.values()))} clusters with a weight"
-            return [Problem(field_of(OVERPROVISION), str(error), f"{expected}, and at most {MAX_REPLICAS} replicas")]
+            expected = f"fewer than the {sum(map(bool, weights.values()))} clusters that get replicas"
+            expected = f"{expected}, and at most {MAX_REPLICAS} replicas in each"
+            return [Problem(field_of(OVERPROVISION), str(error), expected)]
         return Plan(shares, migrated)
 
 

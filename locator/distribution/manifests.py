@@ -77,12 +77,17 @@ class _Meta(schema.AnnotatedMeta):
     managed: list[_ManagedFields] | None = field(name="managedFields", default=None)
 
 
+class _Status(Replicas, frozen=True):
+    generation: int = field(name="observedGeneration", default=0)
+    balancer: dict[str, Any] | None = field(name="loadBalancer", default=None)
+
+
 class _Manifest(Struct, rename="camel"):
     """An object of any kind that is distributed."""
 
     metadata: _Meta
     spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
+    status: _Status | None = None
     data: dict[str, Any] | None = None
     binary_data: dict[str, Any] | None = None
     immutable: bool | None = None
@@ -195,8 +200,8 @@ def _original(
         balanced=balanced,
         deleting=meta.deleted is not None,
         distributed=distributed,
-        status=_written_status(kind, raw.status or {}),
-        told=annotations.get(FEDERATION_STATUS, ""),
+        status=_written_status(kind, raw.status or _Status()),
+        federation_status=annotations.get(FEDERATION_STATUS, ""),
     )  # fmt: skip
 
 
@@ -256,45 +261,38 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-_NUMBERS = {
-    "replicas": "replicas",
-    "readyReplicas": "ready",
-    "availableReplicas": "available",
-    "updatedReplicas": "updated",
-    "unavailableReplicas": "unavailable",
-}
-"""The fields of a workload's status, and the members of ``Replicas``."""
-
-
 def status_of(kind: Kind, numbers: Replicas, generation: int) -> dict[str, Any]:
     """Return the status of a workload in the federation API; a *generation* of 0 is none."""
-    names = list(_NUMBERS)[: None if kind.counts_updated else 3]
-    status = {name: getattr(numbers, _NUMBERS[name]) for name in names}
-    return {**status, **({"observedGeneration": generation} if generation else {})}
+    status: dict[str, Any] = msgspec.to_builtins(numbers)
+    if not kind.counts_updated:
+        del status["updatedReplicas"], status["unavailableReplicas"]
+    return status | ({"observedGeneration": generation} if generation else {})
 
 
-def _written_status(kind: Kind, status: Mapping[str, Any]) -> dict[str, Any]:
+def _written_status(kind: Kind, status: _Status) -> dict[str, Any]:
     """Return what of a status topodns writes."""
     if kind.name == "Service":
-        return {"loadBalancer": status.get("loadBalancer") or {}}
+        return {"loadBalancer": status.balancer or {}}
     if not kind.has_replicas:
         return {}
-    numbers = {name: status.get(name, 0) for name in status_of(kind, Replicas(), 0)}
-    return {**numbers, "observedGeneration": status.get("observedGeneration", 0)}
+    return status_of(kind, _numbers(status), 0) | {"observedGeneration": status.generation}
+
+
+def _numbers(status: _Status) -> Replicas:
+    return msgspec.convert(status, Replicas, from_attributes=True)
 
 
 def _copy(kind: Kind, raw: _Manifest, _: FindingCollector) -> Copy:
-    meta, status = raw.metadata, raw.status or {}
+    meta, status = raw.metadata, raw.status or _Status()
     owned = next((one.fields or {} for one in meta.managed or () if _is_ours(one)), {})
-    numbers = {member: status.get(name, 0) for name, member in _NUMBERS.items()} if kind.has_replicas else {}
     return kind.copy(
         meta.namespace or "", meta.name or "", meta.version or "", meta.uid,
         digest=digest_of(_owned_part(_content(raw), owned) if owned else {}),
         applied=bool(owned),
         replicas=(raw.spec or {}).get("replicas", 1) if kind.has_replicas else None,
         owns_replicas="f:replicas" in owned.get("f:spec", {}),
-        status=Replicas(**numbers),
-        observed=not kind.has_replicas or status.get("observedGeneration", 0) >= meta.generation,
+        status=_numbers(status),
+        observed=not kind.has_replicas or status.generation >= meta.generation,
         deleting=meta.deleted is not None,
     )  # fmt: skip
 

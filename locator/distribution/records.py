@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from locator.distribution.instructions import Instructions, Problem
 from locator.model import Namespaced
@@ -55,13 +55,13 @@ def namespace_key(name: str) -> Key:
 
 
 class Replicas(Struct, frozen=True):
-    """How many pods a workload has, and how many of them are in which state, as its status says."""
+    """How many pods a workload has, and how many of them are in which state: the numbers in its status."""
 
     replicas: int = 0
-    ready: int = 0
-    available: int = 0
-    updated: int = 0
-    unavailable: int = 0
+    ready: int = field(name="readyReplicas", default=0)
+    available: int = field(name="availableReplicas", default=0)
+    updated: int = field(name="updatedReplicas", default=0)
+    unavailable: int = field(name="unavailableReplicas", default=0)
 
 
 class Original(Namespaced, frozen=True):
@@ -69,8 +69,8 @@ class Original(Namespaced, frozen=True):
 
     ``manifest`` is its copy as JSON, without replicas and without what names it. ``replicas`` is None of a kind that
     has none. It is ``distributed`` unless nobody asks for that: somebody owns it, say. ``problems`` are about it alone.
-    ``status`` is what stands in the fields of its status that topodns writes, ``told`` the value of its annotation
-    ``topodns.io/federation-status``.
+    ``status`` is what stands in the fields of its status that topodns writes, ``federation_status`` the value
+    of its annotation ``topodns.io/federation-status``.
     """
 
     version: str
@@ -86,7 +86,7 @@ class Original(Namespaced, frozen=True):
     deleting: bool = False
     distributed: bool = True
     status: Mapping[str, Any] = {}
-    told: str = ""
+    federation_status: str = ""
 
     @property
     def is_held(self) -> bool:

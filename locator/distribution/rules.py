@@ -7,7 +7,7 @@ Each cluster has a work queue of its own, and so has the federation API: one tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from locator.api.decoding import Resource
@@ -24,7 +24,17 @@ from locator.control.writes import (
 )
 from locator.control.writes import REFUSED as WRITE_REFUSED
 from locator.distribution.distribution import Distribution, Plan, Refusal
-from locator.distribution.findings import about, invalid, refusals
+from locator.distribution.federation_status import (
+    NOT_OURS,
+    REFUSED,
+    SYNCED,
+    UNREACHABLE,
+    WAITING,
+    ClusterStatus,
+    decode_statuses,
+    encode_statuses,
+)
+from locator.distribution.findings import invalid, not_distributed, refusals
 from locator.distribution.instructions import Problem
 from locator.distribution.manifests import LABEL, digest_of, label_value, status_of, wanted_manifest
 from locator.distribution.records import (
@@ -39,17 +49,6 @@ from locator.distribution.records import (
     Replicas,
     namespace_key,
 )
-from locator.distribution.told import (
-    NOT_OURS,
-    REFUSED,
-    SYNCED,
-    UNREACHABLE,
-    WAITING,
-    InCluster,
-    read_told,
-    told_text,
-)
-from locator.findings import ClusterCode
 from locator.model import OWN, Finding
 from locator.printable import MAX_TEXT, cut
 from locator.topology.annotations import FEDERATION_STATUS, ORPHAN, field_of
@@ -231,7 +230,7 @@ class OriginalRules(DistributionRules):
         super().__init__(distribution, OWN)
         self._clusters, self._report = clusters, report
         self._reported: dict[str, tuple[Finding, ...]] = {}
-        self._unsettled: dict[str, float] = {}  # by key: since when something is on its way
+        self._settled: dict[str, float] = {}  # by key: from when on it is told that something is on its way
 
     @property
     def has_synced(self) -> bool:
@@ -247,12 +246,13 @@ class OriginalRules(DistributionRules):
         """Return the write that an object of the federation API needs."""
         parsed = Key.parse(key)
         if parsed.kind in OTHER_WORKLOADS:
-            self._tell(key, self._not_distributed(parsed))
+            is_there = self.objects.get(OTHER_WORKLOADS[parsed.kind][1], parsed.object) is not None
+            self._tell(key, [not_distributed(parsed)] if is_there else ())
             return None
         original = self._distribution.original(parsed)
         if original is None:
             self._tell(key, ())
-            self._unsettled.pop(key, None)
+            self._settled.pop(key, None)
             return None
         if original.deleting or not original.distributed:
             return self._end(parsed, original, now)
@@ -264,18 +264,16 @@ class OriginalRules(DistributionRules):
             return self._patch(parsed, original, {"metadata": {"finalizers": [*original.finalizers, FINALIZER]}})
         if self._is_early(plan.shares):
             return Later(now + LOOK_AGAIN_SECONDS)
-        states = self._states(parsed, original, plan)
-        self._tell(key, refusals(parsed, states))
-        if any(found.state == WAITING for found in states.values()):
-            began = self._unsettled.setdefault(key, now)
-            if now < began + SETTLING_SECONDS:
-                return Later(began + SETTLING_SECONDS)
+        statuses = self._statuses(parsed, original, plan)
+        self._tell(key, refusals(parsed, statuses))
+        if any(found.state == WAITING for found in statuses.values()):
+            if now < (moment := self._settled.setdefault(key, now + SETTLING_SECONDS)):
+                return Later(moment)
         else:
-            self._unsettled.pop(key, None)
-        told = told_text(states)
-        if told != original.told:
-            return self._patch(parsed, original, {"metadata": {"annotations": {FEDERATION_STATUS: told}}})
-        status = self._status(parsed, original, states)
+            self._settled.pop(key, None)
+        if write := self._annotation(parsed, original, statuses):
+            return write
+        status = self._status(parsed, original, statuses)
         if status and any(original.status.get(name) != value for name, value in status.items()):
             return self._patch(parsed, original, {"status": status}, subresource="/status")
         return None
@@ -285,8 +283,8 @@ class OriginalRules(DistributionRules):
         contacts = self._distribution.contacts
         return any(not contacts[name].unreachable and not self.objects.is_listed(name) for name in clusters)
 
-    def _states(self, key: Key, original: Original, plan: Plan) -> dict[str, InCluster]:
-        found = {}
+    def _statuses(self, key: Key, original: Original, plan: Plan) -> dict[str, ClusterStatus]:
+        found, before = {}, decode_statuses(original.federation_status)
         for cluster in self._distribution.contacts:
             copy = self._distribution.copy(key, cluster)
             if cluster not in plan.shares and copy is None:
@@ -297,9 +295,9 @@ class OriginalRules(DistributionRules):
                 if copy is not None and self._distribution.scales_itself(key, original, cluster):
                     wanted = None
                 replicas, ready = (copy.status.replicas, copy.status.ready) if copy is not None else (0, 0)
-                if not self.objects.is_listed(cluster) and (before := read_told(original.told).get(cluster)):
-                    replicas, ready = before.replicas, before.ready  # as another leader has read it last
-            found[cluster] = InCluster(wanted, replicas, ready, state, message)
+                if not self.objects.is_listed(cluster) and cluster in before:  # as another leader has read it last
+                    replicas, ready = before[cluster].replicas, before[cluster].ready
+            found[cluster] = ClusterStatus(wanted, replicas, ready, state, message)
         return found
 
     def _state(self, key: Key, original: Original, plan: Plan, cluster: str) -> tuple[str, str]:
@@ -321,7 +319,7 @@ class OriginalRules(DistributionRules):
                 return NOT_OURS if refusal.not_ours else REFUSED, refusal.words
         return None
 
-    def _status(self, key: Key, original: Original, states: Mapping[str, InCluster]) -> dict[str, Any]:
+    def _status(self, key: Key, original: Original, statuses: Mapping[str, ClusterStatus]) -> dict[str, Any]:
         """Return what the status of an object must say."""
         kind, distribution = KINDS[key.kind], self._distribution
         if original.balanced:
@@ -329,14 +327,14 @@ class OriginalRules(DistributionRules):
             return {"loadBalancer": {"ingress": [{"hostname": name}]}}
         if not kind.has_replicas:
             return {}
-        counted = [self._counted(key, cluster, found) for cluster, found in states.items()]
+        counted = [self._counted(key, cluster, found) for cluster, found in statuses.items()]
         members = Replicas.__struct_fields__
         numbers = Replicas(**{member: sum(getattr(one, member) for one in counted) for member in members})
-        reachable = [cluster for cluster, found in states.items() if found.state != UNREACHABLE]
-        observed = all(states[cluster].state == SYNCED and self._observes(key, cluster) for cluster in reachable)
+        reachable = [cluster for cluster, found in statuses.items() if found.state != UNREACHABLE]
+        observed = all(statuses[cluster].state == SYNCED and self._observes(key, cluster) for cluster in reachable)
         return status_of(kind, numbers, original.generation if observed else 0)
 
-    def _counted(self, key: Key, cluster: str, found: InCluster) -> Replicas:
+    def _counted(self, key: Key, cluster: str, found: ClusterStatus) -> Replicas:
         """Return the numbers of a cluster as they were read last."""
         copy = self._distribution.copy(key, cluster)
         if copy is not None:
@@ -367,31 +365,25 @@ class OriginalRules(DistributionRules):
         message = "being deleted" if goes else "kept while there is nothing else to distribute"
         found = {name: self._obstacle(key, name) or (WAITING, message) for name in left}
         found |= {name: (UNREACHABLE, contacts[name].problem) for name in unknown}
-        states = {name: InCluster(0, None, None, *state) for name, state in found.items()}
+        statuses = {name: ClusterStatus(0, None, None, *state) for name, state in found.items()}
         problems = [invalid(key, problem) for problem in _orphan_problems(original)]
-        self._tell(str(key), [*problems, *refusals(key, states)])
-        began = self._unsettled.setdefault(str(key), now)
-        if now < began + SETTLING_SECONDS:
-            return Later(began + SETTLING_SECONDS)
-        told = told_text(states)
-        if told == original.told:
+        self._tell(str(key), [*problems, *refusals(key, statuses)])
+        if now < (moment := self._settled.setdefault(str(key), now + SETTLING_SECONDS)):
+            return Later(moment)
+        return self._annotation(key, original, statuses)
+
+    def _annotation(self, key: Key, original: Original, statuses: Mapping[str, ClusterStatus]) -> Write | None:
+        """Return the write that lets the annotation say *statuses*, None if it does."""
+        text = encode_statuses(statuses)
+        if text == original.federation_status:
             return None
-        return self._patch(key, original, {"metadata": {"annotations": {FEDERATION_STATUS: told}}})
+        return self._patch(key, original, {"metadata": {"annotations": {FEDERATION_STATUS: text}}})
 
     def _patch(self, key: Key, original: Original, fields: Mapping[str, Any], *, subresource: str = "") -> Write:
         resource = self.resources[KINDS[key.kind].original]
         return merge_patch(resource, key.object, original.version, fields, subresource=subresource)
 
-    def _not_distributed(self, key: Key) -> Iterator[Finding]:
-        type_ = OTHER_WORKLOADS[key.kind][1]
-        if self.objects.get(type_, key.object) is not None:
-            yield about(
-                ClusterCode.NotDistributed, key, Problem(
-                    "", f"a {key.kind} is not distributed to clusters", f"one of {', '.join(KINDS)}"
-                )
-            )  # fmt: skip
-
-    def _tell(self, key: str, findings: Collection[Finding] | Iterator[Finding]) -> None:
+    def _tell(self, key: str, findings: Iterable[Finding]) -> None:
         """Report those of the findings about an object that are new."""
         after, before = tuple(findings), self._reported.pop(key, ())
         if after:

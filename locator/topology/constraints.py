@@ -153,11 +153,6 @@ def in_order(service: Service, declarations: Iterable[Declaration]) -> tuple[Dec
     return tuple(sorted(declarations, key=lambda declaration: _rank(declaration.source, service)))
 
 
-def comes_before(source: str, other: str, service: Service) -> bool:
-    """Whether what *source* declares for *service* overrides what *other* declares."""
-    return _rank(source, service) < _rank(other, service)
-
-
 def _rank(source: str, service: Service) -> tuple[bool, int]:
     return service.publishes_unready and not SOURCE[source].own, _RANKS[source]
 

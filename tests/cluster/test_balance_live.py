@@ -19,7 +19,7 @@ import dns.query
 import pytest
 
 from tests.kit import forwarders
-from tests.kit.api_objects import HOSTNAME, ZONE, Item, namespace, node, pod, service
+from tests.kit.api_objects import HOSTNAME, ZONE, Item, namespace, node, pod, service, topodns_annotations
 from tests.kit.commands_in_process import Run
 from tests.kit.forwarders import COREDNS, NODELOCAL, Forwarder, where
 from tests.kit.kube import DUMPED, ControlPlane
@@ -119,9 +119,7 @@ class World:
             del self.clients[item["metadata"]["name"]]
 
     def say(self, **annotations: str | None) -> None:
-        self.api.patch(
-            DB, {"metadata": {"annotations": {f"topodns.io/{key}": text for key, text in annotations.items()}}}
-        )
+        self.api.patch(DB, {"metadata": {"annotations": topodns_annotations(annotations)}})
 
     def _answer_on(self, name: str) -> frozenset[str]:
         """Return what each client on a node gets through CoreDNS: all the same."""

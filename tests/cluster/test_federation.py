@@ -14,7 +14,19 @@ from typing import Any
 import pytest
 
 from tests.kit.api_objects import Item, deployment, item, namespace, service
-from tests.kit.federation import FEDERATED, FIELD_MANAGER, FINALIZER, LABEL, NAMES, STATUS, WITHIN, ZONE, Federation
+from tests.kit.federation import (
+    FEDERATED,
+    FIELD_MANAGER,
+    FINALIZER,
+    LABEL,
+    NAMES,
+    STATUS,
+    WITHIN,
+    ZONE,
+    Federation,
+    config_map,
+    workload,
+)
 from tests.kit.programs import tail
 from tests.kit.topodns_process import run
 from tests.kit.waiting import until
@@ -25,22 +37,6 @@ DRIFT_SECONDS = 10.0  # within which a copy is again as it should be
 @pytest.fixture(autouse=True)
 def _controller(federation: Federation) -> None:
     federation.controller()
-
-
-def config_map(name: str, where: str, **data: str) -> Item:
-    return item("ConfigMap", name, where, data=data)
-
-
-def replication_controller(name: str, where: str) -> Item:
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
-    return item(
-        "ReplicationController", name, where, spec={"replicas": 3, "selector": {"app": name}, "template": template}
-    )
-
-
-def replica_set(name: str, where: str) -> Item:
-    written = deployment(name, where=where, labels={"app": name}, replicas=3)
-    return written | {"kind": "ReplicaSet"}
 
 
 def everywhere(federation: Federation, *items: Item) -> bool:
@@ -60,9 +56,9 @@ def test_kinds(federation: Federation, server_side: bool) -> None:
     where = "kinds-server" if server_side else "kinds"
     items = [
         service("web", where=where, cluster_ips=(), selects=True),
-        deployment("web", where=where, labels={"app": "web"}, replicas=3),
-        replica_set("set", where),
-        replication_controller("old", where),
+        workload(where, 3),
+        workload(where, 3, name="set", kind="ReplicaSet"),
+        workload(where, 3, name="old", kind="ReplicationController"),
         config_map("settings", where, level="high"),
         item("Secret", "password", where, stringData={"word": "s3cret"}, type="Opaque"),
         item("ServiceAccount", "robot", where),
@@ -86,7 +82,7 @@ def test_what_is_passed_over(federation: Federation) -> None:
     owned = config_map("owned", where)
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": found["metadata"]["uid"]}
     owned["metadata"]["ownerReferences"] = [reference]
-    set_of_a_deployment = replica_set("owned", where)
+    set_of_a_deployment = workload(where, 3, name="owned", kind="ReplicaSet")
     set_of_a_deployment["metadata"]["ownerReferences"] = [reference]
     token = item("Secret", "token", where, type="kubernetes.io/service-account-token")
     token["metadata"]["annotations"] = {"kubernetes.io/service-account.name": "robot"}
@@ -116,7 +112,7 @@ def test_what_is_passed_over(federation: Federation) -> None:
 def test_other_workloads(federation: Federation, kind: str) -> None:
     """They are not distributed, and an Event at the object and the log say so."""
     where = f"others-{kind.lower()}"
-    written = deployment("db", where=where, labels={"app": "db"}) | {"kind": kind}
+    written = workload(where, 1, name="db", kind=kind)
     spec = written["spec"]
     if kind == "StatefulSet":
         spec["serviceName"] = "db"
@@ -127,7 +123,7 @@ def test_other_workloads(federation: Federation, kind: str) -> None:
         del spec["selector"]
         spec["template"]["spec"]["restartPolicy"] = "Never"
     federation.apply(written)
-    until(lambda: federation.events(written, "NotDistributed"), lambda: f"{federation.events(written)}")
+    federation.until_event(written, "NotDistributed")
     federation.controller().wait_for(rf"{kind} {where}/db: .*not distributed")
     assert federation.reasons(written) == {("Warning", "NotDistributed"): 1}
     assert nowhere(federation, written)
@@ -354,10 +350,8 @@ def test_not_ours(federation: Federation) -> None:
     federation.clusters["west"].plane.api.create(namespace(where), theirs)
     before = federation.clusters["west"].find(theirs)
     federation.apply(written)
-    expected = {"east": "synced", "south": "synced", "west": "not-ours"}
-    until(lambda: federation.states(written) == expected, lambda: f"{federation.status(written)}")
-    until(lambda: federation.events(written, "NotOurs"), lambda: f"{federation.events(written)}")
-    (event,) = federation.events(written, "NotOurs")
+    federation.until_states(written, east="synced", south="synced", west="not-ours")
+    event = federation.until_event(written, "NotOurs")
     assert event["type"] == "Warning" and "west" in event["message"]
     assert federation.status(written)["west"]["message"]
     assert federation.clusters["west"].find(theirs) == before
@@ -376,7 +370,7 @@ def test_a_label_taken_away(federation: Federation, value: str | None) -> None:
     federation.until_synced(written)
     west = federation.clusters["west"]
     west.plane.api.patch(written, {"metadata": {"labels": {LABEL: value}}, "data": {"level": "mine"}})
-    until(lambda: federation.states(written).get("west") == "not-ours", lambda: f"{federation.status(written)}")
+    federation.until_states(written, west="not-ours")
     federation.until_quiet()
     copy = west.find(written)
     assert copy is not None and copy["data"] == {"level": "mine"}
@@ -390,7 +384,7 @@ def test_not_ours_outlives_the_object(federation: Federation) -> None:
     written = config_map("settings", where, level="high")
     federation.clusters["west"].plane.api.create(namespace(where), config_map("settings", where, theirs="yes"))
     federation.apply(written)
-    until(lambda: federation.states(written).get("west") == "not-ours", lambda: f"{federation.status(written)}")
+    federation.until_states(written, west="not-ours")
     federation.delete(written)
     until(lambda: federation.api.find(written) is None, "the object is gone")
     assert [name for name, copy in federation.copies(written).items() if copy] == ["west"]
@@ -436,7 +430,7 @@ def test_status_is_written_only_when_it_changes(federation: Federation) -> None:
 
 def test_a_restart_writes_nothing(federation: Federation) -> None:
     """A controller that starts finds everything as it should be."""
-    written = deployment("web", where="restart", labels={"app": "web"}, replicas=5)
+    written = workload("restart", 5)
     federation.apply(written, service("web", where="restart", cluster_ips=()), config_map("c", "restart", a="b"))
     federation.until_synced(written)
     federation.until_quiet()

@@ -17,8 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.api_objects import Item, deployment, item, service
-from tests.kit.federation import FINALIZER, LABEL, NAMES, WITHIN, Federating, Federation
+from tests.kit.api_objects import Item, service
+from tests.kit.federation import (
+    FINALIZER,
+    LABEL,
+    NAMES,
+    WITHIN,
+    Federating,
+    Federation,
+    busiest_second,
+    config_map,
+    workload,
+)
 from tests.kit.proxy import Proxy
 from tests.kit.waiting import until
 
@@ -29,16 +39,6 @@ MOVED_SECONDS = 30  # the least that migrate-after takes
 @pytest.fixture(autouse=True)
 def _controller(federation: Federation) -> None:
     federation.controller()
-
-
-def config_map(name: str, where: str, **data: str) -> Item:
-    return item("ConfigMap", name, where, data=data or {"a": "b"})
-
-
-def workload(where: str, replicas: int, /, **annotations: str) -> Item:
-    made = deployment("web", where=where, labels={"app": "web"}, replicas=replicas)
-    made["metadata"]["annotations"] = {f"topodns.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
-    return made
 
 
 def where_copied(federation: Federation, written: Item) -> set[str]:
@@ -55,14 +55,6 @@ def away(federation: Federation, *names: str) -> Iterator[None]:
     finally:
         for name in names:
             federation.clusters[name].plane.start()
-
-
-def until_state(federation: Federation, written: Item, within: float = WITHIN, **expected: str) -> None:
-    until(
-        lambda: federation.states(written).items() >= expected.items(),
-        lambda: f"{expected}, not {federation.status(written)}",
-        within=within,
-    )
 
 
 # Deletion
@@ -134,7 +126,7 @@ def test_orphan(federation: Federation) -> None:
     assert where_copied(federation, written) == {*NAMES}
     # They are somebody else's now.
     federation.apply(workload("orphan", 9))
-    until_state(federation, written, east="not-ours", south="not-ours", west="not-ours")
+    federation.until_states(written, east="not-ours", south="not-ours", west="not-ours")
 
 
 def test_orphan_in_a_cluster_of_the_list(federation: Federation) -> None:
@@ -156,11 +148,11 @@ def test_a_cluster_that_cannot_be_read_holds_the_deletion(federation: Federation
     federation.apply(written)
     federation.until_synced(written)
     with away(federation, "west"):
-        until_state(federation, written, west="unreachable")
+        federation.until_states(written, west="unreachable")
         federation.delete(written)
         east, south = (federation.clusters[name] for name in ("east", "south"))
         until(lambda: not east.find(written) and not south.find(written), "gone from the others", within=WITHIN)
-        until_state(federation, written, west="unreachable")
+        federation.until_states(written, west="unreachable")
         found = federation.api.find(written)
         assert found is not None and FINALIZER in found["metadata"]["finalizers"]
     federation.until_gone(written, within=WITHIN)
@@ -211,7 +203,7 @@ def test_a_cluster_that_is_lost_and_comes_back(federation: Federation) -> None:
     federation.apply(written)
     federation.until_synced(written)
     with away(federation, "west"):
-        until_state(federation, written, west="unreachable", east="synced")
+        federation.until_states(written, west="unreachable", east="synced")
         federation.change(written, replicas=9)
         until(lambda: federation.status(written)["east"]["wanted"] == 3, lambda: f"{federation.status(written)}")
         for name in ("east", "south"):
@@ -219,7 +211,7 @@ def test_a_cluster_that_is_lost_and_comes_back(federation: Federation) -> None:
             until(lambda cluster=cluster: (cluster.find(written) or {})["spec"]["replicas"] == 3, "3 replicas")
         new = config_map("new", "lost")
         federation.apply(new)
-        until_state(federation, new, west="unreachable", east="synced", south="synced")
+        federation.until_states(new, west="unreachable", east="synced", south="synced")
     federation.until_synced(written, new, within=WITHIN)
     federation.until_replicas(written, east=3, south=3, west=3)
 
@@ -236,7 +228,7 @@ def test_a_cluster_that_hangs(federation: Federation) -> None:
         for name in ("east", "west"):
             cluster = federation.clusters[name]
             until(lambda cluster=cluster: (cluster.find(written) or {})["spec"]["replicas"] == 3, "3 replicas")
-        until_state(federation, written, south="unreachable")
+        federation.until_states(written, south="unreachable")
     finally:
         south.wake()
     federation.until_synced(written, within=WITHIN)
@@ -266,10 +258,10 @@ def test_migration(federation: Federation) -> None:
         federation.controller()
         probe = config_map("probe", "migrates")
         federation.apply(probe)
-        until_state(federation, probe, east="synced", south="synced")
+        federation.until_states(probe, east="synced", south="synced")
         federation.until_quiet()
         assert [of(name, written) for name in ("east", "south")] == [3, 3]
-    until_state(federation, stays, west="synced")
+    federation.until_states(stays, west="synced")
     assert [of(name, written) for name in ("east", "south")] == [3, 3]  # it has not been read for 60 s yet
     federation.until_replicas(written, within=60 + WITHIN, east=2, south=2, west=2)
 
@@ -277,18 +269,11 @@ def test_migration(federation: Federation) -> None:
 # What could not be read
 
 
-def put_without_finalizer(federation: Federation, written: Item) -> None:
-    """Make an object vanish as a restored backup does: without the finalizer's leave."""
-    api = federation.api.plane.api
-    api.patch(written, {"metadata": {"finalizers": None}})
-    api.delete(written)
-
-
-def vanish(federation: Federation, *items: Item) -> None:
-    """Let objects vanish while no controller runs that could put the finalizer back."""
+def vanish(federation: Federation, written: Item) -> None:
+    """Let an object vanish as a restored backup does, while no controller runs that could put the finalizer back."""
     federation.end_controllers()
-    for written in items:
-        put_without_finalizer(federation, written)
+    federation.api.plane.api.patch(written, {"metadata": {"finalizers": None}})
+    federation.delete(written)
 
 
 def test_vanished(federation: Federation) -> None:
@@ -446,8 +431,6 @@ def test_the_rate_of_writes(federation: Federation) -> None:
         writes = member.writes()[before[name] :]
         assert len(writes) >= len(items)
         assert Counter(write.key for write in writes).most_common(1)[0][1] == 1  # each once
-        moments = sorted(write.moment for write in writes)
-        busiest = max(sum(start <= moment < start + 1 for moment in moments) for start in moments)
-        assert busiest <= WRITES_PER_SECOND, name
+        assert busiest_second(writes) <= WRITES_PER_SECOND, name
     federation.delete(*items)
     federation.until_gone(*items, within=WITHIN)

@@ -81,11 +81,21 @@ def test_what_the_program_says(example: Daemon, shell: Shell) -> None:
 
 
 def test_rights(example: Daemon, shell: Shell) -> None:
-    """The page's manifests can be applied where it says."""
-    applied = [entry.command for entry in commands(section(PAGE, "Set it up")) if "apply" in entry.command]
+    """The page's manifests can be applied where it says, and the kubeconfigs that it makes have these rights."""
+    setting_up = section(PAGE, "Set it up")
+    applied = [entry.command for entry in commands(setting_up) if "apply" in entry.command]
+    assert len(applied) == 2
     for command in applied:
         shell.run(command)
-    assert len(applied) == 2
+        for other in ("south", "west"):
+            shell.run(command.replace("east", other))
+    (script,) = re.findall(r"```sh\n(.*?)```", setting_up, re.DOTALL)
+    shell.run(script)
+    for name, verb in (("federation", "patch"), ("east", "create"), ("south", "create"), ("west", "create")):
+        assert shell.run(f"kubectl --kubeconfig {name}.kubeconfig auth can-i {verb} deployments -n shop") == ["yes"]
+    assert shell.run("kubectl --kubeconfig federation.kubeconfig auth can-i update leases/topodns-federation") == [
+        "yes"
+    ]
 
 
 def test_annotations() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit.api_objects import Item, deployment, item
-from tests.kit.federation import STATUS, WITHIN, Federation
+from tests.kit.api_objects import Item, item, topodns_annotations
+from tests.kit.federation import STATUS, WITHIN, Federation, workload
 from tests.kit.waiting import until
 from tests.oracle.federation_creation import brute_split
 
@@ -21,13 +21,6 @@ def _controller(federation: Federation) -> None:
     federation.controller()
 
 
-def workload(name: str, where: str, number: int, /, **annotations: str) -> Item:
-    """Return a Deployment with annotations ``topodns.io/...``."""
-    made = deployment(name, where=where, labels={"app": name}, replicas=number)
-    made["metadata"]["annotations"] = {f"topodns.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
-    return made
-
-
 def wanted(federation: Federation, item: Item) -> dict[str, Any]:
     """Return how many replicas the status says each cluster is to run."""
     return {name: told.get("wanted") for name, told in federation.status(item).items()}
@@ -35,7 +28,7 @@ def wanted(federation: Federation, item: Item) -> dict[str, Any]:
 
 def test_equal_parts(federation: Federation) -> None:
     """What does not divide goes to the first clusters by name, one each; so it is after every change."""
-    written = workload("web", "equal", 8)
+    written = workload("equal", 8)
     federation.apply(written)
     federation.until_synced(written)
     for number in (8, 9, 1, 0, 100):
@@ -50,10 +43,7 @@ def test_equal_parts(federation: Federation) -> None:
 @pytest.mark.parametrize("kind", ["ReplicaSet", "ReplicationController"])
 def test_other_kinds(federation: Federation, kind: str) -> None:
     """ReplicaSets and ReplicationControllers are split like Deployments."""
-    written = workload("web", f"split-{kind.lower()}", 8) | {"kind": kind}
-    if kind == "ReplicationController":
-        written["apiVersion"] = "v1"
-        written["spec"]["selector"] = {"app": "web"}
+    written = workload(f"split-{kind.lower()}", 8, kind=kind)
     federation.apply(written)
     federation.until_replicas(written, east=3, south=3, west=2)
     federation.until_synced(written)
@@ -61,7 +51,7 @@ def test_other_kinds(federation: Federation, kind: str) -> None:
 
 def test_without_replicas(federation: Federation) -> None:
     """Who writes no number gets one replica, as in any cluster: the federation API has filled it in."""
-    written = workload("web", "default", 1)
+    written = workload("default", 1)
     del written["spec"]["replicas"]
     federation.apply(written)
     federation.until_replicas(written, east=1, south=0, west=0)
@@ -69,7 +59,7 @@ def test_without_replicas(federation: Federation) -> None:
 
 def test_weights(federation: Federation) -> None:
     """``cluster-weights`` splits in proportion; who is not named gets 0; without them the parts are equal again."""
-    written = workload("web", "weights", 7, cluster_weights="east=2, south=1,west=1")
+    written = workload("weights", 7, cluster_weights="east=2, south=1,west=1")
     federation.apply(written)
     federation.until_replicas(written, east=3, south=2, west=2)
     federation.annotate(written, cluster_weights="west=2,east=1")
@@ -81,7 +71,7 @@ def test_weights(federation: Federation) -> None:
 
 def test_weights_of_some_clusters(federation: Federation) -> None:
     """Replicas are split over the clusters of ``topodns.io/clusters`` alone."""
-    written = workload("web", "some", 7, clusters="east,west")
+    written = workload("some", 7, clusters="east,west")
     federation.apply(written)
     federation.until_replicas(written, east=4, south=None, west=3)
     federation.annotate(written, clusters="west,south")
@@ -90,7 +80,7 @@ def test_weights_of_some_clusters(federation: Federation) -> None:
 
 def test_overprovision(federation: Federation) -> None:
     """As many remain as are asked for, whichever clusters are lost."""
-    written = workload("web", "overprovision", 10, overprovision="1")
+    written = workload("overprovision", 10, overprovision="1")
     federation.apply(written)
     federation.until_replicas(written, east=5, south=5, west=5)
     federation.annotate(written, overprovision="2")
@@ -121,7 +111,7 @@ def changed(federation: Federation, written: Item) -> None:
 
 def test_scaled_by_hand(federation: Federation) -> None:
     """Without ``replicas: local``, a number that somebody changes in a cluster is changed back."""
-    written = workload("web", "by-hand", 6)
+    written = workload("by-hand", 6)
     federation.apply(written)
     federation.until_synced(written)
     scale(federation, "west", written, 9)
@@ -130,7 +120,7 @@ def test_scaled_by_hand(federation: Federation) -> None:
 
 def test_local(federation: Federation) -> None:
     """``replicas: local``: after its creation, the number is each cluster's own business."""
-    written = workload("web", "local", 6, replicas="local")
+    written = workload("local", 6, replicas="local")
     federation.apply(written)
     federation.until_replicas(written, east=2, south=2, west=2)
     federation.until_synced(written)
@@ -138,7 +128,7 @@ def test_local(federation: Federation) -> None:
     changed(federation, written)
     assert federation.replicas(written) == {"east": 2, "south": 2, "west": 9}
     federation.change(written, replicas=30)
-    changed_after = workload("probe", "local", 3)
+    changed_after = workload("local", 3, name="probe")
     federation.apply(changed_after)
     federation.until_synced(changed_after, written)
     assert federation.replicas(written) == {"east": 2, "south": 2, "west": 9}
@@ -149,7 +139,7 @@ def test_local(federation: Federation) -> None:
 
 def test_local_begins(federation: Federation) -> None:
     """Who makes an existing workload local changes no number; who ends that gets the split again."""
-    written = workload("web", "local-begins", 6)
+    written = workload("local-begins", 6)
     federation.apply(written)
     federation.until_synced(written)
     federation.annotate(written, replicas="local")
@@ -164,7 +154,7 @@ def test_local_begins(federation: Federation) -> None:
 
 def test_an_autoscaler(federation: Federation) -> None:
     """An HPA in a cluster that names the workload has the number there; elsewhere it is split as ever."""
-    written = workload("web", "hpa", 6)
+    written = workload("hpa", 6)
     federation.apply(written)
     federation.until_synced(written)
     west = federation.clusters["west"].plane
@@ -186,7 +176,7 @@ def test_an_autoscaler(federation: Federation) -> None:
 
 def test_sums(federation: Federation) -> None:
     """The status is the sum over all clusters, and each cluster's part stands in the annotation."""
-    written = workload("web", "sums", 8)
+    written = workload("sums", 8)
     federation.apply(written)
     federation.until_replicas(written, east=3, south=3, west=2)
 
@@ -228,7 +218,7 @@ def test_sums(federation: Federation) -> None:
 
 def test_rollout_status(federation: Federation) -> None:
     """``kubectl rollout status`` works in the federation API: ``observedGeneration`` follows, once all clusters do."""
-    written = workload("web", "rollout", 3)
+    written = workload("rollout", 3)
     federation.apply(written)
 
     def ready() -> bool:
@@ -258,13 +248,11 @@ def test_a_cluster_that_refuses(federation: Federation) -> None:
     federation.until_synced(probe)
     west.api.create(quota)
     until(lambda: _counts(west.api.items("ResourceQuota", "quota")), "the quota is in force")
-    written = workload("web", "quota", 6)
+    written = workload("quota", 6)
     federation.apply(written)
-    expected = {"east": "synced", "south": "synced", "west": "refused"}
-    until(lambda: federation.states(written) == expected, lambda: f"{federation.status(written)}")
+    federation.until_states(written, east="synced", south="synced", west="refused")
     assert "exceeded quota: few" in federation.status(written)["west"]["message"]
-    until(lambda: federation.events(written, "Refused"), lambda: f"{federation.events(written)}")
-    (event,) = federation.events(written, "Refused")
+    event = federation.until_event(written, "Refused")
     assert event["type"] == "Warning"
     for word in ("west", "exceeded quota: few"):
         assert word in event["message"]
@@ -280,20 +268,10 @@ def _counts(quotas: list[Item]) -> bool:
 # Bad input
 
 
-INVALID = {
+INVALID = {  # tests/values/distribution/test_distribution.py has all that can be wrong
     "weights that do not parse": {"cluster_weights": "east=two"},
-    "a weight that is negative": {"cluster_weights": "east=-1,west=1"},
-    "a weight that is too great": {"cluster_weights": "east=1000001"},
-    "weights of nobody": {"cluster_weights": ""},
-    "a cluster twice": {"cluster_weights": "east=1,east=2"},
-    "weights of an unknown cluster": {"cluster_weights": "east=1,north=1"},
     "an unknown cluster": {"clusters": "east,north"},
-    "no cluster": {"clusters": ""},
-    "overprovision that is no number": {"overprovision": "some"},
-    "overprovision that is negative": {"overprovision": "-1"},
-    "replicas of another kind": {"replicas": "global"},
     "migrate-after too short": {"migrate_after": "29"},
-    "migrate-after that is no number": {"migrate_after": "5m"},
 }
 
 
@@ -301,28 +279,27 @@ INVALID = {
 def test_invalid(federation: Federation, annotations: dict[str, str], request: pytest.FixtureRequest) -> None:
     """Nothing changes in any cluster, an Event and the log say what is wrong, and the last good state stays."""
     where = "-".join(["invalid", *request.node.callspec.id.split()]).lower()
-    written = workload("web", where, 6)
+    written = workload(where, 6)
     federation.apply(written)
     federation.until_synced(written)
     federation.until_quiet()
     before = federation.copies(written)
-    federation.apply(workload("web", where, 60, **annotations))
-    until(lambda: federation.events(written, "InvalidFederation"), lambda: f"{federation.events(written)}")
-    (event,) = federation.events(written, "InvalidFederation")
-    (name,) = annotations
-    assert event["type"] == "Warning" and f"topodns.io/{name.replace('_', '-')}" in event["message"]
-    federation.controller().wait_for(f"Deployment {where}/web: .*topodns.io/{name.replace('_', '-')}")
+    federation.apply(workload(where, 60, **annotations))
+    event = federation.until_event(written, "InvalidFederation")
+    (name,) = topodns_annotations(annotations)
+    assert event["type"] == "Warning" and name in event["message"]
+    federation.controller().wait_for(f"Deployment {where}/web: .*{name}")
     federation.until_quiet()
     assert federation.copies(written) == before
-    federation.apply(workload("web", where, 9))
+    federation.apply(workload(where, 9))
     federation.until_replicas(written, east=3, south=3, west=3)
 
 
 def test_invalid_from_the_beginning(federation: Federation) -> None:
     """What was never valid is nowhere."""
-    written = workload("web", "never-valid", 6, cluster_weights="north=1")
+    written = workload("never-valid", 6, cluster_weights="north=1")
     federation.apply(written)
-    until(lambda: federation.events(written, "InvalidFederation"), lambda: f"{federation.events(written)}")
+    federation.until_event(written, "InvalidFederation")
     assert federation.replicas(written) == {"east": None, "south": None, "west": None}
     federation.delete(written)
     federation.until_gone(written)
@@ -338,7 +315,7 @@ def test_a_name_too_long(federation: Federation) -> None:
     space = "n" * 60
     written = item("Service", "s" * 60, space, labels={"too": "long"}, spec={"ports": [{"port": 80}]})
     federation.apply(written)
-    until(lambda: federation.events(written, "InvalidFederation"), lambda: f"{federation.events(written)}")
+    federation.until_event(written, "InvalidFederation")
     assert not any(federation.copies(written).values())
     federation.delete(written)
     federation.until_gone(written, within=WITHIN)
@@ -347,7 +324,7 @@ def test_a_name_too_long(federation: Federation) -> None:
 @pytest.mark.parametrize("text", ["[]", "{", '{"east": 3}', "x" * 1000], ids=["list", "no JSON", "other", "long"])
 def test_a_status_that_somebody_broke(federation: Federation, text: str) -> None:
     """Whatever stands in the annotation is written anew, and nothing is read from it that could do harm."""
-    written = workload("web", "broken-status", 6)
+    written = workload("broken-status", 6)
     federation.apply(written)
     federation.until_synced(written)
     federation.api.plane.api.patch(written, {"metadata": {"annotations": {STATUS: text}}})

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit import kustomize
-from tests.kit.api_objects import Item, deployment, item, listed, service
-from tests.kit.federation import USER, WITHIN, ZONE, Federation, Member, running_federation
+from tests.kit.api_objects import Item, item, listed, service
+from tests.kit.federation import USER, WITHIN, ZONE, Federation, Member, running_federation, workload
 from tests.kit.kustomize import Right, rights_in
 from tests.kit.waiting import until
 
@@ -34,12 +34,9 @@ rules:
 POD = {"containers": [{"name": "main", "image": "none"}]}
 DISTRIBUTED = [
     service("web", where=WHERE, cluster_ips=(), type="LoadBalancer"),
-    deployment("web", where=WHERE, labels={"app": "web"}),
-    deployment("set", where=WHERE, labels={"app": "set"}) | {"kind": "ReplicaSet"},
-    item(
-        "ReplicationController", "old", WHERE,
-        spec={"selector": {"app": "old"}, "template": {"metadata": {"labels": {"app": "old"}}, "spec": POD}},
-    ),
+    workload(WHERE, 1),
+    workload(WHERE, 1, name="set", kind="ReplicaSet"),
+    workload(WHERE, 1, name="old", kind="ReplicationController"),
     item("ConfigMap", "settings", WHERE, data={"level": "high"}),
     item("Secret", "password", WHERE, stringData={"word": "s3cret"}),
     item("ServiceAccount", "robot", WHERE),
@@ -68,10 +65,10 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
         for one in DISTRIBUTED:
             until(lambda one=one: _is_changed(federation, one), lambda one=one: f"{one['kind']} changed")
             federation.annotate(one, clusters="nowhere")
-            until(lambda one=one: federation.events(one, "InvalidFederation"), lambda one=one: f"{one['kind']} invalid")
+            federation.until_event(one, "InvalidFederation")
             federation.annotate(one, clusters=None)
         for one in OTHERS:
-            until(lambda one=one: federation.events(one, "NotDistributed"), lambda one=one: f"an Event: {one['kind']}")
+            federation.until_event(one, "NotDistributed")
         # By kubectl: without its propagation policy, a ReplicationController waits for the garbage collector.
         federation.api.plane.kubectl("delete", "--wait=false", "-f", "-", stdin=listed(DISTRIBUTED))
         federation.until_gone(*DISTRIBUTED)

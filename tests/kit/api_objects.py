@@ -70,6 +70,11 @@ def item(
     return {"apiVersion": VERSIONS.get(kind, "v1"), "kind": kind, "metadata": metadata, **fields}
 
 
+def topodns_annotations(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return annotations ``topodns.io/...`` by their names without that; ``_`` stands for ``-``."""
+    return {f"topodns.io/{name.replace('_', '-')}": value for name, value in named.items()}
+
+
 def listed(items: Iterable[Item]) -> str:
     """Return the objects as ``kubectl get ... -o json`` prints them."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})

@@ -12,7 +12,7 @@ import copy
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tests.kit import kustomize
-from tests.kit.api_objects import listed, namespace, node
+from tests.kit import api_objects, kustomize
+from tests.kit.api_objects import deployment, listed, namespace, node, topodns_annotations
 from tests.kit.kube import ALL, ApiError, ControlPlane, Item, running_control_plane
 from tests.kit.kubelet import Kubelet
-from tests.kit.prober_process import Probing
+from tests.kit.topodns_process import Process
 from tests.kit.waiting import PATIENCE, until
 
 ZONE = "my.example"
@@ -48,16 +48,15 @@ rules:
 - {{level: None}}
 """
 API_RIGHTS, CLUSTER_RIGHTS = "federation api", "federation cluster"  # variants of the manifests
-
-
 COMMAND = (sys.executable, "-m", "tests.kit.federator_process")
 
 
-class Federating(Probing):
+class Federating(Process):
     """A running ``topodns controller --federate``."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        super().__init__(arguments, flags=(), command=COMMAND)
+        super().__init__(["controller", "--http=127.0.0.1:0", *arguments], command=COMMAND)
+        self.wait_for("^listening http ")
 
     def until_leading(self) -> Federating:
         self.wait_for("became leader: ", within=WITHIN)
@@ -116,6 +115,26 @@ def _write_of(line: str) -> WriteSeen:
     return WriteSeen(moment, told["verb"], about["resource"], key, told["responseStatus"]["code"])
 
 
+def busiest_second(writes: Iterable[WriteSeen]) -> int:
+    """Return the most of the writes to one API server that it saw in any second."""
+    moments = [write.moment for write in writes]
+    return max(sum(start <= moment < start + 1 for moment in moments) for start in moments)
+
+
+def config_map(name: str, where: str, /, **data: str) -> Item:
+    """Return a ConfigMap; without *data*, it has some."""
+    return api_objects.item("ConfigMap", name, where, data=data or {"a": "b"})
+
+
+def workload(where: str, replicas: int, /, name: str = "web", kind: str = "Deployment", **annotations: str) -> Item:
+    """Return a workload in the namespace *where*, with annotations ``topodns.io/...``; ``_`` stands for ``-``."""
+    made = deployment(name, where=where, labels={"app": name}, replicas=replicas) | {"kind": kind}
+    made["metadata"]["annotations"] = topodns_annotations(annotations)
+    if kind == "ReplicationController":
+        made["apiVersion"], made["spec"]["selector"] = "v1", {"app": name}
+    return made
+
+
 class Federation:
     """The federation API, and its clusters by name; tests start and end the controllers."""
 
@@ -162,8 +181,7 @@ class Federation:
 
     def annotate(self, item: Item, **annotations: str | None) -> None:
         """Change annotations ``topodns.io/...`` of an object; ``_`` stands for ``-``."""
-        named = {f"topodns.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
-        self.api.plane.api.patch(item, {"metadata": {"annotations": named}})
+        self.api.plane.api.patch(item, {"metadata": {"annotations": topodns_annotations(annotations)}})
 
     def change(self, item: Item, **fields: Any) -> None:
         """Merge *fields* into the ``spec`` of an object."""
@@ -221,6 +239,19 @@ class Federation:
             until(
                 lambda item=item: self.states(item) == wanted, lambda item=item: f"{self.status(item)}", within=within
             )
+
+    def until_states(self, item: Item, **expected: str) -> None:
+        """Wait until these clusters have the *expected* states."""
+        until(
+            lambda: self.states(item).items() >= expected.items(),
+            lambda: f"{expected}, not {self.status(item)}",
+            within=WITHIN,
+        )
+
+    def until_event(self, item: Item, reason: str) -> Item:
+        """Wait until there is one Event with a reason at an object of the federation API, and return it."""
+        (event,) = until(lambda: self.events(item, reason), lambda: f"{reason} among {self.events(item)}")
+        return dict(event)
 
     def until_replicas(self, item: Item, within: float = PATIENCE, **expected: int | None) -> None:
         """Wait until the clusters are to run as many replicas as *expected*."""

@@ -23,8 +23,7 @@ from locator.distribution.manifests import FIELD_MANAGER, LABEL, label_value
 from locator.distribution.records import OTHER_WORKLOADS, Key
 from locator.labels import Selector
 from locator.model import OWN, Finding
-
-Item = dict[str, Any]
+from tests.kit.api_objects import Item, topodns_annotations
 
 ZONE = "fed.example.com"
 MOST_WRITES = 10_000  # until nothing is left to write; more would be a circle
@@ -74,6 +73,14 @@ class Server:
         else:
             self.version += 1
             del self.items[key]
+
+    def patch(self, key: Key, change: Item) -> None:
+        """Merge *change* into an object, as somebody else does, who then owns the fields that it sets."""
+        item = copy.deepcopy(self.items[key])
+        _merge(item, change)
+        for managed in item["metadata"].get("managedFields", []):
+            _disown(managed["fieldsV1"], change)
+        self.put(item)
 
     def carry_out(self, write: Write, key: Key) -> tuple[str, Item | None]:
         """Do what a write asks for; return REFUSED, BEHIND, CONFLICT or "", and the object."""
@@ -154,11 +161,10 @@ class World:
         """Return how many writes there were in all."""
         return sum(len(server.writes) for server in self.servers.values())
 
-    def told(self, kind: str, name: str) -> dict[str, Item]:
-        """Return what the annotation of an object in the federation API tells."""
+    def status(self, kind: str, name: str) -> dict[str, Item]:
+        """Return what the annotation ``federation-status`` of an object in the federation API says."""
         item = self.federation.items[Key(kind, name)]
-        told: dict[str, Item] = json.loads(item["metadata"]["annotations"]["topodns.io/federation-status"])
-        return told
+        return dict(json.loads(item["metadata"]["annotations"]["topodns.io/federation-status"]))
 
     def copies(self, kind: str, name: str) -> dict[str, Item]:
         """Return the object of that kind and name in each cluster that has one."""
@@ -247,7 +253,7 @@ def deployment(
     name: str = "web", replicas: int = 3, *, namespace: str = "shop", image: str = "nginx", **annotations: str
 ) -> Item:
     """Return a Deployment; annotations are named without the prefix, with ``_`` for ``-``."""
-    meta = {"namespace": namespace, "name": name, "annotations": _annotations(annotations)}
+    meta = {"namespace": namespace, "name": name, "annotations": topodns_annotations(annotations)}
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": image}]}}
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
@@ -255,13 +261,9 @@ def deployment(
 
 def service(name: str = "web", *, namespace: str = "shop", type_: str = "LoadBalancer", **annotations: str) -> Item:
     """Return a Service; annotations as for ``deployment``."""
-    meta = {"namespace": namespace, "name": name, "annotations": _annotations(annotations)}
+    meta = {"namespace": namespace, "name": name, "annotations": topodns_annotations(annotations)}
     spec = {"type": type_, "selector": {"app": name}, "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
-
-
-def _annotations(given: dict[str, str]) -> dict[str, str]:
-    return {f"topodns.io/{name.replace('_', '-')}": text for name, text in given.items()}
 
 
 def _is_visible(cluster: str, key: Key, item: Item) -> bool:
@@ -283,6 +285,14 @@ def _merge(target: Item, change: Item) -> None:
             _merge(target[name], value)
         else:
             target[name] = copy.deepcopy(value)
+
+
+def _disown(fields: Item, change: Item) -> None:
+    for name, value in change.items():
+        if isinstance(value, dict):
+            _disown(fields.get(f"f:{name}", {}), value)
+        else:
+            fields.pop(f"f:{name}", None)
 
 
 def _apply(item: Item, body: Item, *, force: bool) -> None:
@@ -324,19 +334,3 @@ def _drop(item: Item, before: Item, after: Item) -> None:
             del item[field]
         elif isinstance(item[field], dict):
             _drop(item[field], inner, after[name])
-
-
-def scale(server: Server, name: str, replicas: int) -> None:
-    """Set the replicas of a Deployment as an autoscaler does, which then owns that field."""
-    item = copy.deepcopy(server.items[Key("Deployment", name)])
-    item["spec"]["replicas"] = replicas
-    for managed in item["metadata"].get("managedFields", []):
-        managed["fieldsV1"].get("f:spec", {}).pop("f:replicas", None)
-    server.put(item)
-
-
-def autoscaler(name: str = "web", *, namespace: str = "shop") -> Item:
-    """Return a HorizontalPodAutoscaler of the Deployment of that name."""
-    spec = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}}
-    meta = {"namespace": namespace, "name": name}
-    return {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": meta, "spec": spec}

@@ -24,10 +24,8 @@ INTERVAL, ANSWER, WAIT = 0.2, 0.5, 1.0
 class Probing(Process):
     """A running ``topodns controller --health``. ``topodns_process.COMMAND`` must be ``COMMAND``."""
 
-    def __init__(
-        self, arguments: Sequence[str], *, flags: Sequence[str] = ("--health",), command: Sequence[str] = ()
-    ) -> None:
-        super().__init__(["controller", *flags, "--http=127.0.0.1:0", *arguments], command=command)
+    def __init__(self, arguments: Sequence[str]) -> None:
+        super().__init__(["controller", "--health", "--http=127.0.0.1:0", *arguments])
         self.http = self.wait_for(r"^listening http (\S+)$")[1]
 
     def until_leading(self) -> Probing:

@@ -170,6 +170,43 @@ def test_a_controller_tells_of_each_thing_once(folder: Path, tmp_path: Path) -> 
         assert sum(text in line for line in process.lines) == 1, text
 
 
+def test_a_federation_says_where_it_distributes_to(folder: Path, tmp_path: Path) -> None:
+    """Also that it is nowhere; and what is about the federation API does not sound as if it were about a cluster."""
+    own = tmp_path / "kubeconfig"
+    own.write_text(json.dumps(config_of("https://127.0.0.1:1")))
+    flags = [f"--kubeconfig={own}", f"--federate=fed.example={own}", f"--cluster-dir={folder}", "--http=127.0.0.1:0"]
+    clusters = {name: json.dumps(config_of(f"https://127.0.0.1:{port}")) for port, name in enumerate(("b", "a"), 2)}
+    mount(folder, {})
+    process = Server(["controller", *flags])
+    try:
+        process.wait_for(
+            "WARNING federation fed.example: distributes to no cluster, expected --cluster, or a kubeconfig"
+        )
+        process.wait_for("WARNING federation fed.example: https://127.0.0.1:1: Connection refused")
+        mount(folder, clusters)
+        process.wait_for("INFO cluster b: new in --cluster-dir")
+        process.wait_for("WARNING cluster b: https://127.0.0.1:2: Connection refused")
+    finally:
+        assert process.end() == 0
+    process = Server(["controller", *flags])
+    try:
+        process.wait_for("INFO federation fed.example: distributes to a, b$")
+        process.wait_for("WARNING cluster a: https://127.0.0.1:3: Connection refused")
+    finally:
+        assert process.end() == 0
+
+
+def test_a_flat_network_with_a_cluster_that_is_not_there(topodns: Run, folder: Path) -> None:
+    """It may come, so this is no error. But it may be misspelled."""
+    mount(folder, {"west.json": dump("west")})
+    own = (f"--snapshot={folder.with_name('east.json')}", *FLAGS, f"--cluster-dir={folder}")
+    checked = topodns("check", *own, "--flat-network=east,wets")
+    assert checked.status == 0
+    expected = "expected names of clusters: east, west; it counts once it is in --cluster-dir"
+    assert f"WARNING --flat-network: no cluster wets, did you mean west?, {expected}\n" in checked.err
+    assert "--flat-network" not in topodns("check", *own, "--flat-network=east,west").err
+
+
 def test_a_folder_that_is_missing_is_a_wrong_setting(topodns: Run, folder: Path) -> None:
     """As a missing file of --cluster is one."""
     own = f"--snapshot={folder.with_name('east.json')}"

@@ -72,6 +72,10 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
     "no-kubeconfig-for-what-reads-no-dump": (
         ["controller"], None,
         "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another)\n"),
+    "no-kubeconfig-for-a-federation": (
+        ["controller", "--federate", "fed.example={file}#main"], "",
+        "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another); "
+        "without an own cluster, name the federation API's: --kubeconfig {file} --context main\n"),
     "no-such-kubeconfig": (
         ["serve", "--kubeconfig", "{folder}/none"], None, "{folder}/none: no such file, expected a kubeconfig\n"),
     "kubeconfig-of-a-word": (
@@ -232,6 +236,10 @@ SERVERS: dict[str, tuple[str, Callable[[], Response], str]] = {
         "http", status(403, "Forbidden", FORBIDDEN),
         f"http://{{at}}: 403 Forbidden: Namespace: {FORBIDDEN}; a ClusterRole lacks the rule "
         'apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]' + WHOAMI),
+    "no-credentials": (
+        "http", status(403, "Forbidden", FORBIDDEN.replace("joe", "system:anonymous")),
+        f"http://{{at}}: 403 Forbidden: Namespace: {FORBIDDEN.replace('joe', 'system:anonymous')}; the request had no "
+        "credentials, expected a token or a client certificate" + WHOAMI),
     "web-server-without-the-page": (
         "http", page(404, "<html>\n none</html>"),
         "http://{at}: 404 Not Found: Namespace: <html> none</html>: the API server has no /api/v1/namespaces; is this "

@@ -419,6 +419,7 @@ NEEDS_ANOTHER = [
     ("federation_spares", "1", "--federation"),
     ("federation_topology_keys", "*", "--federation"),
     ("cluster_max_age", "1", "--cluster or --cluster-dir"),
+    ("federate_selector", "a=b", "--federate"),
 ]
 
 

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import http.client
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 import urllib3
 import yaml
 from hypothesis import given
@@ -101,7 +104,8 @@ BROKEN = [
     pytest.param("\x00", "expected a kubeconfig", id="no text"),
     pytest.param({"kind": "Config"}, "contexts: there is none, expected a kubeconfig", id="nothing in it"),
     pytest.param(lacking(config_of(), "current-context"),
-                 "one of main (--context chooses one, too, or PATH#CONTEXT in --cluster)", id="no context chosen"),
+                 "one of main (--context chooses one, too, or PATH#CONTEXT in --cluster and --federate)",
+                 id="no context chosen"),
     pytest.param({**config_of(), "current-context": "old"}, "'old', expected one of main", id="unknown context"),
     pytest.param(lacking(config_of(), "contexts", 0, "context"), "'main': no cluster found", id="an empty context"),
     pytest.param(lacking(config_of(), "clusters", 0), "cluster: no cluster 'c' found", id="no such cluster"),
@@ -113,6 +117,12 @@ BROKEN = [
     pytest.param(config_of("https://127.0.0.1:99999"), "expected https://HOST:PORT", id="no such port"),
     pytest.param(config_of(exec="aws"), "user 'u': exec: 'aws' found, expected a command", id="exec of a text"),
     pytest.param(with_cluster("proxy-url", "nonsense"), "context 'main': ", id="no proxy"),
+    pytest.param(with_cluster("certificate-authority-data", "%"),
+                 "'main': certificate-authority-data: no base64, expected that of a file in PEM", id="no base64"),
+    pytest.param(with_cluster("certificate-authority-data", "QUJD"), "'main': certificate-authority-data: [X509: ",
+                 id="no authority"),
+    pytest.param(config_of(**{"client-certificate-data": "QUJD", "client-key-data": "QUJD"}),
+                 "context 'main': client-certificate-data: [SSL] PEM lib (", id="no certificate"),
 ]  # fmt: skip
 
 
@@ -143,7 +153,7 @@ def test_authorities_must_be_certificates(no_pod: Path) -> None:
     """A certificate authority file without a certificate is an error at the start, not in OpenSSL's words later."""
     config = config_of()
     authority = config["clusters"][0]["cluster"]["certificate-authority"] = written(no_pod / "ca.crt", "none")
-    with pytest.raises(BadCluster, match=r"ca.crt: .*expected certificates"):
+    with pytest.raises(BadCluster, match=r"context 'main': /.*ca.crt: .*expected certificates"):
         ApiClient(kubeconfig=written(no_pod / "config", config))
     Path(authority).unlink()
     with pytest.raises(BadCluster, match=r"context 'main': .*ca.crt"):
@@ -190,6 +200,33 @@ def test_an_authority_is_taken_up_that_takes_the_place_of_another(no_pod: Path) 
             cluster.request("GET", "/version")
         written(no_pod / "ca.crt", new.certificate.decode())
         assert cluster.request("GET", "/version") == b"{}"
+
+
+def test_certificates_in_a_kubeconfig_leave_no_files(no_pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are renewed for ever, and a pod's ``/tmp`` is small. The kubeconfig itself stays as it is."""
+    monkeypatch.setattr(tempfile, "tempdir", str(no_pod / "tmp"))
+    (no_pod / "tmp").mkdir()
+    now = time.time()
+    authority = issuing.new_authority(now - 60, 9e5)
+
+    def renewed(port: int) -> str:
+        mine = issuing.issue(authority, ["me"], now, 9e5)
+        user = {"client-certificate-data": encoded(mine.certificate), "client-key-data": encoded(mine.key)}
+        cluster = {"certificate-authority-data": encoded(authority.certificate)}
+        return written(no_pod / "config", config_of(f"https://127.0.0.1:{port}", cluster, **user))
+
+    with serving_tls(issuing.issue(authority, ["127.0.0.1"], now, 9e5), no_pod) as port:
+        cluster = ApiClient(kubeconfig=renewed(port))
+        for _ in range(3):
+            assert cluster.request("GET", "/version") == b"{}"
+            assert not list((no_pod / "tmp").iterdir())
+            kubeconfig = Path(renewed(port)).read_text()
+            trio.run(cluster.reconfigure)
+            assert (no_pod / "config").read_text() == kubeconfig
+
+
+def encoded(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
 
 
 def test_a_plugin_that_is_missing_is_named(no_pod: Path) -> None:

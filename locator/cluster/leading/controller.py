@@ -108,8 +108,8 @@ class Controller:
         """Return what the rules read in a live cluster: a watch for each kind."""
         send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
         rules = self.reconciler.rules
-        kinds = rules.objects.kinds[name]
-        watches = [Reflector(client, kind, rules.resources[kind], send, cluster=name) for kind in kinds]
+        kinds, source = rules.objects.kinds[name], f"cluster {name}" if name else ""
+        watches = [Reflector(client, kind, rules.resources[kind], send, source=source) for kind in kinds]
         return _FollowedCluster(name, watches, receive)
 
     def _dumped(self, name: str, files: DumpFiles) -> _FollowedCluster:

@@ -53,7 +53,7 @@ class _Api:
         self.watches, self.writer = watches, writer
         self.client, self._receive = client, receive
         self._hangs_since: float | None = None
-        self._misled: tuple[float, str] | None = None
+        self._excluded: ClusterContact | None = None
         self.scope = trio.CancelScope()
 
     async def run(self, take_in: Callable[[DeltaBatch], Any]) -> None:
@@ -68,18 +68,18 @@ class _Api:
                     await take_in(batch)
 
     @property
-    def is_misled(self) -> bool:
+    def is_excluded(self) -> bool:
         """Whether it is not to be used: its kubeconfig names the API server of something else."""
-        return self._misled is not None
+        return self._excluded is not None
 
-    def mislead(self, problem: str) -> None:
+    def exclude(self, problem: str) -> None:
         """Count as out of reach from now on, because of a *problem* with its kubeconfig; no longer if it is empty."""
-        self._misled = (boot_seconds() - UNREACHABLE_SECONDS, problem) if problem else None
+        self._excluded = ClusterContact(boot_seconds() - UNREACHABLE_SECONDS, problem) if problem else None
 
     def contact(self) -> ClusterContact:
         """Return since when it cannot be read, on the clock of the elector, and why."""
-        if self._misled is not None:
-            return ClusterContact(*self._misled)
+        if self._excluded is not None:
+            return self._excluded
         lost = [(watch.lost_since, watch.problem) for watch in self.watches.values() if watch.lost_since is not None]
         if self._hangs_since is not None:
             lost.append((self._hangs_since, f"{self.client.host}: does not answer"))
@@ -140,7 +140,7 @@ class Federator:
             return f"{client.host} is the federation API, expected a cluster"
         for cluster, api in self._clusters.items():
             is_twin = client.identity != "" and api.client.identity == client.identity
-            if is_twin and api.client is not client and not api.is_misled:
+            if is_twin and api.client is not client and not api.is_excluded:
                 return f"{client.host} is cluster {cluster}, too, expected each cluster once"
         return ""
 
@@ -174,7 +174,7 @@ class Federator:
 
     def note_move(self, cluster: str) -> None:
         """Look again at the API servers that kubeconfigs name, since that of a cluster names another one now."""
-        self._judge([cluster, *(name for name in self._misled() if name != cluster)])
+        self._judge([cluster, *(name for name in self._excluded() if name != cluster)])
 
     def remove_cluster(self, cluster: str) -> None:
         """Forget a cluster, and leave there what is there."""
@@ -182,7 +182,7 @@ class Federator:
         api.scope.cancel()
         self._elector.stop_telling(api.writer.wake)
         self._destinations.remove_cluster(cluster)
-        self._judge(self._misled())
+        self._judge(self._excluded())
 
     async def run(self) -> None:
         """Watch, and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
@@ -196,8 +196,8 @@ class Federator:
                 self._look()
                 await trio.sleep(LOOK_SECONDS)
 
-    def _misled(self) -> list[str]:
-        return [name for name, api in self._clusters.items() if api.is_misled]
+    def _excluded(self) -> list[str]:
+        return [name for name, api in self._clusters.items() if api.is_excluded]
 
     def _judge(self, clusters: Iterable[str]) -> None:
         """Look, in this order, whether the kubeconfigs of *clusters* name API servers that are theirs alone."""
@@ -206,14 +206,15 @@ class Federator:
             problem = self.problem_with(api.client)
             if problem:
                 log.warning("cluster %s: %s; nothing is written there", name, problem)
-            api.mislead(problem)
+            api.exclude(problem)
         self._look()
 
     def _begin(self, client: ApiClient, cluster: str, destination: Destination) -> _Api:
         send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
         resources = self._distribution.resources
+        source = f"cluster {cluster}" if cluster else f"federation {self._name}"
         watches = {
-            kind: Reflector(client, kind, resources[kind], send, cluster=cluster or f"of federation {self._name}")
+            kind: Reflector(client, kind, resources[kind], send, source=source)
             for kind in self._distribution.objects.kinds[cluster]
         }
         writer = Writer(
@@ -222,7 +223,7 @@ class Federator:
             destination,
             field_manager=FIELD_MANAGER,
             rate=RateLimiter(WRITES_PER_SECOND, burst=1.0) if cluster else None,
-            cluster=cluster,
+            source=source,
         )
         return _Api(client, watches, writer, receive)
 

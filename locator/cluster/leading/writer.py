@@ -82,9 +82,9 @@ class Writer:
         *,
         field_manager: str,
         rate: RateLimiter | None = None,
-        cluster: str = "",
+        source: str = "",
     ) -> None:
-        """*rate* is ``WRITES_PER_SECOND`` unless given. *cluster* is the name of another cluster, for the log."""
+        """*rate* is ``WRITES_PER_SECOND`` unless given. *source* names another cluster in the log."""
         self.writes: Counter[tuple[str, str]] = Counter()
         """The number of writes by verb and result."""
         self._client = client
@@ -95,7 +95,7 @@ class Writer:
         self._slots = trio.Semaphore(IN_FLIGHT)
         self._threads = trio.CapacityLimiter(IN_FLIGHT)
         self._rate = rate or RateLimiter(WRITES_PER_SECOND)
-        self._about = f"cluster {cluster}: " if cluster else ""
+        self._about = f"{source}: " if source else ""
         self._wake = trio.Event()
         self._backoff = Backoff()
         self._resume_at = -math.inf

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,16 +13,13 @@ from locator.api.deltas import Replace
 from locator.distribution.manifests import LABEL, MAX_LABEL, label_value
 from locator.distribution.records import FINALIZER, Key
 from locator.labels import parse_selector, valid_label_value
-from tests.kit.federation_world import ZONE, Item, World, autoscaler, deployment, scale, service
+from tests.kit import api_objects
+from tests.kit.api_objects import Item, topodns_annotations
+from tests.kit.federation_world import ZONE, World, deployment, service
 
 WEB = Key("Deployment", "shop/web")
 SERVICE = Key("Service", "shop/web")
-
-
-def made(kind: str, name: str, *, namespace: str = "shop", **fields: Any) -> Item:
-    """Return an object; ``metadata`` among *fields* is added to its name."""
-    meta = {"namespace": namespace, "name": name, **fields.pop("metadata", {})}
-    return {"apiVersion": "v1", "kind": kind, "metadata": meta, **fields}
+made = partial(api_objects.item, where="shop")
 
 
 def world(*items: Item, clusters: tuple[str, ...] = ("east", "west"), **more: Any) -> World:
@@ -46,7 +44,7 @@ DISTRIBUTED = {
 }
 PASSED_OVER = {
     "of kube-system": service(namespace="kube-system"),
-    "owned": {**made("ReplicaSet", "web", metadata={"ownerReferences": [{"kind": "Deployment", "name": "web"}]})},
+    "owned": made("ReplicaSet", "web", metadata={"namespace": "shop", "name": "web", "ownerReferences": [{}]}),
     "root certificate": made("ConfigMap", "kube-root-ca.crt"),
     "default account": made("ServiceAccount", "default"),
     "the API's Service": service("kubernetes", namespace="default"),
@@ -136,9 +134,7 @@ def test_the_label_fits_however_long_the_name_is(length: int) -> None:
 
 def test_somebody_elses_fields_stay() -> None:
     found = world(service())
-    copy = found.servers["east"].items[SERVICE]
-    copy["metadata"]["annotations"]["cloud.example/id"] = "7"
-    found.servers["east"].put(copy)
+    found.servers["east"].patch(SERVICE, {"metadata": {"annotations": {"cloud.example/id": "7"}}})
     found.federation.put(service(type_="ClusterIP"))
     found.wait()
     copy = found.servers["east"].items[SERVICE]
@@ -156,9 +152,7 @@ def test_what_was_taken_out_of_an_object_goes_from_its_copies() -> None:
 
 def test_drift_is_corrected() -> None:
     found = world(made("ConfigMap", "web", data={"a": "1"}))
-    copy = found.servers["east"].items[Key("ConfigMap", "shop/web")]
-    copy["data"]["a"] = "2"
-    found.servers["east"].put(copy)
+    found.servers["east"].patch(Key("ConfigMap", "shop/web"), {"data": {"a": "2"}})
     found.wait()
     assert found.copies("ConfigMap", "shop/web")["east"]["data"] == {"a": "1"}
 
@@ -178,7 +172,7 @@ def test_what_admission_changes_is_applied_once() -> None:
     found.servers["east"].put(copy)
     found.wait(60.0)
     assert len(found.servers["east"].writes) == writes + 1
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "synced"
 
 
 def test_namespaces_are_made_and_left() -> None:
@@ -196,12 +190,12 @@ def test_a_namespace_that_is_being_deleted_is_made_again_as_soon_as_it_is_gone()
     east.remove(SERVICE)
     found.wait()
     assert list(east.items) == [namespace]
-    told = found.told("Service", "shop/web")["east"]
+    told = found.status("Service", "shop/web")["east"]
     assert (told["state"], told["message"]) == ("waiting", "its namespace is being deleted")
     east.remove(namespace, by_force=True)
     found.wait()
     assert set(east.items) == {namespace, SERVICE}
-    assert found.told("Service", "shop/web")["east"]["state"] == "synced"
+    assert found.status("Service", "shop/web")["east"]["state"] == "synced"
 
 
 def test_a_restart_writes_nothing() -> None:
@@ -221,13 +215,13 @@ def test_somebody_elses_object_is_untouched_until_it_is_adopted() -> None:
     found.federation.put(service())
     found.wait()
     assert found.servers["east"].items[SERVICE] == theirs
-    told = found.told("Service", "shop/web")
+    told = found.status("Service", "shop/web")
     assert {cluster: one["state"] for cluster, one in told.items()} == {"east": "not-ours", "west": "synced"}
     assert [(finding.code, "cluster east" in finding.message) for finding in found.findings] == [("NotOurs", True)]
     found.federation.put(service(adopt="true"))
     found.wait()
     assert found.servers["east"].items[SERVICE]["metadata"]["labels"][LABEL] == ZONE
-    assert found.told("Service", "shop/web")["east"]["state"] == "synced"
+    assert found.status("Service", "shop/web")["east"]["state"] == "synced"
 
 
 def test_a_copy_whose_making_was_not_heard_of_is_no_object_of_somebody_else() -> None:
@@ -255,12 +249,12 @@ def test_what_others_write_into_the_status_is_replaced(text: str) -> None:
     item["metadata"]["annotations"]["topodns.io/federation-status"] = text
     found = world(item)
     assert found.replicas("shop/web") == {"east": 2, "west": 2}
-    assert [one["wanted"] for one in found.told("Deployment", "shop/web").values()] == [2, 2]
+    assert [one["wanted"] for one in found.status("Deployment", "shop/web").values()] == [2, 2]
 
 
 def test_an_object_that_only_has_the_label_is_no_copy() -> None:
     found = world(service())
-    like_a_copy = made("ConfigMap", "mine", metadata={"labels": {LABEL: ZONE}})
+    like_a_copy = made("ConfigMap", "mine", labels={LABEL: ZONE})
     found.servers["east"].put(like_a_copy)
     found.wait()
     assert "ConfigMap" in {key.kind for key in found.servers["east"].items}
@@ -286,10 +280,10 @@ def test_what_was_refused_is_forgotten_when_it_is_not_wanted_any_more() -> None:
     found.servers["east"].refuses = lambda write: "no such image" if write.verb == "apply" else ""
     found.federation.put(deployment(image="newer"))
     found.wait()
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "refused"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "refused"
     found.federation.put(deployment())
     found.wait()
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "synced"
 
 
 def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> None:
@@ -297,7 +291,7 @@ def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> N
     found.servers["east"].refuses = lambda write: "exceeded quota: few" if write.verb == "apply" else ""
     found.federation.put(deployment())
     found.wait()
-    told = found.told("Deployment", "shop/web")
+    told = found.status("Deployment", "shop/web")
     assert (told["east"]["state"], told["east"]["message"]) == ("refused", "exceeded quota: few")
     assert told["west"]["state"] == "synced"
     assert [(finding.code, finding.message) for finding in found.findings] == [
@@ -305,7 +299,7 @@ def test_what_a_cluster_refuses_is_told_in_its_words_and_the_others_go_on() -> N
     ]
     found.servers["east"].refuses = lambda write: ""
     found.wait(60.0)
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "synced"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "synced"
 
 
 def test_what_somebody_writes_overtakes_what_is_refused_again_and_again() -> None:
@@ -333,7 +327,7 @@ def test_what_a_cluster_says_at_length_is_cut() -> None:
     found.servers["east"].refuses = lambda write: "no, " * 30_000 if write.verb == "apply" else ""
     found.federation.put(deployment())
     found.wait()
-    told = found.told("Deployment", "shop/web")["east"]
+    told = found.status("Deployment", "shop/web")["east"]
     assert told["message"].startswith("no, no, ")
     assert len(told["message"]) < 1100  # all annotations of an object together have 256 KiB
 
@@ -346,7 +340,7 @@ def test_what_is_taken_out_of_the_list_of_clusters_is_deleted_there() -> None:
     found.federation.put(service(clusters="west"))
     found.wait()
     assert list(found.copies("Service", "shop/web")) == ["west"]
-    assert list(found.told("Service", "shop/web")) == ["west"]
+    assert list(found.status("Service", "shop/web")) == ["west"]
 
 
 REPLICAS = {
@@ -363,7 +357,7 @@ REPLICAS = {
 def test_replicas_are_split(item: Item, expected: dict[str, int]) -> None:
     found = world(item)
     assert found.replicas("shop/web") == expected
-    told = found.told("Deployment", "shop/web")
+    told = found.status("Deployment", "shop/web")
     assert {cluster: one["wanted"] for cluster, one in told.items()} == expected
 
 
@@ -377,17 +371,18 @@ def test_replicas_can_be_a_clusters_own_business(way: str) -> None:
 
     found = World("east", "west")
     if way == "autoscaler":
-        found.servers["east"].put(autoscaler())
+        target = {"kind": "Deployment", "name": "web"}
+        found.servers["east"].put(made("HorizontalPodAutoscaler", "web", spec={"scaleTargetRef": target}))
     found.federation.put(item(4, "nginx"))
     found.wait()
     assert found.replicas("shop/web") == {"east": 2, "west": 2}
-    scale(found.servers["east"], "shop/web", 9)
+    found.servers["east"].patch(WEB, {"spec": {"replicas": 9}})
     found.federation.put(item(6, "newer"))
     found.wait()
     assert found.replicas("shop/web")["east"] == 9
     copy = found.copies("Deployment", "shop/web")["east"]
     assert copy["spec"]["template"]["spec"]["containers"][0]["image"] == "newer"
-    assert found.told("Deployment", "shop/web")["east"]["wanted"] is None
+    assert found.status("Deployment", "shop/web")["east"]["wanted"] is None
 
 
 def test_shares_migrate_and_come_back() -> None:
@@ -400,7 +395,7 @@ def test_shares_migrate_and_come_back() -> None:
     found.start()  # another leader, which knows of it from what is told
     found.wait(15.0)
     assert found.replicas("shop/web") == {"east": 3, "west": 6}
-    assert found.told("Deployment", "shop/web")["east"]["state"] == "unreachable"
+    assert found.status("Deployment", "shop/web")["east"]["state"] == "unreachable"
     found.heal("east")
     found.wait(10.0)
     assert found.replicas("shop/web") == {"east": 3, "west": 6}
@@ -450,7 +445,7 @@ def test_shares_never_migrate_unasked() -> None:
 # --- What is told -----------------------------------------------------------------------------------------------------
 
 
-def report(found: World, cluster: str, **status: int) -> None:
+def report(found: World, cluster: str, **status: int | str) -> None:
     """Let a cluster's controllers write the status of its Deployment."""
     server = found.servers[cluster]
     item = server.items[WEB]
@@ -473,11 +468,20 @@ def test_numbers_are_summed_and_the_generation_is_observed_when_all_clusters_hav
         "unavailableReplicas": 2,
         "observedGeneration": 1,
     }
-    told = found.told("Deployment", "shop/web")
+    told = found.status("Deployment", "shop/web")
     assert {cluster: (one["replicas"], one["ready"]) for cluster, one in told.items()} == {
         "east": (3, 2),
         "west": (2, 2),
     }
+
+
+def test_a_status_that_cannot_be_read_holds_up_nothing() -> None:
+    found = world(deployment(replicas=4))
+    report(found, "east", readyReplicas="all")
+    found.wait()
+    found.federation.put(deployment(replicas=8))
+    found.wait()
+    assert found.replicas("shop/web") == {"east": 4, "west": 4}
 
 
 def test_a_balanced_service_is_reached_by_its_federated_name() -> None:
@@ -504,7 +508,7 @@ def test_numbers_of_a_cluster_that_is_lost_are_those_that_were_read_last() -> No
     found.start()
     found.wait(30.0)
     assert found.federation.items[WEB]["status"] == before
-    assert found.told("Deployment", "shop/web")["east"] == {
+    assert found.status("Deployment", "shop/web")["east"] == {
         "wanted": 3,
         "replicas": 3,
         "ready": 3,
@@ -521,7 +525,7 @@ def test_another_error_of_a_cluster_that_is_lost_is_not_told_again() -> None:
     found.problem = "connection refused"
     found.wait(30.0)
     assert found.written() == before
-    assert found.told("Service", "shop/web")["east"]["message"] == "no route to host"
+    assert found.status("Service", "shop/web")["east"]["message"] == "no route to host"
 
 
 # --- Deletion ---------------------------------------------------------------------------------------------------------
@@ -534,7 +538,7 @@ def test_an_object_goes_after_its_copies() -> None:
     found.federation.remove(SERVICE)
     found.wait(60.0)
     assert list(found.copies("Service", "shop/web")) == ["east"]
-    assert found.told("Service", "shop/web")["east"]["state"] == "unreachable"
+    assert found.status("Service", "shop/web")["east"]["state"] == "unreachable"
     found.heal("east")
     found.wait(5.0)
     assert found.copies("Service", "shop/web") == {}
@@ -559,7 +563,7 @@ def test_a_deletion_that_a_cluster_refuses_is_told_in_its_words() -> None:
     found.servers["east"].refuses = lambda write: "the policy keep forbids it" if write.verb == "delete" else ""
     found.federation.remove(SERVICE)
     found.wait()
-    told = found.told("Service", "shop/web")
+    told = found.status("Service", "shop/web")
     assert [(cluster, one["state"], one["message"]) for cluster, one in told.items()] == [
         ("east", "refused", "the policy keep forbids it")
     ]
@@ -573,9 +577,7 @@ def test_a_deletion_that_a_cluster_refuses_is_told_in_its_words() -> None:
 
 def test_a_copy_that_takes_time_to_go_holds_its_object() -> None:
     found = world(service())
-    copy = found.servers["east"].items[SERVICE]
-    copy["metadata"]["finalizers"] = ["service.kubernetes.io/load-balancer-cleanup"]
-    found.servers["east"].put(copy)
+    found.servers["east"].patch(SERVICE, {"metadata": {"finalizers": ["service.kubernetes.io/load-balancer-cleanup"]}})
     found.federation.remove(SERVICE)
     found.wait()
     assert SERVICE in found.federation.items
@@ -657,21 +659,19 @@ def test_a_federation_api_that_loses_all_deletes_nothing_though_its_kinds_are_li
     assert list(found.copies("ConfigMap", "shop/other")) == ["east", "west"]
 
 
-def test_what_one_list_lacks_is_deleted_when_the_others_have_been_listed_or_do_not_begin() -> None:
-    for again in (True, False):
-        found = world(service(), made("ConfigMap", "other"))
-        others = {
-            kind: list(found.distribution.objects.of_kind(kind).values()) for kind in found.distribution.originals
-        }
-        (services,) = (kind for kind in others if kind.__name__ == "OriginalService")
-        found.destinations.apply(Replace(services, []))
-        found.wait()
-        assert list(found.copies("Service", "shop/web")) == ["east", "west"]
-        for kind, objects in others.items() if again else ():
-            if kind is not services:
-                found.destinations.apply(Replace(kind, objects))
-        found.wait(0.0 if again else 100.0)
-        assert found.copies("Service", "shop/web") == {}
+@pytest.mark.parametrize("again", [True, False], ids=["listed", "after a while"])
+def test_what_one_list_lacks_is_deleted_when_the_others_have_been_listed_or_do_not_begin(again: bool) -> None:
+    found = world(service(), made("ConfigMap", "other"))
+    others = {kind: list(found.distribution.objects.of_kind(kind).values()) for kind in found.distribution.originals}
+    (services,) = (kind for kind in others if kind.__name__ == "OriginalService")
+    found.destinations.apply(Replace(services, []))
+    found.wait()
+    assert list(found.copies("Service", "shop/web")) == ["east", "west"]
+    for kind, objects in others.items() if again else ():
+        if kind is not services:
+            found.destinations.apply(Replace(kind, objects))
+    found.wait(0.0 if again else 100.0)
+    assert found.copies("Service", "shop/web") == {}
 
 
 def test_an_object_that_goes_while_its_copy_is_being_made_waits_for_it() -> None:
@@ -701,7 +701,7 @@ def test_a_selector_that_matches_nothing_deletes_nothing() -> None:
     found.federation.remove(SERVICE)
     found.wait()
     assert found.copies("Service", "shop/web") == {}
-    chosen = made("ConfigMap", "chosen", metadata={"labels": {"tier": "al"}})
+    chosen = made("ConfigMap", "chosen", labels={"tier": "al"})
     found.federation.put(chosen)
     found.wait()
     left = found.copies("Service", "shop/other")
@@ -726,14 +726,20 @@ def test_an_object_that_is_not_selected_any_more_loses_its_copies() -> None:
 
 INVALID = {
     "weights": ({"cluster_weights": "east"}, "topodns.io/cluster-weights"),
+    "no number": ({"cluster_weights": "east=two"}, "topodns.io/cluster-weights"),
+    "negative weight": ({"cluster_weights": "east=-1,west=1"}, "topodns.io/cluster-weights"),
+    "too great": ({"cluster_weights": "east=1000001"}, "topodns.io/cluster-weights"),
+    "weights of nobody": ({"cluster_weights": ""}, "topodns.io/cluster-weights"),
     "no weight": ({"cluster_weights": "east=0,west=0"}, "topodns.io/cluster-weights"),
     "twice": ({"cluster_weights": "east=1,east=2"}, "topodns.io/cluster-weights"),
     "unknown cluster": ({"clusters": "east,north"}, "topodns.io/clusters"),
     "unknown weight": ({"cluster_weights": "north=1"}, "topodns.io/cluster-weights"),
     "no cluster": ({"clusters": ""}, "topodns.io/clusters"),
     "all may be lost": ({"overprovision": "2"}, "topodns.io/overprovision"),
+    "some may be lost": ({"overprovision": "some"}, "topodns.io/overprovision"),
     "negative": ({"overprovision": "-1"}, "topodns.io/overprovision"),
     "too soon": ({"migrate_after": "29"}, "topodns.io/migrate-after"),
+    "no seconds": ({"migrate_after": "5m"}, "topodns.io/migrate-after"),
     "not local": ({"replicas": "remote"}, "topodns.io/replicas"),
     "neither yes nor no": ({"adopt": "yes"}, "topodns.io/adopt"),
 }
@@ -744,7 +750,7 @@ def test_bad_input_changes_nothing(annotations: dict[str, str], field: str) -> N
     found = world(deployment(replicas=4))
     writes = found.written()
     item = deployment(image="newer")
-    item["metadata"]["annotations"] = {f"topodns.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    item["metadata"]["annotations"] = topodns_annotations(annotations)
     found.federation.put({**item, "spec": {**item["spec"], "replicas": 100}})
     found.wait(60.0)
     assert found.written() == writes

@@ -16,6 +16,7 @@ from locator.model import HOSTNAME, ZONE, ClientPod, Endpoint, EndpointSlice, No
 from locator.state.balancing import COUNTS_SECONDS
 from locator.state.snapshot import CompiledService
 from locator.state.store import Store, StoreOptions
+from tests.kit.api_objects import topodns_annotations
 from tests.kit.in_memory import NOW, read_again
 
 KEY = "shop/web"
@@ -26,8 +27,8 @@ APP = frozenset(("app",))
 
 def web(**annotations: str) -> Service:
     """Return a Service whose own zone comes first; in zone a, there are four times as many clients as in b."""
-    said = {f"topodns.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
-    return Service("shop", "web", headless=True, annotations={"topodns.io/topology-keys": f"{ZONE},*", **said})
+    said = topodns_annotations({"topology-keys": f"{ZONE},*", **annotations})
+    return Service("shop", "web", headless=True, annotations=said)
 
 
 def client(number: int, node: str, *, phase: str = "Running", where: str = "shop", app: str = "") -> Pod:

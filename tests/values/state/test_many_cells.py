@@ -13,6 +13,7 @@ from locator.ip import parse_address
 from locator.model import HOSTNAME, ZONE, Endpoint, EndpointSlice, Node, Object, Pod, Service, kind_of
 from locator.state.store import Store
 from locator.topology.cells import FEW
+from tests.kit.api_objects import topodns_annotations
 from tests.kit.in_memory import NOW
 
 KEYS = (f"rack,{ZONE},*", f"{HOSTNAME},{ZONE},*", f"{HOSTNAME},rack,*", "rack,*", f"{ZONE},rack", f"{HOSTNAME},*")
@@ -53,8 +54,7 @@ class Drawn:
 
     def _service(self, number: int) -> Service:
         said = {"topology-keys": self._rng.choice(KEYS), "max-overload": self._rng.choice(("1.1", "1.5"))}
-        annotations = {f"topodns.io/{key}": text for key, text in said.items()}
-        return Service("shop", f"s{number}", headless=True, annotations=annotations)
+        return Service("shop", f"s{number}", headless=True, annotations=topodns_annotations(said))
 
     def _slice(self, number: int) -> EndpointSlice:
         rows = [

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, node, pod, service
+from tests.kit.api_objects import ZONE, Item, endpoint, endpoint_slice, node, pod, service, topodns_annotations
 from tests.kit.random_crowds import KEY, OPTED_IN, SOFT, crowd
 from tests.kit.unshrunk import unshrunk
 from tests.oracle.twin import Modes, Twin
@@ -46,8 +46,7 @@ def made(zones: Mapping[str, Zone], **said: str) -> list[Item]:
         for name, count in zip(names, clients, strict=True):
             items += [pod(f"{name}-{number}", [f"10.{len(items)}.0.{number}"], name) for number in range(count)]
         rows += [endpoint(f"10.250.{ord(zone)}.{number}", nodeName=names[0]) for number in range(endpoints)]
-    annotations = {f"topodns.io/{name.replace('_', '-')}": text for name, text in said.items()}
-    own = service("web", keys=f"{ZONE},*", annotations=annotations)
+    own = service("web", keys=f"{ZONE},*", annotations=topodns_annotations(said))
     return [*items, own, endpoint_slice("web", 0, rows)]
 
 
