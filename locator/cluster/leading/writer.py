@@ -22,7 +22,7 @@ from functools import partial
 import trio
 
 from locator.api.decoding import Resource, decode_untrusted, labels_untrusted, uid_untrusted
-from locator.api.list_watch import LONGEST_REQUESTED
+from locator.api.list_watch import LONGEST_REQUESTED, SILENT
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.elector import LeaderElector, boot_seconds
@@ -156,9 +156,9 @@ class Writer:
             self._destination.queue.done(write.key)
         else:
             self._destination.rules.failed(write, result, words)
-            # These come after all others: nobody knows when they can succeed, and a quota, or objects of somebody else
-            # in the way of many, must not delay what can.
-            last = result in (REFUSED, BEHIND)
+            # These come after all others: nobody knows when they can succeed, and a quota, a webhook that hangs, or
+            # objects of somebody else in the way of many must not delay what can.
+            last = result in (REFUSED, BEHIND, UNREACHABLE)
             self._destination.queue.retry(write.key, boot_seconds(), random.random(), urgent=not last)
         self.wake()
 
@@ -214,7 +214,8 @@ class Writer:
         result = REFUSED if status else UNREACHABLE if isinstance(error, Unreachable) else FAILED
         if moment >= self._resume_at:  # writes sent before the pause tell nothing new
             self._backoff = self._backoff.failed()
-            if result == UNREACHABLE or status in BUSY_STATUSES:
+            hangs = isinstance(error, Unreachable) and error.reason == SILENT  # in a webhook, say
+            if (result == UNREACHABLE and not hangs) or status in BUSY_STATUSES:
                 requested = min(getattr(error, "retry_after", None) or 0.0, LONGEST_REQUESTED)
                 self._resume_at = moment + max(self._backoff.delay(random.random()), requested)
             elif self._backoff.failures > MANY_FAILURES:
