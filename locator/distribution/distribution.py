@@ -40,6 +40,7 @@ from locator.topology.annotations import OVERPROVISION, field_of
 # For which a watch may be without contact before its cluster counts as unreachable: an API server that restarts, or a
 # watch that begins anew, is no reason to write into the status of every object.
 UNREACHABLE_SECONDS = 10.0
+CLUSTER_ID = "kube-system"  # the namespace whose uid is the identity of a cluster
 BACK_SECONDS = 60.0  # for which a cluster must have been read before it gets its share back
 DOUBT_SECONDS = 60.0  # for which other kinds are waited for when a list lacks objects: the longest pause is 30 s
 
@@ -125,6 +126,17 @@ class Distribution:
         """Return a namespace of a cluster."""
         found: ClusterNamespace | None = self.objects.get(ClusterNamespace, name, cluster)
         return found
+
+    def twin(self, cluster: str, others: Iterable[str]) -> str | None:
+        """Return which of some *others* that can be read is this cluster, too, at another address (KEP-2149)."""
+        own = self.namespace(CLUSTER_ID, cluster)
+        if own is None:
+            return None
+        for other in others:
+            found = self.namespace(CLUSTER_ID, other)
+            if found is not None and found.uid == own.uid and not self.contacts[other].unreachable:
+                return other
+        return None
 
     def is_autoscaled(self, key: Key, cluster: str) -> bool:
         """Whether a HorizontalPodAutoscaler of a cluster names a workload."""

@@ -335,7 +335,7 @@ def _undistributed(
 
 def _namespace(raw: _Named, _: FindingCollector) -> ClusterNamespace:
     meta = raw.metadata
-    return ClusterNamespace(meta.name or "", meta.version or "", deleting=meta.deleted is not None)
+    return ClusterNamespace(meta.name or "", meta.version or "", meta.uid, deleting=meta.deleted is not None)
 
 
 def _autoscaler(raw: _Autoscaler, _: FindingCollector) -> Autoscaler:

@@ -126,6 +126,7 @@ class ClusterNamespace(Struct, frozen=True):
 
     name: str
     version: str
+    uid: str = ""
     deleting: bool = False
 
     @property

@@ -434,3 +434,20 @@ def test_the_rate_of_writes(federation: Federation) -> None:
         assert busiest_second(writes) <= WRITES_PER_SECOND, name
     federation.delete(*items)
     federation.until_gone(*items, within=WITHIN)
+
+
+def test_a_cluster_at_two_addresses(federation: Federation, tmp_path: Path) -> None:
+    """It gets one share, under the name that was there before, and the status tells of the other name."""
+    west = federation.clusters["west"]
+    with Proxy(west.plane.port) as proxy:
+        config = tmp_path / "twin"
+        config.write_text(west.kubeconfig.read_text().replace(f":{west.plane.port}", f":{proxy.port}"))
+        federation.controller(f"--cluster=twin={config}")
+        written = workload("twins", 8)
+        federation.apply(written)
+        federation.until_states(written, east="synced", south="synced", west="synced", twin="unreachable")
+        assert "is cluster west, too" in federation.status(written)["twin"]["message"]
+        federation.until_quiet()
+        assert federation.replicas(written) == {"east": 2, "south": 2, "west": 2}
+        federation.controller(f"--cluster=twin={config}", without="west")
+        federation.until_states(written, east="synced", south="synced", twin="synced")

@@ -9,7 +9,7 @@ holds up no other one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -54,6 +54,8 @@ class _Api:
         self.client, self._receive = client, receive
         self._hangs_since: float | None = None
         self._excluded: ClusterContact | None = None
+        self.exclusion = ""
+        """Why it is not to be used, if its kubeconfig names the API server of something else."""
         self.scope = trio.CancelScope()
 
     async def run(self, take_in: Callable[[DeltaBatch], Any]) -> None:
@@ -67,13 +69,9 @@ class _Api:
                 async for batch in self._receive:
                     await take_in(batch)
 
-    @property
-    def is_excluded(self) -> bool:
-        """Whether it is not to be used: its kubeconfig names the API server of something else."""
-        return self._excluded is not None
-
     def exclude(self, problem: str) -> None:
         """Count as out of reach from now on, because of a *problem* with its kubeconfig; no longer if it is empty."""
+        self.exclusion = problem
         self._excluded = ClusterContact(boot_seconds() - UNREACHABLE_SECONDS, problem) if problem else None
 
     def contact(self) -> ClusterContact:
@@ -140,8 +138,8 @@ class Federator:
             return f"{client.host} is the federation API, expected a cluster"
         for cluster, api in self._clusters.items():
             is_twin = client.identity != "" and api.client.identity == client.identity
-            if is_twin and api.client is not client and not api.is_excluded:
-                return f"{client.host} is cluster {cluster}, too, expected each cluster once"
+            if is_twin and api.client is not client and not api.exclusion:
+                return _twins(client, cluster)
         return ""
 
     @property
@@ -174,7 +172,8 @@ class Federator:
 
     def note_move(self, cluster: str) -> None:
         """Look again at the API servers that kubeconfigs name, since that of a cluster names another one now."""
-        self._judge([cluster, *(name for name in self._excluded() if name != cluster)])
+        self._exclude(cluster, self.problem_with(self._clusters[cluster].client))
+        self._look()
 
     def remove_cluster(self, cluster: str) -> None:
         """Forget a cluster, and leave there what is there."""
@@ -182,7 +181,7 @@ class Federator:
         api.scope.cancel()
         self._elector.stop_telling(api.writer.wake)
         self._destinations.remove_cluster(cluster)
-        self._judge(self._excluded())
+        self._look()
 
     async def run(self) -> None:
         """Watch, and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
@@ -196,18 +195,23 @@ class Federator:
                 self._look()
                 await trio.sleep(LOOK_SECONDS)
 
-    def _excluded(self) -> list[str]:
-        return [name for name, api in self._clusters.items() if api.is_excluded]
+    def _exclude_twins(self) -> None:
+        """Write nothing to a cluster that is another one, too; one that was there before goes on."""
+        before: list[str] = []
+        for cluster, api in self._clusters.items():
+            problem = self.problem_with(api.client) if api.exclusion else ""
+            if not problem and (twin := self._distribution.twin(cluster, before)):
+                problem = _twins(api.client, twin)
+            self._exclude(cluster, problem)
+            before += [cluster] * (not problem)
 
-    def _judge(self, clusters: Iterable[str]) -> None:
-        """Look, in this order, whether the kubeconfigs of *clusters* name API servers that are theirs alone."""
-        for name in clusters:
-            api = self._clusters[name]
-            problem = self.problem_with(api.client)
+    def _exclude(self, cluster: str, problem: str) -> None:
+        api = self._clusters[cluster]
+        if problem != api.exclusion:
             if problem:
-                log.warning("cluster %s: %s; nothing is written there", name, problem)
+                log.warning("cluster %s: %s; nothing is written there", cluster, problem)
             api.exclude(problem)
-        self._look()
+            self._destinations.look({cluster: api.contact()}, boot_seconds())
 
     def _begin(self, client: ApiClient, cluster: str, destination: Destination) -> _Api:
         send, receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
@@ -230,12 +234,14 @@ class Federator:
     def _start(self, cluster: str, api: _Api) -> None:
         async def take_in(batch: DeltaBatch) -> None:
             await apply_in_turns(batch, partial(self._destinations.apply, cluster=cluster), api.scope)
+            self._exclude_twins()
             self._wake()
 
         if self._nursery is not None:
             self._nursery.start_soon(api.run, take_in)
 
     def _look(self) -> None:
+        self._exclude_twins()
         contacts = {cluster: api.contact() for cluster, api in self._clusters.items()}
         self._destinations.look(contacts, boot_seconds())
         self._wake()
@@ -253,6 +259,10 @@ class Federator:
     def _report(self, finding: Finding) -> None:
         self._findings.log([finding])
         self._events.offer([finding])
+
+
+def _twins(client: ApiClient, cluster: str) -> str:
+    return f"{client.host} is cluster {cluster}, too, expected each cluster once"
 
 
 async def _give_back_regularly() -> None:
