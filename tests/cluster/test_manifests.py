@@ -89,12 +89,16 @@ def test_containers_are_started_with_flags_that_exist(variant: str) -> None:
 
 
 def copy_of_clusters(page: str) -> Item:
-    """Return the overlay of several clusters with the components of a page's example, as a user would copy it."""
+    """Return the overlay of several clusters with the components of a page's example, as a user would copy it.
+
+    A component ``my-NAME`` is a copy of NAME.
+    """
     folder = MANIFESTS / "overlays" / "clusters"
     overlay = yaml.safe_load((folder / "kustomization.yaml").read_text())
     overlay["resources"] = [str(MANIFESTS / "base")]
     (lines,) = re.findall(r"```yaml\n(components:\n.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
-    overlay["components"] = [str((folder / path).resolve()) for path in yaml.safe_load(lines)["components"]]
+    components = yaml.safe_load(lines.replace("/my-", "/"))["components"]
+    overlay["components"] = [str((folder / path).resolve()) for path in components]
     return dict(overlay)
 
 
