@@ -7,8 +7,9 @@ A client is a pod, one unit of load; or a zone, with as many units as a server h
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from locator.places.book import Book
 from locator.state.snapshot import AnyService, FederatedService, Snapshot
 from locator.topology.selection import LocatedEndpoint
 
-PodKey = tuple[str, str]  # the cluster, and the pod's ``namespace/name``
+PodKey = tuple[str, str, str]  # the cluster, the pod's namespace and its name
 
 
 class Subject(NamedTuple):
@@ -58,7 +59,7 @@ class ClientPlace(NamedTuple):
 
 
 class AskingPods:
-    """The pods that ask, all of them or those of one cluster.
+    """The pods that ask, all of them or those of one cluster. Add all before asking anything.
 
     ``numbers`` has how many are at each place. With *endpoints_too*, the endpoints of a Service ask for its name,
     too; else they do not.
@@ -66,18 +67,21 @@ class AskingPods:
 
     def __init__(self, *, endpoints_too: bool = False) -> None:
         self.numbers: Counter[ClientPlace] = Counter()
-        self._places: dict[PodKey, ClientPlace] = {}
-        self._by_address: dict[tuple[str, bytes], list[PodKey]] = {}
+        # By cluster and namespace, then by name: the pods and strings that the reader has anyway. A cluster may have
+        # 150,000 pods, and the console keeps this.
+        self._pods: defaultdict[tuple[str, str], dict[str, Pod]] = defaultdict(dict)
+        self._addresses: dict[str, Book] = {}
         self._endpoints_too = endpoints_too
 
     def __len__(self) -> int:
-        return len(self._places)
+        return sum(map(len, self._pods.values()))
 
     def __iter__(self) -> Iterator[PodKey]:
-        return iter(self._places)
+        return ((*where, name) for where, pods in self._pods.items() for name in pods)
 
     def __contains__(self, pod: PodKey) -> bool:
-        return pod in self._places
+        cluster, namespace, name = pod
+        return name in self._pods.get((cluster, namespace), ())
 
     def add(self, cluster: str, pod: Pod, addresses: Book) -> None:
         """Add a pod with an address, where a server of its *cluster* would locate the first one.
@@ -85,12 +89,9 @@ class AskingPods:
         *addresses* is what is known there: pods of two clusters may have one address. A pod reaches the address
         families that it has.
         """
-        identity, sizes = (cluster, pod.key), set(map(len, pod.addresses))
-        octets = sizes.pop() if len(sizes) == 1 else None
-        self._places[identity] = place = ClientPlace(addresses.locate(pod.addresses[0]).location, octets)
-        self.numbers[place] += 1
-        for address in pod.addresses:
-            self._by_address.setdefault((cluster, address), []).append(identity)
+        self._pods[cluster, pod.namespace][pod.name] = pod
+        self._addresses[cluster] = addresses
+        self.numbers[self._place(cluster, pod)] += 1
 
     def left_out(self, service: AnyService, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> frozenset[PodKey]:
         """Return those that are endpoints of a Service, ready or not, and so do not ask for its name.
@@ -103,15 +104,30 @@ class AskingPods:
         found = set[PodKey]()
         for cluster, namespace, located in _endpoints(service, snapshot, clusters):
             if located.endpoint.pod is not None:
-                found.add((cluster, f"{namespace}/{located.endpoint.pod}"))
+                found.add((cluster, namespace, located.endpoint.pod))
                 continue
             for address in located.endpoint.addresses:
                 found.update(self._by_address.get((cluster, address), ()))
-        return frozenset(found & self._places.keys())
+        return frozenset(filter(self.__contains__, found))
 
     def at(self, pods: Collection[PodKey]) -> Counter[ClientPlace]:
         """Return how many of some of them are at each place."""
-        return Counter(map(self._places.__getitem__, pods))
+        return Counter(self._place(cluster, self._pods[cluster, namespace][name]) for cluster, namespace, name in pods)
+
+    def _place(self, cluster: str, pod: Pod) -> ClientPlace:
+        sizes = set(map(len, pod.addresses))
+        octets = sizes.pop() if len(sizes) == 1 else None
+        return ClientPlace(self._addresses[cluster].locate(pod.addresses[0]).location, octets)
+
+    @cached_property
+    def _by_address(self) -> Mapping[tuple[str, bytes], Sequence[PodKey]]:
+        """Those that have each address of a cluster: only endpoints that somebody writes by hand name no pod."""
+        found = defaultdict[tuple[str, bytes], list[PodKey]](list)
+        for (cluster, namespace), pods in self._pods.items():
+            for name, pod in pods.items():
+                for address in pod.addresses:
+                    found[cluster, address].append((cluster, namespace, name))
+        return found
 
 
 def _endpoints(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -17,6 +18,9 @@ import yaml
 
 from dnsserver.tools.simulation import groups
 from dnsserver.tools.simulation.groups import FEW
+from dnsserver.tools.simulation.world import AskingPods
+from locator.model import Pod
+from locator.places.book import AddressBook
 from tests.kit import random_cluster
 from tests.kit.api_objects import (
     CLIENTS,
@@ -337,3 +341,17 @@ def test_random_federations(simulate: Simulate, tmp_path: Path, seed: int) -> No
             shares[endpoint["address"]] += endpoint["share"]
         assert row["unmet_clients"] == unmet
         assert shares == pytest.approx({address: loads[address] / (arriving or 1) for address in known})
+
+
+def test_a_client_takes_little_memory() -> None:
+    """The console keeps who asks, beside the pods that the server has read: 150,000 in the largest cluster."""
+    pods = [Pod(f"ns-{number % 40}", f"web-{number}", (number.to_bytes(4),), "node-1") for number in range(20_000)]
+    tracemalloc.start()
+    try:
+        clients = AskingPods()
+        for pod in pods:
+            clients.add("cluster", pod, AddressBook())
+        assert tracemalloc.get_traced_memory()[0] < 100 * len(pods)
+    finally:
+        tracemalloc.stop()
+    assert len(clients) == len({*clients}) == len(pods)
