@@ -23,6 +23,8 @@ class PageChanges:
     def __init__(self) -> None:
         self.snapshot: Snapshot | None = None
         self.findings: Sequence[Finding] = ()
+        self.publication = object()
+        """Another one after each publication: what is made of a publication may name it without keeping it."""
         self._listeners: dict[Callable[[str], None], None] = {}
         self._start, self._published, self._counted = time.time_ns(), 0, 0
 
@@ -39,6 +41,7 @@ class PageChanges:
     def published(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         """Take in a publication: a subscriber."""
         self.snapshot, self.findings = snapshot, findings
+        self.publication = object()
         self._published += 1
         self._tell(SNAPSHOT)
 

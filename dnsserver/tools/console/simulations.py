@@ -57,18 +57,18 @@ Pods = tuple[AskingPods, bool]  # those that may ask, and whether topodns knows 
 
 
 async def asking_pods(context: PageContext, snapshot: Snapshot) -> Pods:
-    """Return the running pods of the own cluster that have an address."""
-    inspected = context.inspected
+    """Return the running pods of the own cluster that have an address; the next page finds them remembered."""
+    return await context.cached("pods", (snapshot.addresses,), partial(read_asking_pods, context.inspected, snapshot))
 
-    async def compute() -> Pods:
-        clients, pods = AskingPods(), await inspected.own.listed(Pod)
-        async for batch in batches(pods, PODS):
-            for pod in batch:
-                if pod.asks:
-                    clients.add(inspected.cluster, pod, snapshot.addresses)
-        return clients, bool(pods)
 
-    return await context.cached("pods", (snapshot.addresses,), compute)
+async def read_asking_pods(inspected: Inspected, snapshot: Snapshot) -> Pods:
+    """Return the same, for once: who keeps them keeps pods that may be gone."""
+    clients, pods = AskingPods(), await inspected.own.listed(Pod)
+    async for batch in batches(pods, PODS):
+        for pod in batch:
+            if pod.asks:
+                clients.add(inspected.cluster, pod, snapshot.addresses)
+    return clients, bool(pods)
 
 
 def tries(inspected: Inspected, key: str, snapshots: Mapping[str, Snapshot], pods: Pods) -> Iterator[Try]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from dnsserver.names import SERVICES
 from dnsserver.tools.console.page import PageContext
 from dnsserver.tools.console.recent import by_zone
-from dnsserver.tools.console.simulations import NOT_WATCHED, asking_pods
+from dnsserver.tools.console.simulations import NOT_WATCHED, read_asking_pods
 from dnsserver.tools.console.troubles.services import (
     MAX_TROUBLES,
     lost_troubles,
@@ -62,8 +62,7 @@ async def expected_if_read(context: PageContext, *, one_part_in: int | None = No
     """Return what pods would get, None before the clusters have been read; it is ``throttled``."""
     if (snapshot := context.inspected.snapshot()) is None:
         return None
-    made_of = snapshot.services, snapshot.unready, snapshot.addresses
-    compute = partial(_expected, context, snapshot)
+    made_of, compute = (context.changes.publication,), partial(_expected, context, snapshot)
     return await context.throttled("expected", made_of, compute, one_part_in=one_part_in)
 
 
@@ -72,7 +71,7 @@ async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
     authority, in_thread = context.inspected.authority, context.turns.in_thread
     constrained = await in_thread(partial(constrained_subjects, snapshot, authority))
     subjects = [one for one in constrained if one.zone.about == SERVICES]
-    pods, watched = await asking_pods(context, snapshot)
+    pods, watched = await read_asking_pods(context.inspected, snapshot)
     if missing := lacking(snapshot, EndpointSlice):
         return Expected(len(subjects), len(subjects), {}, (), (), {}, ("no endpoints", f"Not known: {missing}"))
     if len(subjects) > MAX_SIMULATED:
