@@ -43,8 +43,10 @@ def share_parts(thing: Object) -> None:
     """Let an object that nobody else has seen yet share its parts with others."""
     if isinstance(thing, Namespaced):
         force_setattr(thing, "namespace", shared_text(thing.namespace))
-    if isinstance(thing, Pod) and thing.node is not None:
-        force_setattr(thing, "node", shared_text(thing.node))
+    if isinstance(thing, Pod):
+        for part in ("node", "phase", "owner"):
+            if text := getattr(thing, part):
+                force_setattr(thing, part, shared_text(text))
     elif isinstance(thing, Node):
         force_setattr(thing, "name", shared_text(thing.name))
         for key, value in thing.labels.items():
