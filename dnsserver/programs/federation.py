@@ -34,7 +34,7 @@ class Federation:
     federator: Federator
     is_own: bool
     """Whether the own cluster is the federation API, so that nothing else is to be done there."""
-    _left_out: dict[str, OpenedCluster] = field(default_factory=dict)
+    _left_out: dict[str, OpenedCluster] = field(default_factory=dict, init=False)
     """The other clusters, by name, to which nothing is distributed as long as there is a problem with them."""
 
     async def run(self) -> None:

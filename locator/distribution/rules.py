@@ -284,7 +284,7 @@ class OriginalRules(DistributionRules):
         return any(not contacts[name].unreachable and not self.objects.is_listed(name) for name in clusters)
 
     def _statuses(self, key: Key, original: Original, plan: Plan) -> dict[str, ClusterStatus]:
-        found, before = {}, decode_statuses(original.federation_status)
+        found = {}
         for cluster in self._distribution.contacts:
             copy = self._distribution.copy(key, cluster)
             if cluster not in plan.shares and copy is None:
@@ -295,8 +295,10 @@ class OriginalRules(DistributionRules):
                 if copy is not None and self._distribution.scales_itself(key, original, cluster):
                     wanted = None
                 replicas, ready = (copy.status.replicas, copy.status.ready) if copy is not None else (0, 0)
-                if not self.objects.is_listed(cluster) and cluster in before:  # as another leader has read it last
-                    replicas, ready = before[cluster].replicas, before[cluster].ready
+                if not self.objects.is_listed(cluster) and (
+                    before := decode_statuses(original.federation_status).get(cluster)
+                ):
+                    replicas, ready = before.replicas, before.ready  # as another leader has read it last
             found[cluster] = ClusterStatus(wanted, replicas, ready, state, message)
         return found
 

@@ -203,7 +203,8 @@ class Federator:
             if not problem and (twin := self._distribution.twin(cluster, before)):
                 problem = _twins(api.client, twin)
             self._exclude(cluster, problem)
-            before += [cluster] * (not problem)
+            if not problem:
+                before.append(cluster)
 
     def _exclude(self, cluster: str, problem: str) -> None:
         api = self._clusters[cluster]
