@@ -187,7 +187,8 @@ def test_what_takes_long_is_made_seldom() -> None:
             made.append((trio.current_time(), of))
             return of
 
-        return await context.throttled("name", [of], compute)
+        context.changes.publication = of
+        return await context.throttled("name", compute)
 
     async def main() -> None:
         begun = trio.current_time()
@@ -217,7 +218,8 @@ def test_what_takes_long_is_made_as_often_as_one_may(answers: bool, given: int |
     async def main() -> None:
         with trio.move_on_after(2000):
             while True:
-                await context.throttled("name", [object()], compute, one_part_in=given)
+                context.changes.publication = object()
+                await context.throttled("name", compute, one_part_in=given)
                 await trio.sleep(1)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

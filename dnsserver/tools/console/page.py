@@ -93,10 +93,8 @@ class PageContext:
         result: T = cached[1]
         return result
 
-    async def throttled(
-        self, name: str, of: Sequence[object], compute: Callable[[], Awaitable[T]], *, one_part_in: int | None = None
-    ) -> T:
-        """Return what ``cached`` does, or what that returned a while ago.
+    async def throttled(self, name: str, compute: Callable[[], Awaitable[T]], *, one_part_in: int | None = None) -> T:
+        """Return what ``cached`` does of the present publication, or what that returned a while ago.
 
         At most one part in so many of the time goes into *compute*: by default one in FOR_VIEWERS, and as much as it
         takes where no DNS is answered.
@@ -104,7 +102,7 @@ class PageContext:
         pause = one_part_in or (0 if self.live is None else FOR_VIEWERS)  # times as long as it took
         made, took, result = self._throttled.get(name, (-math.inf, 0.0, None))
         if (began := trio.current_time()) >= made + pause * took:
-            result = await self.cached(name, of, compute)
+            result = await self.cached(name, (self.changes.publication,), compute)
             ended = trio.current_time()
             self._throttled[name] = ended, ended - began, result
         found: T = result

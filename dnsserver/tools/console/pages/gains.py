@@ -115,13 +115,12 @@ async def unconstrained(context: PageContext, snapshot: Snapshot) -> Unconstrain
         return Unconstrained(len(without), in_several_zones(without, snapshot), not constrained)
 
     compute = partial(context.turns.in_thread, look)
-    return await context.throttled("unconstrained", (context.changes.publication,), compute)
+    return await context.throttled("unconstrained", compute)
 
 
 async def gains(context: PageContext, snapshot: Snapshot) -> Gains:
     """Return what Services without a constraint would gain."""
-    compute = partial(_gains, context, snapshot)
-    return await context.throttled("gains", (context.changes.publication,), compute)
+    return await context.throttled("gains", partial(_gains, context, snapshot))
 
 
 async def _gains(context: PageContext, snapshot: Snapshot) -> Gains:

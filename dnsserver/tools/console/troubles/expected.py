@@ -62,8 +62,7 @@ async def expected_if_read(context: PageContext, *, one_part_in: int | None = No
     """Return what pods would get, None before the clusters have been read; it is ``throttled``."""
     if (snapshot := context.inspected.snapshot()) is None:
         return None
-    made_of, compute = (context.changes.publication,), partial(_expected, context, snapshot)
-    return await context.throttled("expected", made_of, compute, one_part_in=one_part_in)
+    return await context.throttled("expected", partial(_expected, context, snapshot), one_part_in=one_part_in)
 
 
 async def _expected(context: PageContext, snapshot: Snapshot) -> Expected:
